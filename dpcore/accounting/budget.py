@@ -1,0 +1,129 @@
+"""The one door of one run: it charges, draws the rows, asks the query and adds the noise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpcore.accounting.events import Events, curve
+from dpcore.accounting.limits import SLACK
+from dpcore.accounting.orders import ORDERS
+from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
+from dpcore.losses import Array
+from dpcore.mechanisms import Mechanism
+from dpcore.objective import Objective
+from dpcore.sampling import Sampled
+
+
+class Lease:
+    """A batch that is usable during one release and dead afterwards, so that it cannot serve a second one."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Objective) -> None:
+        self._batch: Objective | None = batch
+
+    def __getattr__(self, name: str) -> Any:
+        if self._batch is None:
+            raise DPFlowsError(f"The batch was used by the release that it was drawn for; .{name} needs a new release.")
+        return getattr(self._batch, name)
+
+    def close(self) -> None:
+        self._batch = None
+
+
+class Budget:
+    """Holds the data and the secret generator of one run; nothing else does.
+
+    A planned run must release exactly what ``planned`` lists, in order (a prefix is allowed). An ``adaptive`` run may
+    release anything as long as its sum stays below the price of ``planned`` at every order; the one-order filter
+    theorem (Feldman & Zrnic 2021; Lécuyer 2021) at each order then gives the run that whole curve.
+    """
+
+    def __init__(
+        self,
+        planned: Events,
+        objective: Objective,
+        secret: np.random.Generator,
+        *,
+        adaptive: bool = False,
+        on_charge: Callable[[], None] | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.planned = planned
+        self.adaptive = adaptive
+        self.releases = 0
+        self.notes: list[dict[str, float]] = []
+        self._objective = objective
+        self._secret = secret
+        self._on_charge, self._on_progress = on_charge, on_progress
+        self._expected = iter(planned)
+        self._total = len(planned)
+        self._cap = planned.price() * (1.0 + SLACK)
+        self._spent = np.zeros(len(ORDERS))
+        self._ran: list[Mechanism] = []
+
+    def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
+        """Charge ``mechanism``, draw its rows, run ``query`` on them and return the noisy value.
+
+        Raises ``BudgetExceeded`` (and changes nothing) where the run has no room for it.
+        """
+        self._charge(mechanism)
+        if self._on_charge is not None:
+            self._on_charge()
+        lease = Lease(self._batch(mechanism))
+        try:
+            # The noise is added while the batch is alive: objective perturbation minimises for the drawn noise.
+            return mechanism.release(query(lease), self._secret)
+        finally:
+            lease.close()
+            if self._on_progress is not None:
+                self._on_progress(self.releases, self._total)
+
+    def affords(self, *mechanisms: Mechanism) -> bool:
+        """Whether all of ``mechanisms`` could be released now, one after the other."""
+        if not self.adaptive:
+            raise InputError("Expected an adaptive run for affords(); a planned run releases what its plan lists.")
+        cost = sum(count * curve(mechanism) for mechanism, count in Counter(mechanisms).items())
+        return bool(np.all(self._spent + cost <= self._cap))
+
+    def note(self, **numbers: float) -> None:
+        """Record public numbers (step size, noise scale) of the current release for the trace."""
+        self.notes.append({"release": self.releases, **numbers})
+
+    @property
+    def events(self) -> Events:
+        """What has been released so far."""
+        return Events.of(self._ran, adjacency=self.planned.adjacency, unit=self.planned.unit)
+
+    def _charge(self, mechanism: Mechanism) -> None:
+        if self.adaptive:
+            spent = self._spent + curve(mechanism)
+            if not np.all(spent <= self._cap):
+                raise BudgetExceeded(
+                    f"Expected a release within what the run reserved, got {mechanism!r} after {self.releases} "
+                    "releases; ask affords() before."
+                )
+            self._spent = spent
+        else:
+            expected = next(self._expected, None)
+            if mechanism is not expected and mechanism != expected:
+                self._expected = iter(())  # nothing more may be released by a run that left its plan
+                raise BudgetExceeded(
+                    f"Expected release {self.releases + 1} of the plan, {expected!r}, got {mechanism!r}."
+                )
+        self.releases += 1
+        self._ran.append(mechanism)
+
+    def _batch(self, mechanism: Mechanism) -> Objective:
+        if not isinstance(mechanism, Sampled):
+            return self._objective
+        return self._objective.take(mechanism.sampler.draw(self._objective.n, self._secret))
+
+
+def spent_epsilons(events: Events, releases: Array, delta: float, epsilon: Callable[[Array, float], float]) -> Array:
+    """Epsilon after each of the given numbers of ``releases``, for the trace."""
+    return np.array([epsilon(events.prefix(int(k)).price(), delta) for k in releases])

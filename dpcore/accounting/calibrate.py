@@ -1,0 +1,87 @@
+"""The least noise that every limit admits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import exp, inf, log
+from typing import TYPE_CHECKING
+
+from scipy.optimize import toms748
+
+from dpcore.accounting.events import Events
+from dpcore.accounting.limits import SLACK, Limit
+from dpcore.errors import BudgetExceeded, PriceUnknown
+from dpcore.problem import Problem
+
+if TYPE_CHECKING:
+    from dpcore.algorithms.base import Algorithm
+
+# Relative gap between the noise that is returned and noise that no longer fits.
+GAP = 1e-4
+# Noise multipliers outside this range mean a target that no noise meets, or one that needs none.
+LEAST, MOST = 1e-4, 1e9
+
+
+def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit) -> Algorithm:
+    """Return ``algorithm`` with the least ``noise_multiplier`` for which every limit admits its plan.
+
+    The price falls as noise grows, so the search brackets and then closes on the crossing of
+    max_k log(price / allowed); the result is on the safe side and within 1e-4 (relative) of noise that does not fit.
+    Raises ``BudgetExceeded`` where no noise is enough (a ledger without room, an epsilon that no order can state).
+    """
+
+    def excess(multiplier: float) -> float:
+        """Log of the worst price over what is allowed, cut to +-50; at most 0 fits."""
+        events = planned_events(replace(algorithm, noise_multiplier=multiplier), problem)
+        worst = max(limit.ratio(events) for limit in limits)
+        return 50.0 if worst == inf else max(log(worst), -50.0) if worst > 0 else -50.0
+
+    low, high = _bracket(excess)
+    if high == inf:
+        events = planned_events(replace(algorithm, noise_multiplier=MOST), problem)
+        raise next(limit for limit in limits if limit.ratio(events) > 1.0).refusal(events)
+    if low > 0:
+        crossing = toms748(lambda t: excess(exp(t)), log(low), log(high), xtol=GAP / 8, rtol=GAP / 8)
+        high = _safe_side(excess, exp(crossing), high)
+    return replace(algorithm, noise_multiplier=high)
+
+
+def planned_events(algorithm: Algorithm, problem: Problem) -> Events:
+    """What ``algorithm`` would release on ``problem``."""
+    return Events.of(algorithm.plan(problem), adjacency=problem.adjacency, unit=problem.unit)
+
+
+def check_limits(events: Events, *limits: Limit) -> None:
+    """Raise the refusal of the first limit that ``events`` do not fit."""
+    for limit in limits:
+        if not limit.ratio(events) <= 1.0 + SLACK:
+            raise limit.refusal(events)
+
+
+def _bracket(excess: Callable[[float], float]) -> tuple[float, float]:
+    """Multipliers (low, high) where low does not fit and high does; low 0 where the least does, high inf if none."""
+    low, high = 0.5, 2.0
+    while excess(high) > 0:
+        low, high = high, high * 8.0
+        if high > MOST:
+            return low, inf
+    while excess(low) <= 0:
+        low, high = low / 4.0, low
+        if low < LEAST:
+            return 0.0, high
+    return low, high
+
+
+def _safe_side(excess: Callable[[float], float], crossing: float, high: float) -> float:
+    """The first multiplier from ``crossing`` upwards, in steps of a quarter of the gap, that fits."""
+    for step in range(1, 9):
+        candidate = crossing * (1.0 + step * GAP / 8)
+        if candidate >= high:
+            return high
+        if excess(candidate) <= 0:
+            return candidate
+    return high
+
+
+__all__ = ["BudgetExceeded", "PriceUnknown", "calibrate", "check_limits", "planned_events"]

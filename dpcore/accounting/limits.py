@@ -1,0 +1,175 @@
+"""Limits that a run must fit: its own (epsilon, delta), the room of a ledger, an allowance that outlives fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpcore.accounting.conversion import CONVERSIONS, epsilon_of, order_budget
+from dpcore.accounting.events import Events
+from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.pld import exactly_gaussian, gdp_epsilon, pld_epsilon
+from dpcore.checks import require_choice, require_open_unit, require_positive
+from dpcore.errors import BudgetExceeded, InputError
+from dpcore.problem import Adjacency
+
+# A sum that passes its limit by less than this share is rounding: ten times 0.1 fits 1.0, an eleventh does not.
+SLACK = 1e-9
+
+ACCOUNTANTS = ("auto", "rdp", "pld", "gdp")
+
+
+class Limit(Protocol):
+    """Something that a planned run must fit."""
+
+    def ratio(self, events: Events) -> float:
+        """Price over what is allowed; at most 1 + ``SLACK`` fits. Falls as noise grows."""
+        ...
+
+    def refusal(self, events: Events) -> BudgetExceeded:
+        """The error that says what was asked and what is allowed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The (epsilon, delta) of one run.
+
+    ``accountant``: ``rdp`` converts the Rényi curve; ``gdp`` is the exact composition of Gaussian releases without
+    sampling; ``pld`` composes privacy-loss distributions; ``auto`` is ``gdp`` where that is exact, else ``rdp``.
+    """
+
+    epsilon: float
+    delta: float
+    conversion: str = "cks"
+    accountant: str = "auto"
+
+    def __post_init__(self) -> None:
+        require_positive(epsilon=self.epsilon)
+        require_open_unit(delta=self.delta)
+        require_choice(tuple(sorted(CONVERSIONS)), conversion=self.conversion)
+        require_choice(ACCOUNTANTS, accountant=self.accountant)
+
+    def accountant_of(self, events: Events) -> str:
+        """The accountant that this target uses for ``events``."""
+        if self.accountant != "auto":
+            return self.accountant
+        return "gdp" if exactly_gaussian(events.counts) else "rdp"
+
+    def spent(self, events: Events) -> float:
+        """Epsilon of ``events`` at this target's delta."""
+        match self.accountant_of(events):
+            case "gdp":
+                return gdp_epsilon(events.counts, self.delta)
+            case "pld":
+                return pld_epsilon(events.counts, self.delta)
+            case _:
+                return epsilon_of(events.price(), self.delta, self.conversion)
+
+    def ratio(self, events: Events) -> float:
+        return self.spent(events) / self.epsilon
+
+    def refusal(self, events: Events) -> BudgetExceeded:
+        asked = self.spent(events)
+        return BudgetExceeded(
+            f"Expected a run within epsilon={self.epsilon:g} at delta={self.delta:g}, but its price is "
+            f"epsilon={asked:.6g}; raise epsilon, or leave noise_multiplier to the calibration.",
+            asked=asked,
+            left=self.epsilon,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a ledger has left at the one order of a data set, for runs priced under its ``adjacency``."""
+
+    order: float
+    left: float
+    adjacency: Adjacency
+    name: str = "ledger"
+
+    def ratio(self, events: Events) -> float:
+        asked = self._asked(events)
+        if asked == 0:
+            return 0.0
+        return asked / self.left if self.left > 0 else inf
+
+    def _asked(self, events: Events) -> float:
+        return float(events.price(self.adjacency)[order_index(self.order)])
+
+    def refusal(self, events: Events) -> BudgetExceeded:
+        asked = self._asked(events)
+        return BudgetExceeded(
+            f"Expected a run within the budget of {self.name!r}: at its order {self.order:g} {self.left:.6g} is left "
+            f"and {asked:.6g} was asked; lower epsilon, or wait for new blocks.",
+            asked=asked,
+            left=self.left,
+        )
+
+
+def order_index(order: float) -> int:
+    """Position of ``order`` on the grid; raise ``InputError`` where it is not on it."""
+    index = int(np.searchsorted(ORDERS, order))
+    if index == len(ORDERS) or ORDERS[index] != order:
+        raise InputError(f"Expected an order of the grid, got order={order!r}; see dpcore.accounting.ORDERS.")
+    return index
+
+
+@dataclass(eq=False)
+class Allowance:
+    """A lasting budget for fits in one process: an (epsilon, delta) filter at one order, shared by reference.
+
+    Admission is a filter at the order that leaves most relative room (Feldman & Zrnic 2021; Lécuyer 2021), so later
+    fits may depend on earlier results. ``copy``, ``deepcopy`` and scikit-learn's ``clone`` return the same object: a
+    grid search cannot spend on a copy. One lock makes it safe for threads.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE
+    conversion: str = "cks"
+    spent: float = field(default=0.0, init=False)
+    history: list[Events] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        require_positive(epsilon=self.epsilon)
+        require_open_unit(delta=self.delta)
+        self.adjacency = Adjacency(self.adjacency)
+        self.order, self.limit = order_budget(self.epsilon, self.delta, self.conversion)
+        self._lock = Lock()
+
+    @property
+    def room(self) -> Room:
+        """What is left, as a limit for ``plan``."""
+        return Room(self.order, self.limit - self.spent, Adjacency(self.adjacency), "allowance")
+
+    @property
+    def spent_epsilon(self) -> float:
+        """Realised conversion of all fits so far: a diagnostic. The guarantee is (epsilon, delta)."""
+        if not self.history:
+            return 0.0
+        total = sum(events.price(self.adjacency) for events in self.history)
+        return epsilon_of(np.asarray(total), self.delta, self.conversion)
+
+    def charge(self, events: Events) -> None:
+        """Take the price of ``events`` or raise ``BudgetExceeded`` and change nothing."""
+        with self._lock:
+            room = self.room
+            cost = float(events.price(self.adjacency)[order_index(self.order)])
+            if self.spent + cost > self.limit * (1.0 + SLACK):
+                raise room.refusal(events)
+            self.spent += cost
+            self.history.append(events)
+
+    def __copy__(self) -> Allowance:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Allowance:
+        return self
+
+    def __sklearn_clone__(self) -> Allowance:
+        return self

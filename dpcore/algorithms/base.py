@@ -1,0 +1,109 @@
+"""What every algorithm declares, and the registry that finds it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.errors import AssumptionNotMet, InputError, unknown_name
+from dpcore.losses import Array
+from dpcore.mechanisms import Mechanism
+from dpcore.problem import Adjacency, Problem, Requires
+
+
+@runtime_checkable
+class Algorithm(Protocol):
+    """A frozen dataclass of public hyper-parameters with a plan (from public facts alone) and a fit (through the door).
+
+    ``noise_multiplier`` scales all its noise: sigma = noise_multiplier * sensitivity, other scales are ratios to it.
+    """
+
+    name: ClassVar[str]
+    requires: ClassVar[Requires]
+    adjacencies: ClassVar[frozenset[Adjacency]]
+    releases: ClassVar[str]
+    adaptive: ClassVar[bool]
+    private: ClassVar[bool]
+    small: ClassVar[dict[str, Any]]
+    presets: ClassVar[dict[str, dict[str, Any]]]
+
+    noise_multiplier: float
+
+    def plan(self, problem: Problem) -> list[Mechanism]: ...
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array: ...
+
+
+class Registry(dict[str, type]):
+    """Algorithms by name; the papers' names are aliases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aliases: dict[str, str] = {}
+
+    def __missing__(self, name: str) -> type:
+        if name in self.aliases:
+            return self[self.aliases[name]]
+        raise unknown_name("algorithm", name, [*self, *self.aliases])
+
+
+registry = Registry()
+
+Class = TypeVar("Class", bound=type)
+
+BOTH = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
+
+# What an algorithm need not say: no presets, planned, private.
+DEFAULTS: dict[str, Any] = {"presets": {}, "adaptive": False, "private": True}
+
+
+def register(name: str, *aliases: str) -> Callable[[Class], Class]:
+    """Enter a class under ``name`` (and the papers' ``aliases``)."""
+
+    def enter(algorithm: Class) -> Class:
+        algorithm.name = name  # type: ignore[attr-defined]
+        for attribute, value in DEFAULTS.items():
+            if not hasattr(algorithm, attribute):
+                setattr(algorithm, attribute, value)
+        registry[name] = algorithm
+        registry.aliases.update(dict.fromkeys(aliases, name))
+        return algorithm
+
+    return enter
+
+
+def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Algorithm:
+    """Build the algorithm called ``name``; ``parameters`` win over those of ``preset``.
+
+    Raises ``UnknownName`` with near misses for a name, a preset or a parameter that does not exist.
+    """
+    cls = registry[name]
+    chosen: dict[str, Any] = {}
+    if preset is not None:
+        if preset not in cls.presets:
+            raise unknown_name(f"preset of {name!r}", preset, cls.presets or ["none (it has only its defaults)"])
+        chosen.update(cls.presets[preset])
+    chosen.update(parameters)
+    known = {field.name: field for field in fields(cls)}
+    for parameter in chosen:
+        if parameter not in known:
+            raise unknown_name(f"parameter of {name!r}", parameter, known)
+    try:
+        return cls(**chosen)
+    except TypeError as error:
+        raise InputError(f"Expected values of the right type for the parameters of {name!r}, got {chosen}: {error}.") from error
+
+
+def check(algorithm: Algorithm, problem: Problem) -> None:
+    """Raise ``AssumptionNotMet`` unless the proof of ``algorithm`` covers ``problem``."""
+    if problem.adjacency not in algorithm.adjacencies:
+        allowed = " or ".join(sorted(algorithm.adjacencies))
+        raise AssumptionNotMet(
+            f"Expected adjacency {allowed} for {algorithm.name!r}, got adjacency={str(problem.adjacency)!r}; "
+            f"set privacy.adjacency={sorted(algorithm.adjacencies)[0]} or choose another algorithm."
+        )
+    algorithm.requires.check(algorithm.name, problem)

@@ -1,0 +1,63 @@
+"""Range checks that name the argument, the value and the rule."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+
+from dpcore.errors import InputError
+
+
+def _finite(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise InputError(f"Expected a finite number for {name}, got {name}={value!r}.")
+    return float(value)
+
+
+def require_positive(**named: object) -> None:
+    """Raise ``InputError`` unless every value is a finite number above 0."""
+    for name, value in named.items():
+        if _finite(name, value) <= 0:
+            raise InputError(f"Expected {name} > 0, got {name}={value!r}.")
+
+
+def require_nonnegative(**named: object) -> None:
+    """Raise ``InputError`` unless every value is a finite number of at least 0."""
+    for name, value in named.items():
+        if _finite(name, value) < 0:
+            raise InputError(f"Expected {name} >= 0, got {name}={value!r}.")
+
+
+def require_count(**named: object) -> None:
+    """Raise ``InputError`` unless every value is an integer of at least 1."""
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise InputError(f"Expected a whole number {name} >= 1, got {name}={value!r}.")
+
+
+def require_fraction(**named: object) -> None:
+    """Raise ``InputError`` unless every value lies in (0, 1]."""
+    for name, value in named.items():
+        if not 0 < _finite(name, value) <= 1:
+            raise InputError(f"Expected {name} in (0, 1], got {name}={value!r}.")
+
+
+def require_below_one(**named: object) -> None:
+    """Raise ``InputError`` unless every value lies in [0, 1)."""
+    for name, value in named.items():
+        if not 0 <= _finite(name, value) < 1:
+            raise InputError(f"Expected {name} in [0, 1), got {name}={value!r}.")
+
+
+def require_open_unit(**named: object) -> None:
+    """Raise ``InputError`` unless every value lies strictly between 0 and 1."""
+    for name, value in named.items():
+        if not 0 < _finite(name, value) < 1:
+            raise InputError(f"Expected {name} strictly between 0 and 1, got {name}={value!r}.")
+
+
+def require_choice(choices: tuple[str, ...], **named: object) -> None:
+    """Raise ``InputError`` unless every value is one of ``choices``."""
+    for name, value in named.items():
+        if value not in choices:
+            raise InputError(f"Expected {name} to be one of {', '.join(choices)}, got {name}={value!r}.")

@@ -1,0 +1,166 @@
+"""Declared columns and the public maps from a raw value to numbers in [0, 1].
+
+Everything here follows from declarations alone: bounds, levels, formats. No width, level or bound is ever read from rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from dpcore.errors import InputError, unknown_name
+
+KINDS = ("numeric", "flag", "categorical", "ordinal", "date")
+UNKNOWN_RULES = ("refuse", "zeros", "other")
+DATE_PARTS = ("year", "month", "day", "weekday", "hour", "elapsed")
+WIDE_SPAN = 200.0  # from this declared span on, "log" and "hats" work on the signed log scale
+ZEROS = "zeros"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One declared column of a raw table.
+
+    ``low``/``high``: public bounds of a numeric column (of a date: ISO texts), in the column's own unit; values beyond
+    are clipped. ``levels``: texts, in their order. ``unknown``: what an undeclared level becomes: ``refuse``, ``zeros``
+    (all parts 0) or ``other`` (one more column). ``missing``: texts that stand for no value, beside an empty cell.
+    ``fill``: what a missing or non-finite value becomes: a number, a level or ``zeros``; None refuses it.
+    ``drop_first``: leave out the column of the first level. ``numeric``: a map of its own (else the encoder's).
+    """
+
+    name: str
+    kind: str = "numeric"
+    low: float | str | None = None
+    high: float | str | None = None
+    levels: tuple[str, ...] = ()
+    unknown: str = "refuse"
+    missing: tuple[str, ...] = ()
+    fill: float | str | None = None
+    drop_first: bool = False
+    numeric: str | None = None
+    format: str = "%Y-%m-%d"
+    parts: tuple[str, ...] = ("elapsed",)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown_name(f"kind of column {self.name!r}", self.kind, KINDS)
+        if self.unknown not in UNKNOWN_RULES:
+            raise unknown_name(f"unknown-level rule of column {self.name!r}", self.unknown, UNKNOWN_RULES)
+        if self.numeric is not None:
+            numeric_map(self.numeric)
+        if self.kind in ("categorical", "ordinal"):
+            self._check_levels()
+        elif self.kind in ("numeric", "date"):
+            self._check_bounds()
+        if self.kind != "categorical" and isinstance(self.fill, str) and self.fill != ZEROS and self.kind != "ordinal":
+            raise InputError(f"Expected a number or zeros as fill of column {self.name!r}, got fill={self.fill!r}.")
+        if isinstance(self.fill, float | int) and not math.isfinite(self.fill):
+            raise InputError(f"Expected a finite fill of column {self.name!r}, got fill={self.fill!r}.")
+
+    def _check_levels(self) -> None:
+        if not self.levels:
+            raise InputError(
+                f"Expected declared levels for column {self.name!r}, got none; list them, or set the source of bounds"
+                " and levels to private (charged) or from_data (never releasable)."
+            )
+        if len(set(self.levels)) < len(self.levels):
+            twice = next(v for v in self.levels if self.levels.count(v) > 1)
+            raise InputError(f"Expected each level of column {self.name!r} once, got {twice!r} twice; drop one.")
+        if isinstance(self.fill, str) and self.fill != ZEROS and self.fill not in self.levels:
+            raise InputError(
+                f"Expected fill of column {self.name!r} to be zeros or a declared level, got fill={self.fill!r}."
+            )
+
+    def _check_bounds(self) -> None:
+        if self.low is None or self.high is None:
+            raise InputError(
+                f"Expected declared bounds low and high for column {self.name!r}, got low={self.low!r},"
+                f" high={self.high!r}; declare them, or set the source of bounds to private (charged) or from_data"
+                " (never releasable)."
+            )
+        if self.kind == "date":
+            for part in self.parts:
+                if part not in DATE_PARTS:
+                    raise unknown_name(f"date part of column {self.name!r}", part, DATE_PARTS)
+            low, high = date_bound(self, "low"), date_bound(self, "high")
+        else:
+            low, high = float(self.low), float(self.high)
+            if not (math.isfinite(low) and math.isfinite(high)):
+                raise InputError(f"Expected finite bounds of column {self.name!r}, got low={low!r}, high={high!r}.")
+        if low > high:
+            raise InputError(
+                f"Expected low <= high for column {self.name!r}, got low={self.low!r} > high={self.high!r}; swap them."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; only what differs from the defaults, beside name and kind."""
+        default = Column(name="", kind="flag")
+        keep = {k: v for k, v in asdict(self).items() if k in ("name", "kind") or v != getattr(default, k)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in keep.items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Column:
+        known = {f.name for f in fields(cls)}
+        for key in values:
+            if key not in known:
+                raise unknown_name("field of a column", key, known)
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def date_bound(column: Column, side: str) -> float:
+    """A declared date bound as days since 1970-01-01."""
+    text = str(getattr(column, side))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"Expected an ISO date as {side} of column {column.name!r}, got {side}={text!r}; write it as 2011-01-31."
+        ) from None
+    return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / 86400.0
+
+
+def numeric_map(text: str) -> tuple[str, int]:
+    """Parse ``minmax``, ``log``, ``hats`` or ``hats(k)`` into (name, number of hat functions; 1 for the others)."""
+    if text in ("minmax", "log"):
+        return text, 1
+    if text == "hats":
+        return "hats", 8
+    if text.startswith("hats(") and text.endswith(")") and text[5:-1].isdigit() and int(text[5:-1]) >= 2:
+        return "hats", int(text[5:-1])
+    raise InputError(f"Expected numeric to be minmax, log, hats or hats(k) with k >= 2, got numeric={text!r}.")
+
+
+def signed_log(values: np.ndarray, low: float) -> np.ndarray:
+    """sign(v) * log(1 + |v|), with v = value - low where low > 0, so that 0 of a wide column stays on an end."""
+    shifted = values - low if low > 0 else values
+    return np.sign(shifted) * np.log1p(np.abs(shifted))
+
+
+def unit_interval(values: np.ndarray, low: float, high: float, log: bool = False) -> np.ndarray:
+    """Clip to [low, high] and map linearly, or on the signed log scale, onto [0, 1]; a width of 0 gives 0.
+
+    The result lies in [0, 1] in floating point too: numerator and denominator are the same function of clipped
+    values, and division of a smaller by a larger non-negative number does not round above 1.
+    """
+    if high <= low:
+        return np.zeros(np.shape(values))
+    clipped = np.clip(values, low, high)
+    if log:
+        bounds = signed_log(np.array([low, high]), low)
+        clipped, low, high = signed_log(clipped, low), float(bounds[0]), float(bounds[1])
+    return np.clip((clipped - low) / (high - low), 0.0, 1.0)
+
+
+def hats(u: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The two non-zero hat functions at u in [0, 1], of max(0, 1 - |(count - 1) u - j|), j = 0 .. count - 1.
+
+    Returns (j, left, right): value ``left`` at hat j and ``right`` at hat j + 1. Both are >= 0 and they sum to 1.
+    """
+    scaled = (count - 1) * u
+    j = np.minimum(scaled.astype(np.int32), count - 2)
+    right = scaled - j
+    return j, 1.0 - right, right

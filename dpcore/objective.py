@@ -1,0 +1,187 @@
+"""Sums over the records of a linear model, in closed form: no per-example gradient is ever stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Protocol
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from dpcore.errors import InputError
+from dpcore.losses import Array, Loss
+
+# Rows of dense data that are read at a time: a block of float32 Adult rows stays in the second-level cache.
+BLOCK_ROWS = 4096
+# float32 products may make a row look shorter than it is; norms used for clipping are enlarged by this share.
+NORM_MARGIN = 1e-5
+
+
+class Objective(Protocol):
+    """What an algorithm may ask of a batch of records. Sums, never means."""
+
+    @property
+    def n(self) -> int: ...
+
+    def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array: ...
+
+    def value_sum(self, W: Array, clip: float = inf) -> Array: ...
+
+    def take(self, rows: Array | slice) -> Objective: ...
+
+
+class LinearObjective:
+    """Sums of loss and gradient of a linear model over the rows of ``X``.
+
+    ``X`` (n, d) dense or CSR, float32 or float64; ``y`` (n,) in {-1, +1} for a margin loss, a target otherwise. The
+    gradient of record i is c_i x_i with c_i = y_i loss'(y_i x_i @ w) (margin) or loss'(x_i @ w - y_i) (residual), so its
+    norm is |c_i| ||x_i|| and clipping it to C means clipping c_i to +-C / ||x_i||. Sums over blocks are float64.
+
+    With ``shift`` and ``scale`` (d,) the rows are scale * (x - shift), formed inside the products only.
+    """
+
+    def __init__(
+        self, X: Array, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
+    ) -> None:
+        self.X = X.tocsr() if issparse(X) else np.ascontiguousarray(X)
+        if self.X.dtype not in (np.float32, np.float64):
+            self.X = self.X.astype(np.float64)
+        self.y = np.ascontiguousarray(y, dtype=np.float64)
+        self.loss = loss
+        self.shift, self.scale = shift, scale
+        self._norms: Array | None = None
+        if self.y.shape != (self.X.shape[0],):
+            raise InputError(f"Expected one label per row, got {self.X.shape[0]} rows and labels of {self.y.shape}.")
+
+    def check_finite(self) -> None:
+        """Raise ``InputError`` naming the first record with a NaN or infinite feature or label (0-based)."""
+        values = self.X.data if issparse(self.X) else self.X
+        # A sum is finite only if all its terms are; the slow search runs for bad data alone (or an overflow).
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = float(np.sum(values, dtype=np.float64)) + float(np.sum(self.y))
+        if np.isfinite(total):
+            return
+        if not np.all(np.isfinite(values)):
+            bad = np.flatnonzero(~np.isfinite(values).reshape(-1))[0]
+            row = np.searchsorted(self.X.indptr, bad, "right") - 1 if issparse(self.X) else bad // self.X.shape[1]
+            raise InputError(f"Expected finite features, got NaN or inf in record {row}; fill or drop it by the schema.")
+        if not np.all(np.isfinite(self.y)):
+            row = int(np.flatnonzero(~np.isfinite(self.y))[0])
+            raise InputError(f"Expected finite labels, got NaN or inf in record {row}; fill or drop it by the schema.")
+
+    @property
+    def n(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def dimension(self) -> int:
+        return self.X.shape[1]
+
+    @property
+    def row_norms(self) -> Array:
+        """||x_i||_2 of the (shifted, scaled) rows in float64, shape (n,); computed once."""
+        if self._norms is None:
+            self._norms = np.sqrt(self._squared_norms())
+        return self._norms
+
+    def _squared_norms(self) -> Array:
+        scale = np.ones(self.dimension) if self.scale is None else self.scale
+        shift = np.zeros(self.dimension) if self.shift is None else self.shift
+        if issparse(self.X):
+            # ||s (x - m)||^2 over the stored entries, plus the part that every absent entry leaves behind.
+            squared = self.X.astype(np.float64)
+            column = squared.indices
+            squared.data = ((squared.data - shift[column]) ** 2 - shift[column] ** 2) * scale[column] ** 2
+            return np.maximum(squared @ np.ones(self.dimension) + float(np.sum((shift * scale) ** 2)), 0.0)
+        norms = np.empty(self.n)
+        for rows in self._blocks():
+            block = (self.X[rows] - shift) * scale
+            norms[rows] = np.einsum("ij,ij->i", block, block)
+        return norms
+
+    def _blocks(self) -> Iterator[slice]:
+        step = self.n if issparse(self.X) else BLOCK_ROWS
+        for start in range(0, self.n, max(step, 1)):
+            yield slice(start, min(start + step, self.n))
+
+    def _scores(self, rows: slice, W: Array) -> Array:
+        """(shifted, scaled) rows times ``W`` (d,) or (d, k)."""
+        W = W if self.scale is None else (W.T * self.scale).T
+        X = self.X if rows == slice(0, self.n) else self.X[rows]
+        scores = X @ W if issparse(X) else X @ W.astype(X.dtype, copy=False)
+        return scores if self.shift is None else scores - self.shift @ W
+
+    def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
+        """Sum over records of the gradient at ``w`` (d,), each scaled down to norm ``clip_norm``; shape (d,)."""
+        total = np.zeros(self.dimension)
+        mass = 0.0
+        for rows in self._blocks():
+            coefficient = self._coefficients(rows, w, clip_norm)
+            X = self.X if rows == slice(0, self.n) else self.X[rows]
+            total += X.T @ coefficient if issparse(X) else coefficient.astype(X.dtype, copy=False) @ X
+            if self.shift is not None:
+                mass += float(coefficient.sum())
+        if self.shift is not None:
+            total -= mass * self.shift
+        return total if self.scale is None else total * self.scale
+
+    def _coefficients(self, rows: slice, w: Array, clip_norm: float) -> Array:
+        z = self._scores(rows, w).astype(np.float64, copy=False)
+        y = self.y[rows]
+        if self.loss.argument == "margin":
+            coefficient = y * self.loss.slope(y * z)
+        else:
+            coefficient = self.loss.slope(z - y)
+        if clip_norm == inf:
+            return coefficient
+        # min(c, C / ||x||) without a division by zero: a zero row contributes nothing, whatever its coefficient.
+        bound = clip_norm / np.maximum(self.row_norms[rows] * (1.0 + self._margin), 1e-300)
+        return np.clip(coefficient, -bound, bound)
+
+    @property
+    def _margin(self) -> float:
+        return NORM_MARGIN if self.X.dtype == np.float32 else 0.0
+
+    def value_sum(self, W: Array, clip: float = inf) -> Array:
+        """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d); shape (k,)."""
+        W = np.atleast_2d(W)
+        total = np.zeros(len(W))
+        for rows in self._blocks():
+            z = self._scores(rows, W.T).astype(np.float64, copy=False)
+            y = self.y[rows][:, None]
+            z = y * z if self.loss.argument == "margin" else z - y
+            total += np.minimum(self.loss.value(z), clip).sum(axis=0)
+        return total
+
+    def take(self, rows: Array | slice) -> LinearObjective:
+        """The records ``rows`` as an objective of their own."""
+        batch = object.__new__(LinearObjective)
+        batch.X = _rows_of(self.X, rows) if issparse(self.X) else self.X[rows]
+        batch.y = self.y[rows]
+        batch.loss, batch.shift, batch.scale = self.loss, self.shift, self.scale
+        batch._norms = self.row_norms[rows]
+        return batch
+
+    def column_sum(self, center: Array | float = 0.0) -> Array:
+        """Sum over records of x_i - ``center``, shape (d,): the count inside is the real one, and stays here."""
+        total = np.asarray(self.X.sum(axis=0, dtype=np.float64)).ravel()
+        return total - self.n * np.asarray(center, dtype=np.float64)
+
+    def transform(self, shift: Array, scale: Array) -> LinearObjective:
+        """The same records with features scale * (x - shift); X itself is shared, not copied."""
+        return LinearObjective(self.X, self.y, self.loss, shift=shift, scale=scale)
+
+
+def _rows_of(X: csr_array, rows: Array | slice) -> csr_array:
+    """Rows of a CSR matrix without the index checks of ``X[rows]``, which cost more than a small batch itself."""
+    if isinstance(rows, slice):
+        return X[rows]
+    start = X.indptr[rows]
+    counts = X.indptr[rows + 1] - start
+    indptr = np.zeros(len(rows) + 1, dtype=X.indptr.dtype)
+    np.cumsum(counts, out=indptr[1:])
+    entries = np.repeat(start - indptr[:-1], counts) + np.arange(indptr[-1], dtype=X.indptr.dtype)
+    batch = csr_array((len(rows), X.shape[1]), dtype=X.dtype)
+    batch.data, batch.indices, batch.indptr = X.data[entries], X.indices[entries], indptr
+    return batch

@@ -1,0 +1,218 @@
+"""Raw table to design matrix: an encoder that is complete before any row is seen.
+
+Names, widths, blocks and the norm bound follow from the declared columns alone, so they are public facts. A row never
+changes how another row is encoded, and every row is brought within the declared bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from dpcore.cells import Tally
+from dpcore.data import Design
+from dpcore.errors import InputError, unknown_name
+from dpcore.features import Column, numeric_map
+from dpcore.parts import Part, build_parts
+from dpcore.problem import Block
+
+NORMALISE = ("none", "cap", "unit")
+SPARSE_BELOW = 0.4  # share of slots to columns under which products on CSR are the faster ones
+
+
+class Encoder(TransformerMixin, BaseEstimator):
+    """Encode declared columns as numbers in [0, 1], with ||x||_2 <= ``design.norm_bound`` for every row.
+
+    ``columns``: declared ``Column`` objects (or their dicts), in output order. ``numeric``: ``minmax`` (one column),
+    ``log`` (one column, on the signed log scale where the declared span is at least 200) or ``hats(k)`` (k overlapping
+    parts that sum to 1; ``hats`` is 8 of them). ``intercept`` appends a constant 1 *before* the rows are normalised.
+    ``normalise``: ``none`` (bound sqrt(attributes + 1): each attribute's parts are >= 0 with sum <= 1), ``cap`` (rows
+    longer than 1 are shortened to 1) or ``unit`` (rows have length 1; a zero row stays zero).
+    ``sparse``: CSR or dense; ``auto`` decides from the declared widths. ``strip``: ignore blanks around text.
+
+    ``fit`` learns nothing. Refused values raise ``InputError`` naming row, column, value, rule and way out.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column | Mapping[str, Any]] = (),
+        normalise: str = "cap",
+        numeric: str = "minmax",
+        intercept: bool = True,
+        sparse: bool | str = "auto",
+        strip: bool = True,
+        dtype: str = "float64",
+    ) -> None:
+        self.columns = columns
+        self.normalise = normalise
+        self.numeric = numeric
+        self.intercept = intercept
+        self.sparse = sparse
+        self.strip = strip
+        self.dtype = dtype
+
+    def fit(self, X: Any = None, y: Any = None) -> Encoder:
+        """Check the declarations; rows are not looked at."""
+        _ = self.design
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    @property
+    def design(self) -> Design:
+        """Names, blocks and norm bound, from the declarations alone."""
+        return self._compiled().design
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        return np.array(self.design.names, dtype=object)
+
+    def transform(self, X: pd.DataFrame) -> np.ndarray | csr_array:
+        """Encode a frame that has the declared columns by name, shape (n, d); other columns are not read."""
+        return self.encode(X, Tally())
+
+    def encode(self, frame: pd.DataFrame, tally: Tally) -> np.ndarray | csr_array:
+        """As ``transform``; counts what was clipped, filled and unknown in ``tally``, which also names file and row."""
+        plan = self._compiled()
+        rows = len(frame)
+        index = np.empty((rows, plan.slots), dtype=np.int32)
+        value = np.zeros((rows, plan.slots))
+        for part in plan.parts:
+            if part.column.name not in frame:
+                raise unknown_column(part.column.name, frame.columns)
+            here = slice(part.slot, part.slot + part.slots)
+            part.encode(frame[part.column.name], index[:, here], value[:, here], tally, self.strip)
+        tally.raise_faults()
+        if self.intercept:
+            index[:, -1] = plan.design.dimension - 1
+            value[:, -1] = 1.0
+        return assemble(index, shorten(value, self.normalise, self.dtype), plan.design.dimension, plan.sparse)
+
+    def to_dict(self) -> dict[str, Any]:
+        settings = {k: v for k, v in self.get_params(deep=False).items() if k != "columns"}
+        return {"encoder": "table", **settings, "columns": [_column(c).to_dict() for c in self.columns]}
+
+    def to_json(self) -> str:
+        """The whole encoder as plain JSON, to be stored with a model."""
+        return json.dumps({"schema_version": 1, **self.to_dict()}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Encoder:
+        """Exact inverse of ``to_json``; raises ``InputError`` on unknown fields or another version."""
+        settings = read_settings(text, "table", cls._get_param_names())
+        return cls(**{**settings, "columns": tuple(Column.from_dict(c) for c in settings["columns"])})
+
+    def _compiled(self) -> _Plan:
+        key = (self.columns, self.normalise, self.numeric, self.intercept, self.sparse, self.dtype)
+        cached: tuple[tuple, _Plan] | None = self.__dict__.get("_cache")
+        if cached is None or cached[0][0] is not key[0] or cached[0][1:] != key[1:]:
+            cached = self.__dict__["_cache"] = (key, _Plan(self))
+        return cached[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_cache"}
+
+
+class _Plan:
+    """What the declarations of an encoder come to: parts with their places, the design, the layout."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        check_settings(encoder.normalise, encoder.sparse, encoder.dtype)
+        numeric_map(encoder.numeric)
+        columns = [_column(c) for c in encoder.columns]
+        names = [c.name for c in columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"Expected each column once, got {name!r} twice; drop one declaration.")
+        self.parts: list[Part] = build_parts(columns, encoder.numeric)
+        self.slots = sum(p.slots for p in self.parts) + bool(encoder.intercept)
+        attributes = len(self.parts) + bool(encoder.intercept)
+        labels = tuple(name for p in self.parts for name in p.names) + ("intercept",) * bool(encoder.intercept)
+        if not labels:
+            raise InputError("Expected at least one column to encode, got none; declare columns or an intercept.")
+        # rows can only grow under "unit" without a constant column, and then hats no longer sum to at most 1
+        whole = encoder.normalise != "unit" or encoder.intercept
+        blocks = tuple(block for p in self.parts for block in part_blocks(p, whole))
+        bound = math.sqrt(attributes) if encoder.normalise == "none" else 1.0
+        self.design = Design(names=labels, blocks=blocks, norm_bound=bound, intercept=bool(encoder.intercept))
+        self.sparse = self.slots <= SPARSE_BELOW * len(labels) if encoder.sparse == "auto" else bool(encoder.sparse)
+
+
+def part_blocks(part: Part, whole: bool) -> tuple[Block, ...]:
+    """The blocks of one part: its columns together where their sum is at most 1, else one by one."""
+    columns = tuple(range(part.start, part.start + part.width))
+    if not columns:
+        return ()
+    if part.block == "numeric" or (part.slots > 1 and not whole):
+        return tuple(Block((j,), "numeric") for j in columns)
+    return (Block(columns, "one_hot"),)
+
+
+def shorten(value: np.ndarray, normalise: str, dtype: str) -> np.ndarray:
+    """Scale rows as ``normalise`` says, so that their norm is at most 1, up to one rounding of float64.
+
+    In float32 a relative margin of 5e-7 keeps the rounded rows within the bound.
+    """
+    if normalise != "none":
+        norms = np.sqrt(np.einsum("ij,ij->i", value, value))
+        if normalise == "cap":
+            norms = np.maximum(norms, 1.0)
+        else:
+            norms[norms == 0.0] = 1.0
+        value /= norms[:, None]
+    if dtype == "float32":
+        return (value * (1.0 - 5e-7)).astype(np.float32)
+    return value
+
+
+def assemble(index: np.ndarray, value: np.ndarray, dimension: int, sparse: bool) -> np.ndarray | csr_array:
+    """Rows of (column, value) slots, in column order, as CSR without stored zeros, or as a dense matrix."""
+    rows = len(value)
+    if sparse:
+        kept = value != 0.0
+        ends = np.zeros(rows + 1, dtype=np.int32)
+        np.cumsum(kept.sum(axis=1), out=ends[1:])
+        matrix = csr_array((value[kept], index[kept], ends), shape=(rows, dimension))
+        matrix.has_canonical_format = True
+        return matrix
+    dense = np.zeros((rows, dimension), dtype=value.dtype)
+    dense[np.arange(rows)[:, None], index] = value
+    return dense
+
+
+def check_settings(normalise: str, sparse: bool | str, dtype: str) -> None:
+    if normalise not in NORMALISE:
+        raise unknown_name("normalise", normalise, NORMALISE)
+    if sparse not in ("auto", True, False):
+        raise InputError(f"Expected sparse to be auto, true or false, got sparse={sparse!r}.")
+    if dtype not in ("float64", "float32"):
+        raise InputError(f"Expected dtype float64 or float32, got dtype={dtype!r}.")
+
+
+def read_settings(text: str, kind: str, names: Sequence[str]) -> dict[str, Any]:
+    """Parse a stored encoder of ``kind`` and check version and fields."""
+    settings = json.loads(text)
+    version, stored = settings.pop("schema_version", None), settings.pop("encoder", None)
+    if version != 1 or stored != kind:
+        raise InputError(f"Expected a stored {kind} encoder of schema_version 1, got {stored!r} of version {version!r}.")
+    for name in settings:
+        if name not in names:
+            raise unknown_name("field of a stored encoder", name, names)
+    return settings
+
+
+def unknown_column(name: str, present: Any) -> InputError:
+    """The error for a declared column that a table lacks."""
+    near = str(unknown_name("column", name, [str(c) for c in present])).partition(";")[2]
+    return InputError(f"Expected column {name!r}, which the table lacks; its columns differ:{near}")
+
+
+def _column(column: Column | Mapping[str, Any]) -> Column:
+    return column if isinstance(column, Column) else Column.from_dict(dict(column))

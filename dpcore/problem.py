@@ -1,0 +1,135 @@
+"""The public facts of a learning problem: all that the price of a run may depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dpcore.checks import require_count, require_nonnegative, require_positive
+from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.losses import Loss
+
+
+class Adjacency(StrEnum):
+    """Which two data sets are neighbours."""
+
+    ADD_REMOVE = "add_remove"  # one record more or fewer
+    REPLACE_ONE = "replace_one"  # one record has other values; n is public
+    REPLACE_LABELS = "replace_labels"  # one session has other labels; documents are public
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Columns that belong to one attribute.
+
+    ``one_hot``: parts are >= 0 and sum to at most 1 in every row (levels, hat functions, a lone 0/1 column).
+    ``numeric``: one column with values in [0, 1].
+    """
+
+    columns: tuple[int, ...]
+    kind: str = "one_hot"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("one_hot", "numeric"):
+            raise InputError(f"Expected kind one_hot or numeric for a block, got kind={self.kind!r}.")
+        if not self.columns or (self.kind == "numeric" and len(self.columns) != 1):
+            raise InputError(f"Expected at least one column in a block, one if numeric, got columns={self.columns!r}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is minimised, mean_i loss(x_i, y_i; w) + l2/2 ||w||^2 + l1 ||w||_1, and who counts as a neighbour.
+
+    ``n`` counts the training part: the exact public count under replace-one and replace-labels, a declared nominal
+    count (a divisor and a rate, never the real count) under add/remove. ``norm_bound`` bounds ||x||_2 with the
+    constant column in it. ``outputs`` is the number of weight vectors (classes of a softmax model).
+    """
+
+    n: int
+    dimension: int
+    loss: Loss
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: str = "record"
+    kind: str = "linear"
+    l1: float = 0.0
+    l2: float = 0.0
+    norm_bound: float = 1.0
+    blocks: tuple[Block, ...] = ()
+    intercept: bool = False
+    outputs: int = 1
+
+    def __post_init__(self) -> None:
+        require_count(n=self.n, dimension=self.dimension, outputs=self.outputs)
+        require_positive(norm_bound=self.norm_bound)
+        require_nonnegative(l1=self.l1, l2=self.l2)
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the gradient norm of one record's data term: norm_bound * slope bound of the loss."""
+        return self.norm_bound * self.loss.lipschitz
+
+    @property
+    def smoothness(self) -> float:
+        """Bound on the Hessian norm of the mean, ridge included: norm_bound^2 * curvature bound + l2."""
+        return self.norm_bound**2 * self.loss.smoothness + self.l2
+
+    def sensitivity(self, clip: float) -> float:
+        """Largest move between neighbours of a sum of contributions, each of L2 norm <= ``clip``.
+
+        C when a record is added or removed, 2C when it (or a session's labels) is replaced.
+        """
+        require_positive(clip=clip)
+        return clip if self.adjacency is Adjacency.ADD_REMOVE else 2.0 * clip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requires:
+    """What the proof (or the formula) of an algorithm needs; checked before a record is read, refused in words."""
+
+    linear: bool = False
+    smooth: bool = False
+    convex: bool = False
+    strongly_convex: bool = False
+    bounded_gradient: bool = False
+    l1: bool = True  # False: the algorithm has no way to handle an L1 penalty
+
+    def check(self, name: str, problem: Problem) -> None:
+        """Raise ``AssumptionNotMet`` naming the first need that the problem does not meet."""
+        loss = problem.loss.name
+        needs = (
+            (self.linear and problem.kind != "linear", "a linear model", f"kind={problem.kind!r}", "dp_sgd"),
+            (
+                self.smooth and problem.smoothness == float("inf"),
+                "a smooth loss",
+                f"loss={loss!r}",
+                "loss='huber_hinge' or an algorithm that needs no smoothness",
+            ),
+            (
+                self.convex and not problem.loss.convex,
+                "a convex loss",
+                f"loss={loss!r}",
+                "loss='logistic' or an algorithm that needs no convexity",
+            ),
+            (
+                self.strongly_convex and problem.l2 <= 0,
+                "a strongly convex objective",
+                f"l2={problem.l2!r}",
+                "l2 > 0, for example 0.001",
+            ),
+            (
+                self.bounded_gradient and problem.lipschitz == float("inf"),
+                "a loss of bounded slope",
+                f"loss={loss!r}",
+                "loss='huber_regression' or an algorithm that clips, such as dp_sgd",
+            ),
+            (
+                not self.l1 and problem.l1 > 0,
+                "a problem without L1 penalty",
+                f"l1={problem.l1!r}",
+                "l1=0 or an algorithm with a proximal step",
+            ),
+        )
+        for unmet, need, got, way_out in needs:
+            if unmet:
+                raise AssumptionNotMet(f"Expected {need} for {name!r}, got {got}; use {way_out}.")
