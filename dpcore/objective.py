@@ -70,6 +70,18 @@ class LinearObjective:
             row = int(np.flatnonzero(~np.isfinite(self.y))[0])
             raise InputError(f"Expected finite labels, got NaN or inf in record {row}; fill or drop it by the schema.")
 
+    def check_records(self, dimension: int, norm_bound: float) -> None:
+        """Raise ``InputError`` unless the rows are finite, have ``dimension`` columns and norms <= ``norm_bound``."""
+        if self.dimension != dimension:
+            raise InputError(f"Expected {dimension} columns as the problem declares, got {self.dimension}.")
+        self.check_finite()
+        longest = float(self.row_norms.max(initial=0.0))
+        if longest > norm_bound * (1.0 + NORM_MARGIN):
+            raise InputError(
+                f"Expected rows of norm <= norm_bound={norm_bound:g}, got a longer one; use normalise='cap', or declare "
+                "a larger norm_bound."
+            )
+
     @property
     def n(self) -> int:
         return self.X.shape[0]

@@ -16,11 +16,11 @@ import pandas as pd
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from dpcore.cells import Tally
+from dpcore.preprocess.tally import Tally
 from dpcore.data import Design
 from dpcore.errors import InputError, unknown_name
 from dpcore.features import Column, numeric_map
-from dpcore.parts import Part, build_parts
+from dpcore.preprocess.parts import Part, build_parts
 from dpcore.problem import Block
 
 NORMALISE = ("none", "cap", "unit")

@@ -1,0 +1,150 @@
+"""Noisy gradient descent on clipped sums, on the full data or on a fresh random batch for every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import BOTH, register
+from dpcore.checks import require_below_one, require_choice, require_count, require_fraction, require_positive
+from dpcore.errors import AssumptionNotMet
+from dpcore.losses import Array
+from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.objective import Objective
+from dpcore.penalties import prox_l1
+from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
+
+SCHEDULES = ("constant", "inverse", "linear")
+
+# Clip norm in units of norm_bound: small errors keep their gradient, large ones shrink, and so does the noise.
+CLIP_SHARE = 0.4
+# Largest step times norm_bound^2 * curvature that heavy-ball descent is given; 4 = 2 (1 + momentum) / curvature.
+STABLE = 4.0
+MAX_MOMENTUM = 0.95
+
+
+@register("dp_sgd", "dp_gd", "sgd_ma")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DPSGD:
+    """w <- prox(w - eta_t v_t), v_t = momentum v_{t-1} + (sum_{i in B_t} clip(g_i, C) + N(0, sigma^2 I)) / (q n) + l2 w.
+
+    sigma = noise_multiplier * ``problem.sensitivity(C)``. The batch B_t is a fresh Poisson sample of rate q under
+    add/remove, q n rows without replacement under replace-one, or all rows for q = 1; the divisor q n is a public
+    constant, never the realised size. Abadi et al. (2016), Algorithm 1, with Mironov, Talwar & Zhang (2019) for the
+    price. Momentum, schedule and the average over the last share ``average`` of the iterates are post-processing.
+
+    ``learning_rate`` and ``momentum`` left out follow from public facts: a direction of curvature h is worth learning
+    when its signal exceeds the noise of the whole run, h > 1/H with H = 0.8 n mu / C and mu = q sqrt(T) /
+    noise_multiplier (halved under replace-one), so the summed step sizes are H, spread over T steps that stay stable.
+    """
+
+    requires: ClassVar[Requires] = Requires()
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    releases: ClassVar[str] = "every iterate"
+    small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {"schedule": "inverse", "momentum": 0.0, "learning_rate": 1.0, "clip_norm": 1.0, "average": 0.0}
+    }
+
+    noise_multiplier: float = 2.0
+    steps: int = 128
+    sampling_rate: float = 1.0
+    clip_norm: float | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    schedule: str = "linear"
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_positive(noise_multiplier=self.noise_multiplier)
+        require_count(steps=self.steps)
+        require_fraction(sampling_rate=self.sampling_rate)
+        require_choice(SCHEDULES, schedule=self.schedule)
+        require_below_one(average=self.average)
+        for name in ("clip_norm", "learning_rate"):
+            if getattr(self, name) is not None:
+                require_positive(**{name: getattr(self, name)})
+        if self.momentum is not None:
+            require_below_one(momentum=self.momentum)
+
+    def clip(self, problem: Problem) -> float:
+        """The clip norm C."""
+        return CLIP_SHARE * problem.norm_bound if self.clip_norm is None else self.clip_norm
+
+    def sampler(self, problem: Problem) -> Sampler:
+        """How the rows of a step are drawn."""
+        if self.sampling_rate == 1.0:
+            return FullBatch()
+        if problem.adjacency is Adjacency.ADD_REMOVE:
+            return Poisson(self.sampling_rate)
+        batch_size = round(self.sampling_rate * problem.n)
+        if batch_size < 1:
+            raise AssumptionNotMet(
+                f"Expected at least one row a batch, got sampling_rate={self.sampling_rate!r} of n={problem.n}; "
+                f"use sampling_rate >= {1 / problem.n:.3g}."
+            )
+        return WithoutReplacement(batch_size, problem.n)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        sensitivity = problem.sensitivity(self.clip(problem))
+        gaussian = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
+        return [self.sampler(problem).amplify(gaussian, problem.adjacency)] * self.steps
+
+    def horizon(self, problem: Problem) -> float:
+        """Sum of the step sizes that the noise of the whole run supports, in units of 1 / curvature."""
+        mu = self.sampling_rate * sqrt(self.steps) / self.noise_multiplier
+        noise = problem.sensitivity(self.clip(problem)) / (problem.n * mu)
+        return 2.0 * CLIP_SHARE / (noise * problem.norm_bound)
+
+    def pace(self, problem: Problem) -> tuple[float, float]:
+        """First step size and momentum; what the caller left out follows from ``horizon``."""
+        scale = STABLE * (0.25 / problem.loss.smoothness if np.isfinite(problem.loss.smoothness) else 0.25)
+        longest = 4.0 * scale / problem.norm_bound**2
+        mean = self._weights_mean()
+        step = self.horizon(problem) / (self.steps * mean)
+        momentum = self.momentum
+        if momentum is None:
+            momentum = float(np.clip(1.0 - longest / step, 0.0, MAX_MOMENTUM))
+        rate = min(step * (1.0 - momentum), longest) if self.learning_rate is None else self.learning_rate
+        return rate, momentum
+
+    def decay(self) -> Array:
+        """Step sizes relative to the first, shape (steps,)."""
+        t = np.arange(self.steps)
+        match self.schedule:
+            case "constant":
+                return np.ones(self.steps)
+            case "inverse":
+                return 1.0 / (1.0 + t)
+            case _:
+                return 1.0 - t / self.steps
+
+    def _weights_mean(self) -> float:
+        return float(self.decay().mean())
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (d,)."""
+        clip_norm = self.clip(problem)
+        rate, momentum = self.pace(problem)
+        divisor = self.sampling_rate * problem.n
+        first_averaged = self.steps - max(1, round(self.average * self.steps))
+        w = np.zeros(problem.dimension * problem.outputs)
+        velocity, total = np.zeros_like(w), np.zeros_like(w)
+        for step, (mechanism, decay) in enumerate(zip(self.plan(problem), self.decay(), strict=True)):
+            eta = rate * decay
+
+            def gradient(batch: Objective, w: Array = w) -> Array:
+                return batch.gradient_sum(w, clip_norm)
+
+            noisy = budget.release(mechanism, gradient) / divisor
+            velocity = momentum * velocity + noisy + problem.l2 * w
+            w = prox_l1(w - eta * velocity, eta * problem.l1, problem.intercept)
+            budget.note(step_size=eta)
+            if step >= first_averaged:
+                total += w
+        return total / (self.steps - first_averaged)

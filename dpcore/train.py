@@ -1,0 +1,155 @@
+"""Plan a private training from public facts, then run it through its one door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.accounting.calibrate import calibrate, check_limits, planned_events
+from dpcore.accounting.events import Events
+from dpcore.accounting.limits import Limit, Target
+from dpcore.algorithms import Algorithm, check, make
+from dpcore.auto import resolve
+from dpcore.errors import InputError
+from dpcore.losses import Array
+from dpcore.noise import secure_generator
+from dpcore.objective import Objective
+from dpcore.problem import Adjacency, Problem
+
+# A trace with more points than this is thinned: nobody can see more in a figure.
+TRACE_POINTS = 500
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A calibrated algorithm, what it will release and why it was chosen. No record has been read."""
+
+    name: str
+    algorithm: Algorithm
+    problem: Problem
+    events: Events
+    limits: tuple[Limit, ...] = ()
+    preset: str | None = None
+    reason: str = ""
+
+    @property
+    def target(self) -> Target | None:
+        """The run's own (epsilon, delta), if one was given."""
+        return next((limit for limit in self.limits if isinstance(limit, Target)), None)
+
+    @property
+    def spent_epsilon(self) -> float:
+        """Epsilon of the whole plan at the target's delta; infinity without a target or for a baseline."""
+        return self.target.spent(self.events) if self.target and self.algorithm.private else float("inf")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The hyper-parameters that will be used, by name."""
+        return {item.name: getattr(self.algorithm, item.name) for item in fields(self.algorithm)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run released, and the public numbers that describe it.
+
+    ``events`` is what really ran; the guarantee is the planned price. ``trace`` has one row for (at most 500) releases
+    with the epsilon spent so far and the notes of the algorithm. ``fixed_noise`` marks a run that must never be released.
+    """
+
+    weights: Array
+    events: Events
+    notes: list[dict[str, float]] = field(repr=False)
+    trace: list[dict[str, float]] = field(repr=False)
+    seconds: float
+    fixed_noise: bool = False
+
+
+def plan(
+    name: str, parameters: dict[str, Any], problem: Problem, *limits: Limit, preset: str | None = None
+) -> Planned:
+    """Choose and calibrate an algorithm from public facts; no record is read.
+
+    ``auto`` is resolved here. ``noise_multiplier`` is calibrated to all ``limits`` unless ``parameters`` give it, in
+    which case it must fit. Raises ``InputError`` for names, ranges and unmet assumptions, ``BudgetExceeded`` where the
+    limits do not admit the run.
+    """
+    target = next((limit for limit in limits if isinstance(limit, Target)), None)
+    name, parameters, reason = resolve(name, parameters, problem, target)
+    algorithm = make(name, parameters, preset)
+    check(algorithm, problem)
+    if algorithm.private and limits:
+        given = "noise_multiplier" in parameters
+        if not given:
+            algorithm = calibrate(algorithm, problem, *limits)
+        check_limits(planned_events(algorithm, problem), *limits)
+    events = planned_events(algorithm, problem)
+    return Planned(algorithm.name, algorithm, problem, events, limits, preset, reason)
+
+
+def run(
+    planned: Planned,
+    objective: Objective,
+    *,
+    seed: int | None = None,
+    on_charge: Callable[[], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    fixed_noise_seed: int | None = None,
+) -> Result:
+    """Train: the only place that brings records, secret noise and an algorithm together.
+
+    ``seed`` feeds the public generator (starts, mutations). ``on_charge`` is called after each charge, before rows are
+    drawn; ``on_progress(done, total)`` after each release. ``fixed_noise_seed`` is for tests: its result is marked.
+    Raises ``InputError``, before anything is charged, where the records break a public fact of the problem.
+    """
+    check_public_facts(planned.problem, objective)
+    secret = secure_generator() if fixed_noise_seed is None else np.random.default_rng(fixed_noise_seed)
+    budget = Budget(
+        planned.events,
+        objective,
+        secret,
+        adaptive=planned.algorithm.adaptive,
+        on_charge=on_charge,
+        on_progress=on_progress,
+    )
+    start = perf_counter()
+    weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(seed))
+    seconds = perf_counter() - start
+    events = budget.events
+    return Result(weights, events, budget.notes, trace(planned, events, budget.notes), seconds, fixed_noise_seed is not None)
+
+
+def check_public_facts(problem: Problem, objective: Objective) -> None:
+    """Raise ``InputError`` where the records break what the price relied on: dimension, exact n, norm bound."""
+    if objective.n == 0:
+        raise InputError("Expected at least one record, got an empty table; check the path and the split.")
+    if problem.adjacency is not Adjacency.ADD_REMOVE and objective.n != problem.n:
+        raise InputError(
+            f"Expected exactly n={problem.n} records under {problem.adjacency}, where n is public, got {objective.n}; "
+            "declare the exact count of the training part, or use adjacency=add_remove with a nominal n."
+        )
+    check_records = getattr(objective, "check_records", None)
+    if check_records is not None:
+        check_records(problem.dimension, problem.norm_bound)
+
+
+def trace(planned: Planned, events: Events, notes: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """Rows (release, spent_epsilon, noted numbers) for at most ``TRACE_POINTS`` releases, the last one included."""
+    total = len(events)
+    if not planned.algorithm.private or total == 0:
+        return []
+    points = np.unique(np.linspace(1, total, min(total, TRACE_POINTS)).round().astype(int))
+    noted: dict[int, dict[str, float]] = {}
+    for note in notes:
+        noted.setdefault(int(note["release"]), {}).update(note)
+    rows = []
+    for k in points:
+        row = {"release": int(k)}
+        if planned.target is not None:
+            row["spent_epsilon"] = planned.target.spent(events.prefix(int(k)))
+        rows.append(row | noted.get(int(k), {}))
+    return rows
