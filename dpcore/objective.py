@@ -76,7 +76,7 @@ class LinearObjective:
             raise InputError(f"Expected {dimension} columns as the problem declares, got {self.dimension}.")
         self.check_finite()
         longest = float(self.row_norms.max(initial=0.0))
-        if longest > norm_bound * (1.0 + NORM_MARGIN):
+        if longest > norm_bound * (1.0 + (1e-6 if self.X.dtype == np.float32 else 1e-9)):
             raise InputError(
                 f"Expected rows of norm <= norm_bound={norm_bound:g}, got a longer one; use normalise='cap', or declare "
                 "a larger norm_bound."

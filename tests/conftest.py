@@ -1,0 +1,19 @@
+"""Shared by all tests: the folder with real data and cases, which may be absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder named by DPFLOWS_SHARED (default: ``shared`` beside the project); the test skips where it is absent."""
+    folder = Path(os.environ.get("DPFLOWS_SHARED", ROOT.parent / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip(f"no shared data in {folder}; set DPFLOWS_SHARED")
+    return folder
