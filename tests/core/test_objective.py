@@ -1,0 +1,112 @@
+"""The closed forms of LinearObjective equal sums over materialised per-example gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from dpcore.errors import InputError
+from dpcore.losses import losses, make_loss
+from dpcore.objective import LinearObjective
+from tests.tape import ConstantSlope
+
+RNG = np.random.default_rng(0)
+N, D = 40, 7
+X = RNG.normal(size=(N, D)) * (RNG.random((N, D)) < 0.5)
+X[3] = 0.0
+Y = np.where(RNG.random(N) < 0.4, 1.0, -1.0)
+W = RNG.normal(size=D)
+SHIFT, SCALE = RNG.normal(size=D) * 0.3, RNG.random(D) + 0.5
+
+
+def per_example(loss, rows: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Gradients of single records, shape (n, d), straight from the definition."""
+    z = rows @ w
+    slope = y * loss.slope(y * z) if loss.argument == "margin" else loss.slope(z - y)
+    return slope[:, None] * rows
+
+
+def clipped(gradients: np.ndarray, clip_norm: float) -> np.ndarray:
+    norms = np.linalg.norm(gradients, axis=1)
+    return gradients * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))[:, None]
+
+
+@pytest.mark.parametrize("clip_norm", [np.inf, 1.0, 0.1])
+@pytest.mark.parametrize("transformed", [False, True])
+@pytest.mark.parametrize("kind", ["dense64", "dense32", "csr64", "csr32"])
+@pytest.mark.parametrize("name", sorted(losses))
+def test_gradient_sum(name: str, kind: str, transformed: bool, clip_norm: float) -> None:
+    loss = make_loss(name)
+    dtype = np.float32 if kind.endswith("32") else np.float64
+    matrix = csr_array(X.astype(dtype)) if kind.startswith("csr") else X.astype(dtype)
+    objective = LinearObjective(matrix, Y, loss)
+    rows = X.astype(dtype).astype(np.float64)
+    if transformed:
+        objective, rows = objective.transform(SHIFT, SCALE), (rows - SHIFT) * SCALE
+    expected = clipped(per_example(loss, rows, Y, W), clip_norm).sum(axis=0)
+    got = objective.gradient_sum(W, clip_norm)
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, expected, rtol=2e-4 if dtype == np.float32 else 1e-9, atol=1e-4 if dtype == np.float32 else 1e-9)
+    batch = objective.take(np.array([1, 3, 5]))
+    part = clipped(per_example(loss, rows[[1, 3, 5]], Y[[1, 3, 5]], W), clip_norm).sum(axis=0)
+    np.testing.assert_allclose(batch.gradient_sum(W, clip_norm), part, rtol=2e-4, atol=2e-4 if dtype == np.float32 else 1e-9)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_value_sum_serves_many_candidates_and_cuts_each_loss(sparse: bool) -> None:
+    loss = make_loss("logistic")
+    objective = LinearObjective(csr_array(X) if sparse else X, Y, loss)
+    candidates = RNG.normal(size=(3, D))
+    values = loss.value(Y[:, None] * (X @ candidates.T))
+    np.testing.assert_allclose(objective.value_sum(candidates), values.sum(axis=0))
+    np.testing.assert_allclose(objective.value_sum(candidates, 0.5), np.minimum(values, 0.5).sum(axis=0))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_column_sum_uses_the_real_count(sparse: bool) -> None:
+    objective = LinearObjective(csr_array(X) if sparse else X, Y, make_loss("logistic"))
+    np.testing.assert_allclose(objective.column_sum(SHIFT), (X - SHIFT).sum(axis=0), atol=1e-12)
+
+
+def test_blocks_of_rows_do_not_change_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3)
+    monkeypatch.setattr("dpcore.objective.BLOCK_ROWS", 7)
+    np.testing.assert_allclose(LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3), whole, rtol=1e-12)
+
+
+def test_an_empty_batch_gives_zero() -> None:
+    for matrix in (X, csr_array(X)):
+        batch = LinearObjective(matrix, Y, make_loss("logistic")).take(np.array([], dtype=np.intp))
+        assert np.array_equal(batch.gradient_sum(W, 1.0), np.zeros(D))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_bad_number_is_refused_by_record(bad: float, sparse: bool) -> None:
+    broken = X.copy()
+    broken[12, 2] = bad
+    objective = LinearObjective(csr_array(broken) if sparse else broken, Y, make_loss("logistic"))
+    with pytest.raises(InputError, match="record 12"):
+        objective.check_records(D, 100.0)
+
+
+def test_long_rows_are_refused() -> None:
+    with pytest.raises(InputError, match="norm_bound"):
+        LinearObjective(X, Y, make_loss("logistic")).check_records(D, 0.5)
+
+
+def test_case_09_clipping_by_the_whole_gradient() -> None:
+    """Per-example gradients (3,0,4), (0.3,-0.4,0), 0 and (-1,2,-2) at C = 1, from a loss of slope -1."""
+    gradients = np.array([[3.0, 0.0, 4.0], [0.3, -0.4, 0.0], [0.0, 0.0, 0.0], [-1.0, 2.0, -2.0]])
+    objective = LinearObjective(-gradients, np.ones(4), ConstantSlope())
+    total = objective.gradient_sum(np.zeros(3), 1.0)
+    np.testing.assert_allclose(total, [0.566667, 0.266667, 0.133333], atol=1e-6)
+    np.testing.assert_allclose(total / 5, [0.113333, 0.053333, 0.026667], atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_case_09_bad_gradients_are_named(value: float) -> None:
+    gradients = np.array([[0.1, 0.2, 0.2], [value, 0.0, 0.0]])
+    with pytest.raises(InputError, match="record 1"):
+        LinearObjective(gradients, np.ones(2), ConstantSlope()).check_records(3, 10.0)
