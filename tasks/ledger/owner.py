@@ -6,11 +6,11 @@ a container with its own numbering is never mistaken for the owner.
 
 import os
 import platform
-import subprocess
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 
 def _read(path: str) -> str:
@@ -22,7 +22,7 @@ def _read(path: str) -> str:
 
 def _namespace() -> str:
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
 
@@ -34,13 +34,12 @@ def _started(pid: int) -> str | None:
         fields = text.rpartition(")")[2].split()
         # field 3 is the state: a zombie draws no noise any more
         return "" if not fields or fields[0] in "ZX" else fields[19]
-    if sys.platform == "win32":
-        return None
     try:
-        done = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
+        return str(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return ""
+    except psutil.Error:
         return None
-    return done.stdout.strip()
 
 
 @lru_cache(maxsize=4)

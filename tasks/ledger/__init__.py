@@ -1,0 +1,10 @@
+"""The budget ledger: what was promised for each data set, and every run that was charged against it."""
+
+from tasks.ledger.blocks import Blocks
+from tasks.ledger.errors import LedgerUnavailable
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.records import Dataset
+from tasks.ledger.reservation import Reservation
+from tasks.ledger.verify import Verification
+
+__all__ = ["Blocks", "Dataset", "Ledger", "LedgerUnavailable", "Reservation", "Verification"]

@@ -1,0 +1,153 @@
+"""Queries and appends inside one transaction: the hash chain, the running totals, the stored mechanisms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from dpcore.errors import BudgetExceeded
+from tasks.ledger import schema
+from tasks.ledger.blocks import ALL
+from tasks.ledger.orders import left_of
+from tasks.ledger.records import Dataset, Record, next_record
+
+
+class Chain:
+    """Appends records inside one writing transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._last = newest(connection)
+
+    def append(
+        self,
+        kind: str,
+        dataset: str,
+        body: dict[str, Any],
+        entry: str = "",
+        period: str | None = None,
+        fingerprint: str | None = None,
+    ) -> Record:
+        """Append one record behind the newest; return it with its hash."""
+        record = next_record(self._last, kind, dataset, body, entry, period, fingerprint)
+        self._connection.execute(schema.records.insert().values(**record._asdict()))
+        self._last = (record.seq, record.hash)
+        return record
+
+
+def newest(connection: Connection) -> tuple[int, str] | None:
+    """Return (seq, hash) of the newest record."""
+    table = schema.records
+    row = connection.execute(select(table.c.seq, table.c.hash).order_by(table.c.seq.desc()).limit(1)).one_or_none()
+    return None if row is None else (row.seq, row.hash)
+
+
+def find_dataset(connection: Connection, name: str) -> Dataset | None:
+    """Return a data set as it was opened."""
+    table = schema.records
+    row = connection.execute(select(table).where(schema.IS_OPENING, table.c.dataset == name)).one_or_none()
+    return None if row is None else Dataset.from_record(Record(*row))
+
+
+def history(connection: Connection, entry: str) -> list[Record]:
+    """Return the records of one entry, oldest first."""
+    table = schema.records
+    rows = connection.execute(select(table).where(table.c.entry == entry).order_by(table.c.seq))
+    return [Record(*row) for row in rows]
+
+
+def open_entries(connection: Connection) -> list[Record]:
+    """Return the reserving records of entries that nothing closed, oldest first."""
+    table, closing = schema.records, schema.records.alias()
+    closed = select(closing.c.seq).where(closing.c.entry == table.c.entry, closing.c.kind.in_(schema.CLOSING)).exists()
+    rows = connection.execute(select(table).where(table.c.kind == "reserved", ~closed).order_by(table.c.seq))
+    return [Record(*row) for row in rows]
+
+
+def touched(connection: Connection, dataset: str) -> list[str]:
+    """Return the blocks of a data set that a run was ever charged on, sorted."""
+    table = schema.balances
+    first = select(table.c.block).where(table.c.dataset == dataset, table.c.ordinal == 1).order_by(table.c.block)
+    return list(connection.scalars(first))
+
+
+def balance(connection: Connection, dataset: str, block: str) -> tuple[int, int]:
+    """Return (how many times the block's total changed, units spent now)."""
+    table = schema.balances
+    newest_total = (
+        select(table.c.ordinal, table.c.units)
+        .where(table.c.dataset == dataset, table.c.block == block)
+        .order_by(table.c.ordinal.desc())
+        .limit(1)
+    )
+    row = connection.execute(newest_total).one_or_none()
+    return (0, 0) if row is None else (row.ordinal, row.units)
+
+
+def move(
+    connection: Connection, target: Dataset, record: Record, blocks: Iterable[str], units: int, cost: float
+) -> None:
+    """Change the total of every block by ``units``, or raise BudgetExceeded where one would pass the limit."""
+    rows = []
+    for block in blocks:
+        ordinal, spent = balance(connection, target.name, block)
+        if units > 0 and spent + units > target.limit:
+            raise refusal(target, block, cost, spent)
+        rows.append(
+            {"dataset": target.name, "block": block, "ordinal": ordinal + 1, "seq": record.seq, "units": spent + units}
+        )
+    connection.execute(schema.balances.insert(), rows)
+
+
+def refusal(target: Dataset, block: str, cost: float, spent: int) -> BudgetExceeded:
+    """Return the error that says what was asked and what is left."""
+    assert target.budget is not None
+    left = left_of(target.budget, spent)
+    where = f"{target.name!r}" if block == ALL else f"block {block} of {target.name!r}"
+    return BudgetExceeded(
+        f"Expected a run within the budget of {where}: at its order {target.order:g} the run costs {cost:.6g} and "
+        f"{left:.6g} of {target.budget:.6g} is left; nothing was reserved. The guarantee is {target.guarantee()}; "
+        "lower "
+        f"the run's epsilon, or train on blocks with room.",
+        asked=cost,
+        left=left,
+    )
+
+
+def store_events(connection: Connection, digest: str, text: str) -> None:
+    """Store a list of mechanisms once, by its SHA-256."""
+    table = schema.events
+    if connection.scalars(select(table.c.sha256).where(table.c.sha256 == digest)).one_or_none() is None:
+        connection.execute(table.insert().values(sha256=digest, text=text))
+
+
+def period_state(connection: Connection, dataset: str, period: str) -> str | None:
+    """Return the state of the newest run of a scheduled period that was not cancelled."""
+    table = schema.records
+    entries = select(table.c.entry).where(table.c.dataset == dataset, table.c.period == period)
+    kinds = select(table.c.entry, table.c.kind).where(table.c.entry.in_(entries)).order_by(table.c.seq)
+    rows = connection.execute(kinds)
+    states = {row.entry: row.kind for row in rows}
+    kept = [state for state in states.values() if state != "cancelled"]
+    return kept[-1] if kept else None
+
+
+def same_file(connection: Connection, dataset: str, fingerprint: str | None) -> tuple[str, ...]:
+    """Return a warning for every other data set whose file had the same fingerprint."""
+    if fingerprint is None:
+        return ()
+    table = schema.records
+    others = select(table.c.dataset).where(table.c.fingerprint == fingerprint, table.c.dataset != dataset).distinct()
+    return tuple(
+        f"The file of {dataset!r} was read before as {other!r}: the budgets of both names add up for its records; "
+        "use one name."
+        for other in sorted(connection.scalars(others))
+    )
+
+
+def fingerprint_key(connection: Connection) -> bytes:
+    """Return the secret key of this ledger's file fingerprints."""
+    table = schema.secret
+    return bytes.fromhex(connection.scalars(select(table.c.value).where(table.c.name == "fingerprint")).one())

@@ -1,0 +1,205 @@
+"""Connections and transactions: SQLite in one file, or a PostgreSQL server, behind the same two context managers."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from sqlalchemy import Connection, Engine, create_engine, event, select, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from dpcore.errors import InputError
+from tasks.ledger import schema
+from tasks.ledger.errors import LedgerUnavailable
+
+NOTHING_SPENT = "nothing was reserved and no budget was spent"
+_MIGRATION_LOCK = 0x6470666C  # any fixed number: two processes must not create the tables at once
+
+
+def parse_url(url: str | Path) -> URL:
+    """Return the database URL; a bare path means a SQLite file. Raises InputError for other databases."""
+    words = str(url)
+    try:
+        parsed = make_url(words) if "://" in words else URL.create("sqlite", database=words)
+    except ArgumentError:
+        raise InputError(
+            f"Expected a ledger URL or a file path, got ledger={words!r}; e.g. sqlite:///ledger.db."
+        ) from None
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg2")
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise InputError(
+            f"Expected a SQLite or PostgreSQL ledger, got ledger={parsed.render_as_string()!r}; use sqlite:///FILE or "
+            f"postgresql+psycopg2://USER@HOST/DATABASE."
+        )
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise InputError(f"Expected a ledger that outlives the process, got ledger={words!r}; name a file.")
+    return parsed
+
+
+class Store:
+    """One ledger database. Opening it touches nothing; the first write creates file and tables."""
+
+    def __init__(self, url: str | Path, timeout: float = 30.0) -> None:
+        self.url = parse_url(url)
+        self.timeout = timeout
+        self.shown = self.url.render_as_string(hide_password=True)
+        self.path = Path(str(self.url.database)).absolute() if self.url.get_backend_name() == "sqlite" else None
+        self._engine: Engine | None = None
+        self._pid = os.getpid()
+        self._inherited: list[Engine] = []
+        self._ready = False
+        self._lock = Lock()
+
+    @property
+    def engine(self) -> Engine:
+        with self._lock:
+            if self._pid != os.getpid():
+                # A forked child must not use, nor close, its parent's connections.
+                if self._engine is not None:
+                    self._inherited.append(self._engine)
+                self._engine, self._pid = None, os.getpid()
+            if self._engine is None:
+                make = _sqlite_engine if self.path else _server_engine
+                self._engine = make(self.url, self.timeout)
+            return self._engine
+
+    def close(self) -> None:
+        """Give the connections back."""
+        if self._engine is not None and self._pid == os.getpid():
+            self._engine.dispose()
+            self._engine = None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection | None]:
+        """Yield a connection with one consistent view, or None where there is no ledger yet."""
+        if self.path and not self.path.exists():
+            yield None
+            return
+        with self._told("nothing was changed"), self.engine.connect() as connection:
+            if self.path is None:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            yield connection if self._has_tables(connection) else None
+
+    def _has_tables(self, connection: Connection) -> bool:
+        if not self._ready:
+            found = schema.version_of(connection)
+            schema.check_version(found)
+            if 0 < found < len(schema.MIGRATIONS):
+                raise InputError(
+                    f"Expected a ledger of schema version {len(schema.MIGRATIONS)}, got {found} in {self.shown}; run "
+                    f"`dpflows ledger migrate` (any training does it too)."
+                )
+            self._ready = found > 0
+        return self._ready
+
+    @contextmanager
+    def writing(self, consequence: str = NOTHING_SPENT) -> Iterator[Connection]:
+        """Yield the only writing connection; commit at the end, roll back on an error.
+
+        ``consequence`` says in an error message what the failure means for the budget.
+        """
+        self._prepare(consequence)
+        with self._told(consequence), self.engine.connect() as connection:
+            connection = connection.execution_options(ledger_write=True)
+            with connection.begin():
+                if self.path is None:
+                    connection.execute(select(schema.lock.c.id).with_for_update()).one()
+                yield connection
+
+    def migrate(self) -> int:
+        """Create or upgrade the tables; return the number of steps applied."""
+        if self.path:
+            _private_file(self.path)
+        with self._told(NOTHING_SPENT), self.engine.connect() as connection:
+            connection = connection.execution_options(ledger_write=True)
+            with connection.begin():
+                if self.path is None:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+                applied = schema.migrate(connection)
+        self._ready = True
+        return applied
+
+    def _prepare(self, consequence: str) -> None:
+        if self._ready and (self.path is None or self.path.exists()):
+            return
+        try:
+            self.migrate()
+        except LedgerUnavailable as error:
+            raise LedgerUnavailable(str(error).replace(NOTHING_SPENT, consequence)) from error
+
+    @contextmanager
+    def _told(self, consequence: str) -> Iterator[None]:
+        try:
+            yield
+        except (OperationalError, InterfaceError) as error:
+            raise self._unavailable(error, consequence) from error
+        except DBAPIError as error:
+            if error.connection_invalidated or "file is not a database" in str(error.orig):
+                raise self._unavailable(error, consequence) from error
+            raise
+
+    def _unavailable(self, error: DBAPIError, consequence: str) -> LedgerUnavailable:
+        cause = " ".join(str(error.orig).split())
+        hints = {
+            "full": "make room on the disk and run again",
+            "locked": f"another process held it for more than {self.timeout:g} s: wait for it and run again",
+            "unable to open": "check that the folder exists and may be written",
+            "readonly": "check the permissions of the file and its folder",
+            "read-only": "check the permissions of the file and its folder",
+            "not a database": "restore the file from a copy, then check it with `dpflows ledger verify --head HASH`",
+            "malformed": "restore the file from a copy, then check it with `dpflows ledger verify --head HASH`",
+            "I/O error": "check the disk",
+        }
+        hint = next((words for key, words in hints.items() if key in cause), "check that the server runs and try again")
+        return LedgerUnavailable(f"The ledger {self.shown} failed ({cause}): {consequence}; {hint}.")
+
+
+def _private_file(path: Path) -> None:
+    """Create the file for the owner alone (0600), its folder for the owner alone (0700) where it is missing."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        path.chmod(0o600)
+    except OSError as error:
+        raise LedgerUnavailable(
+            f"The ledger {path} cannot be written ({error.strerror}): {NOTHING_SPENT}; choose another place with "
+            f"DPFLOWS_LEDGER or repair its permissions."
+        ) from error
+
+
+def _sqlite_engine(url: URL, timeout: float) -> Engine:
+    engine = create_engine(url, connect_args={"timeout": timeout, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: object, _entry: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None  # type: ignore[attr-defined]  # the driver must not begin by itself
+        cursor = connection.cursor()  # type: ignore[attr-defined]
+        # WAL with FULL costs one fsync a transaction, and readers never block the writer
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get("ledger_write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def _server_engine(url: URL, timeout: float) -> Engine:
+    # lock_timeout bounds the wait for another flow's row lock, as SQLite's busy timeout does
+    options = f"-c lock_timeout={int(timeout * 1000)}"
+    try:
+        return create_engine(
+            url, pool_pre_ping=True, connect_args={"connect_timeout": max(2, int(timeout)), "options": options}
+        )
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"Expected the driver of ledger={url.render_as_string()!r}, got no module {error.name!r}; "
+            f"pip install 'dpflows[postgres]'."
+        ) from error

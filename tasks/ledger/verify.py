@@ -1,0 +1,222 @@
+"""Replay of a ledger: hashes, states, prices and totals are computed again from the records alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from time import perf_counter
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from dpcore.accounting.events import Events
+from dpcore.accounting.limits import order_index
+from dpcore.errors import DPFlowsError
+from dpcore.losses import Array
+from tasks.ledger import schema
+from tasks.ledger.orders import choose_order, cost_units
+from tasks.ledger.records import GENESIS, Dataset, Record
+
+SHOWN = 20
+"""Problems beyond these are counted, not listed."""
+
+PRICE_TOLERANCE = 1e-9
+"""A price may differ by rounding between versions of the numerical libraries; it is then noted, not refused."""
+
+
+@dataclass
+class Verification:
+    """What a replay found. ``ok`` means that no problem was found and that ``head`` (if asked for) is in the chain."""
+
+    records: int = 0
+    entries: int = 0
+    mechanism_lists: int = 0
+    head: str = ""
+    head_found_at: int | None = None
+    problem_count: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.problem_count == 0
+
+    def problem(self, words: str) -> None:
+        """Count a problem, and keep its words while there are few."""
+        self.problem_count += 1
+        if len(self.problems) < SHOWN:
+            self.problems.append(words)
+
+
+Balance = tuple[str, str, int, int, int]  # dataset, block, ordinal, seq, units
+
+
+def verify(connection: Connection | None, head: str | None = None) -> Verification:
+    """Replay the ledger behind ``connection`` (None: no ledger yet)."""
+    if connection is None:
+        return replay([], {}.get, [], head)
+
+    def text_of(digest: str) -> str | None:
+        table = schema.events
+        return connection.scalars(select(table.c.text).where(table.c.sha256 == digest)).one_or_none()
+
+    streamed = connection.execution_options(yield_per=2000)
+    records = streamed.execute(select(schema.records).order_by(schema.records.c.seq))
+    table = schema.balances
+    balances = streamed.execute(
+        select(table.c.dataset, table.c.block, table.c.ordinal, table.c.seq, table.c.units).order_by(table.c.seq)
+    )
+    return replay((Record(*row) for row in records), text_of, (tuple(row) for row in balances), head)
+
+
+def replay(
+    records: Iterable[Record],
+    text_of: Callable[[str], str | None],
+    balances: Iterable[Balance] | None,
+    head: str | None = None,
+) -> Verification:
+    """Replay records in order. ``balances`` None: totals are recomputed, but there is no stored table to compare."""
+    started = perf_counter()
+    run = _Replay(text_of, None if balances is None else iter(balances))
+    for record in records:
+        run.take(record, head)
+    return run.finish(head, perf_counter() - started)
+
+
+class _Replay:
+    def __init__(self, text_of: Callable[[str], str | None], balances: Iterator[Balance] | None) -> None:
+        self.report = Verification()
+        self.last = GENESIS
+        self.datasets: dict[str, Dataset] = {}
+        self.entries: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.totals: dict[tuple[str, str], tuple[int, int]] = {}
+        self.balances = balances
+        self.next_balance = next(balances, None) if balances is not None else None
+        self.rounded = 0
+        self.curve = lru_cache(maxsize=None)(_pricer(text_of))
+
+    def take(self, record: Record, head: str | None) -> None:
+        report = self.report
+        report.records += 1
+        if record.seq != report.records:
+            report.problem(f"record {record.seq}: expected number {report.records}; a record is missing or was added")
+            report.records = record.seq
+        if record.previous != self.last:
+            report.problem(f"record {record.seq}: the hash of the record before it does not match")
+        if record.hash != record.expected_hash():
+            report.problem(f"record {record.seq}: its content does not give its hash")
+        if head and record.hash.startswith(head):
+            report.head_found_at = record.seq
+        self.last = record.hash
+        try:
+            self._meaning(record)
+        except (KeyError, TypeError, ValueError, DPFlowsError) as error:
+            report.problem(f"record {record.seq}: cannot be read ({type(error).__name__}: {error})")
+
+    def _meaning(self, record: Record) -> None:
+        body = json.loads(record.body)
+        if record.kind == "opened":
+            self._opened(record)
+        elif record.kind == "reserved":
+            self._reserved(record, body)
+        elif record.kind in schema.CLOSING:
+            self._closed(record)
+        else:
+            self.report.problem(f"record {record.seq}: unknown kind {record.kind!r}")
+
+    def _opened(self, record: Record) -> None:
+        dataset = Dataset.from_record(record)
+        if dataset.name in self.datasets:
+            self.report.problem(f"record {record.seq}: {dataset.name!r} is opened a second time")
+            return
+        if dataset.limited:
+            assert dataset.epsilon is not None and dataset.delta is not None
+            _, budget = choose_order(dataset.epsilon, dataset.delta, dataset.conversion, dataset.order)
+            if not _close(budget, dataset.budget):
+                self.report.problem(
+                    f"record {record.seq}: budget {dataset.budget} of {dataset.name!r} should be {budget}"
+                )
+        self.datasets[dataset.name] = dataset
+
+    def _reserved(self, record: Record, body: dict[str, Any]) -> None:
+        self.report.entries += 1
+        dataset = self.datasets[record.dataset]
+        if record.entry in self.entries:
+            self.report.problem(f"record {record.seq}: entry {record.entry} is reserved a second time")
+        self.entries[record.entry] = ("reserved", body)
+        curve = self.curve(body["events"], body["adjacency"])
+        if not dataset.limited:
+            return
+        assert dataset.order is not None
+        cost = float(curve[order_index(dataset.order)])
+        if not _close(cost, body["cost"]) or body["units"] != cost_units(body["cost"]):
+            self.report.problem(f"record {record.seq}: charged {body['cost']}, but its mechanisms cost {cost}")
+        self.rounded += cost != body["cost"]
+        if tuple(body["blocks"]) != dataset.blocks.charged(body["read"], dataset.unit):
+            self.report.problem(f"record {record.seq}: charged on other blocks than those it read")
+        self._move(record, body["blocks"], body["units"])
+
+    def _closed(self, record: Record) -> None:
+        state, body = self.entries[record.entry]
+        if state != "reserved":
+            self.report.problem(f"record {record.seq}: entry {record.entry} is {state} already")
+            return
+        self.entries[record.entry] = (record.kind, body)
+        if record.kind == "cancelled" and self.datasets[record.dataset].limited and body["units"]:
+            self._move(record, body["blocks"], -body["units"])
+
+    def _move(self, record: Record, blocks: list[str], units: int) -> None:
+        limit = self.datasets[record.dataset].limit
+        expected = []
+        for block in blocks:
+            ordinal, spent = self.totals.get((record.dataset, block), (0, 0))
+            spent += units
+            self.totals[record.dataset, block] = (ordinal + 1, spent)
+            expected.append((record.dataset, block, ordinal + 1, record.seq, spent))
+            if units > 0 and spent > limit:
+                self.report.problem(f"record {record.seq}: block {block} of {record.dataset!r} is above its budget")
+        if self.balances is not None and sorted(self._stored(record.seq)) != sorted(expected):
+            self.report.problem(f"record {record.seq}: the stored totals differ from the sum of the records")
+
+    def _stored(self, seq: int) -> Iterator[Balance]:
+        assert self.balances is not None
+        while self.next_balance is not None and self.next_balance[3] <= seq:
+            yield self.next_balance
+            self.next_balance = next(self.balances, None)
+
+    def finish(self, head: str | None, seconds: float) -> Verification:
+        report = self.report
+        if self.next_balance is not None:
+            report.problem("totals are stored after the last record that moves any")
+        if head and report.head_found_at is None:
+            report.problem(
+                f"the head {head} is not in the chain: records were removed or rewritten, or it is another ledger"
+            )
+        if self.rounded:
+            report.notes.append(
+                f"{self.rounded} prices differ from the stored ones by rounding below {PRICE_TOLERANCE:g}"
+            )
+        still_open = sum(state == "reserved" for state, _ in self.entries.values())
+        if still_open:
+            report.notes.append(f"{still_open} entries are reserved and not closed; they are charged in full")
+        report.mechanism_lists = self.curve.cache_info().currsize
+        report.head, report.seconds = self.last if report.records else "", seconds
+        return report
+
+
+def _pricer(text_of: Callable[[str], str | None]) -> Callable[[str, str], Array]:
+    def curve(digest: str, adjacency: str) -> Array:
+        text = text_of(digest)
+        if text is None or sha256(text.encode()).hexdigest() != digest:
+            raise ValueError(f"the mechanisms {digest[:12]} are missing or were changed")
+        return Events.from_json(text).price(adjacency)
+
+    return curve
+
+
+def _close(value: float, stored: float | None) -> bool:
+    return stored is not None and (value == stored or abs(value - stored) <= PRICE_TOLERANCE * abs(value))
