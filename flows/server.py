@@ -1,0 +1,133 @@
+"""The local Prefect server of one command: started early, found again when one runs already, stopped at the end.
+
+Prefect can start such a server by itself, but only after it was imported and with its log on our standard error. Started
+here, it comes up while the other libraries are imported, and its log goes to a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from urllib.error import URLError
+from urllib.request import ProxyHandler, Request, build_opener
+
+from dpcore.errors import DPFlowsError
+from tasks.home import Home
+
+STARTUP_SECONDS = 120.0
+# What `dpflows ui --prefect` leaves behind, so that a training beside it needs no server of its own.
+ADDRESS_FILE = "server.json"
+
+# A proxy of the environment must not see requests to this machine.
+_local = build_opener(ProxyHandler({}))
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def get_json(url: str, body: dict[str, object] | None = None, timeout: float = 2.0) -> object:
+    """GET, or POST with a ``body``, from a server on this machine; raises ``OSError`` when it does not answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(url, data=data, headers={"Content-Type": "application/json"})
+    with _local.open(request, timeout=timeout) as answer:
+        return json.load(answer)
+
+
+def healthy(api: str) -> bool:
+    """Whether a Prefect server answers at ``api``."""
+    try:
+        return get_json(f"{api}/health") is True
+    except (OSError, ValueError):
+        return False
+
+
+def running_address(home: Home) -> str | None:
+    """The address of a server that ``dpflows ui --prefect`` keeps on this store, if it answers."""
+    try:
+        api = json.loads((home.prefect / ADDRESS_FILE).read_text())["api"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return api if healthy(api) else None
+
+
+class LocalServer:
+    """A Prefect server on 127.0.0.1 for the length of a ``with`` block; ``ready()`` waits until it answers.
+
+    Nothing is started where ``PREFECT_API_URL`` names a server, or where one runs on this store already.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self.log = home.prefect / "server.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.api = os.environ.get("PREFECT_API_URL") or running_address(home)
+
+    def __enter__(self) -> LocalServer:
+        if self.api is None:
+            port = free_port()
+            self.api = f"http://127.0.0.1:{port}/api"
+            self.process = _start(port, self.log)
+        os.environ["PREFECT_API_URL"] = self.api
+        return self
+
+    def ready(self) -> None:
+        """Wait for the server; raises ``DPFlowsError`` when it dies or does not answer in time."""
+        if self.process is None:
+            return
+        give_up = time.monotonic() + STARTUP_SECONDS
+        while not healthy(str(self.api)):
+            if self.process.poll() is not None or time.monotonic() > give_up:
+                raise DPFlowsError(f"Expected Prefect's local server to start, but it did not; its log is {self.log}.")
+            time.sleep(0.05)
+
+    def drain(self, seconds: float = 3.0) -> None:
+        """Wait until the server has recorded the end of every task run: they reach it as events, a moment late."""
+        give_up = time.monotonic() + seconds
+        unfinished = {"task_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING"]}}}}
+        while time.monotonic() < give_up:
+            try:
+                if get_json(f"{self.api}/task_runs/count", unfinished) == 0:
+                    return
+            except (OSError, ValueError, URLError):
+                return
+            time.sleep(0.1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is None:
+            return
+        if kind is None:
+            self.drain()
+        os.environ.pop("PREFECT_API_URL", None)
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _start(port: int, log: Path) -> subprocess.Popen[bytes]:
+    """Start what Prefect itself starts when no server is configured: the API without UI and without schedulers."""
+    command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app"]
+    options = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+    environment = {
+        **os.environ,
+        "PREFECT_UI_ENABLED": "0",
+        "PREFECT__SERVER_EPHEMERAL": "1",
+        "PREFECT__SERVER_FINAL": "1",
+        "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    }
+    with log.open("ab") as sink:
+        # Its own session: an interrupt at the keyboard ends the flow first, which still needs the server to say so.
+        return subprocess.Popen(command + options, env=environment, stdout=sink, stderr=sink, start_new_session=True)

@@ -1,0 +1,244 @@
+"""The configuration of a training: its fields with their rules, files, overrides, and errors on one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from dpcore.errors import InputError, unknown_name
+from dpcore.problem import Adjacency
+from tasks.plain_yaml import load_yaml
+
+SCHEMA_VERSION = 1
+
+
+def _number(value: object) -> object:
+    """Refuse what Python would silently take for a number: True is not 1, and infinity is no budget."""
+    if isinstance(value, bool):
+        raise ValueError("a number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a finite number")
+    return value
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError("a whole number")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_number)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+
+
+class Section(BaseModel):
+    """A part of the configuration; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class DataSection(Section):
+    name: str = Field("census", min_length=1, description="name a schema of conf/data, or a YAML file")
+    path: str | None = Field(None, description="name a file that exists")
+    test_path: str | None = Field(None, description="name a file that exists")
+
+
+class PreprocessSection(Section):
+    normalise: Literal["none", "cap", "unit"] = Field("cap", description="cap shortens rows longer than 1")
+    numeric: str = Field("minmax", description="minmax, log, centred or hats(8)")
+
+
+class ObjectiveSection(Section):
+    loss: str = Field("logistic", description="for example logistic or huber_hinge")
+    loss_parameters: dict[str, Number] = Field({}, description="for example {h: 0.5} for huber_hinge")
+    l2: Number = Field(0.0, ge=0, description="0 is no penalty; 0.001 is a usual one")
+    l1: Number = Field(0.0, ge=0, description="0 is no penalty")
+
+
+class PrivacySection(Section):
+    epsilon: Number = Field(1.0, gt=0, description="usual values lie between 0.1 and 8")
+    delta: Number = Field(1e-6, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
+    adjacency: Adjacency = Field(Adjacency.ADD_REMOVE, description=f"one of {', '.join(map(str, Adjacency))}")
+    conversion: Literal["cks", "prop21"] = Field("cks", description="one of cks, prop21")
+    accountant: Literal["auto", "rdp", "pld", "gdp"] = Field("auto", description="one of auto, rdp, pld, gdp")
+
+
+class AlgorithmSection(Section):
+    """``name``, ``preset`` and, beside them, any parameter that the algorithm has."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = Field("dp_sgd", min_length=1, description="for example dp_sgd or output_gd")
+    preset: str | None = Field(None, description="paper takes the setting of the source; leave it out for ours")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class EvaluateSection(Section):
+    baselines: bool = Field(True, description="true or false")
+
+
+class LedgerSection(Section):
+    url: str | None = Field(None, description="for example sqlite:////srv/privacy/ledger.db")
+
+
+class TrackingSection(Section):
+    experiment: str = Field("dpflows", min_length=1, description="name an MLflow experiment")
+    name: str | None = Field(None, description="a name for the run")
+
+
+class TrainConfig(Section):
+    """Everything that decides about one training. ``seed`` is the public one: splits and starts, never noise."""
+
+    schema_version: Literal[1] = Field(1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
+    data: DataSection = Field(DataSection(), description="name and path of the data")
+    preprocess: PreprocessSection = Field(PreprocessSection(), description="normalise and numeric")
+    objective: ObjectiveSection = Field(ObjectiveSection(), description="loss, l2 and l1")
+    privacy: PrivacySection = Field(PrivacySection(), description="epsilon, delta and adjacency")
+    algorithm: AlgorithmSection = Field(AlgorithmSection(), description="name and parameters")
+    evaluate: EvaluateSection = Field(EvaluateSection(), description="what is measured")
+    ledger: LedgerSection = Field(LedgerSection(), description="where the budget is kept")
+    tracking: TrackingSection = Field(TrackingSection(), description="names in MLflow")
+    seed: Whole = Field(0, ge=0, description="any whole number from 0")
+    unsafe_fixed_noise_seed: Whole | None = Field(None, ge=0, description="leave it out: for tests, never releasable")
+
+    def canonical(self) -> str:
+        """Canonical JSON of the whole configuration, defaults included."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def sha256(self) -> str:
+        return sha256(self.canonical().encode()).hexdigest()
+
+
+def find_config(name: str | None, default: str = "train.yaml") -> tuple[str, str]:
+    """Return (where, text) of a configuration: the file ``name``, else ./conf/ or ./, else the one in the package."""
+    if name is not None:
+        path = Path(name)
+        if not path.is_file():
+            raise InputError(
+                f"Expected a configuration file, got {name!r}, which is none; `dpflows init DIR` writes examples."
+            )
+        return name, _read(path)
+    for path in (Path("conf") / default, Path(default)):
+        if path.is_file():
+            return str(path), _read(path)
+    return f"built-in {default}", files("conf").joinpath(default).read_text(encoding="utf-8")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Expected a readable UTF-8 file at {path}, got {error}; correct the file.") from error
+
+
+def load_config(name: str | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read a configuration and apply ``key=value`` overrides; raises ``InputError`` on one line."""
+    where, text = find_config(name)
+    values = load_yaml(text, where)
+    for override in overrides:
+        _override(values, override)
+    return parse_config(values, where)
+
+
+def parse_config(values: dict[str, Any], where: str = "configuration") -> TrainConfig:
+    """Validate a nested dict; raises ``InputError`` that names field, value, rule and way out."""
+    try:
+        return TrainConfig.model_validate(values)
+    except ValidationError as error:
+        raise InputError(describe(error, TrainConfig, where)) from None
+
+
+def _override(values: dict[str, Any], text: str) -> None:
+    """Set the value at a dotted key; the value is read as YAML."""
+    key, equals, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise InputError(
+            f"Expected --set key=value with a dotted key, got {text!r}; for example --set privacy.epsilon=0.5."
+        )
+    for part in parts[:-1]:
+        inner = values.setdefault(part, {})
+        if inner is None:
+            inner = values[part] = {}
+        if not isinstance(inner, dict):
+            raise InputError(
+                f"Expected a section at {part!r} for --set {text!r}, got the value {inner!r}; use another key."
+            )
+        values = inner
+    values[parts[-1]] = load_yaml(f"value: {value}", f"--set {key}")["value"]
+
+
+# What pydantic found, in words; {..} are the numbers that it gives with the finding.
+RULES = {
+    "greater_than": "a number > {gt:g}",
+    "greater_than_equal": "a number >= {ge:g}",
+    "less_than": "a number < {lt:g}",
+    "less_than_equal": "a number <= {le:g}",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "dict_type": "a section with keys",
+    "model_type": "a section with keys",
+    "model_attributes_type": "a section with keys",
+    "missing": "a value",
+}
+
+
+def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
+    """The first finding of pydantic as one line: place, field, value, rule, way out."""
+    findings = error.errors(include_url=False)
+    first = findings[0]
+    path = [str(part) for part in first["loc"]]
+    owner, known = _owner(model, path)
+    if first["type"] == "extra_forbidden":
+        key = ".".join(path)
+        prefix = ".".join(path[:-1])
+        full = [f"{prefix}.{name}" if prefix else name for name in known]
+        line = f"{where}: {unknown_name('key', key, full)}"
+    else:
+        context = first.get("ctx", {})
+        wanted = (
+            str(context["error"]) if "error" in context else RULES.get(first["type"], first["msg"]).format(**context)
+        )
+        field = owner.model_fields.get(path[-1]) if owner else None
+        way_out = f"; {field.description}" if field is not None and field.description else ""
+        line = f"{where}: Expected {wanted} for {'.'.join(path)}, got {_shown(first['input'])}{way_out}."
+    more = len(findings) - 1
+    return line if not more else f"{line} ({more} more {'fault' if more == 1 else 'faults'})"
+
+
+def _owner(model: type[BaseModel], path: Sequence[str]) -> tuple[type[BaseModel] | None, Iterable[str]]:
+    """The section that the last part of ``path`` belongs to, with its known keys."""
+    owner: type[BaseModel] = model
+    for part in path[:-1]:
+        field = owner.model_fields.get(part)
+        inner = field.annotation if field is not None else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return owner, owner.model_fields
+        owner = inner
+    return owner, owner.model_fields
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

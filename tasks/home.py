@@ -1,0 +1,96 @@
+"""The one folder that everything of this project is written to, and the environment that keeps it there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpcore.errors import InputError
+
+PRIVATE_FOLDER = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths below ``root`` (``./runs``, or ``DPFLOWS_HOME``): MLflow, Prefect, ledger, figures' cache, unfinished models."""
+
+    root: Path
+
+    @classmethod
+    def find(cls, environ: Mapping[str, str] | None = None) -> Home:
+        """The folder that ``DPFLOWS_HOME`` names, else ``runs`` in the working directory; nothing is created."""
+        environ = os.environ if environ is None else environ
+        return cls(Path(environ.get("DPFLOWS_HOME") or "runs").expanduser().absolute())
+
+    @property
+    def prefect(self) -> Path:
+        return self.root / "prefect"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "artifacts"
+
+    @property
+    def outbox(self) -> Path:
+        """Trained models between the ledger's commit and MLflow's confirmation; empty when all went well."""
+        return self.root / "outbox"
+
+    @property
+    def tracking_uri(self) -> str:
+        return sqlite_url(self.root / "mlflow.db")
+
+    @property
+    def ledger_url(self) -> str:
+        return sqlite_url(self.root / "ledger.db")
+
+    def environment(self) -> dict[str, str]:
+        """Variables that keep Prefect and MLflow inside ``root``, silent towards the network and free of pickle."""
+        return {
+            "PREFECT_HOME": str(self.prefect),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+            "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
+            "DO_NOT_TRACK": "1",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            "MPLCONFIGDIR": str(self.root / "matplotlib"),
+        }
+
+    def defaults(self) -> dict[str, str]:
+        """Variables that a user may set otherwise: a shared MLflow server, how much Prefect says."""
+        return {
+            "MLFLOW_TRACKING_URI": self.tracking_uri,
+            "PREFECT_LOGGING_LEVEL": "WARNING",
+            "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
+            "MLFLOW_LOGGING_LEVEL": "WARNING",
+        }
+
+    def prepare(self) -> Home:
+        """Create the folders for their owner alone (0700) and set the environment; before Prefect or MLflow is imported."""
+        if self.root.exists() and not self.root.is_dir():
+            raise InputError(f"Expected a folder for DPFLOWS_HOME, got the file {self.root}; name another folder.")
+        for folder in (self.root, self.prefect, self.artifacts, self.outbox):
+            make_private(folder)
+        os.environ.update(self.environment())
+        for name, value in self.defaults().items():
+            os.environ.setdefault(name, value)
+        return self
+
+
+def make_private(folder: Path) -> None:
+    """Create ``folder`` with its parents; only the owner may enter it, also where it existed with wider rights."""
+    try:
+        folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        if folder.stat().st_uid == os.getuid():
+            folder.chmod(PRIVATE_FOLDER)
+    except OSError as error:
+        raise InputError(
+            f"Expected a folder that can be written at {folder}, got {error.strerror}; set DPFLOWS_HOME."
+        ) from error
+
+
+def sqlite_url(path: Path) -> str:
+    return f"sqlite:///{path.as_posix()}"

@@ -1,0 +1,150 @@
+"""The trained model as files, in MLflow, and back: weights and preprocessing are plain JSON and NPZ, never a pickle."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dpcore.preprocess import Column, Encoder, MatrixEncoder
+from tasks.schema import Schema
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+MODEL_VERSION = 1
+# What the scorer imports, with dpcore, whose code travels with the model.
+SCORER_PACKAGES = ("mlflow", "numpy", "pandas", "scipy", "scikit-learn")
+
+
+def label_card(schema: Schema) -> dict[str, Any]:
+    """How scores become labels, from the declaration: the texts for +1 and -1, or the scale of a regression label."""
+    label = schema.label
+    if label.kind == "regression":
+        return {"kind": "regression", "bounds": [label.low, label.high], "scaled_to": list(label.scaled_to)}
+    if label.positive and label.negative:
+        return {"kind": "binary", "positive": label.positive[0], "negative": label.negative[0]}
+    return {"kind": "binary", "positive": f">= {label.positive_from:g}", "negative": f"< {label.positive_from:g}"}
+
+
+def save_model(folder: Path, weights: np.ndarray, encoder: Encoder | MatrixEncoder, schema: Schema, loss: str) -> None:
+    """Write ``weights.npz``, ``encoder.json`` and ``model.json`` to ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "weights.npz", weights=np.asarray(weights, dtype=np.float64))
+    (folder / "encoder.json").write_text(encoder.to_json(), encoding="utf-8")
+    card = {
+        "schema_version": MODEL_VERSION,
+        "data": schema.name,
+        "loss": loss,
+        "label": {"column": schema.label.column, **label_card(schema)},
+        "features": list(encoder.design.names),
+    }
+    (folder / "model.json").write_text(json.dumps(card, indent=2, ensure_ascii=False), encoding="utf-8")
+
+
+def file_hash(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def raw_columns(encoder: Encoder | MatrixEncoder) -> list[str]:
+    """Names of the columns that the scorer reads from a table."""
+    if isinstance(encoder, MatrixEncoder):
+        return [name for group in encoder.groups for name in group.names]
+    return [column.name for column in declared(encoder)]
+
+
+def declared(encoder: Encoder) -> list[Any]:
+    """The encoder's columns as ``Column`` objects."""
+    return [column if isinstance(column, Column) else Column.from_dict(dict(column)) for column in encoder.columns]
+
+
+def synthetic_rows(encoder: Encoder | MatrixEncoder) -> pd.DataFrame:
+    """Two rows made up from the declaration alone: lower bounds and first levels, upper bounds and last levels."""
+    if isinstance(encoder, MatrixEncoder):
+        ends = [(name, (float(g.low), float(g.high))) for g in encoder.groups for name in g.names]
+        return pd.DataFrame({name: list(pair) for name, pair in ends})
+    rows: dict[str, list[Any]] = {}
+    for column in declared(encoder):
+        if column.levels:
+            rows[column.name] = [column.levels[0], column.levels[-1]]
+        elif column.kind == "flag":
+            rows[column.name] = [0.0, 1.0]
+        elif column.kind == "date":
+            rows[column.name] = [str(column.low), str(column.high)]
+        else:
+            rows[column.name] = [float(column.low), float(column.high)]
+    return pd.DataFrame(rows)
+
+
+def signature(encoder: Encoder | MatrixEncoder, regression: bool) -> Any:
+    """Input and output columns. Numbers are declared as any type: MLflow would refuse whole-number columns for double.
+
+    The encoder checks each value itself, by the declared bounds, levels and fills.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, Schema as MlflowSchema
+    from mlflow.types.schema import AnyType
+
+    inputs = [ColSpec(AnyType(), name, required=False) for name in raw_columns(encoder)]
+    label = ColSpec("double" if regression else "string", "label")
+    return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema([label, ColSpec("double", "score")]))
+
+
+def requirements() -> list[str]:
+    """The packages of the scorer at the versions that run here: given, so that MLflow need not guess them."""
+    found = []
+    for package in SCORER_PACKAGES:
+        try:
+            found.append(f"{package}=={version(package)}")
+        except PackageNotFoundError:  # mlflow-skinny in its place
+            continue
+    return found
+
+
+@contextmanager
+def quiet(*names: str) -> Iterator[None]:
+    """Hold back the log messages below ERROR of some third-party loggers for the length of a block."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def log_model(client: MlflowClient, run_id: str, folder: Path, encoder: Encoder | MatrixEncoder, schema: Schema) -> str:
+    """Store the files of ``folder`` with their scorer as a model of the run; return its URI (``models:/m-...``)."""
+    import mlflow.pyfunc
+    from mlflow.models import Model
+
+    import dpcore
+
+    # Created here, in the experiment of the run: left to MLflow it would go to the active one, and to ./mlruns.
+    experiment = client.get_run(run_id).info.experiment_id
+    entry = client.create_logged_model(experiment, name="model", source_run_id=run_id, tags={"data": schema.name})
+    # The scorer runs here once, to be sure that what is stored can be loaded; its folder of code is dpcore's.
+    with quiet("mlflow.pyfunc", "mlflow.models.model", "mlflow.models.utils", "mlflow.utils.requirements_utils"):
+        info = Model.log(
+            artifact_path=None,
+            flavor=mlflow.pyfunc,
+            model_id=entry.model_id,
+            run_id=run_id,
+            python_model=str(Path(__file__).with_name("scoring.py")),
+            artifacts={"model": str(folder)},
+            code_paths=[str(Path(dpcore.__file__).parent)],
+            signature=signature(encoder, schema.label.kind == "regression"),
+            input_example=synthetic_rows(encoder),
+            pip_requirements=requirements(),
+        )
+    return str(info.model_uri)

@@ -1,0 +1,52 @@
+"""The scorer that MLflow stores with a model, as readable code; weights and preprocessing are plain files beside it.
+
+MLflow runs this file when the model is loaded. Nothing is unpickled: JSON is parsed, and the weights are read with
+``allow_pickle=False``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from mlflow.models import set_model
+from mlflow.pyfunc import PythonModel
+from mlflow.pyfunc.model import PythonModelContext
+
+from dpcore.preprocess import Encoder, MatrixEncoder
+
+
+class LinearScorer(PythonModel):
+    """score = x @ w for the encoded row x; the label is the positive one where score >= 0.
+
+    A regression model has the score in the label's own unit and repeats it as the label.
+    """
+
+    def load_context(self, context: PythonModelContext) -> None:
+        folder = Path(context.artifacts["model"])
+        text = (folder / "encoder.json").read_text(encoding="utf-8")
+        kind = MatrixEncoder if json.loads(text)["encoder"] == "matrix" else Encoder
+        self.encoder = kind.from_json(text)
+        self.card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
+            self.weights = arrays["weights"]
+
+    # MLflow hands the arguments over by these names.
+    def predict(
+        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> pd.DataFrame:
+        frame = pd.DataFrame(model_input)
+        score = np.asarray(self.encoder.transform(frame) @ self.weights, dtype=np.float64)
+        label = self.card["label"]
+        if label["kind"] == "regression":
+            (low, high), (first, last) = label["bounds"], label["scaled_to"]
+            score = low + (score - first) * (high - low) / (last - first)
+            return pd.DataFrame({"label": score, "score": score}, index=frame.index)
+        names = np.where(score >= 0, label["positive"], label["negative"])
+        return pd.DataFrame({"label": names.astype(object), "score": score}, index=frame.index)
+
+
+set_model(LinearScorer())
