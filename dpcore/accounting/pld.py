@@ -1,0 +1,119 @@
+"""Sharper statements for one planned run: exact composition of Gaussians, and privacy-loss distributions.
+
+Both take ``counts``, pairs (mechanism, how many times it runs). Neither is a Rényi curve, so a ledger never uses them;
+they may sharpen what is said about a single planned run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from math import inf, log10, sqrt
+from typing import Any
+
+from dpcore.checks import require_open_unit
+from dpcore.errors import PriceUnknown
+from dpcore.mechanisms.base import Mechanism
+from dpcore.mechanisms.exact import Exact
+from dpcore.mechanisms.gaussian import Gaussian
+from dpcore.mechanisms.profile import gaussian_delta, gaussian_epsilon
+from dpcore.problem import Adjacency
+from dpcore.sampling import Poisson, Sampled
+
+Counts = Iterable[tuple[Mechanism, int]]
+
+# Width of the cells that privacy losses are rounded up to; the error of a k-fold composition grows like sqrt(k).
+FINEST, COARSEST = 1e-5, 1e-3
+
+
+def exactly_gaussian(counts: Counts) -> bool:
+    """Whether all mechanisms are Gaussian on the full data, so that ``gdp_epsilon`` is exact."""
+    return all(isinstance(mechanism, Gaussian) for mechanism, _ in counts)
+
+
+def gdp_mu(counts: Counts) -> float:
+    """mu = sqrt(sum count (D / sigma)^2): the run as one Gaussian release. Dong, Roth & Su (2022), Corollary 3.3.
+
+    Raises ``PriceUnknown`` for anything but Gaussians on the full data.
+    """
+    total = 0.0
+    for mechanism, count in counts:
+        if not isinstance(mechanism, Gaussian):
+            raise PriceUnknown(
+                f"Exact Gaussian composition knows Gaussian releases on the full data only, got {mechanism.kind!r}: "
+                "use accountant='rdp' or 'pld'."
+            )
+        total += count * mechanism.ratio**2
+    return sqrt(total)
+
+
+def gdp_epsilon(counts: Counts, delta: float) -> float:
+    """Exact epsilon at ``delta`` of full-batch Gaussians run one after the other, chosen adaptively or not."""
+    return gaussian_epsilon(delta, gdp_mu(counts))
+
+
+def gdp_delta(counts: Counts, epsilon: float) -> float:
+    """Exact delta at ``epsilon`` of full-batch Gaussians run one after the other."""
+    return gaussian_delta(epsilon, gdp_mu(counts))
+
+
+def pld_epsilon(counts: Counts, delta: float, *, pessimistic: bool = True) -> float:
+    """Epsilon at ``delta`` by composing privacy-loss distributions (dp-accounting, "connect the dots").
+
+    Doroshenko, Ghazi, Kamath, Kumar & Manurangsi (2022). ``pessimistic`` rounds losses up and is what may be stated;
+    the optimistic value bounds the truth from below, for tests. Raises ``PriceUnknown`` for a mechanism without one.
+    """
+    require_open_unit(delta=delta)
+    composed = _composed(tuple(counts), pessimistic)
+    return 0.0 if composed is None else inf if composed == inf else float(composed.get_epsilon_for_delta(delta))
+
+
+def pld_delta(counts: Counts, epsilon: float, *, pessimistic: bool = True) -> float:
+    """Delta at ``epsilon`` by composing privacy-loss distributions; see ``pld_epsilon``."""
+    composed = _composed(tuple(counts), pessimistic)
+    return 0.0 if composed is None else 1.0 if composed == inf else float(composed.get_delta_for_epsilon(epsilon))
+
+
+@lru_cache(maxsize=64)
+def _composed(counts: tuple[tuple[Mechanism, int], ...], pessimistic: bool) -> Any:
+    """The composed distribution; None for no release, infinity where one costs infinity."""
+    if any(isinstance(mechanism, Exact) for mechanism, _ in counts):
+        return inf
+    releases = sum(count for _, count in counts)
+    if releases == 0:
+        return None
+    cell = min(max(10.0 ** -(4.0 + 0.5 * log10(max(releases, 1) / 100.0)), FINEST), COARSEST)
+    total = None
+    for mechanism, count in counts:
+        if count == 0:
+            continue
+        part = _distribution(mechanism, pessimistic, cell).self_compose(count)
+        total = part if total is None else total.compose(part)
+    return total
+
+
+def _distribution(mechanism: Mechanism, pessimistic: bool, cell: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as losses
+
+    inner, rate = mechanism, 1.0
+    if isinstance(mechanism, Sampled):
+        if not (isinstance(mechanism.sampler, Poisson) and mechanism.adjacency is Adjacency.ADD_REMOVE):
+            raise PriceUnknown(_UNKNOWN.format(f"{mechanism.sampler!r} under {mechanism.adjacency!s}"))
+        inner, rate = mechanism.mechanism, mechanism.sampler.rate
+    options: dict[str, Any] = {
+        "pessimistic_estimate": pessimistic,
+        "value_discretization_interval": cell,
+        "sampling_prob": rate,
+        "use_connect_dots": pessimistic,
+    }
+    if isinstance(inner, Gaussian):
+        return losses.from_gaussian_mechanism(1.0 / inner.ratio, **options)
+    if inner.kind == "laplace":
+        return losses.from_laplace_mechanism(1.0 / inner.ratio, **options)  # type: ignore[attr-defined]
+    raise PriceUnknown(_UNKNOWN.format(repr(inner.kind)))
+
+
+_UNKNOWN = (
+    "Privacy-loss distributions cover Gaussian and Laplace noise, on the full data or on Poisson batches under "
+    "add_remove, got {}: use accountant='rdp'."
+)

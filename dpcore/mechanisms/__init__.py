@@ -1,0 +1,26 @@
+"""Mechanisms: each adds its noise, states its price and measures its distance from the same fields."""
+
+from __future__ import annotations
+
+from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Mechanism, from_dict, mechanism, sampler, to_dict
+from dpcore.mechanisms.exact import Exact
+from dpcore.mechanisms.gaussian import Gaussian
+from dpcore.mechanisms.profile import gaussian_delta, gaussian_epsilon, gaussian_sigma
+
+# Last, for it needs the names above: stored events hold samplers too.
+import dpcore.sampling  # noqa: E402,F401  isort: skip
+
+__all__ = [
+    "MECHANISMS",
+    "SAMPLERS",
+    "Exact",
+    "Gaussian",
+    "Mechanism",
+    "from_dict",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_sigma",
+    "mechanism",
+    "sampler",
+    "to_dict",
+]

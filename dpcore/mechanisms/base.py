@@ -1,0 +1,167 @@
+"""What every mechanism is, and how it is stored as JSON.
+
+A mechanism is a frozen, hashable dataclass of plain fields. From the same fields it adds its noise (``release``), states
+its Rényi curve (``rdp``) and measures how far two values lie apart (``distance``), so that noise, price and test cannot
+differ. Neighbours move the value by at most ``sensitivity`` in ``distance``; the price holds for the adjacency under
+which that bound was made, which the list of events around it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from math import inf
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from dpcore.errors import InputError, PriceUnknown, unknown_name
+from dpcore.problem import Adjacency
+
+Array = np.ndarray
+
+
+class Mechanism:
+    """Base of all mechanisms. ``kind`` is the stable name in stored events and is never changed."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    # None: the bound may be made for either relation. Otherwise the only adjacency that the proof covers.
+    proved_for: ClassVar[Adjacency | None] = None
+
+    def release(self, value: Any, rng: np.random.Generator) -> Any:
+        """Return ``value`` with noise from ``rng``."""
+        raise NotImplementedError
+
+    def rdp(self, alphas: Array) -> Array:
+        """Rényi divergence at each order > 1, shape (k,); infinity where unknown."""
+        raise NotImplementedError
+
+    def distance(self, value: Any, other: Any) -> float:
+        """How far two values of neighbours lie apart, in the norm of ``sensitivity``."""
+        raise NotImplementedError
+
+    def replaced(self) -> Mechanism:
+        """The same release bounded for a replaced record, where this one is bounded for an added or removed one."""
+        raise PriceUnknown(
+            f"No price under replace_one is known for {self.kind!r} built for add_remove: "
+            "build it for replace_one, or use a budget with adjacency=add_remove."
+        )
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Epsilon of a pure guarantee (delta = 0); infinity where there is none."""
+        return inf
+
+
+MECHANISMS: dict[str, type[Mechanism]] = {}
+SAMPLERS: dict[str, type] = {}
+
+Class = TypeVar("Class", bound=type)
+
+
+def mechanism(kind: str) -> Callable[[Class], Class]:
+    """Enter a mechanism class under the stable name ``kind``."""
+    return _enter(MECHANISMS, kind)
+
+
+def sampler(kind: str) -> Callable[[Class], Class]:
+    """Enter a sampler class under the stable name ``kind``."""
+    return _enter(SAMPLERS, kind)
+
+
+def _enter(registry: dict[str, Any], kind: str) -> Callable[[Class], Class]:
+    def enter(cls: Class) -> Class:
+        if kind in registry:
+            raise InputError(f"Expected one class for kind={kind!r}, got {registry[kind].__name__} and {cls.__name__}.")
+        cls.kind = kind  # type: ignore[attr-defined]
+        registry[kind] = cls
+        return cls
+
+    return enter
+
+
+CASTS: dict[str, Callable[[Any], Any]] = {
+    "float": float,
+    "str": str,
+    "Adjacency": Adjacency,
+    "tuple[float, ...]": lambda values: tuple(float(v) for v in values),
+    "tuple[int, ...]": lambda values: tuple(_whole(v) for v in values),
+    "int": lambda value: _whole(value),
+}
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or int(value) != value:
+        raise ValueError(f"{value!r} is not a whole number")
+    return int(value)
+
+
+def settle(item: Any) -> None:
+    """Turn numpy scalars, integers given as floats and lists into the declared plain types.
+
+    Two mechanisms of equal numbers are then equal, hash alike and are stored as the same text.
+    """
+    for field in fields(item):
+        cast = CASTS.get(str(field.type))
+        if cast is not None:
+            value = getattr(item, field.name)
+            try:
+                object.__setattr__(item, field.name, cast(value))
+            except (TypeError, ValueError) as error:
+                raise InputError(
+                    f"Expected {field.type} for {field.name} of {type(item).__name__}, got {field.name}={value!r}."
+                ) from error
+
+
+def to_dict(item: Any) -> dict[str, Any]:
+    """Return ``{"kind": ..., field: value, ...}`` in plain JSON types; samplers and inner mechanisms nested alike."""
+    stored: dict[str, Any] = {"kind": item.kind}
+    for field in fields(item):
+        value = getattr(item, field.name)
+        if isinstance(value, Mechanism) or type(value) in SAMPLERS.values():
+            value = to_dict(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, Adjacency):
+            value = str(value)
+        stored[field.name] = value
+    return stored
+
+
+def from_dict(stored: dict[str, Any]) -> Any:
+    """Exact inverse of ``to_dict``. Raises ``UnknownName`` for a kind or a field that does not exist."""
+    if not isinstance(stored, dict) or "kind" not in stored:
+        raise InputError(f"Expected a stored mechanism with a kind, got {stored!r}.")
+    kind = stored["kind"]
+    known = {**MECHANISMS, **SAMPLERS}
+    if kind not in known:
+        raise unknown_name("kind of mechanism", kind, known)
+    cls = known[kind]
+    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name, value in stored.items():
+        if name == "kind":
+            continue
+        if name not in names:
+            raise unknown_name(f"field of {kind!r}", name, names)
+        if isinstance(value, dict):
+            value = from_dict(value)
+        elif isinstance(value, list):
+            value = tuple(value)
+        values[name] = value
+    missing = names - set(values)
+    if missing:
+        raise InputError(f"Expected every field of {kind!r} to be stored, got none for {', '.join(sorted(missing))}.")
+    return cls(**values)
+
+
+def l2_distance(value: Any, other: Any) -> float:
+    """Euclidean norm of the difference of two arrays of one shape."""
+    return float(np.linalg.norm(np.ravel(np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64))))
+
+
+def l1_distance(value: Any, other: Any) -> float:
+    """Sum of the absolute differences of two arrays of one shape."""
+    return float(np.abs(np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64)).sum())

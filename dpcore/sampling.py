@@ -1,0 +1,288 @@
+"""How the rows of one release are drawn, and what that does to its price.
+
+| sampler             | add/remove       | replace-one                     | replace-labels                  |
+|---------------------|------------------|---------------------------------|---------------------------------|
+| FullBatch           | the mechanism    | the mechanism                   | the mechanism                   |
+| Poisson             | Lemma 2.4        | Lemma 2.3's form, three points  | Lemma 2.3's form, three points  |
+| WithoutReplacement  | no proof         | Lemma 2.3's form                | same, if contributions are ball |
+| Permuted            | no proof         | mixture of RSGD-AR              | no proof                        |
+
+A pair without proof raises ``PriceUnknown``. A price is the least of the lemma, no amplification at all (joint
+quasi-convexity) and the pure-DP route. A drawn batch serves one release: its price holds for fresh rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpcore.checks import require_choice, require_count, require_fraction
+from dpcore.errors import InputError, PriceUnknown
+from dpcore.mechanisms import renyi, subsampling
+from dpcore.mechanisms.base import Array, Mechanism, mechanism, sampler, settle
+from dpcore.mechanisms.gaussian import Gaussian
+from dpcore.problem import Adjacency
+
+# What one record's contributions are known to keep: only the distance between neighbouring data sets; also the distance
+# to the batch without the record (|u|, |v|, |u - v| <= sensitivity); or all within a ball of radius sensitivity / 2.
+CONTRIBUTIONS = ("pair", "triangle", "ball")
+
+
+class Sampler(Protocol):
+    """Draws the rows of one release and amplifies its price."""
+
+    def draw(self, n: int, rng: np.random.Generator) -> Any: ...
+
+    def amplify(self, mechanism: Mechanism, adjacency: Adjacency | str = ...) -> Mechanism: ...
+
+
+@sampler("full_batch")
+@dataclass(frozen=True, slots=True)
+class FullBatch:
+    """All rows, in their order."""
+
+    def draw(self, n: int, rng: np.random.Generator) -> slice:
+        """A slice of everything; nothing is copied."""
+        return slice(None)
+
+    def amplify(self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> Mechanism:
+        """The mechanism itself: its price is not changed."""
+        return mechanism
+
+
+@sampler("poisson")
+@dataclass(frozen=True, slots=True)
+class Poisson:
+    """Every row independently with chance ``rate``; batches vary in size and may be empty."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        require_fraction(rate=self.rate)
+        settle(self)
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """Sorted row indices. A binomial size, then that many distinct rows: the work grows with the batch, not n."""
+        return distinct(n, int(rng.binomial(n, self.rate)), rng)
+
+    def amplify(
+        self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.ADD_REMOVE, contributions: str = "pair"
+    ) -> Mechanism:
+        """``mechanism`` on such a batch. Rate 1 is the full batch and returns the mechanism itself.
+
+        Replaced records need a statement about single ``contributions``: "triangle" or "ball".
+        """
+        if self.rate == 1.0:
+            return mechanism
+        return Sampled(mechanism, self, Adjacency(adjacency), contributions)
+
+
+@sampler("without_replacement")
+@dataclass(frozen=True, slots=True)
+class WithoutReplacement:
+    """``batch_size`` distinct rows of exactly ``n``, every set equally likely."""
+
+    batch_size: int
+    n: int
+
+    def __post_init__(self) -> None:
+        require_count(batch_size=self.batch_size, n=self.n)
+        settle(self)
+        if self.batch_size > self.n:
+            raise InputError(
+                f"Expected batch_size <= n for sampling without replacement, got batch_size={self.batch_size} "
+                f"and n={self.n}; lower batch_size, or use the full batch."
+            )
+
+    @property
+    def rate(self) -> float:
+        """Share of the rows in a batch."""
+        return self.batch_size / self.n
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """Sorted row indices; raises ``InputError`` where the data hold another number of rows than declared."""
+        _check_rows(self, n, self.n)
+        return distinct(n, self.batch_size, rng)
+
+    def amplify(
+        self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.REPLACE_ONE, contributions: str = "pair"
+    ) -> Mechanism:
+        """``mechanism`` (of replace-one sensitivity) on such a batch; batch_size = n returns the mechanism itself.
+
+        Under replace-labels two sessions' contributions must be close as well: ``contributions`` = "ball".
+        """
+        if self.batch_size == self.n:
+            return mechanism
+        return Sampled(mechanism, self, Adjacency(adjacency), contributions)
+
+
+@sampler("permuted")
+@dataclass(frozen=True, slots=True)
+class Permuted:
+    """One secret uniform permutation of exactly ``n`` rows, cut into batches of ``sizes``; the rest is left out.
+
+    Lives inside one release of ``RandomisedSensitivityGaussian`` under replace-one: batches, order and iterates stay
+    inside, or the price is void.
+    """
+
+    sizes: tuple[int, ...]
+    n: int
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require_count(n=self.n)
+        for size in self.sizes:
+            require_count(size=size)
+        if not 0 < sum(self.sizes) <= self.n:
+            raise InputError(
+                f"Expected batches of at most n={self.n} rows together, got sizes={self.sizes} with sum {sum(self.sizes)}."
+            )
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """The rows of all batches in one array, batch after batch; ``cut`` gives the slices."""
+        _check_rows(self, n, self.n)
+        return rng.permutation(n)[: sum(self.sizes)]
+
+    def cut(self) -> list[slice]:
+        """Where each batch stands in the drawn rows."""
+        ends = np.cumsum((0, *self.sizes))
+        return [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+    def amplify(self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.REPLACE_ONE) -> Mechanism:
+        """The mixture price of ``mechanism``, whose batch sizes must be these."""
+        return Sampled(mechanism, self, Adjacency(adjacency))
+
+
+def _check_rows(sampler: object, found: int, declared: int) -> None:
+    if found != declared:
+        raise InputError(f"Expected n={declared} rows for {type(sampler).__name__}, got {found}; declare the exact n.")
+
+
+def distinct(n: int, size: int, rng: np.random.Generator) -> Array:
+    """``size`` distinct indices below ``n``, sorted, every set equally likely; O(size log size) work."""
+    return np.sort(rng.choice(n, size=size, replace=False, shuffle=False))
+
+
+@mechanism("sampled")
+@dataclass(frozen=True, slots=True)
+class Sampled(Mechanism):
+    """``mechanism`` on the rows that ``sampler`` draws, priced for ``adjacency``; made by ``sampler.amplify``.
+
+    Raises ``PriceUnknown`` for a pair that no theorem covers.
+    """
+
+    mechanism: Mechanism
+    sampler: Poisson | WithoutReplacement | Permuted
+    adjacency: Adjacency
+    contributions: str = "pair"
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require_choice(CONTRIBUTIONS, contributions=self.contributions)
+        refuse_unproved(self)
+
+    @property
+    def sensitivity(self) -> float:
+        """That of the inner mechanism: how far the value on one batch moves."""
+        return float(self.mechanism.sensitivity)  # type: ignore[attr-defined]
+
+    @property
+    def pure_epsilon(self) -> float:
+        """ln(1 + q (e^eps - 1)) of the inner one."""
+        if isinstance(self.sampler, Permuted):
+            return self.mechanism.pure_epsilon
+        return subsampling.pure_amplified(self.mechanism.pure_epsilon, self.sampler.rate)
+
+    def release(self, value: Any, rng: np.random.Generator) -> Any:
+        """The inner mechanism's noise on a value computed from the drawn rows."""
+        return self.mechanism.release(value, rng)
+
+    def distance(self, value: Any, other: Any) -> float:
+        """The inner mechanism's distance."""
+        return self.mechanism.distance(value, other)
+
+    def rdp(self, alphas: Array) -> Array:
+        """The amplified curve, shape (k,): the least of what is proved for this pair."""
+        alphas = np.asarray(alphas, dtype=np.float64)
+        if isinstance(self.sampler, Permuted):
+            return self.mechanism.permuted_rdp(alphas)  # type: ignore[attr-defined]
+        curve = self._lemma(alphas)
+        if np.isfinite(self.pure_epsilon):
+            curve = np.minimum(curve, renyi.pure(alphas, self.pure_epsilon))
+        return curve
+
+    def _lemma(self, alphas: Array) -> Array:
+        base, rate = self.mechanism, self.sampler.rate  # type: ignore[union-attr]
+        added = self.adjacency is Adjacency.ADD_REMOVE
+        if isinstance(base, Gaussian):
+            if added:
+                return subsampling.poisson_gaussian(alphas, base.ratio, rate)
+            ball = isinstance(self.sampler, Poisson) and self.contributions == "ball"
+            return subsampling.fixed_size_gaussian(alphas, base.ratio, rate, "ball" if ball else "triangle")
+        if added:
+            return subsampling.poisson_general(alphas, base.rdp, rate, FACTORS.get(base.kind, 3.0))
+        return subsampling.fixed_size_general(alphas, base.rdp, rate, base.pure_epsilon)
+
+
+# Lemma 2.4 holds with factor 1 instead of 3 for these.
+FACTORS = {"laplace": 1.0}
+
+Rule = Callable[["Sampled"], str | None]
+
+
+def _poisson_rule(sampled: Sampled) -> str | None:
+    if sampled.adjacency is Adjacency.ADD_REMOVE or sampled.contributions != "pair":
+        return None
+    return (
+        "Lemma 2.4 compares batches with and without a record; a replaced record needs the three-point bound: "
+        "use contributions='triangle' or 'ball' where it holds (norm-clipped sums: 'ball' with sensitivity 2C), "
+        "WithoutReplacement, or adjacency='add_remove'"
+    )
+
+
+def _fixed_size_rule(sampled: Sampled) -> str | None:
+    if sampled.adjacency is Adjacency.REPLACE_ONE:
+        return None
+    if sampled.adjacency is Adjacency.REPLACE_LABELS:
+        if sampled.contributions == "ball":
+            return None
+        return "another session takes the place of this one in a batch: use contributions='ball' where it holds, or Poisson"
+    return "Lemma 2.3 is proved for replaced records only: use Poisson, or adjacency='replace_one' with sensitivity 2C"
+
+
+def _permuted_rule(sampled: Sampled) -> str | None:
+    inner = sampled.mechanism
+    if not hasattr(inner, "permuted_rdp"):
+        return "a permutation amplifies only the one release of RandomisedSensitivityGaussian: use that, or FullBatch"
+    if sampled.adjacency is not Adjacency.REPLACE_ONE:
+        return "the mixture over batches is proved for replaced records only: use adjacency='replace_one'"
+    if (inner.sizes, inner.n) != (sampled.sampler.sizes, sampled.sampler.n):  # type: ignore[union-attr]
+        return "its batch sizes are not those of the sampler: use the mechanism's own sizes and n"
+    return None
+
+
+RULES: dict[str, Rule] = {
+    "poisson": _poisson_rule,
+    "without_replacement": _fixed_size_rule,
+    "permuted": _permuted_rule,
+}
+
+
+def refuse_unproved(sampled: Sampled) -> None:
+    """Raise ``PriceUnknown`` where no theorem prices this (sampler, adjacency, mechanism)."""
+    inner, way = sampled.mechanism, sampled.sampler
+    kind = getattr(way, "kind", None)
+    if kind not in RULES or not isinstance(inner, Mechanism):
+        raise InputError(f"Expected a mechanism and a sampler that draws batches, got {inner!r} and {way!r}.")
+    reason = RULES[kind](sampled)
+    if inner.kind == "sampled":
+        reason = "a batch of a batch has no price here: amplify the inner mechanism once"
+    elif reason is None and inner.proved_for not in (None, sampled.adjacency):
+        reason = f"the inner mechanism is priced for adjacency {inner.proved_for!s}: build it for {sampled.adjacency!s}"
+    elif reason is None and kind != "permuted" and hasattr(inner, "permuted_rdp"):
+        reason = "it lives on a permutation of all rows: use Permuted"
+    if reason is not None:
+        raise PriceUnknown(f"No proved price for {inner.kind!r} with {kind!r} under {sampled.adjacency!s}: {reason}.")
