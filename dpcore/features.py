@@ -124,14 +124,14 @@ def date_bound(column: Column, side: str) -> float:
 
 
 def numeric_map(text: str) -> tuple[str, int]:
-    """Parse ``minmax``, ``log``, ``hats`` or ``hats(k)`` into (name, number of hat functions; 1 for the others)."""
-    if text in ("minmax", "log"):
+    """Parse ``minmax``, ``log``, ``centred``, ``hats`` or ``hats(k)`` into (name, number of columns)."""
+    if text in ("minmax", "log", "centred"):
         return text, 1
     if text == "hats":
         return "hats", 8
     if text.startswith("hats(") and text.endswith(")") and text[5:-1].isdigit() and int(text[5:-1]) >= 2:
         return "hats", int(text[5:-1])
-    raise InputError(f"Expected numeric to be minmax, log, hats or hats(k) with k >= 2, got numeric={text!r}.")
+    raise InputError(f"Expected numeric to be minmax, log, centred, hats or hats(k) with k >= 2, got numeric={text!r}.")
 
 
 def signed_log(values: np.ndarray, low: float) -> np.ndarray:

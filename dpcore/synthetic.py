@@ -65,7 +65,7 @@ def census(rows: int = 40_000, seed: int = CENSUS_SEED) -> dict[str, np.ndarray]
         - 0.0016 * (age - 50) ** 2 + 0.22 * np.log1p(dividends) + 0.07 * np.log1p(savings)
         + np.array([0.3, -0.2, 0.0, 0.1, -0.3, -0.1, 0.2, 0.5])[region] - 0.12 * children
     )  # fmt: skip
-    income = np.where(rng.random(rows) < expit(1.1 * (score - 5.8)), "high", "low")
+    income = np.where(rng.random(rows) < expit(1.03 * (score - 5.76)), "high", "low")
     texts = {
         "education": (EDUCATION, schooling), "sector": (SECTOR, sector), "occupation": (OCCUPATION, occupation),
         "marital": (MARITAL, marital), "region": (REGION, region), "sex": (SEX, male.astype(int)),

@@ -1,7 +1,17 @@
 """From raw tables and raw matrices to design matrices, by declaration alone."""
 
+from __future__ import annotations
+
+import json
+
 from dpcore.features import Column
 from dpcore.preprocess.encoder import Encoder
+from dpcore.preprocess.matrix import FeatureGroup, MatrixEncoder
 from dpcore.preprocess.tally import Tally
 
-__all__ = ["Column", "Encoder", "Tally"]
+__all__ = ["Column", "Encoder", "FeatureGroup", "MatrixEncoder", "Tally", "encoder_from_json"]
+
+
+def encoder_from_json(text: str) -> Encoder | MatrixEncoder:
+    """The encoder that ``to_json`` of either kind stored."""
+    return (MatrixEncoder if json.loads(text).get("encoder") == "matrix" else Encoder).from_json(text)

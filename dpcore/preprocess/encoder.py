@@ -31,8 +31,8 @@ class Encoder(TransformerMixin, BaseEstimator):
     """Encode declared columns as numbers in [0, 1], with ||x||_2 <= ``design.norm_bound`` for every row.
 
     ``columns``: declared ``Column`` objects (or their dicts), in output order. ``numeric``: ``minmax`` (one column),
-    ``log`` (one column, on the signed log scale where the declared span is at least 200) or ``hats(k)`` (k overlapping
-    parts that sum to 1; ``hats`` is 8 of them). ``intercept`` appends a constant 1 *before* the rows are normalised.
+    ``log`` (one column, on the signed log scale where the declared span is at least 200), ``hats(k)`` (k overlapping
+    parts that sum to 1; ``hats`` is 8 of them) or ``centred`` (one column onto [-1, 1], in no block). ``intercept`` appends a constant 1 *before* the rows are normalised.
     ``normalise``: ``none`` (bound sqrt(attributes + 1): each attribute's parts are >= 0 with sum <= 1), ``cap`` (rows
     longer than 1 are shortened to 1) or ``unit`` (rows have length 1; a zero row stays zero).
     ``sparse``: CSR or dense; ``auto`` decides from the declared widths. ``strip``: ignore blanks around text.
@@ -148,7 +148,7 @@ class _Plan:
 def part_blocks(part: Part, whole: bool) -> tuple[Block, ...]:
     """The blocks of one part: its columns together where their sum is at most 1, else one by one."""
     columns = tuple(range(part.start, part.start + part.width))
-    if not columns:
+    if not columns or not part.block:
         return ()
     if part.block == "numeric" or (part.slots > 1 and not whole):
         return tuple(Block((j,), "numeric") for j in columns)

@@ -21,7 +21,7 @@ class Part:
     """Columns ``start .. start + width`` of the design, filled through ``slots`` entries a row from slot ``slot``."""
 
     slots = 1
-    block = "one_hot"
+    block = "one_hot"  # kind of its block; "" for values below 0, which no block allows
 
     def __init__(self, column: Column, names: tuple[str, ...]) -> None:
         self.column, self.names, self.width = column, names, len(names)
@@ -64,6 +64,8 @@ class NumberPart(Part):
         if count > 1:
             self.slots = 2
         self.block = "one_hot" if count > 1 or column.kind == "flag" else "numeric"
+        if self.map == "centred":
+            self.block = ""
 
     def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
         numbers, blank = self.numbers(cells, tally, strip)
@@ -71,7 +73,7 @@ class NumberPart(Part):
         tally.count("clipped", self.names[0], outside)
         u = unit_interval(numbers, self.low, self.high, self.log)
         if self.count == 1:
-            index[:, 0], value[:, 0] = self.start, u
+            index[:, 0], value[:, 0] = self.start, 2.0 * u - 1.0 if self.map == "centred" else u
         else:
             j, left, right = hats(u, self.count)
             index[:, 0], index[:, 1] = self.start + j, self.start + j + 1

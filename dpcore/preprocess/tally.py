@@ -21,6 +21,7 @@ class Tally:
 
     source: str = ""
     rows: int = 0
+    places: np.ndarray | None = None  # where the rows of this piece stand in their chunk, if some were left out
     clipped: Counter[str] = field(default_factory=Counter)
     filled: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
@@ -35,7 +36,7 @@ class Tally:
     def fault(self, rows: np.ndarray, column: str, values: list[str], rule: str) -> None:
         """Record refused cells: 0-based ``rows`` of this chunk and what stands there."""
         for row, value in zip(rows[: SHOWN + 1], values, strict=False):
-            number = self.rows + int(row) + 1
+            number = self.rows + int(row if self.places is None else self.places[row]) + 1
             self.faults.append((number, f"data row {number}, column {column!r}: {value}; {rule}"))
 
     def raise_faults(self) -> None:

@@ -1,0 +1,243 @@
+"""Encoder for files of numbers (SVMlight, LETOR, images, already one-hot tables) by declared groups of columns."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_array, issparse
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from dpcore.checks import require_count
+from dpcore.data import Design
+from dpcore.errors import InputError, unknown_name
+from dpcore.preprocess.encoder import SPARSE_BELOW, check_settings, read_settings
+from dpcore.preprocess.tally import Tally
+from dpcore.problem import Block
+
+GROUP_KINDS = ("numeric", "flag", "one_hot")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureGroup:
+    """``count`` neighbouring columns. ``numeric``: each scaled from [low, high] to [0, 1]; ``flag``: each 0 or 1;
+    ``one_hot``: parts of one attribute, >= 0 with sum <= 1 (a row with a larger sum is scaled down and counted)."""
+
+    name: str
+    count: int = 1
+    kind: str = "numeric"
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_count(count=self.count)
+        if self.kind not in GROUP_KINDS:
+            raise unknown_name(f"kind of feature group {self.name!r}", self.kind, GROUP_KINDS)
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise InputError(
+                f"Expected finite bounds low <= high for {self.name!r}, got low={self.low!r}, high={self.high!r}."
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,) if self.count == 1 else tuple(f"{self.name}{j + 1}" for j in range(self.count))
+
+    @property
+    def attributes(self) -> int:
+        """Largest possible squared norm of the group's scaled columns."""
+        return 1 if self.kind == "one_hot" else self.count
+
+
+class MatrixEncoder(TransformerMixin, BaseEstimator):
+    """Scale a matrix of numbers by declared groups; same settings, design and guarantees as ``Encoder``.
+
+    ``numeric`` must be ``minmax`` (or ``centred``: [low, high] onto [-1, 1]). Input: an array, CSR, or a frame whose
+    columns are in the declared order.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[FeatureGroup] = (),
+        normalise: str = "cap",
+        numeric: str = "minmax",
+        intercept: bool = True,
+        sparse: bool | str = "auto",
+        dtype: str = "float64",
+    ) -> None:
+        self.groups = groups
+        self.normalise = normalise
+        self.numeric = numeric
+        self.intercept = intercept
+        self.sparse = sparse
+        self.dtype = dtype
+
+    def fit(self, X: Any = None, y: Any = None) -> MatrixEncoder:
+        """Check the declarations; rows are not looked at."""
+        check_settings(self.normalise, self.sparse, self.dtype)
+        if self.numeric not in ("minmax", "centred"):
+            raise InputError(f"Expected numeric minmax or centred for a file of numbers, got numeric={self.numeric!r}.")
+        if not self.groups:
+            raise InputError("Expected at least one group of features, got none; declare features.")
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    @property
+    def width(self) -> int:
+        """Columns of the raw matrix."""
+        return sum(g.count for g in self.groups)
+
+    @property
+    def design(self) -> Design:
+        """Names, blocks and norm bound, from the declarations alone."""
+        names = tuple(n for g in self.groups for n in g.names) + ("intercept",) * bool(self.intercept)
+        attributes = sum(g.attributes for g in self.groups) + bool(self.intercept)
+        bound = math.sqrt(attributes) if self.normalise == "none" else 1.0
+        return Design(names=names, blocks=tuple(self._blocks()), norm_bound=bound, intercept=bool(self.intercept))
+
+    @property
+    def is_sparse(self) -> bool:
+        if self.sparse != "auto":
+            return bool(self.sparse)
+        slots = sum(1 if g.kind == "one_hot" else g.count for g in self.groups)
+        return slots <= SPARSE_BELOW * self.width
+
+    def _blocks(self) -> list[Block]:
+        whole = self.normalise != "unit" or self.intercept  # else rows may grow, and sums with them
+        blocks, start = [], 0
+        for g in self.groups:
+            columns = tuple(range(start, start + g.count))
+            start += g.count
+            if g.kind == "one_hot" and whole:
+                blocks.append(Block(columns, "one_hot"))
+            elif g.kind == "flag" or g.kind == "one_hot":
+                blocks.extend(Block((j,), "one_hot") for j in columns)
+            elif self.numeric == "minmax":
+                blocks.extend(Block((j,), "numeric") for j in columns)
+        return blocks
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        return np.array(self.design.names, dtype=object)
+
+    def transform(self, X: Any) -> np.ndarray | csr_array:
+        """Scaled rows, shape (n, d)."""
+        return self.encode(X, Tally())
+
+    def encode(self, X: Any, tally: Tally) -> np.ndarray | csr_array:
+        """As ``transform``, with counts in ``tally``; raises ``InputError`` on another width and on NaN or inf."""
+        if isinstance(X, pd.DataFrame):
+            X = X.to_numpy()
+        if X.shape[1] != self.width:
+            raise InputError(
+                f"{tally.source + ': ' if tally.source else ''}Expected {self.width} columns of numbers as declared,"
+                f" got {X.shape[1]}; correct the counts under features."
+            )
+        keep = self.is_sparse and all(g.low == 0.0 for g in self.groups) and self.numeric == "minmax"
+        if issparse(X) and keep:
+            return self._encode_csr(csr_array(X, dtype=np.float64, copy=True), tally)
+        dense = X.toarray() if issparse(X) else np.array(X, dtype=np.float32 if X.dtype == np.uint8 else np.float64)
+        scaled = self._encode_dense(dense.astype(np.float64, copy=False), tally)
+        return csr_array(scaled) if self.is_sparse else scaled
+
+    def _encode_dense(self, X: np.ndarray, tally: Tally) -> np.ndarray:
+        self._refuse(~np.isfinite(X).all(axis=1), X, tally)
+        low = np.repeat([g.low for g in self.groups], [g.count for g in self.groups])
+        high = np.repeat([g.high for g in self.groups], [g.count for g in self.groups])
+        span = high - low
+        start = 0
+        for g in self.groups:
+            here = slice(start, start + g.count)
+            tally.count("clipped", g.name, (X[:, here] < g.low) | (X[:, here] > g.high))
+            start += g.count
+        out = np.zeros((len(X), len(self.design.names)))
+        body = out[:, : self.width]
+        np.clip(X, low, high, out=body)
+        body -= low
+        body /= np.where(span > 0, span, 1.0)
+        start = 0
+        for g in self.groups:
+            if g.kind == "one_hot":
+                part = body[:, start : start + g.count]
+                sums = part.sum(axis=1)
+                tally.count("capped", g.name, sums > 1.0)
+                part /= np.maximum(sums, 1.0)[:, None]
+            elif g.kind == "numeric" and self.numeric == "centred":
+                body[:, start : start + g.count] = body[:, start : start + g.count] * 2.0 - 1.0
+            start += g.count
+        if self.intercept:
+            out[:, -1] = 1.0
+        return self._shorten(out, np.sqrt(np.einsum("ij,ij->i", out, out)))
+
+    def _encode_csr(self, X: csr_array, tally: Tally) -> csr_array:
+        """CSR without a dense copy; lower bounds are 0, so zeros stay zeros."""
+        X.sum_duplicates()
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        bad = np.zeros(X.shape[0], dtype=bool)
+        bad[rows[~np.isfinite(X.data)]] = True
+        self._refuse(bad, X, tally)
+        which = np.repeat(np.arange(len(self.groups)), [g.count for g in self.groups])[X.indices]
+        high = np.array([g.high for g in self.groups])[which]
+        outside = (X.data < 0.0) | (X.data > high)
+        for k, hits in enumerate(np.bincount(which[outside], minlength=len(self.groups))):
+            if hits:
+                tally.clipped[self.groups[k].name] += int(hits)
+        X.data = np.clip(X.data, 0.0, high) / np.where(high > 0, high, 1.0)
+        for k, g in enumerate(self.groups):
+            if g.kind == "one_hot":
+                mine = which == k
+                sums = np.bincount(rows[mine], X.data[mine], minlength=X.shape[0])
+                tally.count("capped", g.name, sums > 1.0)
+                X.data[mine] /= np.maximum(sums, 1.0)[rows[mine]]
+        squares = np.bincount(rows, X.data**2, minlength=X.shape[0])
+        if self.intercept:
+            ends = np.arange(1, X.shape[0] + 1)
+            X = csr_array(
+                (
+                    np.insert(X.data, X.indptr[1:], 1.0),
+                    np.insert(X.indices, X.indptr[1:], self.width),
+                    X.indptr + np.append(0, ends).astype(X.indptr.dtype),
+                ),
+                shape=(X.shape[0], self.width + 1),
+            )
+        X = self._shorten(X, np.sqrt(squares + bool(self.intercept)))
+        X.eliminate_zeros()
+        return X
+
+    def _shorten(self, X: Any, norms: np.ndarray) -> Any:
+        if self.normalise != "none":
+            norms = np.maximum(norms, 1.0) if self.normalise == "cap" else np.where(norms > 0, norms, 1.0)
+            if issparse(X):
+                X.data /= np.repeat(norms, np.diff(X.indptr))
+            else:
+                X /= norms[:, None]
+        return (X * (1.0 - 5e-7)).astype(np.float32) if self.dtype == "float32" else X
+
+    def _refuse(self, bad: np.ndarray, X: Any, tally: Tally) -> None:
+        if not bad.any():
+            return
+        for row in np.flatnonzero(bad)[:11]:
+            cells = X[[row]].toarray()[0] if issparse(X) else X[row]
+            column = int(np.flatnonzero(~np.isfinite(cells))[0])
+            name = [n for g in self.groups for n in g.names][column]
+            tally.fault(np.array([row]), name, [f"{cells[column]} is not finite"], "correct the row")
+        tally.raise_faults()
+
+    def to_dict(self) -> dict[str, Any]:
+        settings = {k: v for k, v in self.get_params(deep=False).items() if k != "groups"}
+        return {"encoder": "matrix", **settings, "groups": [asdict(g) for g in self.groups]}
+
+    def to_json(self) -> str:
+        """The whole encoder as plain JSON, to be stored with a model."""
+        return json.dumps({"schema_version": 1, **self.to_dict()}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> MatrixEncoder:
+        """Exact inverse of ``to_json``; raises ``InputError`` on unknown fields or another version."""
+        settings = read_settings(text, "matrix", cls._get_param_names())
+        return cls(**{**settings, "groups": tuple(FeatureGroup(**g) for g in settings["groups"])})

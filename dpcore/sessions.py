@@ -1,0 +1,222 @@
+"""Ranked lists: documents grouped into sessions (queries), their labels, and the splits that keep a session whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpcore.checks import require_count, require_open_unit
+from dpcore.errors import InputError
+
+Array = np.ndarray
+
+# What a document may be described by; see ``Documents.features``.
+FEATURES = ("raw", "rank")
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Features ``X`` (documents, p) of ``n`` sessions one after the other; session j holds rows offsets[j]:offsets[j+1].
+
+    Under replace-labels these are public. Every session holds at least one document.
+    """
+
+    X: Array
+    offsets: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "X", np.ascontiguousarray(self.X, dtype=np.float64))
+        object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
+        if self.X.ndim != 2 or self.offsets[0] != 0 or self.offsets[-1] != len(self.X):
+            raise InputError(f"Expected offsets from 0 to the {len(self.X)} rows of X, got {self.offsets[:3]}...")
+        if np.any(np.diff(self.offsets) < 1):
+            raise InputError("Expected at least one document in every session; leave empty sessions out.")
+
+    @property
+    def n(self) -> int:
+        """Number of sessions."""
+        return len(self.offsets) - 1
+
+    @property
+    def dimension(self) -> int:
+        return self.X.shape[1]
+
+    @cached_property
+    def lengths(self) -> Array:
+        """Documents of each session, shape (n,)."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def owner(self) -> Array:
+        """The session of each document, shape (documents,)."""
+        return np.repeat(np.arange(self.n), self.lengths)
+
+    def rows(self, sessions: Array) -> Array:
+        """Row numbers of the documents of ``sessions``, in their order."""
+        lengths = self.lengths[sessions]
+        ends = np.cumsum(lengths)
+        return np.repeat(self.offsets[sessions] - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+    def take(self, sessions: Array) -> Documents:
+        """The documents of ``sessions``, in the given order."""
+        return Documents(self.X[self.rows(sessions)], offsets_of(self.lengths[sessions]))
+
+    def centred(self) -> Array:
+        """X minus the mean of its session, shape (documents, p)."""
+        means = np.add.reduceat(self.X, self.offsets[:-1], axis=0) / self.lengths[:, None]
+        return self.X - means[self.owner]
+
+    def ranks(self) -> Array:
+        """Share of the session's other documents that lie below, ties counted half, minus 1/2; (documents, p).
+
+        Each column is in [-1/2, 1/2] whatever the unit of the feature, and touches one session only, so it is as
+        private or public as the documents themselves. A session of one document gets 0.
+        """
+        ranks = np.empty_like(self.X)
+        for column in range(self.dimension):
+            ranks[:, column] = self._rank(self.X[:, column])
+        return ranks
+
+    def _rank(self, x: Array) -> Array:
+        order = np.lexsort((x, self.owner))
+        sorted_x, owner = x[order], self.owner[order]
+        new = np.ones(len(x), dtype=bool)
+        new[1:] = (sorted_x[1:] != sorted_x[:-1]) | (owner[1:] != owner[:-1])
+        first = np.flatnonzero(new)
+        group = np.cumsum(new) - 1
+        last = np.append(first[1:], len(x)) - 1
+        middle = (first + last) / 2.0
+        place = np.empty(len(x))
+        place[order] = middle[group] - self.offsets[owner]
+        return place / np.maximum(self.lengths[self.owner] - 1, 1) - 0.5 * (self.lengths[self.owner] > 1)
+
+    def features(self, *kinds: str) -> Documents:
+        """The same sessions described by ``raw`` features, within-session ``rank`` features, or both side by side."""
+        unknown = [kind for kind in kinds if kind not in FEATURES]
+        if unknown or not kinds:
+            raise InputError(f"Expected features among {', '.join(FEATURES)}, got features={kinds!r}.")
+        parts = {"raw": lambda: self.X, "rank": self.ranks}
+        return Documents(np.hstack([parts[kind]() for kind in kinds]), self.offsets)
+
+
+@dataclass(frozen=True, eq=False)
+class Sessions:
+    """Documents with their relevance labels ``y`` (documents,), each >= 0, and the query id of each session."""
+
+    documents: Documents
+    y: Array
+    queries: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "y", np.asarray(self.y, dtype=np.float64))
+        object.__setattr__(self, "queries", np.asarray(self.queries))
+        if self.y.shape != (len(self.documents.X),):
+            raise InputError(f"Expected {len(self.documents.X)} labels, one a document, got {self.y.shape}.")
+        if len(self.queries) != self.documents.n:
+            raise InputError(f"Expected {self.documents.n} query ids, one a session, got {len(self.queries)}.")
+
+    @classmethod
+    def from_rows(cls, X: Array, y: Array, groups: Array | Sequence[object]) -> Sessions:
+        """Group rows by query id, wherever they stand; sessions in order of their first row, rows in file order.
+
+        Raises ``InputError`` for NaN, infinite or negative labels and features that are not finite, naming the row.
+        """
+        X, y, groups = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), np.asarray(groups)
+        if X.ndim != 2 or len(X) == 0 or y.shape != (len(X),) or groups.shape != (len(X),):
+            raise InputError(
+                f"Expected one label and one query id a row, got X {X.shape}, y {y.shape} and groups {groups.shape}."
+            )
+        check_rows(X, y)
+        ids, first, owner = np.unique(groups, return_index=True, return_inverse=True)
+        appearance = np.argsort(first)
+        place = np.empty(len(ids), dtype=np.int64)
+        place[appearance] = np.arange(len(ids))
+        order = np.argsort(place[owner], kind="stable")
+        lengths = np.bincount(place[owner], minlength=len(ids))
+        return cls(Documents(X[order], offsets_of(lengths)), y[order], ids[appearance])
+
+    @property
+    def n(self) -> int:
+        return self.documents.n
+
+    @cached_property
+    def empty(self) -> Array:
+        """Sessions without a relevant document, shape (n,)."""
+        return np.maximum.reduceat(self.y, self.documents.offsets[:-1]) <= 0
+
+    def take(self, sessions: Array) -> Sessions:
+        """The given sessions, whole, in the given order."""
+        rows = self.documents.rows(sessions)
+        part = Documents(self.documents.X[rows], offsets_of(self.documents.lengths[sessions]))
+        return Sessions(part, self.y[rows], self.queries[sessions])
+
+    def features(self, *kinds: str) -> Sessions:
+        """The same sessions with other features of their documents; see ``Documents.features``."""
+        return Sessions(self.documents.features(*kinds), self.y, self.queries)
+
+    def split(self, test_share: float, seed: int) -> tuple[Sessions, Sessions]:
+        """Training and test part, by query; ``seed`` is public."""
+        require_open_unit(test_share=test_share)
+        order = np.random.default_rng(seed).permutation(self.n)
+        cut = round(test_share * self.n)
+        if not 0 < cut < self.n:
+            raise InputError(f"Expected sessions on both sides, got test_share={test_share!r} of {self.n} sessions.")
+        return self.take(np.sort(order[cut:])), self.take(np.sort(order[:cut]))
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One round of cross-validation; ``validation`` is None where it is part of the training sessions."""
+
+    train: Sessions
+    test: Sessions
+    validation: Sessions | None = None
+
+
+def partition_folds(parts: Sequence[Sessions], validate: bool = False) -> Iterator[Fold]:
+    """The five LETOR folds (any number of parts): fold i tests on part i - 1 and validates on part i - 2, cyclically.
+
+    Fold 1 of S1..S5 trains on S1 S2 S3, validates on S4 and tests on S5. Without ``validate`` the validation part
+    joins the training sessions.
+    """
+    require_count(parts=len(parts) - 2)
+    count = len(parts)
+    for i in range(count):
+        kept = [parts[(i + k) % count] for k in range(count - 2)]
+        validation, test = parts[(i + count - 2) % count], parts[(i + count - 1) % count]
+        if validate:
+            yield Fold(join(kept), test, validation)
+        else:
+            yield Fold(join([*kept, validation]), test)
+
+
+def join(parts: Sequence[Sessions]) -> Sessions:
+    """All sessions of ``parts``; a query in two of them is refused, for it would be on both sides of a split."""
+    queries = np.concatenate([part.queries for part in parts])
+    ids, counts = np.unique(queries, return_counts=True)
+    if np.any(counts > 1):
+        raise InputError(f"Expected each query in one part, got query {ids[counts > 1][0]!r} in two.")
+    X = np.vstack([part.documents.X for part in parts])
+    lengths = np.concatenate([part.documents.lengths for part in parts])
+    return Sessions(Documents(X, offsets_of(lengths)), np.concatenate([part.y for part in parts]), queries)
+
+
+def offsets_of(lengths: Array) -> Array:
+    """Offsets of sessions with the given numbers of documents, shape (n + 1,)."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def check_rows(X: Array, y: Array) -> None:
+    """Raise ``InputError`` naming the first row (0-based) with a bad label or feature."""
+    bad = ~np.isfinite(y) | (y < 0)
+    if np.any(bad):
+        row = int(np.flatnonzero(bad)[0])
+        raise InputError(f"Expected relevance labels >= 0, got label {y[row]:g} in row {row}; map it before training.")
+    if not np.all(np.isfinite(X)):
+        row = int(np.flatnonzero(~np.isfinite(X).all(axis=1))[0])
+        raise InputError(f"Expected finite features, got NaN or inf in row {row}; fill or drop it before training.")

@@ -1,0 +1,231 @@
+"""From a schema and its files to ``Data``: one pass over chunks, bounded memory, nothing learned from the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpcore.data import Data
+from dpcore.errors import InputError
+from dpcore.preprocess import Encoder, MatrixEncoder, Tally
+from dpcore.problem import Adjacency
+from dpcore.sessions import Sessions
+from tasks.data.labels import decode_labels
+from tasks.data.sides import row_blocks, test_rows
+from tasks.data.store import Column, Matrix, private_folder
+from tasks.readers import Chunk, open_chunks, source_paths
+from tasks.readers.open import Paths, frame_chunks, sibling_paths
+from tasks.schema import Schema
+
+SPOOL_BYTES = 512 * 2**20  # text files from this size on are encoded into mapped files, not into memory
+UNPACKED = 8  # a guess of how much gzip saved
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Exact counts about the rows that were read: internal to the operator, never part of a release."""
+
+    rows_train: int
+    rows_test: int
+    train: dict[str, dict[str, int]]
+    test: dict[str, dict[str, int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rows_train": self.rows_train, "rows_test": self.rows_test, "train": self.train, "test": self.test}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The training part, the test part if one is declared, what was counted, and where the rows came from.
+
+    ``blocks`` and ``users`` (n,) give the ledger block and the person of each training row where they are declared.
+    """
+
+    train: Data | Sessions
+    test: Data | Sessions | None
+    report: Report
+    source: str
+    blocks: np.ndarray | None = None
+    users: np.ndarray | None = None
+
+
+@dataclass(slots=True)
+class _Part:
+    """Rows of one side while they are collected."""
+
+    X: Matrix
+    y: Column
+    tally: Tally
+    queries: list[np.ndarray] = field(default_factory=list)
+    blocks: list[np.ndarray] = field(default_factory=list)
+    users: list[np.ndarray] = field(default_factory=list)
+    seen: set[float] = field(default_factory=set)
+
+
+def load(
+    schema: Schema,
+    encoder: Encoder | MatrixEncoder,
+    path: Paths = None,
+    test_path: Paths = None,
+    *,
+    adjacency: Adjacency | str | None = None,
+    frame: pd.DataFrame | None = None,
+    test_frame: pd.DataFrame | None = None,
+    blocks: Sequence[str] | None = None,
+    spool: Path | None = None,
+) -> Loaded:
+    """Read, check and encode the declared data set.
+
+    ``path``/``test_path`` override the declared files, ``frame``/``test_frame`` replace them; ``blocks`` keeps the
+    rows of those ledger blocks only; under ``adjacency`` replace_one the rows must be exactly the declared n. Large
+    files are encoded into private mapped files, under ``spool`` if given. Raises ``InputError`` with file, data row,
+    column, rule and way out, before anything could be reserved.
+    """
+    files = [] if frame is not None else source_paths(schema, path, schema.source.path)
+    tests = _test_files(schema, files, test_path) if frame is None and test_frame is None else []
+    if frame is None and not files and schema.source.kind == "file":
+        raise InputError(f"Expected a file for data set {schema.name!r}, got none; give data.path. {schema.source.how}")
+    large = spool is not None or _large([*files, *tests])
+    with private_folder(spool) if large else nullcontext(None) as folder:
+        return _load(schema, encoder, files, tests, frame, test_frame, adjacency, blocks, folder)
+
+
+def _load(
+    schema: Schema,
+    encoder: Encoder | MatrixEncoder,
+    files: list[Path],
+    tests: list[Path],
+    frame: pd.DataFrame | None,
+    test_frame: pd.DataFrame | None,
+    adjacency: Adjacency | str | None,
+    blocks: Sequence[str] | None,
+    folder: Path | None,
+) -> Loaded:
+    sides = [_side(schema, encoder, folder, side) for side in ("train", "test")]
+    chunks = frame_chunks(schema, frame) if frame is not None else open_chunks(schema, files)
+    _read(schema, encoder, chunks, sides[0], sides[1], ", ".join(map(str, files)) or schema.name, blocks)
+    if test_frame is not None:
+        _read(schema, encoder, frame_chunks(schema, test_frame, "the test frame"), sides[1], None, "test frame", None)
+    elif tests:
+        chunks = open_chunks(schema, tests, schema.split.skip_lines)
+        _read(schema, encoder, chunks, sides[1], None, ", ".join(map(str, tests)), None)
+    train, test = sides
+    _check(schema, train, adjacency, blocks)
+    report = Report(train.y.rows, test.y.rows, train.tally.to_dict(), test.tally.to_dict())
+    return Loaded(
+        train=_finish(schema, encoder, train),
+        test=_finish(schema, encoder, test) if test.y.rows else None,
+        report=report,
+        source=", ".join(map(str, [*files, *tests])) or schema.source.kind if frame is None else "data frame",
+        blocks=np.concatenate(train.blocks) if train.blocks else None,
+        users=np.concatenate(train.users) if train.users else None,
+    )
+
+
+def _side(schema: Schema, encoder: Encoder | MatrixEncoder, folder: Path | None, name: str) -> _Part:
+    return _Part(Matrix(encoder.design.dimension, folder, name), Column(folder, f"{name}.y"), Tally())
+
+
+def _read(
+    schema: Schema,
+    encoder: Encoder | MatrixEncoder,
+    chunks: Iterable[Chunk],
+    part: _Part,
+    test: _Part | None,
+    source: str,
+    blocks: Sequence[str] | None,
+) -> None:
+    """Encode chunks into ``part``; rows of the test side of a split by hash or position go to ``test``."""
+    row = 0
+    for chunk in chunks:
+        table, labels = chunk.table, chunk.labels
+        cells = pd.Series(labels) if labels is not None else table[schema.label.column]
+        aside = test_rows(schema, table, row) if test is not None and labels is None else None
+        part.tally.source, part.tally.rows = source, row
+        y = decode_labels(schema.label, cells, part.tally, schema.text.strip)
+        part.tally.raise_faults()
+        keep = None if aside is None else ~aside
+        if labels is None:
+            where = row_blocks(schema, table, part.tally)
+            if where is not None and blocks is not None:
+                keep = np.isin(where, blocks) if keep is None else keep & np.isin(where, blocks)
+            _keys(schema, table, where, keep, part)
+        if keep is None:
+            _append(part, encoder, table, y, chunk.queries, row)
+        else:
+            _append(part, encoder, table[keep], y[keep], None, row, np.flatnonzero(keep))
+            if test is not None and aside is not None and aside.any():
+                test.tally.source = source
+                _append(test, encoder, table[aside], y[aside], None, row, np.flatnonzero(aside))
+        row += chunk.rows
+
+
+def _append(
+    part: _Part,
+    encoder: Any,
+    table: Any,
+    y: np.ndarray,
+    queries: np.ndarray | None,
+    row: int,
+    places: np.ndarray | None = None,
+) -> None:
+    part.tally.rows, part.tally.places = row, places
+    X = encoder.encode(table, part.tally)
+    part.tally.places = None
+    part.X.append(X)
+    part.y.append(y)
+    if len(part.seen) < 3:
+        part.seen.update(np.unique(y)[:3].tolist())
+    if queries is not None:
+        part.queries.append(queries)
+
+
+def _keys(schema: Schema, table: Any, blocks: np.ndarray | None, keep: np.ndarray | None, part: _Part) -> None:
+    rows = slice(None) if keep is None else keep
+    if blocks is not None:
+        part.blocks.append(blocks[rows])
+    for name, spec in schema.columns.items():
+        if spec.kind == "user":
+            part.users.append(table[name].astype(str).to_numpy(dtype=object)[rows])
+
+
+def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, blocks: Sequence[str] | None) -> None:
+    """Rows, both classes, and the exact count where the relation needs it."""
+    if not train.y.rows:
+        raise InputError(f"{train.tally.source}: no row belongs to the training part; check split and blocks.")
+    if schema.label.kind == "binary" and len(train.seen) < 2:
+        raise InputError(
+            f"{train.tally.source}: the training part has one class only (label {schema.label.column!r}); check"
+            " label.positive and label.negative, or the split. Nothing was spent."
+        )
+    if adjacency is not None and Adjacency(adjacency) is Adjacency.REPLACE_ONE and not train.queries:
+        declared = schema.n(len(blocks) if blocks else 1)
+        if train.y.rows != declared:
+            raise InputError(
+                f"{train.tally.source}: {train.y.rows} training rows, public.n={declared}; under replace_one n is the"
+                " exact public count: correct public.n, or use adjacency add_remove, where n is nominal."
+            )
+
+
+def _finish(schema: Schema, encoder: Any, part: _Part) -> Data | Sessions:
+    X, y = part.X.finish(), part.y.finish()
+    if part.queries:
+        return Sessions.grouped(X, y, np.concatenate(part.queries), encoder.design)
+    return Data(X, y, encoder.design)
+
+
+def _test_files(schema: Schema, files: list[Path], test_path: Paths) -> list[Path]:
+    if test_path is not None:
+        return source_paths(schema, test_path, schema.split.path, "data.test_path")
+    return sibling_paths(schema, files, None) if schema.split.kind == "file" else []
+
+
+def _large(files: Sequence[Path]) -> bool:
+    sizes = (f.stat().st_size * (UNPACKED if f.suffix == ".gz" else 1) for f in files)
+    return sum(sizes) >= SPOOL_BYTES

@@ -1,0 +1,97 @@
+"""Grow one array or matrix from chunks, in memory or in files that are mapped afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+
+class Column:
+    """One growing array along its first axis. ``finish`` gives it whole and frees the pieces on the way."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self.path = folder / name if folder else None
+        self.file = self.path.open("wb") if self.path else None
+        self.pieces: list[np.ndarray] = []
+        self.rows = 0
+        self.shape: tuple[int, ...] = ()
+        self.dtype: np.dtype | None = None
+
+    def append(self, piece: np.ndarray) -> None:
+        self.rows += len(piece)
+        self.shape, self.dtype = piece.shape[1:], piece.dtype
+        if self.file:
+            self.file.write(np.ascontiguousarray(piece).data)
+        else:
+            self.pieces.append(piece)
+
+    def finish(self) -> np.ndarray:
+        if self.file and self.path:
+            self.file.close()
+            if not self.rows or not self.path.stat().st_size:
+                return np.zeros((self.rows, *self.shape), self.dtype)
+            return np.memmap(self.path, self.dtype, "r", shape=(self.rows, *self.shape))
+        whole = np.empty((self.rows, *self.shape), self.dtype)
+        start = 0
+        for i, piece in enumerate(self.pieces):
+            whole[start : start + len(piece)] = piece
+            start += len(piece)
+            self.pieces[i] = whole[:0]
+        self.pieces.clear()
+        return whole
+
+
+class Matrix:
+    """A growing dense or CSR matrix of fixed width."""
+
+    def __init__(self, width: int, folder: Path | None, name: str) -> None:
+        self.width = width
+        self.folder, self.name = folder, name
+        self.columns: dict[str, Column] = {}
+        self.ends: list[np.ndarray] = [np.zeros(1, np.int64)]
+        self.stored = 0
+
+    def append(self, piece: Any) -> None:
+        if not issparse(piece):
+            self._column("dense").append(piece)
+            return
+        self._column("data").append(piece.data)
+        self._column("indices").append(piece.indices.astype(np.int32, copy=False))
+        self.ends.append(piece.indptr[1:].astype(np.int64) + self.stored)
+        self.stored += len(piece.data)
+
+    def finish(self) -> Any:
+        if "dense" in self.columns:
+            return self.columns["dense"].finish()
+        ends = np.concatenate(self.ends)
+        if self.stored < np.iinfo(np.int32).max:
+            ends = ends.astype(np.int32)
+        if not self.columns:
+            return np.zeros((0, self.width))
+        indices = self.columns["indices"].finish()
+        if ends.dtype == np.int64:
+            indices = indices.astype(np.int64)
+        matrix = csr_array((self.columns["data"].finish(), indices, ends), shape=(len(ends) - 1, self.width))
+        matrix.has_canonical_format = True
+        return matrix
+
+    def _column(self, name: str) -> Column:
+        if name not in self.columns:
+            self.columns[name] = Column(self.folder, f"{self.name}.{name}")
+        return self.columns[name]
+
+
+@contextmanager
+def private_folder(parent: Path | None) -> Iterator[Path]:
+    """A folder that only this user can read, gone at the end; files that are mapped live on without a name (on
+    Windows, which allows no such thing, they stay until the folder is removed)."""
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="dpflows-rows-", dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -1,0 +1,109 @@
+"""Pick the reader that a schema asks for, and find its files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from dpcore.errors import InputError, unknown_name
+from dpcore.synthetic import GENERATORS
+from tasks.readers import fetch, numbers, tables
+from tasks.readers.chunk import Chunk, chunk_rows
+from tasks.readers.text import check_names, read_text
+from tasks.schema import Schema
+
+Paths = str | Path | Sequence[str | Path] | None
+
+
+def open_chunks(schema: Schema, files: Sequence[Path], skip_lines: int | None = None) -> Iterator[Chunk]:
+    """Yield the rows of ``files`` in order (of the generator or the fetched table if there are none)."""
+    if not files:
+        yield from frame_chunks(schema, made_frame(schema))
+        return
+    for number, file in enumerate(files):
+        for chunk in _reader(schema, file, skip_lines):
+            if schema.source.tag and len(files) == len(schema.source.tags):
+                tagged = chunk.table.assign(**{schema.source.tag: schema.source.tags[number]})
+                chunk = Chunk(tagged, chunk.labels, chunk.queries)
+            yield chunk
+
+
+def _reader(schema: Schema, file: Path, skip_lines: int | None) -> Iterator[Chunk]:
+    form = schema.source.format
+    if form == "csv" and file.suffix == ".parquet":
+        form = "parquet"
+    if form == "csv":
+        return read_text(schema, file, skip_lines)
+    if form in ("parquet", "arff"):
+        return tables.READERS[form](schema, file)
+    return numbers.READERS[form](schema, file)
+
+
+def frame_chunks(schema: Schema, frame: pd.DataFrame, where: str = "the data frame") -> Iterator[Chunk]:
+    """Yield a frame in pieces, its columns checked against the schema."""
+    if schema.columns:
+        check_names(schema, where, [str(c) for c in frame.columns])
+        if not len(frame):
+            raise InputError(f"{where}: it has no rows; give a table with rows.")
+        step = chunk_rows(len(frame.columns))
+        for start in range(0, len(frame), step):
+            yield Chunk(frame.iloc[start : start + step])
+        return
+    label = schema.label.column
+    if label not in frame:
+        raise InputError(f"{where}: the label column {label!r} is missing; correct label.column.")
+    yield Chunk(frame.drop(columns=label).to_numpy(dtype=float), frame[label].to_numpy())
+
+
+def made_frame(schema: Schema) -> pd.DataFrame:
+    """The whole table of a source that is no file: generated, or fetched once and cached."""
+    source = schema.source
+    if source.kind == "generator":
+        if source.generator not in GENERATORS:
+            raise unknown_name("generator", source.generator, GENERATORS)
+        return pd.DataFrame(GENERATORS[source.generator](**source.arguments))
+    return fetch.fetched_frame(schema)
+
+
+def source_paths(schema: Schema, path: Paths, declared: Sequence[str], what: str = "data.path") -> list[Path]:
+    """The files to read: those of ``path``, or the declared ones under the working directory or ``DPFLOWS_DATA``.
+
+    A folder stands for the declared file names inside it. Raises ``InputError`` for a missing file, with the way to
+    get it.
+    """
+    if path is None:
+        if not declared:
+            return []
+        roots = [Path(), *([Path(os.environ["DPFLOWS_DATA"])] if "DPFLOWS_DATA" in os.environ else [])]
+        found = [next((r / name for r in roots if (r / name).is_file()), Path(name)) for name in declared]
+    else:
+        given = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
+        found = [g / Path(d).name for g in given for d in declared] if all(g.is_dir() for g in given) else given
+    for file in found:
+        if file.is_dir():
+            raise InputError(f"Expected a file at {what}={str(file)!r}, got a folder; give the file inside it.")
+        if not file.is_file():
+            how = f" {schema.source.how}" if schema.source.how else ""
+            raise InputError(f"Expected a file at {what}={str(file)!r}, which does not exist; correct the path.{how}")
+    return found
+
+
+def sibling_paths(schema: Schema, files: Sequence[Path], path: Paths) -> list[Path]:
+    """The declared second file(s): ``path`` if given, else beside the training file, packed or not."""
+    declared = schema.split.path
+    if path is not None or not files:
+        return source_paths(schema, path, declared, "data.test_path")
+    found = []
+    for name in declared:
+        plain = Path(name).name.removesuffix(".gz")
+        beside = [files[0].parent / Path(name).name, files[0].parent / plain, files[0].parent / f"{plain}.gz"]
+        if not any(b.is_file() for b in beside):
+            raise InputError(
+                f"Expected the test part beside the training file as {str(beside[0])!r}, which does not exist; give"
+                " data.test_path, or declare another split."
+            )
+        found.append(next(b for b in beside if b.is_file()))
+    return found

@@ -1,0 +1,55 @@
+"""Parquet and ARFF tables by chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+from scipy.io import arff
+
+from dpcore.errors import InputError
+from tasks.readers.chunk import Chunk, chunk_rows, require_rows
+from tasks.readers.text import check_names, open_text
+from tasks.schema import Schema
+
+
+def read_parquet(schema: Schema, path: Path) -> Iterator[Chunk]:
+    """Yield frames of a Parquet file, record batch by record batch."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    require_rows(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            check_names(schema, str(path), names)
+            if not file.metadata.num_rows:
+                raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+            for batch in file.iter_batches(chunk_rows(len(names))):
+                yield Chunk(batch.to_pandas())
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path}: not readable as Parquet: {' '.join(str(error).split())}; check the file.") from None
+
+
+def read_arff(schema: Schema, path: Path) -> Iterator[Chunk]:
+    """Yield an ARFF file (dense form) as frames; ``?`` is a missing value, nominal values are texts."""
+    require_rows(path)
+    try:
+        with open_text(path, schema.text.encoding) as file:
+            records, _ = arff.loadarff(file)
+    except (arff.ArffError, NotImplementedError, ValueError, StopIteration) as error:
+        raise InputError(f"{path}: not readable as ARFF: {' '.join(str(error).split())}; check the file.") from None
+    frame = pd.DataFrame(records)
+    check_names(schema, str(path), list(frame.columns))
+    if not len(frame):
+        raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+    for name in frame.columns:
+        if frame[name].dtype == object:
+            frame[name] = frame[name].str.decode(schema.text.encoding).replace("?", None)
+    step = chunk_rows(len(frame.columns))
+    for start in range(0, len(frame), step):
+        yield Chunk(frame.iloc[start : start + step])
+
+
+READERS: dict[str, Callable[[Schema, Path], Iterator[Chunk]]] = {"parquet": read_parquet, "arff": read_arff}

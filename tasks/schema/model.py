@@ -1,0 +1,269 @@
+"""The declared facts of a data set: columns, labels, layout of the file, split, unit of privacy, public counts.
+
+A schema is written by people who know the data's documentation, not read from the rows; every width, level and bound
+of a run comes from here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from dpcore.features import Column
+from dpcore.preprocess import Encoder, MatrixEncoder
+from dpcore.preprocess.matrix import FeatureGroup
+
+SCHEMA_VERSION = 1
+
+
+def _text(value: Any) -> Any:
+    """YAML scalars as the text that a file would hold."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_text(v) for v in value)
+    return (_text(value),)
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ColumnSpec(Strict):
+    """One column of the file; ``ignore``, ``id``, ``user`` and ``block`` columns are no features."""
+
+    kind: Literal["numeric", "flag", "categorical", "ordinal", "date", "ignore", "id", "user", "block"]
+    low: Number | str | None = None
+    high: Number | str | None = None
+    levels: Texts = ()
+    unknown: Literal["refuse", "zeros", "other"] = "refuse"
+    missing: Texts | None = None
+    fill: Number | str | None = None
+    drop_first: bool = False
+    numeric: str | None = None
+    format: str = "%Y-%m-%d"
+    parts: Texts = ("elapsed",)
+
+    @property
+    def feature(self) -> bool:
+        return self.kind in ("numeric", "flag", "categorical", "ordinal", "date")
+
+    def column(self, name: str, missing: tuple[str, ...]) -> Column:
+        """The declaration as the encoder takes it; raises ``InputError`` where bounds or levels are not known."""
+        values = {k: v for k, v in self.model_dump().items() if v is not None and k != "missing"}
+        return Column(name=name, missing=missing if self.missing is None else self.missing, **values)
+
+
+class GroupSpec(Strict):
+    """``count`` neighbouring columns of a file of numbers, all declared alike; see ``FeatureGroup``."""
+
+    name: str
+    count: int = Field(1, ge=1)
+    kind: Literal["numeric", "flag", "one_hot"] = "numeric"
+    low: Number = 0.0
+    high: Number = 1.0
+
+
+class LabelSpec(Strict):
+    """The target. ``binary``: texts for +1 and -1, or numbers from ``positive_from`` on for +1; ``regression``: a
+    number with public bounds, scaled to ``scaled_to``; ``classes``: the position in ``levels``; ``relevance``: the
+    grade of a document, a whole number up to ``high``. ``strip_end`` is dropped from the end of a text."""
+
+    column: str = "label"
+    kind: Literal["binary", "regression", "classes", "relevance"] = "binary"
+    positive: Texts = ()
+    negative: Texts = ()
+    positive_from: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    scaled_to: tuple[Number, Number] = (-1.0, 1.0)
+    levels: Texts = ()
+    strip_end: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> LabelSpec:
+        if self.kind == "binary" and self.positive_from is None:
+            if not self.positive or not self.negative:
+                raise ValueError("a binary label needs both positive and negative texts, or positive_from")
+            both = set(self.positive) & set(self.negative)
+            if both:
+                raise ValueError(f"{sorted(both)[0]!r} is declared both positive and negative")
+        if self.kind in ("regression", "relevance") and (self.low is None or self.high is None or self.low >= self.high):
+            raise ValueError(f"a {self.kind} label needs bounds low < high, got low={self.low}, high={self.high}")
+        if self.kind == "regression" and self.scaled_to[0] >= self.scaled_to[1]:
+            raise ValueError(f"scaled_to must rise, got scaled_to={list(self.scaled_to)}")
+        if self.kind == "classes" and len(self.levels) < 2:
+            raise ValueError("a classes label needs at least two levels")
+        return self
+
+
+class SourceSpec(Strict):
+    """Where the rows come from. ``path``: one file or more, read one after the other; ``tag``: a column that says which
+    file a row came from, with one of ``tags`` a file; ``how``: how to get a missing file."""
+
+    kind: Literal["file", "generator", "openml", "kddcup99"] = "file"
+    format: Literal["csv", "parquet", "svmlight", "letor", "idx", "dat", "arff", "cifar10"] = "csv"
+    path: Texts = ()
+    tag: str | None = None
+    tags: Texts = ()
+    generator: str | None = None
+    arguments: dict[str, int] = {}
+    data_id: int | None = None
+    rename: dict[str, str] = {}
+    how: str = ""
+
+    @model_validator(mode="after")
+    def _tagged(self) -> SourceSpec:
+        if self.tag and len(self.tags) != len(self.path):
+            raise ValueError(f"tags must name each of the {len(self.path)} files, got {len(self.tags)}")
+        return self
+
+
+class TextSpec(Strict):
+    """How text files are laid out."""
+
+    separator: str = ","
+    decimal: str = "."
+    thousands: str | None = None
+    encoding: str = "utf-8"
+    quote: str = '"'
+    header: bool = True
+    names: Texts = ()
+    skip_lines: int = Field(0, ge=0)
+    strip: bool = True
+
+
+class SplitSpec(Strict):
+    """Training and test part. ``file``: the test part is a second file; ``hash``: a row goes by a hash of its ``by``
+    columns (of all its columns if none is named), so that it stays on one side for ever; ``tail``: rows after the
+    first n are the test part (published rows only: where a row is removed, the others move)."""
+
+    kind: Literal["none", "file", "hash", "tail"] = "none"
+    path: Texts = ()
+    skip_lines: int | None = Field(None, ge=0)
+    by: Texts = ()
+    test_share: float = Field(0.2, gt=0, lt=1)
+    salt: str = ""
+
+
+class PublicSpec(Strict):
+    """Public counts. ``n``: rows of the training part, exact under replace-one, nominal under add/remove; with blocks
+    ``rows_per_block`` is declared and n = rows_per_block * blocks. ``public``: the rows themselves are published."""
+
+    n: int | None = Field(None, ge=1)
+    rows_per_block: int | None = Field(None, ge=1)
+    public: bool = False
+
+    @model_validator(mode="after")
+    def _counted(self) -> PublicSpec:
+        if (self.n is None) == (self.rows_per_block is None):
+            raise ValueError("declare n or rows_per_block, one of them")
+        return self
+
+
+class BlockSpec(Strict):
+    """The block of a row in the ledger: the value of a column, the year, month or day of its date, or one of ``count``
+    parts by a hash of it (which covers all rows of one person when the column is the person's id)."""
+
+    column: str
+    by: Literal["value", "year", "month", "day", "hash"] = "value"
+    count: int = Field(16, ge=2)
+    format: str = "%Y-%m-%d"
+
+
+class Schema(Strict):
+    """All that is declared about a data set."""
+
+    schema_version: Literal[1]
+    name: str
+    description: str = ""
+    licence: str = ""
+    unit: Literal["record", "user", "session", "session_labels"] = "record"
+    ledger: str | None = None
+    public: PublicSpec
+    source: SourceSpec = SourceSpec()
+    text: TextSpec = TextSpec()
+    missing: Texts = ()
+    columns: dict[str, ColumnSpec] = {}
+    features: tuple[GroupSpec, ...] = ()
+    label: LabelSpec
+    split: SplitSpec = SplitSpec()
+    bounds: Literal["declared", "private", "from_data"] = "declared"
+    bounds_share: float = Field(0.1, gt=0, lt=1)
+    block: BlockSpec | None = None
+    undeclared: Literal["refuse", "ignore"] = "refuse"
+
+    @model_validator(mode="after")
+    def _whole(self) -> Schema:
+        if bool(self.columns) == bool(self.features):
+            raise ValueError("declare columns (a table) or features (a file of numbers), one of them")
+        if self.columns and self.label.column in self.columns and self.columns[self.label.column].feature:
+            raise ValueError(f"the label {self.label.column!r} is also declared as a feature; leave it out of columns")
+        if self.block and self.columns and self.block.column not in self.columns:
+            raise ValueError(f"the block column {self.block.column!r} is not among the columns")
+        if self.unit == "user" and not any(c.kind == "user" for c in self.columns.values()):
+            raise ValueError("unit: user needs a column of kind user")
+        if self.split.kind == "tail" and not (self.public.public and self.public.n):
+            raise ValueError("split.kind tail needs public: {n: ..., public: true}; use hash or file for private rows")
+        if self.bounds == "declared":
+            self.declared_columns()
+        return self
+
+    def declared_columns(self) -> tuple[Column, ...]:
+        """The feature columns as the encoder takes them."""
+        return tuple(c.column(name, self.missing) for name, c in self.columns.items() if c.feature)
+
+    def encoder(
+        self,
+        normalise: str = "cap",
+        numeric: str = "minmax",
+        intercept: bool = True,
+        sparse: bool | str = "auto",
+        dtype: str = "float64",
+    ) -> Encoder | MatrixEncoder:
+        """The encoder of this schema: its ``design`` is complete before any file is opened."""
+        common = {"normalise": normalise, "numeric": numeric, "intercept": intercept, "sparse": sparse, "dtype": dtype}
+        if self.columns:
+            return Encoder(self.declared_columns(), strip=self.text.strip, **common).fit()  # type: ignore[arg-type]
+        groups = tuple(FeatureGroup(**g.model_dump()) for g in self.features)
+        return MatrixEncoder(groups, **common).fit()  # type: ignore[arg-type]
+
+    def estimated(self, found: dict[str, dict[str, Any]]) -> Schema:
+        """This schema with the bounds and levels of ``found`` (column -> fields) put where none were declared."""
+        columns = {k: c.model_copy(update=found.get(k, {})) for k, c in self.columns.items()}
+        return self.model_copy(update={"columns": columns})
+
+    @property
+    def undeclared_columns(self) -> tuple[str, ...]:
+        """Columns that need bounds or levels from a source other than declaration."""
+        return tuple(name for name, c in self.columns.items() if c.feature and _open(c))
+
+    @property
+    def releasable(self) -> tuple[bool, str]:
+        """Whether the source of bounds and levels allows a release, and the reason for the statement."""
+        if self.bounds == "from_data":
+            return False, "bounds and levels were read from the private rows (bounds: from_data); epsilon omits that"
+        return True, f"bounds and levels: {self.bounds}"
+
+    def n(self, blocks: int = 1) -> int:
+        """The public count of the training part; with declared ``rows_per_block``, for that many blocks."""
+        if self.public.n is not None:
+            return self.public.n
+        return (self.public.rows_per_block or 0) * blocks
+
+
+def _open(column: ColumnSpec) -> bool:
+    if column.kind in ("categorical", "ordinal"):
+        return not column.levels
+    return column.kind == "numeric" and (column.low is None or column.high is None)
