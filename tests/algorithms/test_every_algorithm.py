@@ -1,0 +1,169 @@
+"""What every private algorithm must keep, tested for each by its being in the registry.
+
+An algorithm may say ``small`` (settings for six records), ``small_problem`` (fields of Problem that it needs there),
+``limit`` (settings under which it reaches the optimum without noise) and ``limit_gap`` (the share of the possible
+decrease that it may leave there).
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from dpcore.accounting import Events, Target
+from dpcore.algorithms import check, make, registry
+from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.losses import Hinge, Logistic, Sigmoid, Squared
+from dpcore.mechanisms import Mechanism
+from dpcore.objective import LinearObjective
+from dpcore.problem import Adjacency, Problem
+from dpcore.train import plan, run
+from tests.tape import RECORDS, ConstantSlope, replay
+
+# Ranking sessions have neighbours of their own and tests of their own.
+RECORD_LEVEL = (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
+
+CASES = [
+    pytest.param(name, adjacency, id=f"{name}-{adjacency}")
+    for name, cls in sorted(registry.items())
+    if cls.private
+    for adjacency in RECORD_LEVEL
+    if adjacency in cls.adjacencies
+]
+
+
+def small_problem(name: str, adjacency: Adjacency, loss=None, **changes) -> Problem:
+    """Six records of dimension 4 with an L2 penalty, and what the algorithm asks for beside."""
+    facts = {"n": RECORDS, "dimension": 4, "loss": loss or ConstantSlope(), "adjacency": adjacency, "l2": 0.1}
+    return Problem(**(facts | getattr(registry[name], "small_problem", {}) | changes))
+
+
+def small(name: str, **changes):
+    return make(name, registry[name].small | changes)
+
+
+@pytest.mark.parametrize(("name", "adjacency"), CASES)
+def test_replay_finds_nothing_but_values_that_depends_on_the_records(name, adjacency):
+    best = 0.0
+    for loss in (ConstantSlope(), Logistic()):
+        for seed in range(3):
+            shown = replay(small(name), small_problem(name, adjacency, loss), seed)
+            assert shown.sound, (loss.name, seed, shown)
+            best = max(best, *shown.ratios)
+    assert best >= 0.99, f"no bound is reached (best {best:.3g}): an idle clip may hide a missing one"
+
+
+@pytest.mark.parametrize(("name", "adjacency"), CASES)
+def test_plan_follows_from_public_facts_and_survives_json(name, adjacency):
+    problem = small_problem(name, adjacency, Logistic())
+    first, second = small(name).plan(problem), small(name).plan(problem)
+    assert first == second
+    assert first and all(isinstance(item, Mechanism) for item in first)
+    events = Events.of(first, adjacency=adjacency)
+    again = Events.from_json(events.to_json())
+    assert again.to_json() == events.to_json()
+    assert np.array_equal(again.price(), events.price())
+    assert np.all(np.isfinite(events.price()[:10]))
+
+
+@pytest.mark.parametrize(("name", "adjacency"), CASES)
+def test_more_noise_costs_less(name, adjacency):
+    problem = small_problem(name, adjacency, Logistic())
+    prices = [
+        Events.of(small(name, noise_multiplier=m).plan(problem), adjacency=adjacency).price() for m in (2.0, 4.0, 16.0)
+    ]
+    assert np.all(prices[0] >= prices[1]) and np.all(prices[1] >= prices[2])
+
+
+@pytest.mark.parametrize(("name", "adjacency"), CASES)
+def test_defaults_run_and_meet_a_target(name, adjacency):
+    problem, objective = blobs(name, adjacency, 300)
+    planned = plan(name, {}, problem, Target(1.0, 1e-5))
+    assert planned.spent_epsilon <= 1.0 + 1e-6
+    weights = run(planned, objective, seed=0).weights
+    assert weights.shape == (problem.dimension,)
+    assert np.all(np.isfinite(weights))
+    registry[name]()  # and without any argument
+
+
+@pytest.mark.parametrize(("name", "adjacency"), CASES)
+def test_without_noise_the_optimum_is_reached(name, adjacency):
+    cls = registry[name]
+    problem, objective = blobs(name, adjacency, 2000)
+    settings = dict(getattr(cls, "limit", {}))
+    names = {field.name for field in fields(cls)}
+    if "clip_norm" in names:
+        settings.setdefault("clip_norm", problem.lipschitz)
+    algorithm = make(name, {"noise_multiplier": 1e-5} | settings)
+    planned = replace(plan(name, {}, problem), algorithm=algorithm)
+    planned = replace(planned, events=Events.of(algorithm.plan(problem), adjacency=adjacency))
+    weights = run(planned, objective, seed=0).weights
+    value = mean_loss(problem, objective)
+    best = minimize(value, np.zeros(problem.dimension), method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9}).fun
+    left = (value(weights) - best) / (value(np.zeros(problem.dimension)) - best)
+    assert left <= getattr(cls, "limit_gap", 0.02), f"{left:.3g} of the possible decrease is left"
+
+
+@pytest.mark.parametrize("name", sorted(registry))
+def test_refusals_are_in_words_and_name_a_way_out(name):
+    cls = registry[name]
+    adjacency = next(iter(sorted(set(cls.adjacencies) & set(RECORD_LEVEL))), None)
+    for other in set(RECORD_LEVEL) - set(cls.adjacencies):
+        with pytest.raises(AssumptionNotMet, match="got adjacency=.*choose another"):
+            check(small(name), small_problem(name, other))
+    if adjacency is None:
+        return
+    broken = [
+        (cls.requires.smooth, {"loss": Hinge()}, "smooth"),
+        (cls.requires.convex, {"loss": Sigmoid()}, "convex"),
+        (cls.requires.bounded_gradient, {"loss": Squared()}, "bounded slope"),
+        (cls.requires.strongly_convex, {"l2": 0.0}, "strongly convex"),
+        (cls.requires.linear, {"kind": "network"}, "linear model"),
+        (not cls.requires.l1, {"l1": 0.1}, "L1 penalty"),
+    ]
+    for needed, change, words in broken:
+        if needed:
+            with pytest.raises(AssumptionNotMet, match=f"{words}.*{name}.*; use "):
+                check(small(name), small_problem(name, adjacency, **change))
+
+
+@pytest.mark.parametrize("name", sorted({case.values[0] for case in CASES}))
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), True, "2"])
+def test_noise_multiplier_out_of_range_is_refused(name, value):
+    with pytest.raises(InputError, match="noise_multiplier"):
+        make(name, {"noise_multiplier": value})
+
+
+@pytest.mark.parametrize("name", sorted(registry))
+def test_presets_are_complete_settings(name):
+    for preset in registry[name].presets:
+        make(name, {}, preset)
+
+
+def blobs(name: str, adjacency: Adjacency, n: int) -> tuple[Problem, LinearObjective]:
+    """Two overlapping classes in dimension 5, rows of norm at most 1, the last column constant."""
+    facts = getattr(registry[name], "small_problem", {})
+    loss = facts.get("loss", Logistic())
+    X, y = blob_records(n)
+    problem = Problem(n=n, dimension=5, loss=loss, adjacency=adjacency, l2=0.01, intercept=True)
+    return problem, LinearObjective(X, y, loss)
+
+
+@cache
+def blob_records(n: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(7)
+    y = np.where(rng.random(n) < 0.4, 1.0, -1.0)
+    X = np.column_stack([rng.normal(size=(n, 4)) + 1.5 * y[:, None] * [1.0, 0.5, 0.0, 0.0], np.ones(n)])
+    return X / np.maximum(np.linalg.norm(X, axis=1), 2.0)[:, None] / 1.25, y
+
+
+def mean_loss(problem: Problem, objective: LinearObjective):
+    def value(w: np.ndarray) -> float:
+        penalty = problem.l2 / 2 * float(w @ w) + problem.l1 * float(np.abs(w).sum())
+        return float(objective.value_sum(w[None, :])[0]) / problem.n + penalty
+
+    return value
