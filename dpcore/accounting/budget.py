@@ -95,19 +95,23 @@ class Budget:
         self.notes.append({"release": self.releases, **numbers})
 
     @property
+    def spent(self) -> Array:
+        """Rényi curve of what has been released so far: a diagnostic of an adaptive run, not its guarantee."""
+        return self._spent
+
+    @property
     def events(self) -> Events:
         """What has been released so far."""
         return Events.of(self._ran, adjacency=self.planned.adjacency, unit=self.planned.unit)
 
     def _charge(self, mechanism: Mechanism) -> None:
+        spent = self._spent + curve(mechanism)
         if self.adaptive:
-            spent = self._spent + curve(mechanism)
-            if not np.all(spent <= self._cap):
+            if not (spent <= self._cap).all():
                 raise BudgetExceeded(
                     f"Expected a release within what the run reserved, got {mechanism!r} after {self.releases} "
                     "releases; ask affords() before."
                 )
-            self._spent = spent
         else:
             expected = next(self._expected, None)
             if mechanism is not expected and mechanism != expected:
@@ -115,6 +119,7 @@ class Budget:
                 raise BudgetExceeded(
                     f"Expected release {self.releases + 1} of the plan, {expected!r}, got {mechanism!r}."
                 )
+        self._spent = spent
         self.releases += 1
         self._ran.append(mechanism)
 
@@ -123,7 +128,3 @@ class Budget:
             return self._objective
         return self._objective.take(mechanism.sampler.draw(self._objective.n, self._secret))
 
-
-def spent_epsilons(events: Events, releases: Array, delta: float, epsilon: Callable[[Array, float], float]) -> Array:
-    """Epsilon after each of the given numbers of ``releases``, for the trace."""
-    return np.array([epsilon(events.prefix(int(k)).price(), delta) for k in releases])

@@ -125,13 +125,13 @@ class Events:
 
 
 def _runs(mechanisms: Iterable[Mechanism]) -> Iterator[tuple[Mechanism, int]]:
-    """Neighbouring items that are one object, with their number; a list of equal objects is counted in C."""
+    """Neighbouring items that are one object, with their number."""
     items = mechanisms if isinstance(mechanisms, list | tuple) else list(mechanisms)
     start = 0
     while start < len(items):
         first = items[start]
-        if start == 0 and items[-1] is first and len(set(map(id, items))) == 1:
-            yield first, len(items)
+        if start == 0 and items[-1] is first and items.count(first) == len(items):
+            yield first, len(items)  # counted in C: plans of a million equal steps are priced some twenty times
             return
         stop = start + 1
         while stop < len(items) and items[stop] is first:

@@ -1,0 +1,126 @@
+"""The door: planned runs follow their plan, adaptive ones stay below its price, batches die, refusals change nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpcore.accounting.budget import Budget
+from dpcore.accounting.events import Events, curve
+from dpcore.errors import BudgetExceeded, DPFlowsError
+from dpcore.losses import make_loss
+from dpcore.mechanisms import Gaussian
+from dpcore.objective import LinearObjective
+from dpcore.problem import Adjacency
+from dpcore.sampling import Poisson
+
+OBJECTIVE = LinearObjective(np.ones((50, 2)) * 0.5, np.ones(50), make_loss("logistic"))
+GAUSSIAN = Gaussian(1.0, 5.0)
+SAMPLED = Poisson(0.2).amplify(GAUSSIAN, Adjacency.ADD_REMOVE)
+
+
+def door(mechanisms: list, **options: object) -> Budget:
+    events = Events.of(mechanisms, adjacency="add_remove")
+    return Budget(events, OBJECTIVE, np.random.default_rng(0), **options)  # type: ignore[arg-type]
+
+
+def gradient(batch):
+    return batch.gradient_sum(np.zeros(2), 1.0)
+
+
+def test_a_planned_run_releases_its_plan_and_no_more() -> None:
+    budget = door([GAUSSIAN, SAMPLED])
+    budget.release(GAUSSIAN, gradient)
+    budget.release(SAMPLED, gradient)
+    with pytest.raises(BudgetExceeded, match="release 3 of the plan"):
+        budget.release(SAMPLED, gradient)
+    assert budget.events == Events.of([GAUSSIAN, SAMPLED], adjacency="add_remove")
+
+
+def test_a_planned_run_that_leaves_its_plan_is_stopped_for_good() -> None:
+    budget = door([GAUSSIAN, SAMPLED])
+    with pytest.raises(BudgetExceeded):
+        budget.release(SAMPLED, gradient)
+    with pytest.raises(BudgetExceeded):
+        budget.release(GAUSSIAN, gradient)
+    assert budget.releases == 0
+
+
+def test_a_refused_release_asks_no_query_and_charges_nothing() -> None:
+    charged: list[int] = []
+    budget = door([GAUSSIAN], adaptive=True, on_charge=lambda: charged.append(1))
+    asked: list[int] = []
+    with pytest.raises(BudgetExceeded):
+        budget.release(Gaussian(1.0, 0.1), lambda batch: asked.append(1))
+    assert not asked
+    assert not charged
+    assert budget.affords(GAUSSIAN)
+
+
+def test_the_charge_comes_before_the_rows_and_the_query() -> None:
+    order: list[str] = []
+    budget = door([SAMPLED], on_charge=lambda: order.append("charge"))
+
+    def query(batch):
+        order.append("query")
+        return gradient(batch)
+
+    budget.release(SAMPLED, query)
+    assert order == ["charge", "query"]
+
+
+def test_a_batch_is_dead_after_its_release() -> None:
+    budget = door([SAMPLED] * 2)
+    kept = []
+
+    def query(batch):
+        kept.append(batch)
+        return gradient(batch)
+
+    budget.release(SAMPLED, query)
+    with pytest.raises(DPFlowsError, match="was used"):
+        kept[0].gradient_sum(np.zeros(2))
+
+
+def test_an_adaptive_run_stays_below_the_plan_at_every_order() -> None:
+    budget = door([GAUSSIAN] * 10, adaptive=True)
+    other = Gaussian(1.0, 7.0)
+    spent = 0
+    while budget.affords(other):
+        budget.release(other, gradient)
+        spent += 1
+    assert np.all(budget.events.price() <= 10 * curve(GAUSSIAN) * (1 + 1e-9))
+    assert spent == 19  # 19 / 49 <= 10 / 25 < 20 / 49
+
+
+def test_ten_equal_parts_fit_the_whole_and_an_eleventh_does_not() -> None:
+    part = Gaussian(1.0, 5.0 * np.sqrt(10.0))
+    budget = door([GAUSSIAN], adaptive=True)
+    for _ in range(10):
+        budget.release(part, gradient)
+    with pytest.raises(BudgetExceeded):
+        budget.release(part, gradient)
+
+
+def test_poisson_batches_vary_and_may_be_empty() -> None:
+    mechanism = Poisson(0.01).amplify(GAUSSIAN, Adjacency.ADD_REMOVE)
+    budget = door([mechanism] * 400)
+    sizes = []
+
+    def query(batch):
+        sizes.append(batch.n)
+        return gradient(batch)
+
+    for _ in range(400):
+        budget.release(mechanism, query)
+    assert min(sizes) == 0
+    assert len(set(sizes)) > 2
+    assert abs(np.mean(sizes) - 0.5) < 0.25  # 7 standard errors
+
+
+def test_progress_counts_releases() -> None:
+    seen: list[tuple[int, int]] = []
+    budget = door([GAUSSIAN] * 3, on_progress=lambda done, total: seen.append((done, total)))
+    for _ in range(3):
+        budget.release(GAUSSIAN, gradient)
+    assert seen == [(1, 3), (2, 3), (3, 3)]
