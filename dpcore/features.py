@@ -1,6 +1,6 @@
 """Declared columns and the public maps from a raw value to numbers in [0, 1].
 
-Everything here follows from declarations alone: bounds, levels, formats. No width, level or bound is ever read from rows.
+Everything here follows from declarations alone: bounds, levels, formats. No width, level or bound is read from rows.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class Column:
         for key in values:
             if key not in known:
                 raise unknown_name("field of a column", key, known)
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**plain)
 
 
 def date_bound(column: Column, side: str) -> float:

@@ -43,7 +43,9 @@ def census(rows: int = 40_000, seed: int = CENSUS_SEED) -> dict[str, np.ndarray]
     )
     sector = _pick(
         rng,
-        np.column_stack([np.full(rows, 1.4), 0.15 * schooling - 0.6, 0.02 * age - 1.6, 0 * age - 2.2, 1.6 * youth - 1.6]),
+        np.column_stack(
+            [np.full(rows, 1.4), 0.15 * schooling - 0.6, 0.02 * age - 1.6, 0 * age - 2.2, 1.6 * youth - 1.6]
+        ),
     )
     centres = np.array([5.2, 6.2, 4.6, 4.0, 3.0, 3.6, 2.8, 2.4, 1.6, 1.8])
     lean = np.array([0.35, 0.1, 0.2, -0.9, -1.0, -0.1, 1.1, 0.8, 0.7, 0.4])
@@ -74,13 +76,17 @@ def census(rows: int = 40_000, seed: int = CENSUS_SEED) -> dict[str, np.ndarray]
         "age": age, "hours": hours, "commute": commute, "children": children, "savings": savings,
         "dividends": dividends,
     }  # fmt: skip
-    return {**numbers, **{k: np.array(levels, dtype=object)[code] for k, (levels, code) in texts.items()}, "income": income}
+    return {
+        **numbers,
+        **{k: np.array(levels, dtype=object)[code] for k, (levels, code) in texts.items()},
+        "income": income,
+    }
 
 
 def sparse_linear(rows: int = 40_000, seed: int = 0, columns: int = 100) -> dict[str, np.ndarray]:
     """Chen (2020), 4.6.3: x ~ N(0, S), S_jk = 0.5^|j-k|; P[y = 1] = sigmoid(m @ x - iota), iota ~ N(0, 1).
 
-    m = (0.5, 1, ..., 5, -0.5, -1, ..., -5, 0, ..., 0): the first 20 columns matter. Columns ``x1`` .. and ``y`` (-1, 1).
+    m = (0.5, 1, ..., 5, -0.5, -1, ..., -5, 0, ..., 0): the first 20 columns matter. Columns ``x1`` .. and ``y``.
     Half of the labels are positive, and the true model reaches about 0.97.
     """
     rng = np.random.default_rng(seed)

@@ -16,11 +16,12 @@ import pandas as pd
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from dpcore.preprocess.tally import Tally
 from dpcore.data import Design
 from dpcore.errors import InputError, unknown_name
 from dpcore.features import Column, numeric_map
-from dpcore.preprocess.parts import Part, build_parts
+from dpcore.preprocess.dates import build_parts
+from dpcore.preprocess.parts import Part
+from dpcore.preprocess.tally import Tally
 from dpcore.problem import Block
 
 NORMALISE = ("none", "cap", "unit")
@@ -32,8 +33,9 @@ class Encoder(TransformerMixin, BaseEstimator):
 
     ``columns``: declared ``Column`` objects (or their dicts), in output order. ``numeric``: ``minmax`` (one column),
     ``log`` (one column, on the signed log scale where the declared span is at least 200), ``hats(k)`` (k overlapping
-    parts that sum to 1; ``hats`` is 8 of them) or ``centred`` (one column onto [-1, 1], in no block). ``intercept`` appends a constant 1 *before* the rows are normalised.
-    ``normalise``: ``none`` (bound sqrt(attributes + 1): each attribute's parts are >= 0 with sum <= 1), ``cap`` (rows
+    parts that sum to 1; ``hats`` is 8 of them) or ``centred`` (one column onto [-1, 1], which is in no block).
+    ``intercept`` appends a constant 1 *before* the rows are normalised.
+    ``normalise``: ``none`` (bound sqrt(attributes + 1): each attribute's parts have norm at most 1), ``cap`` (rows
     longer than 1 are shortened to 1) or ``unit`` (rows have length 1; a zero row stays zero).
     ``sparse``: CSR or dense; ``auto`` decides from the declared widths. ``strip``: ignore blanks around text.
 
@@ -201,7 +203,9 @@ def read_settings(text: str, kind: str, names: Sequence[str]) -> dict[str, Any]:
     settings = json.loads(text)
     version, stored = settings.pop("schema_version", None), settings.pop("encoder", None)
     if version != 1 or stored != kind:
-        raise InputError(f"Expected a stored {kind} encoder of schema_version 1, got {stored!r} of version {version!r}.")
+        raise InputError(
+            f"Expected a stored {kind} encoder of schema_version 1, got {stored!r} of version {version!r}."
+        )
     for name in settings:
         if name not in names:
             raise unknown_name("field of a stored encoder", name, names)

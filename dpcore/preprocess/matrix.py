@@ -188,12 +188,14 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
             if hits:
                 tally.clipped[self.groups[k].name] += int(hits)
         X.data = np.clip(X.data, 0.0, high) / np.where(high > 0, high, 1.0)
-        for k, g in enumerate(self.groups):
-            if g.kind == "one_hot":
-                mine = which == k
-                sums = np.bincount(rows[mine], X.data[mine], minlength=X.shape[0])
-                tally.count("capped", g.name, sums > 1.0)
-                X.data[mine] /= np.maximum(sums, 1.0)[rows[mine]]
+        hot = np.array([g.kind == "one_hot" for g in self.groups])
+        place = rows * len(hot) + which
+        sums = np.bincount(place, X.data, minlength=X.shape[0] * len(hot))
+        sums = np.where(np.tile(hot, X.shape[0]), np.maximum(sums, 1.0), 1.0)
+        for k, hits in enumerate((sums.reshape(-1, len(hot)) > 1.0).sum(axis=0)):
+            if hits:
+                tally.capped[self.groups[k].name] += int(hits)
+        X.data /= sums[place]
         squares = np.bincount(rows, X.data**2, minlength=X.shape[0])
         if self.intercept:
             ends = np.arange(1, X.shape[0] + 1)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dpcore.features import WIDE_SPAN, ZEROS, Column, date_bound, hats, numeric_map, unit_interval
+from dpcore.features import WIDE_SPAN, ZEROS, Column, hats, numeric_map, unit_interval
 from dpcore.preprocess.tally import Tally
 
 SMALL = 64  # rows up to which a plain loop beats hashing a whole column
 MISSING, UNKNOWN = -1, -2
-WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 FILL_RULE = "declare a fill for the column, or correct the row"
 
 
@@ -101,7 +99,7 @@ class NumberPart(Part):
         tally.count("filled", column.name, bad)
         if column.fill == ZEROS:
             return np.where(bad, self.low, raw), bad
-        return np.where(bad, float(column.fill), raw), None
+        return np.where(bad, float(column.fill or 0.0), raw), None
 
 
 class RankPart(NumberPart):
@@ -119,59 +117,6 @@ class RankPart(NumberPart):
         return np.where(blank, 0, levels).astype(float), blank if blank.any() else None
 
 
-class DatePart(NumberPart):
-    """One part of a date as a number: year, day, hour, or elapsed days."""
-
-    def __init__(self, column: Column, numeric: str, part: str) -> None:
-        low, high = date_bound(column, "low"), date_bound(column, "high")
-        years = tuple(float(str(side)[:4]) for side in (column.low, column.high))
-        bounds = {"year": years, "day": (1.0, 31.0), "hour": (0.0, 23.0), "elapsed": (low, high)}[part]
-        super().__init__(column, numeric, *bounds, name=f"{column.name}.{part}")
-        self.part = part
-
-    def numbers(self, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        codes, uniques = date_factors(self.column, cells, tally, strip)
-        return np.append([part_of(moment, self.part) for moment in uniques], self.low)[codes], blanks(codes, tally, self)
-
-
-class DateLevelPart(Part):
-    """Month or weekday of a date, one-hot."""
-
-    def __init__(self, column: Column, part: str) -> None:
-        labels = WEEKDAYS if part == "weekday" else tuple(str(m) for m in range(1, 13))
-        super().__init__(column, tuple(f"{column.name}.{part}={label}" for label in labels))
-        self.part = part
-
-    def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
-        codes, uniques = date_factors(self.column, cells, tally, strip)
-        index[:, 0] = self.start + np.append([int(part_of(m, self.part)) for m in uniques], 0).astype(np.int32)[codes]
-        value[:, 0] = codes >= 0
-        blanks(codes, tally, self)
-
-
-def build_parts(columns: list[Column], numeric: str) -> list[Part]:
-    """The parts of declared columns, each with its place in the design matrix and in the slots."""
-    parts: list[Part] = []
-    for column in columns:
-        if column.kind == "categorical":
-            parts.append(LevelPart(column))
-        elif column.kind == "ordinal":
-            parts.append(RankPart(column, numeric))
-        elif column.kind == "flag":
-            parts.append(NumberPart(column, "minmax", 0.0, 1.0))
-        elif column.kind == "numeric":
-            parts.append(NumberPart(column, numeric, float(column.low), float(column.high)))  # type: ignore[arg-type]
-        else:
-            for name in column.parts:
-                level = name in ("month", "weekday")
-                parts.append(DateLevelPart(column, name) if level else DatePart(column, numeric, name))
-    start = slot = 0
-    for part in parts:
-        part.start, part.slot = start, slot
-        start, slot = start + part.width, slot + part.slots
-    return parts
-
-
 def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
     """Codes (n,) into the list of distinct values; -1 stands for no value."""
     if isinstance(cells.dtype, pd.CategoricalDtype):
@@ -181,7 +126,9 @@ def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
         return codes, list(uniques)
     seen: dict[Any, int] = {}
     values = cells.tolist()
-    return np.array([-1 if v is None or v != v else seen.setdefault(v, len(seen)) for v in values], dtype=int), list(seen)
+    return np.array([-1 if v is None or v != v else seen.setdefault(v, len(seen)) for v in values], dtype=int), list(
+        seen
+    )
 
 
 def text_of(value: Any, strip: bool) -> str:
@@ -259,43 +206,3 @@ def shown(raw: np.ndarray, text: tuple[np.ndarray, list[Any]] | None, row: int) 
     if text is not None and text[0][row] >= 0 and str(text[1][text[0][row]]).strip():
         return f"{str(text[1][text[0][row]])!r} is not a finite number"
     return "no value" if np.isnan(raw[row]) else f"{raw[row]} (also the reading of a number too large) is not finite"
-
-
-def date_factors(column: Column, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, list[datetime]]:
-    """Codes into distinct moments; -1 where there is none, which the fill ``zeros`` allows."""
-    codes, uniques = factors(cells)
-    moments: list[datetime] = []
-    table = np.full(len(uniques) + 1, -1)
-    wrong = np.zeros(len(uniques) + 1, dtype=bool)
-    for i, unique in enumerate(uniques):
-        text = text_of(unique, strip)
-        try:
-            moment = unique.to_pydatetime() if hasattr(unique, "to_pydatetime") else datetime.strptime(text, column.format)
-        except ValueError:
-            wrong[i] = text != "" and text not in column.missing
-            continue
-        table[i] = len(moments)
-        moments.append(moment.replace(tzinfo=None))
-    found = table[codes]
-    refused = wrong[codes] | (found < 0) if column.fill is None else wrong[codes]
-    if refused.any():
-        rows = np.flatnonzero(refused)
-        texts = ["no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip)) for r in rows[:11]]
-        tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {FILL_RULE}")
-    return found, moments
-
-
-def blanks(codes: np.ndarray, tally: Tally, part: Part) -> np.ndarray | None:
-    """Rows without a date, counted; None when there is none."""
-    blank = codes < 0
-    tally.count("filled", part.column.name, blank)
-    return blank if blank.any() else None
-
-
-def part_of(moment: datetime, part: str) -> float:
-    """Year, day, hour and elapsed days as they are; month and weekday from 0."""
-    if part == "elapsed":
-        return (moment - datetime(1970, 1, 1)).total_seconds() / 86400.0
-    if part == "weekday":
-        return float(moment.weekday())
-    return float(getattr(moment, part) - (1 if part == "month" else 0))

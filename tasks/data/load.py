@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 
 from dpcore.data import Data
 from dpcore.errors import InputError
@@ -146,8 +147,8 @@ def _read(
     for chunk in chunks:
         table, labels = chunk.table, chunk.labels
         cells = pd.Series(labels) if labels is not None else table[schema.label.column]
-        aside = test_rows(schema, table, row) if test is not None and labels is None else None
-        part.tally.source, part.tally.rows = source, row
+        aside = test_rows(schema, chunk, row) if test is not None else None
+        part.tally.source, part.tally.rows, part.tally.places = source, row, None
         y = decode_labels(schema.label, cells, part.tally, schema.text.strip)
         part.tally.raise_faults()
         keep = None if aside is None else ~aside
@@ -156,29 +157,23 @@ def _read(
             if where is not None and blocks is not None:
                 keep = np.isin(where, blocks) if keep is None else keep & np.isin(where, blocks)
             _keys(schema, table, where, keep, part)
-        if keep is None:
-            _append(part, encoder, table, y, chunk.queries, row)
-        else:
-            _append(part, encoder, table[keep], y[keep], None, row, np.flatnonzero(keep))
-            if test is not None and aside is not None and aside.any():
-                test.tally.source = source
-                _append(test, encoder, table[aside], y[aside], None, row, np.flatnonzero(aside))
+        _append(part, encoder, chunk, y, row, keep)
+        if test is not None and aside is not None:
+            test.tally.source = source
+            _append(test, encoder, chunk, y, row, aside)
         row += chunk.rows
 
 
-def _append(
-    part: _Part,
-    encoder: Any,
-    table: Any,
-    y: np.ndarray,
-    queries: np.ndarray | None,
-    row: int,
-    places: np.ndarray | None = None,
-) -> None:
-    part.tally.rows, part.tally.places = row, places
-    X = encoder.encode(table, part.tally)
-    part.tally.places = None
-    part.X.append(X)
+def _append(part: _Part, encoder: Any, chunk: Chunk, y: np.ndarray, row: int, keep: np.ndarray | None) -> None:
+    """Encode the kept rows of a chunk (None: all) whose first row is data row ``row`` + 1."""
+    table, queries = chunk.table, chunk.queries
+    part.tally.rows, part.tally.places = row, None
+    if keep is not None:
+        if not keep.any():
+            return
+        table, y, queries = table[keep], y[keep], None if queries is None else queries[keep]
+        part.tally.places = np.flatnonzero(keep)
+    part.X.append(encoder.encode(table, part.tally))
     part.y.append(y)
     if len(part.seen) < 3:
         part.seen.update(np.unique(y)[:3].tolist())
@@ -216,7 +211,7 @@ def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, bloc
 def _finish(schema: Schema, encoder: Any, part: _Part) -> Data | Sessions:
     X, y = part.X.finish(), part.y.finish()
     if part.queries:
-        return Sessions.grouped(X, y, np.concatenate(part.queries), encoder.design)
+        return Sessions.from_rows(X.toarray() if issparse(X) else X, y, np.concatenate(part.queries))
     return Data(X, y, encoder.design)
 
 

@@ -6,27 +6,39 @@ from hashlib import blake2b
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 
 from dpcore.errors import InputError
 from dpcore.preprocess.parts import factors, text_of
 from dpcore.preprocess.tally import Tally
+from tasks.readers import Chunk
 from tasks.schema import Schema
 
 SEPARATOR = "\x1f"
 
 
-def test_rows(schema: Schema, frame: pd.DataFrame, first_row: int) -> np.ndarray | None:
-    """Boolean mask of the rows that belong to the test part; None where the file has no test rows."""
+def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None:
+    """Boolean mask of the rows that belong to the test part; None where the file has no test rows.
+
+    Documents of one query stay together: they go by a hash of the query id.
+    """
     split = schema.split
     if split.kind == "tail":
-        return np.arange(first_row, first_row + len(frame)) >= (schema.public.n or 0)
+        return np.arange(first_row, first_row + chunk.rows) >= (schema.public.n or 0)
     if split.kind != "hash":
         return None
-    names = list(split.by) or list(frame.columns)
-    for name in names:
-        if name not in frame:
-            raise InputError(f"Expected the split column {name!r} (split.by), which the table lacks; name another.")
-    return hash_share(row_texts(frame, names), split.salt) < split.test_share
+    if chunk.queries is not None:
+        texts = [str(q) for q in chunk.queries]
+    elif isinstance(chunk.table, pd.DataFrame):
+        names = list(split.by) or list(chunk.table.columns)
+        for name in names:
+            if name not in chunk.table:
+                raise InputError(f"Expected the split column {name!r} (split.by), which the table lacks; name another.")
+        texts = row_texts(chunk.table, names)
+    else:
+        rows = chunk.table.toarray() if issparse(chunk.table) else chunk.table
+        texts = [row.tobytes().hex() for row in np.asarray(rows, dtype=np.float64)]
+    return hash_share(texts, split.salt) < split.test_share
 
 
 def row_texts(frame: pd.DataFrame, names: list[str]) -> list[str]:
@@ -76,6 +88,4 @@ def row_blocks(schema: Schema, frame: pd.DataFrame, tally: Tally) -> np.ndarray 
 
 def _date_name(text: str, by: str, form: str) -> str:
     moment = pd.to_datetime(text, format=form, errors="coerce")
-    if moment is pd.NaT:
-        return ""
-    return str(moment.strftime({"year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d"}[by]))
+    return "" if pd.isna(moment) else str(moment.strftime({"year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d"}[by]))

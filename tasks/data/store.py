@@ -21,7 +21,7 @@ class Column:
         self.pieces: list[np.ndarray] = []
         self.rows = 0
         self.shape: tuple[int, ...] = ()
-        self.dtype: np.dtype | None = None
+        self.dtype: np.dtype = np.dtype(float)
 
     def append(self, piece: np.ndarray) -> None:
         self.rows += len(piece)
@@ -36,7 +36,7 @@ class Column:
             self.file.close()
             if not self.rows or not self.path.stat().st_size:
                 return np.zeros((self.rows, *self.shape), self.dtype)
-            return np.memmap(self.path, self.dtype, "r", shape=(self.rows, *self.shape))
+            return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.rows, *self.shape))
         whole = np.empty((self.rows, *self.shape), self.dtype)
         start = 0
         for i, piece in enumerate(self.pieces):

@@ -1,1 +1,213 @@
-READERS = {}
+"""Files of numbers: SVMlight, LETOR, the space-separated ``.dat`` layout, MNIST's idx, CIFAR-10's binary batches."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_array
+
+from dpcore.errors import InputError
+from tasks.readers.chunk import Chunk, chunk_rows, is_gzip, require_rows, truncated
+from tasks.readers.text import open_text
+from tasks.schema import Schema
+
+CIFAR_ROW = 1 + 3 * 32 * 32  # one label byte, then the red, green and blue planes
+IDX_BYTES = 0x08  # type code of unsigned bytes
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise truncated(path) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not readable as text ({error.reason}); check source.format.") from None
+
+
+def width(schema: Schema) -> int:
+    return sum(g.count for g in schema.features)
+
+
+def read_svmlight(schema: Schema, path: Path) -> Iterator[Chunk]:
+    """Yield SVMlight or LETOR lines: ``label [qid:q] index:value ... [# comment]``, indices from 1, absent is 0.
+
+    The width is the declared number of features, whatever indices occur. Blank and comment lines are read over. With
+    ``format: letor`` every line needs a query id and a numeric label. Raises ``InputError`` with file and line.
+    """
+    require_rows(path)
+    columns, ranked = width(schema), schema.source.format == "letor"
+    first, rows = 1, 0
+    with _unpacked(path), open_text(path, "utf-8") as file:
+        while lines := list(islice(file, chunk_rows(columns))):
+            parsed = [p for i, line in enumerate(lines) if (p := _line(path, first + i, line, ranked))]
+            if parsed:
+                yield _chunk(path, parsed, columns)
+            rows += len(parsed)
+            first += len(lines)
+    if not rows:
+        raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+
+
+def _line(path: Path, number: int, line: str, ranked: bool) -> tuple[int, str, str, str] | None:
+    """(line number, label, query id, pairs) of one line; None for a blank or comment line."""
+    body = line.partition("#")[0].strip()
+    if not body:
+        return None
+    label, _, rest = body.replace("\t", " ").partition(" ")
+    query, rest = "", rest.lstrip()
+    if rest.startswith("qid:"):
+        query, _, rest = rest[4:].partition(" ")
+    if ranked:
+        if not query:
+            raise InputError(f"{path}, line {number}: no query id (qid:...); every document needs one.")
+        try:
+            float(label)
+        except ValueError:
+            raise InputError(f"{path}, line {number}: the label {label!r} is not a number; correct the line.") from None
+    return number, label, query, rest
+
+
+def _chunk(path: Path, parsed: list[tuple[int, str, str, str]], columns: int) -> Chunk:
+    counts = np.array([p[3].count(":") for p in parsed])
+    try:
+        flat = np.array(" ".join(p[3] for p in parsed).replace(":", " ").split(), dtype=object).astype(np.float64)
+    except ValueError:
+        raise _bad_pair(path, parsed, columns) from None
+    index, value = flat[0::2], flat[1::2]
+    row = np.repeat(np.arange(len(parsed)), counts)
+    sound = len(flat) == 2 * counts.sum() and len(index) == len(row)
+    if sound:
+        rising = (np.diff(index) > 0) | (np.diff(row) > 0)
+        sound = bool(((index >= 1) & (index <= columns) & (index % 1 == 0) & np.isfinite(value)).all() and rising.all())
+    if not sound:
+        raise _bad_pair(path, parsed, columns)
+    ends = np.append(0, np.cumsum(counts)).astype(np.int32)
+    table = csr_array((value, index.astype(np.int32) - 1, ends), shape=(len(parsed), columns))
+    queries = np.array([p[2] for p in parsed], dtype=object) if parsed[0][2] else None
+    return Chunk(table, np.array([p[1] for p in parsed], dtype=object), queries)
+
+
+def _bad_pair(path: Path, parsed: list[tuple[int, str, str, str]], columns: int) -> InputError:
+    """The error for the first line whose index:value pairs are not as they should be."""
+    for number, _, _, pairs in parsed:
+        last = 0
+        for pair in pairs.split():
+            left, colon, right = pair.partition(":")
+            place = f"{path}, line {number}: {pair!r}"
+            if not colon or not left.isdigit():
+                return InputError(f"{place} is not index:value; correct the line.")
+            if not 1 <= int(left) <= columns:
+                return InputError(f"{place}: indices go from 1 to the {columns} declared features; correct the line.")
+            if int(left) <= last:
+                return InputError(f"{place}: indices must rise within a line; correct the line.")
+            last = int(left)
+            try:
+                finite = np.isfinite(float(right))
+            except ValueError:
+                finite = False
+            if not finite:
+                return InputError(f"{place}: the value is not a finite number; correct the line.")
+    return InputError(f"{path}: not readable as index:value pairs; check source.format.")
+
+
+def read_dat(schema: Schema, path: Path) -> Iterator[Chunk]:
+    """Yield the ``.dat`` layout: numbers between blanks, the label last, no header."""
+    require_rows(path)
+    columns = width(schema) + 1
+    options = {"sep": r"\s+", "header": None, "compression": "gzip" if is_gzip(path) else None, "encoding": "utf-8"}
+    with _unpacked(path):
+        try:
+            with pd.read_csv(path, dtype=np.float64, chunksize=chunk_rows(columns), **options) as reader:  # type: ignore[call-overload]
+                for frame in reader:
+                    if frame.shape[1] != columns:
+                        raise InputError(
+                            f"{path}: lines of {frame.shape[1]} numbers, declared are {columns - 1} features and the"
+                            " label; correct features."
+                        )
+                    values = frame.to_numpy()
+                    yield Chunk(values[:, :-1], values[:, -1])
+        except pd.errors.EmptyDataError:
+            raise InputError(f"{path}: the file has no data rows; give a file with rows.") from None
+        except ValueError as error:
+            if isinstance(error, InputError | UnicodeDecodeError):
+                raise
+            raise _bad_number(path, columns, error) from None
+
+
+def _bad_number(path: Path, columns: int, error: ValueError) -> InputError:
+    with open_text(path, "utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            cells = line.split()
+            if cells and len(cells) != columns:
+                return InputError(f"{path}, line {number}: {len(cells)} numbers, expected {columns}; correct the line.")
+            for position, cell in enumerate(cells, start=1):
+                try:
+                    float(cell)
+                except ValueError:
+                    return InputError(
+                        f"{path}, line {number}, column {position}: {cell!r} is not a number; correct the line."
+                    )
+    return InputError(f"{path}: {' '.join(str(error).split())}; correct the file.")
+
+
+def read_idx(schema: Schema, files: Sequence[Path]) -> Iterator[Chunk]:
+    """Yield images and labels of a pair of idx files (LeCun's layout: big-endian sizes, then unsigned bytes)."""
+    images, labels = _idx_pair(files)
+    X, y = _idx(images, 3), _idx(labels, 1)
+    if len(X) != len(y):
+        raise InputError(f"{images}: {len(X)} images, but {labels} has {len(y)} labels; give files of one part.")
+    X = X.reshape(len(X), -1)
+    step = chunk_rows(X.shape[1])
+    for start in range(0, len(X), step):
+        yield Chunk(X[start : start + step], y[start : start + step])
+
+
+def _idx_pair(files: Sequence[Path]) -> tuple[Path, Path]:
+    if len(files) == 1 and "images-idx3" in files[0].name:
+        files = [files[0], files[0].with_name(files[0].name.replace("images-idx3", "labels-idx1"))]
+    if len(files) != 2 or not files[1].is_file():
+        raise InputError(
+            f"Expected two idx files, images and labels, got {[str(f) for f in files]}; give both under data.path."
+        )
+    return files[0], files[1]
+
+
+def _idx(path: Path, dimensions: int) -> np.ndarray:
+    require_rows(path)
+    with _unpacked(path), (gzip.open if is_gzip(path) else open)(path, "rb") as file:
+        raw = file.read()
+    if len(raw) < 4 + 4 * dimensions or raw[:2] != b"\0\0" or raw[2] != IDX_BYTES or raw[3] != dimensions:
+        raise InputError(f"{path}: not an idx file of unsigned bytes with {dimensions} dimensions; check the file.")
+    sizes = tuple(int(s) for s in np.frombuffer(raw, ">u4", dimensions, 4))
+    if len(raw) != 4 + 4 * dimensions + int(np.prod(sizes)):
+        raise InputError(f"{path}: the header announces {sizes}, the file has another length; fetch it again.")
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(sizes)
+
+
+def read_cifar10(schema: Schema, path: Path) -> Iterator[Chunk]:
+    """Yield one binary CIFAR-10 batch: rows of a label byte and 3,072 pixel bytes."""
+    require_rows(path)
+    with _unpacked(path), (gzip.open if is_gzip(path) else open)(path, "rb") as file:
+        raw = np.frombuffer(file.read(), np.uint8)
+    if len(raw) % CIFAR_ROW:
+        raise InputError(f"{path}: {len(raw)} bytes are no multiple of {CIFAR_ROW}; give the binary version's batches.")
+    rows = raw.reshape(-1, CIFAR_ROW)
+    step = chunk_rows(CIFAR_ROW)
+    for start in range(0, len(rows), step):
+        yield Chunk(rows[start : start + step, 1:], rows[start : start + step, 0])
+
+
+READERS: dict[str, Callable[[Schema, Path], Iterator[Chunk]]] = {
+    "svmlight": read_svmlight,
+    "letor": read_svmlight,
+    "dat": read_dat,
+    "cifar10": read_cifar10,
+}

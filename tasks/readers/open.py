@@ -23,6 +23,9 @@ def open_chunks(schema: Schema, files: Sequence[Path], skip_lines: int | None = 
     if not files:
         yield from frame_chunks(schema, made_frame(schema))
         return
+    if schema.source.format == "idx":
+        yield from numbers.read_idx(schema, files)
+        return
     for number, file in enumerate(files):
         for chunk in _reader(schema, file, skip_lines):
             if schema.source.tag and len(files) == len(schema.source.tags):

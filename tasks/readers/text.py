@@ -59,7 +59,9 @@ def parser_options(schema: Schema, path: Path, names: list[str], skip: int) -> d
     """Arguments of ``pandas.read_csv``: nothing counts as missing but what is declared, and empty numeric cells."""
     text = schema.text
     numeric = [n for n in names if dtype_of(schema, n) == "float64"]
-    marks = {n: (c.missing if (c := schema.columns.get(n)) and c.missing is not None else schema.missing) for n in numeric}
+    marks = {
+        n: (c.missing if (c := schema.columns.get(n)) and c.missing is not None else schema.missing) for n in numeric
+    }
     return {
         "header": None,
         "names": names,
@@ -177,7 +179,9 @@ def _readable(path: Path, schema: Schema) -> Iterator[None]:
     except UnicodeDecodeError:
         raise _undecodable(path, schema.text.encoding) from None
     except LookupError:
-        raise InputError(f"Expected a known text.encoding, got {schema.text.encoding!r}; try utf-8 or latin-1.") from None
+        raise InputError(
+            f"Expected a known text.encoding, got {schema.text.encoding!r}; try utf-8 or latin-1."
+        ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise truncated(path) from None
     except (pd.errors.ParserError, csv.Error) as error:
@@ -200,10 +204,8 @@ def _undecodable(path: Path, encoding: str) -> InputError:
             try:
                 line.decode(encoding)
             except UnicodeDecodeError as error:
-                byte = f"byte 0x{line[error.start]:02X}"
-                break
-        else:
-            number, byte = 0, "a byte"
-    return InputError(
-        f"{path}, line {number}: {byte} is not {encoding}; declare text.encoding, for example latin-1 or cp1251."
-    )
+                return InputError(
+                    f"{path}, line {number}: byte 0x{line[error.start]:02X} is not {encoding}; declare text.encoding,"
+                    " for example latin-1 or cp1251."
+                )
+    return InputError(f"{path}: not readable as {encoding}; declare text.encoding, for example latin-1 or cp1251.")

@@ -12,8 +12,17 @@ from pydantic import BaseModel, ValidationError
 
 from dpcore.errors import InputError, unknown_name
 from tasks.plain_yaml import load_yaml
-from tasks.schema.model import BlockSpec, ColumnSpec, GroupSpec, LabelSpec, PublicSpec, Schema, SourceSpec
-from tasks.schema.model import SplitSpec, TextSpec
+from tasks.schema.model import (
+    BlockSpec,
+    ColumnSpec,
+    GroupSpec,
+    LabelSpec,
+    PublicSpec,
+    Schema,
+    SourceSpec,
+    SplitSpec,
+    TextSpec,
+)
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "columns": ColumnSpec,

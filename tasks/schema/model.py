@@ -69,7 +69,7 @@ class GroupSpec(Strict):
     """``count`` neighbouring columns of a file of numbers, all declared alike; see ``FeatureGroup``."""
 
     name: str
-    count: int = Field(1, ge=1)
+    count: int = Field(default=1, ge=1)
     kind: Literal["numeric", "flag", "one_hot"] = "numeric"
     low: Number = 0.0
     high: Number = 1.0
@@ -99,7 +99,9 @@ class LabelSpec(Strict):
             both = set(self.positive) & set(self.negative)
             if both:
                 raise ValueError(f"{sorted(both)[0]!r} is declared both positive and negative")
-        if self.kind in ("regression", "relevance") and (self.low is None or self.high is None or self.low >= self.high):
+        if self.kind in ("regression", "relevance") and (
+            self.low is None or self.high is None or self.low >= self.high
+        ):
             raise ValueError(f"a {self.kind} label needs bounds low < high, got low={self.low}, high={self.high}")
         if self.kind == "regression" and self.scaled_to[0] >= self.scaled_to[1]:
             raise ValueError(f"scaled_to must rise, got scaled_to={list(self.scaled_to)}")
@@ -140,7 +142,7 @@ class TextSpec(Strict):
     quote: str = '"'
     header: bool = True
     names: Texts = ()
-    skip_lines: int = Field(0, ge=0)
+    skip_lines: int = Field(default=0, ge=0)
     strip: bool = True
 
 
@@ -151,9 +153,9 @@ class SplitSpec(Strict):
 
     kind: Literal["none", "file", "hash", "tail"] = "none"
     path: Texts = ()
-    skip_lines: int | None = Field(None, ge=0)
+    skip_lines: int | None = Field(default=None, ge=0)
     by: Texts = ()
-    test_share: float = Field(0.2, gt=0, lt=1)
+    test_share: float = Field(default=0.2, gt=0, lt=1)
     salt: str = ""
 
 
@@ -161,8 +163,8 @@ class PublicSpec(Strict):
     """Public counts. ``n``: rows of the training part, exact under replace-one, nominal under add/remove; with blocks
     ``rows_per_block`` is declared and n = rows_per_block * blocks. ``public``: the rows themselves are published."""
 
-    n: int | None = Field(None, ge=1)
-    rows_per_block: int | None = Field(None, ge=1)
+    n: int | None = Field(default=None, ge=1)
+    rows_per_block: int | None = Field(default=None, ge=1)
     public: bool = False
 
     @model_validator(mode="after")
@@ -200,7 +202,7 @@ class Schema(Strict):
     label: LabelSpec
     split: SplitSpec = SplitSpec()
     bounds: Literal["declared", "private", "from_data"] = "declared"
-    bounds_share: float = Field(0.1, gt=0, lt=1)
+    bounds_share: float = Field(default=0.1, gt=0, lt=1)
     block: BlockSpec | None = None
     undeclared: Literal["refuse", "ignore"] = "refuse"
 
