@@ -7,11 +7,11 @@ a call through a C interface (some 10^5 a second), with its own value types and 
 the batches here need too; AES counter mode is faster where the processor helps and four times slower elsewhere.
 
 **Two forms of noise** (SOUNDNESS section 12; Mironov 2012 for the attack that both answer).
- - *rounded* (default): floating-point noise, and the noisy output is rounded to a power-of-two grid of about scale/2^12.
-   Rounding the output is post-processing, so the price is that of real-number noise; low-order bits carry nothing about
-   the input any more. It blunts the attack and is no proof about the sampler.
- - *discrete* (exact): the input is rounded to a grid g, which moves two neighbours apart by at most g in each coordinate,
-   and that is in the price; the noise is an integer law on the grid, drawn with integer arithmetic alone.
+ - *rounded* (default): floating-point noise, and the noisy output is rounded to a power-of-two grid of about
+   scale/2^12. Rounding the output is post-processing, so the price is that of real-number noise; low-order bits carry
+   nothing about the input any more. It blunts the attack and is no proof about the sampler.
+ - *discrete* (exact): the input is rounded to a grid g, which moves two neighbours apart by at most g in each
+   coordinate, and that is in the price; the noise is an integer law on the grid, drawn with integer arithmetic alone.
    ``Gaussian.rounding`` and ``Laplace.rounding`` select it: the share by which the sensitivity grows. The grid follows
    from it and from the shape of the value, which is public, so no price needs to know a dimension.
 """
@@ -63,6 +63,14 @@ def rounded_laplace(value: Array, scale: float, rng: np.random.Generator) -> Arr
     """value + Laplace(scale) a coordinate, rounded to the output grid of scale."""
     value = np.asarray(value, dtype=np.float64)
     return _rounded(rng.laplace(scale=scale, size=value.shape) + value, scale)
+
+
+def rounded_gamma_norm(value: Array, scale: float, rng: np.random.Generator) -> Array:
+    """value + z, density of z ~ exp(-||z|| / scale): a uniform direction times Gamma(d, scale), then rounded."""
+    value = np.asarray(value, dtype=np.float64)
+    direction = rng.standard_normal(value.shape)
+    length = rng.gamma(value.size, scale)
+    return _rounded(direction * (length / np.linalg.norm(direction)) + value, scale)
 
 
 def _rounded(noisy: Array, scale: float) -> Array:
@@ -129,8 +137,8 @@ def _steps(scale: float, grid: float) -> int:
     steps = ceil(scale / grid)
     if steps > LARGEST_SCALE:
         raise InputError(
-            f"Expected at most {LARGEST_SCALE} grid steps in the noise scale, got {steps}; the exact form needs a larger "
-            "rounding share for values of this dimension, or use the rounded form."
+            f"Expected at most {LARGEST_SCALE} grid steps in the noise scale, got {steps}; the exact form needs a "
+            "larger rounding share for values of this dimension; or use the rounded form."
         )
     return steps
 
@@ -151,7 +159,7 @@ def _collect(propose, size: int) -> Array:  # type: ignore[no-untyped-def]
 
 
 def _geometric(scale: int, size: int, rng: np.random.Generator) -> Array:
-    """P(k) ~ exp(-k / scale), k >= 0: u + scale * v with u in [0, scale) kept with chance exp(-u/scale), v by exp(-1)."""
+    """P(k) ~ exp(-k / scale), k >= 0: u + scale v with u < scale kept with chance exp(-u/scale), v of ratio exp(-1)."""
 
     def propose(count: int) -> Array:
         u = rng.integers(0, scale, count)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -138,7 +139,7 @@ class Permuted:
             require_count(size=size)
         if not 0 < sum(self.sizes) <= self.n:
             raise InputError(
-                f"Expected batches of at most n={self.n} rows together, got sizes={self.sizes} with sum {sum(self.sizes)}."
+                f"Expected batches of at most n={self.n} rows together, got sizes={self.sizes} of sum {sum(self.sizes)}."
             )
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
@@ -149,7 +150,7 @@ class Permuted:
     def cut(self) -> list[slice]:
         """Where each batch stands in the drawn rows."""
         ends = np.cumsum((0, *self.sizes))
-        return [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        return [slice(int(start), int(end)) for start, end in pairwise(ends)]
 
     def amplify(self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.REPLACE_ONE) -> Mechanism:
         """The mixture price of ``mechanism``, whose batch sizes must be these."""
@@ -188,6 +189,11 @@ class Sampled(Mechanism):
     def sensitivity(self) -> float:
         """That of the inner mechanism: how far the value on one batch moves."""
         return float(self.mechanism.sensitivity)  # type: ignore[attr-defined]
+
+    @property
+    def proved_for(self) -> Adjacency:
+        """Its own ``adjacency``."""
+        return self.adjacency
 
     @property
     def pure_epsilon(self) -> float:
@@ -249,7 +255,7 @@ def _fixed_size_rule(sampled: Sampled) -> str | None:
     if sampled.adjacency is Adjacency.REPLACE_LABELS:
         if sampled.contributions == "ball":
             return None
-        return "another session takes the place of this one in a batch: use contributions='ball' where it holds, or Poisson"
+        return "another session takes this one's place in a batch: use contributions='ball' where it holds, or Poisson"
     return "Lemma 2.3 is proved for replaced records only: use Poisson, or adjacency='replace_one' with sensitivity 2C"
 
 
@@ -259,7 +265,7 @@ def _permuted_rule(sampled: Sampled) -> str | None:
         return "a permutation amplifies only the one release of RandomisedSensitivityGaussian: use that, or FullBatch"
     if sampled.adjacency is not Adjacency.REPLACE_ONE:
         return "the mixture over batches is proved for replaced records only: use adjacency='replace_one'"
-    if (inner.sizes, inner.n) != (sampled.sampler.sizes, sampled.sampler.n):  # type: ignore[union-attr]
+    if (inner.sizes, inner.n) != (sampled.sampler.sizes, sampled.sampler.n):  # type: ignore[attr-defined, union-attr]
         return "its batch sizes are not those of the sampler: use the mechanism's own sizes and n"
     return None
 

@@ -116,4 +116,4 @@ def _check(orders: Array, conversion: str) -> None:
         raise unknown_name("conversion", conversion, CONVERSIONS)
     if orders is not ORDERS and not np.all(orders > 1.0):
         bad = float(np.min(orders))
-        raise InputError(f"Expected Rényi orders > 1, got order={bad:g}; leave it out, or use dpcore.accounting.ORDERS.")
+        raise InputError(f"Expected Rényi orders > 1, got order={bad:g}; leave it out, or use ORDERS.")

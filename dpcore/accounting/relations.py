@@ -1,13 +1,14 @@
 """The price of a mechanism under another relation than the one it was built for.
 
-| built for    | asked for      | price                                                                                  |
-|--------------|----------------|----------------------------------------------------------------------------------------|
-| add/remove   | replace-one    | a replacement is a removal and an addition: twice the sensitivity, the two-sided form  |
-|              |                | of a selection; on a Poisson batch Lemma 2.3's form over three points, never Lemma 2.4 |
-| replace-one  | replace-labels | the same: other labels are another record                                              |
-| add/remove   | replace-labels | by way of replace-one                                                                  |
-| replace-one  | add/remove     | refused: n, and with it every divisor and rate, would change                           |
-| replace-labels | any other    | refused: nothing is proved about the documents                                         |
+| built for      | asked for      | price                                                                        |
+|----------------|----------------|------------------------------------------------------------------------------|
+| add/remove     | replace-one    | a replacement is a removal and an addition: twice the sensitivity, the       |
+|                |                | two-sided form of a selection; on a Poisson batch Lemma 2.3's form over      |
+|                |                | three points, never Lemma 2.4                                                |
+| replace-one    | replace-labels | the same: other labels are another record                                    |
+| add/remove     | replace-labels | by way of replace-one                                                        |
+| replace-one    | add/remove     | refused: n, and with it every divisor and rate, would change                 |
+| replace-labels | any other      | refused: nothing is proved about the documents                               |
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What every mechanism is, and how it is stored as JSON.
 
-A mechanism is a frozen, hashable dataclass of plain fields. From the same fields it adds its noise (``release``), states
-its Rényi curve (``rdp``) and measures how far two values lie apart (``distance``), so that noise, price and test cannot
-differ. Neighbours move the value by at most ``sensitivity`` in ``distance``; the price holds for the adjacency under
+A mechanism is a frozen, hashable dataclass of plain fields. From the same fields it adds its noise (``release``),
+states its Rényi curve (``rdp``) and measures how far two values lie apart (``distance``), so that noise, price and test
+cannot differ. Neighbours move the value by at most ``sensitivity`` in ``distance``; the price holds for the adjacency under
 which that bound was made, which the list of events around it names.
 """
 
@@ -27,8 +27,6 @@ class Mechanism:
     __slots__ = ()
 
     kind: ClassVar[str]
-    # None: the bound may be made for either relation. Otherwise the only adjacency that the proof covers.
-    proved_for: ClassVar[Adjacency | None] = None
 
     def release(self, value: Any, rng: np.random.Generator) -> Any:
         """Return ``value`` with noise from ``rng``."""
@@ -48,6 +46,11 @@ class Mechanism:
             f"No price under replace_one is known for {self.kind!r} built for add_remove: "
             "build it for replace_one, or use a budget with adjacency=add_remove."
         )
+
+    @property
+    def proved_for(self) -> Adjacency | None:
+        """The only adjacency that this object is priced for; None where the bound may be made for any."""
+        return None
 
     @property
     def pure_epsilon(self) -> float:
@@ -120,7 +123,7 @@ def to_dict(item: Any) -> dict[str, Any]:
     stored: dict[str, Any] = {"kind": item.kind}
     for field in fields(item):
         value = getattr(item, field.name)
-        if isinstance(value, Mechanism) or type(value) in SAMPLERS.values():
+        if isinstance(value, Mechanism) or type(value) in tuple(SAMPLERS.values()):
             value = to_dict(value)
         elif isinstance(value, tuple):
             value = list(value)

@@ -20,6 +20,9 @@ from scipy.special import gammaln
 
 Array = np.ndarray
 
+# Integer orders up to here are summed together.
+ONE_SWEEP = 96
+
 
 @dataclass(frozen=True)
 class Expansion:
@@ -70,15 +73,27 @@ def log_moments(table: Expansion, log_rate: float, log_rest: float, log_terms: A
     """K at every integer order of ``table``; ``log_terms`` holds t_j at index j (entries 0 and 1 unused)."""
     j = np.arange(len(log_terms), dtype=np.float64)
     weights = j * (log_rate - log_rest) + log_terms
-    exponents = weights[table.terms]
-    exponents += table.log_binomial
-    tops = np.maximum.reduceat(exponents, table.starts)
-    tops = np.where(np.isfinite(tops), tops, 0.0)
-    exponents -= np.repeat(tops, table.sizes - 1)
-    # What lies 45 below the largest term cannot matter, and exp of very small numbers is slow.
-    np.maximum(exponents, -700.0, out=exponents)
-    sums = np.add.reduceat(np.exp(exponents, out=exponents), table.starts)
-    return np.logaddexp(0.0, np.log(sums) + tops + table.sizes * log_rest)
+    moments = np.empty(len(table.sizes))
+    # Small orders in one sweep; large ones one by one, in a buffer that stays in the processor's cache.
+    few = int(np.searchsorted(table.sizes, ONE_SWEEP, side="right"))
+    if few:
+        end = table.starts[few] if few < len(table.sizes) else len(table.terms)
+        exponents = weights[table.terms[:end]] + table.log_binomial[:end]
+        tops = np.maximum.reduceat(exponents, table.starts[:few])
+        tops = np.where(np.isfinite(tops), tops, 0.0)
+        exponents -= np.repeat(tops, table.sizes[:few] - 1)
+        moments[:few] = np.log(np.add.reduceat(np.exp(exponents), table.starts[:few])) + tops
+    buffer = np.empty(len(log_terms))
+    for i in range(few, len(table.sizes)):
+        size, start = table.sizes[i], table.starts[i]
+        exponents = np.add(weights[2 : size + 1], table.log_binomial[start : start + size - 1], out=buffer[: size - 1])
+        top = exponents.max()
+        if not np.isfinite(top):
+            top = 0.0
+        exponents -= top
+        np.maximum(exponents, -700.0, out=exponents)  # adds less than 1e-300 each; exp is slow where it underflows
+        moments[i] = np.log(np.exp(exponents, out=exponents).sum()) + top
+    return np.logaddexp(0.0, moments + table.sizes * log_rest)
 
 
 def at_orders(table: Expansion, alphas: Array, moments: Array) -> Array:

@@ -73,5 +73,8 @@ def bounded_range(alphas: Array, eta: float) -> Array:
 
 def log_expm1(x: Array) -> Array:
     """ln(e^x - 1) for x >= 0 without overflow; -inf at 0."""
+    result = np.array(x, dtype=np.float64)
+    near = result < 40.0  # further out it is x to the last digit
     with np.errstate(divide="ignore"):
-        return np.where(x < 1.0, np.log(np.expm1(np.minimum(x, 1.0))), x + np.log1p(-np.exp(-np.maximum(x, 1.0))))
+        result[near] = np.log(np.expm1(result[near]))
+    return result

@@ -1,4 +1,4 @@
-"""Rényi curves of a mechanism that runs on a random batch. Which formula may be used where is decided in ``sampling``."""
+"""Rényi curves of a mechanism that runs on a random batch. ``sampling`` decides which formula may be used where."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from dpcore.mechanisms import renyi
 from dpcore.mechanisms.binomial import at_orders, expansion, log_moments
 from dpcore.mechanisms.renyi import log_expm1
-from dpcore.mechanisms.ternary import log_binary_moments, log_spread_moments
+from dpcore.mechanisms.ternary import log_ternary_moments
 
 Array = np.ndarray
 Curve = Callable[[Array], Array]
@@ -113,13 +113,12 @@ def fixed_size_gaussian(alphas: Array, ratio: float, rate: float, geometry: str 
 
     E_Q (P/Q)^a = 1 + sum_{j>=2} C(a,j) q^j E_Q[((N(u) - N(v)) / Q)^j], and Q^(1-j) is convex, so
     K(a) <= ln[ 1 + sum_{j>=2} C(a,j) q^j ((1-q) Z_j + q B_j) ], B_j = E_{N(v)} |N(u)/N(v) - 1|^j,
-    Z_j = sup over the triples of E_{N(w)} |N(u)/N(w) - N(v)/N(w)|^j (``ternary``). Wang, Balle & Kasiviswanathan (2019),
-    Theorem 27, bound Z_j and B_j by 4 B_j and round odd j up; the exact Z_j is up to four times smaller.
+    Z_j = sup over the triples of E_{N(w)} |N(u)/N(w) - N(v)/N(w)|^j (``ternary``). Wang, Balle & Kasiviswanathan
+    (2019), Theorem 27, bound Z_j and B_j by 4 B_j and round odd j up; the exact Z_j is up to four times smaller.
     Also at most the unamplified curve.
     """
     table = expansion(alphas)
-    spread = log_spread_moments(table.highest, ratio, geometry)
-    binary = log_binary_moments(table.highest, ratio)
+    spread, binary = log_ternary_moments(table.highest, ratio, geometry)
     terms = np.full(table.highest + 1, -np.inf)
     terms[2:] = np.logaddexp(np.log1p(-rate) + spread, np.log(rate) + binary)
     curve = at_orders(table, alphas, log_moments(table, np.log(rate), 0.0, terms))
@@ -134,9 +133,9 @@ def pure_amplified(epsilon: float, rate: float) -> float:
     """
     if epsilon == np.inf:
         return np.inf
-    return float(np.logaddexp(np.log1p(-rate), np.log(rate) + epsilon)) if epsilon > 1.0 else float(
-        np.log1p(rate * np.expm1(epsilon))
-    )
+    if epsilon > 1.0:
+        return float(np.logaddexp(np.log1p(-rate), np.log(rate) + epsilon))
+    return float(np.log1p(rate * np.expm1(epsilon)))
 
 
 def _moments_of(base: Curve, highest: int) -> Array:

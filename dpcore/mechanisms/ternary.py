@@ -18,8 +18,9 @@ d/dc E f = E[U V f_UV]; for f = |U - V|^j the first is >= 0 and the second is <=
 **Everything is one integral.** With Q(j, m) = E[(1 - e^{N(m, t)})_+^j] and a change of measure,
     equilateral: 2 e^{j(j-1) t / 2} Q(j, -j t / 2),      u = -v at t/4 each: 2 e^{j(j-1) t / 8} Q(j, -j t / 2),
     B_j = Q(j, -t / 2) + e^{j(j-1) t / 2} Q(j, -(j - 1/2) t).
-The integrand is log-concave: its peak is bracketed, then Gauss-Legendre on a window that is never too narrow, for the
-curvature of its logarithm is at least 1. All moments are at most 2 e^{j(j-1) t / 2}, for |a-b|^j <= a^j + b^j.
+The integrand is log-concave: its peak is bracketed, then Gauss-Legendre to both sides on windows that are never too
+narrow, for the curvature of its logarithm is at least 1 and grows to the right. All moments are at most
+2 e^{j(j-1) t / 2}, for |a-b|^j <= a^j + b^j.
 """
 
 from __future__ import annotations
@@ -32,37 +33,37 @@ Array = np.ndarray
 
 # Every j up to here has its own integral, as in dp-accounting; above, log-moments are interpolated (they are convex).
 DENSE = 256
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
+
+
+def _panel(nodes: int) -> tuple[Array, Array]:
+    """Gauss-Legendre nodes and weights on [0, 1]."""
+    x, weights = np.polynomial.legendre.leggauss(nodes)
+    return (x + 1.0) / 2.0, weights / 2.0
+
+
+LEFT, LEFT_WEIGHTS = _panel(48)
+LEFT = -LEFT
+RIGHT, RIGHT_WEIGHTS = _panel(32)
 WINDOW = 9.0
+LOG_2 = float(np.log(2.0))
 
 
-def log_spread_moments(highest: int, ratio: float, geometry: str) -> Array:
-    """ln Z_j for j = 2..highest; ``geometry`` is "triangle" (all three within ``ratio``) or "ball" (radius ratio/2)."""
+def log_ternary_moments(highest: int, ratio: float, geometry: str) -> tuple[Array, Array]:
+    """(ln Z_j, ln B_j), j = 2..highest; ``geometry`` "triangle" (all within ``ratio``) or "ball" (radius ratio / 2)."""
     t = ratio * ratio
-    exponent = _powers(highest, t)
-    if geometry == "ball":
-        grid = _grid(highest)
-        known = np.log(2.0) + grid * (grid - 1.0) * t / 8.0 + _apart(highest, ratio)
-        return np.minimum(_chords(highest, known), np.log(2.0) + exponent / 4.0)
-    grid = _grid(highest)
-    equilateral = np.log(2.0) + grid * (grid - 1.0) * t / 2.0 + _apart(highest, ratio)
-    return np.maximum(np.minimum(_chords(highest, equilateral), np.log(2.0) + exponent), log_binary_moments(highest, ratio))
+    grid, power = _grid(highest), _powers(highest, t)
+    binary = np.minimum(_chords(highest, log_binary_moments(grid, t)), LOG_2 + power)
+    shrink = 1.0 if geometry == "triangle" else 0.25
+    corner = LOG_2 + grid * (grid - 1.0) * (shrink * t / 2.0) + _log_q(grid, -grid * t / 2.0, t)
+    spread = np.minimum(_chords(highest, corner), LOG_2 + shrink * power)
+    return (np.maximum(spread, binary) if geometry == "triangle" else spread), binary
 
 
-def log_binary_moments(highest: int, ratio: float) -> Array:
-    """ln B_j for j = 2..highest."""
-    t = ratio * ratio
-    grid = _grid(highest)
-    below = _log_q(grid, np.full(len(grid), -t / 2.0), t)
-    above = grid * (grid - 1.0) * t / 2.0 + _log_q(grid, -(grid - 0.5) * t, t)
-    return np.minimum(_chords(highest, np.logaddexp(below, above)), np.log(2.0) + _powers(highest, t))
-
-
-def _apart(highest: int, ratio: float) -> Array:
-    """ln Q(j, -j t / 2) on the grid of j: it serves both geometries."""
-    t = ratio * ratio
-    grid = _grid(highest)
-    return _log_q(grid, -grid * t / 2.0, t)
+def log_binary_moments(j: Array, t: float) -> Array:
+    """ln B_j at squared distance t."""
+    below = _log_q(j, np.full(len(j), -t / 2.0), t)
+    above = j * (j - 1.0) * t / 2.0 + _log_q(j, -(j - 0.5) * t, t)
+    return np.logaddexp(below, above)
 
 
 def _powers(highest: int, t: float) -> Array:
@@ -90,13 +91,18 @@ def _log_q(j: Array, mean: Array, t: float) -> Array:
     root = np.sqrt(t)
     edge = -mean / root
     peak = _peak(j, mean, root, edge)
-    top = np.minimum(peak + WINDOW, edge)
-    bottom = peak - WINDOW
-    half = (top - bottom) / 2.0
-    z = (top + bottom)[:, None] / 2.0 + half[:, None] * NODES
+    x = mean + root * peak
+    curvature = 1.0 + j * t * np.exp(x) / np.expm1(x) ** 2
+    # Left of the peak the curvature falls towards 1, right of it it only grows.
+    width = np.minimum(WINDOW / np.sqrt(curvature), edge - peak)
+    step = np.concatenate([np.full((len(j), len(LEFT)), WINDOW) * LEFT, width[:, None] * RIGHT], axis=1)
+    z = peak[:, None] + step
     logs = j[:, None] * _log1mexp(mean[:, None] + root * z) - z * z / 2.0
-    largest = logs.max(axis=1)
-    return largest + np.log(np.exp(logs - largest[:, None]) @ WEIGHTS * half / np.sqrt(2.0 * np.pi))
+    top = logs.max(axis=1)
+    scaled = np.exp(logs - top[:, None])
+    split = len(LEFT)
+    total = WINDOW * (scaled[:, :split] @ LEFT_WEIGHTS) + width * (scaled[:, split:] @ RIGHT_WEIGHTS)
+    return top + np.log(total / np.sqrt(2.0 * np.pi))
 
 
 def _peak(j: Array, mean: Array, root: float, edge: Array) -> Array:

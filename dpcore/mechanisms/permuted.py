@@ -1,0 +1,81 @@
+"""One Gaussian release whose sensitivity depends on the batch that holds the differing record (RSGD-AR, bolt-on)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from dpcore.checks import require_count, require_nonnegative, require_positive
+from dpcore.errors import InputError
+from dpcore.mechanisms import renyi
+from dpcore.mechanisms.base import Array, Mechanism, l2_distance, mechanism, settle
+from dpcore.noise import rounded_gaussian
+from dpcore.problem import Adjacency
+
+
+@mechanism("randomised_sensitivity_gaussian")
+@dataclass(frozen=True, slots=True)
+class RandomisedSensitivityGaussian(Mechanism):
+    """Add N(0, sigma^2 I) once to a value that moves by at most D_j when the replaced record is in batch j.
+
+    ``sensitivities`` are the D_j and ``sizes`` the batch sizes, in one order; the other of the ``n`` records are in no
+    batch and move nothing. Alone its price is that of the largest D_j. ``Permuted(sizes, n).amplify`` makes it the
+    mixture over a secret uniform permutation (``permuted_rdp``).
+    """
+
+    sensitivities: tuple[float, ...]
+    sizes: tuple[int, ...]
+    n: int
+    sigma: float
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require_positive(sigma=self.sigma)
+        require_count(n=self.n)
+        for bound, size in zip(self.sensitivities, self.sizes, strict=False):
+            require_nonnegative(sensitivity=bound)
+            require_count(size=size)
+        if len(self.sensitivities) != len(self.sizes) or not 0 < sum(self.sizes) <= self.n:
+            raise InputError(
+                f"Expected one sensitivity a batch and batches of at most n={self.n} rows together, got "
+                f"{len(self.sensitivities)} sensitivities, {len(self.sizes)} sizes of sum {sum(self.sizes)}."
+            )
+
+    @property
+    def proved_for(self) -> Adjacency:
+        """Replaced records only: another n would be another set of batches."""
+        return Adjacency.REPLACE_ONE
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest D_j."""
+        return max(self.sensitivities)
+
+    def release(self, value: Array, rng: np.random.Generator) -> Array:
+        """Return the noisy value, float64, same shape."""
+        return rounded_gaussian(value, self.sigma, rng)
+
+    def rdp(self, alphas: Array) -> Array:
+        """a max_j D_j^2 / (2 sigma^2), shape (k,): no secret permutation."""
+        return renyi.gaussian(np.asarray(alphas, dtype=np.float64), self.sensitivity / self.sigma)
+
+    def permuted_rdp(self, alphas: Array) -> Array:
+        """ln( sum_j q_j exp(a (a-1) D_j^2 / (2 sigma^2)) ) / (a-1), q_j = sizes_j / n, and D = 0 for the rest.
+
+        Theorem 3.2 of the dissertation, in log space: the two outputs are mixtures over where the record lands, with
+        equal weights, and exp((a-1) divergence) is jointly convex. Replace-one, ONE secret uniform permutation, no
+        release of batches or inner iterates.
+        """
+        alphas = np.asarray(alphas, dtype=np.float64)[:, None]
+        ratios = np.array(self.sensitivities) / self.sigma
+        shares = np.array(self.sizes, dtype=np.float64) / self.n
+        terms = renyi.log_expm1(alphas * (alphas - 1.0) * ratios**2 / 2.0) + np.log(shares)
+        with np.errstate(divide="ignore"):
+            excess = logsumexp(terms, axis=1)
+        return np.logaddexp(0.0, excess) / (alphas[:, 0] - 1.0)
+
+    def distance(self, value: Array, other: Array) -> float:
+        """Euclidean distance."""
+        return l2_distance(value, other)
