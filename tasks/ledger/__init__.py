@@ -3,8 +3,9 @@
 from tasks.ledger.blocks import Blocks
 from tasks.ledger.errors import LedgerUnavailable
 from tasks.ledger.ledger import Ledger
+from tasks.ledger.reader import Window
 from tasks.ledger.records import Dataset
 from tasks.ledger.reservation import Reservation
 from tasks.ledger.verify import Verification
 
-__all__ = ["Blocks", "Dataset", "Ledger", "LedgerUnavailable", "Reservation", "Verification"]
+__all__ = ["Blocks", "Dataset", "Ledger", "LedgerUnavailable", "Reservation", "Verification", "Window"]

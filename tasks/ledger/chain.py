@@ -86,18 +86,23 @@ def balance(connection: Connection, dataset: str, block: str) -> tuple[int, int]
     return (0, 0) if row is None else (row.ordinal, row.units)
 
 
-def move(
-    connection: Connection, target: Dataset, record: Record, blocks: Iterable[str], units: int, cost: float
-) -> None:
-    """Change the total of every block by ``units``, or raise BudgetExceeded where one would pass the limit."""
+def admit(connection: Connection, target: Dataset, blocks: Iterable[str], units: int, cost: float) -> None:
+    """Raise BudgetExceeded where a block would pass its limit; the caller's transaction keeps other writers out."""
+    for block in blocks:
+        _, spent = balance(connection, target.name, block)
+        if spent + units > target.limit:
+            raise refusal(target, block, cost, spent)
+
+
+def move(connection: Connection, record: Record, blocks: Iterable[str], units: int) -> None:
+    """Store the total of every block after ``record``, which changes it by ``units``; nothing for 0 units."""
+    if not units:
+        return
     rows = []
     for block in blocks:
-        ordinal, spent = balance(connection, target.name, block)
-        if units > 0 and spent + units > target.limit:
-            raise refusal(target, block, cost, spent)
-        rows.append(
-            {"dataset": target.name, "block": block, "ordinal": ordinal + 1, "seq": record.seq, "units": spent + units}
-        )
+        ordinal, spent = balance(connection, record.dataset, block)
+        place = {"dataset": record.dataset, "block": block, "ordinal": ordinal + 1}
+        rows.append(place | {"seq": record.seq, "units": spent + units})
     connection.execute(schema.balances.insert(), rows)
 
 

@@ -13,47 +13,31 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import Room, order_index
+from dpcore.accounting.limits import order_index
 from dpcore.checks import require_choice
-from dpcore.errors import DPFlowsError, InputError, VerificationFailed, unknown_name
+from dpcore.errors import DPFlowsError, InputError
 from dpcore.problem import Adjacency
-from tasks.ledger import chain, schema
+from tasks.ledger import chain
 from tasks.ledger.blocks import ALL, Blocks
 from tasks.ledger.orders import LARGEST, choose_order, cost_units
 from tasks.ledger.owner import is_gone, this_process
-from tasks.ledger.records import UNITS, Dataset, Record
+from tasks.ledger.reader import LedgerReader
+from tasks.ledger.records import UNITS, Dataset
 from tasks.ledger.relations import price_for
 from tasks.ledger.reservation import Reservation
-from tasks.ledger.store import NOTHING_SPENT, Store
-from tasks.ledger.verify import Verification, verify
+from tasks.ledger.store import NOTHING_SPENT
 
 log = logging.getLogger(__name__)
 
 
-class Ledger:
+class Ledger(LedgerReader):
     """A ledger at a database URL or a file path. Nothing is created before the first write."""
-
-    def __init__(self, url: str | Path, timeout: float = 30.0) -> None:
-        self.store = Store(url, timeout)
-        self._known: dict[str, Dataset] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give the connections back."""
-        self.store.close()
-
-    # --- data sets -------------------------------------------------------------------------------------------
 
     def init(
         self,
@@ -86,83 +70,11 @@ class Ledger:
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
             if (found := self._find(connection, dataset)) is not None:
                 raise InputError(
-                    f"Expected a data set without a budget, got {dataset!r}: {found.guarantee()}, opened "
-                    f"{found.opened_at}; a "
-                    f"budget is never changed: reserve from it, or open new data under another name."
+                    f"Expected a data set without a budget, got {dataset!r}, opened {found.opened_at[:10]}: "
+                    f"{found.guarantee()}; a budget is never changed: use it, or open new data under another name."
                 )
             log_chain.append("opened", dataset, opened.to_body())
         return self.dataset(dataset)
-
-    def dataset(self, name: str) -> Dataset:
-        """Return a data set as it was opened; raises InputError with near misses when there is none."""
-        with self.store.reading() as connection:
-            found = self._find(connection, name)
-        if found is None:
-            raise self._missing(name)
-        return found
-
-    def datasets(self) -> list[Dataset]:
-        """Return all data sets in the order in which they were opened."""
-        with self.store.reading() as connection:
-            if connection is None:
-                return []
-            rows = connection.execute(select(schema.records).where(schema.IS_OPENING).order_by(schema.records.c.seq))
-            return [Dataset.from_record(Record(*row)) for row in rows]
-
-    def _missing(self, name: str) -> InputError:
-        known = [dataset.name for dataset in self.datasets()]
-        near = f" {unknown_name('data set', name, known)}" if known else ""
-        return InputError(
-            f"Expected a data set with a budget, got {name!r}, which the ledger {self.store.shown} does not "
-            f"hold.{near} Private "
-            f"data need `dpflows ledger init {name} --epsilon E --delta D` once; public data say `public: true`."
-        )
-
-    def _find(self, connection: Connection | None, name: str) -> Dataset | None:
-        if connection is not None and name not in self._known:
-            found = chain.find_dataset(connection, name)
-            if found is None:
-                return None
-            self._known[name] = found
-        return self._known.get(name)
-
-    # --- what is left ----------------------------------------------------------------------------------------
-
-    def spent(self, dataset: str, blocks: Iterable[str] | None = None) -> dict[str, int]:
-        """Return the units spent in each block at the one order; without ``blocks``, in all that were touched."""
-        with self.store.reading() as connection:
-            if connection is None:
-                return {}
-            names = list(blocks) if blocks is not None else chain.touched(connection, dataset)
-            return {name: chain.balance(connection, dataset, name)[1] for name in names}
-
-    def room(self, dataset: str, blocks: Sequence[str] | None = None, public: bool = False) -> Room | None:
-        """Return what every one of ``blocks`` has left, or None for public data without a limit.
-
-        Without ``blocks``: the one block, or all blocks that were touched. Raises InputError for private data
-        that were never opened.
-        """
-        with self.store.reading() as connection:
-            found = self._find(connection, dataset)
-            if found is None and not public:
-                raise self._missing(dataset)
-            if found is None or not self._is_limited(found, public):
-                return None
-            charged = chain.touched(connection, dataset) if blocks is None else found.blocks.charged(blocks, found.unit)
-            spent = [chain.balance(connection, dataset, block)[1] for block in charged]
-        assert found.order is not None and found.adjacency is not None
-        return Room(found.order, found.left(max(spent, default=0)), found.adjacency, dataset)
-
-    @staticmethod
-    def _is_limited(dataset: Dataset, public: bool) -> bool:
-        if not dataset.limited and not public:
-            raise InputError(
-                f"Expected public data, got {dataset.name!r} declared private; it was opened as public data without a "
-                f"limit: private data need their own name and `dpflows ledger init`."
-            )
-        return dataset.limited
-
-    # --- charging --------------------------------------------------------------------------------------------
 
     def reserve(
         self,
@@ -173,18 +85,22 @@ class Ledger:
         public: bool = False,
         period: str | None = None,
         fingerprint: str | None = None,
+        division: Blocks | None = None,
     ) -> Reservation:
         """Charge ``events`` on every block that the run touches, or on none; on disk when this returns.
 
         ``public`` data that were never opened are opened here without a limit. ``period`` names a scheduled period
-        that is trained once. ``fingerprint`` (see ``fingerprint()``) warns of one file under two names.
+        that is trained once. ``fingerprint`` (see ``fingerprint()``) warns of one file under two names. ``division``
+        is how the rows were divided in this run: it must be the one of the opening.
         Raises BudgetExceeded, and leaves the ledger as it was, where a block has no room.
         """
         with self.store.reading() as connection:
             known = self._find(connection, dataset)
         if known is None and not public:
             raise self._missing(dataset)
-        target = known or Dataset(_named(dataset), None, None, None, events.unit, "cks", None, None, Blocks())
+        fresh = Dataset(_named(dataset), None, None, None, events.unit, "cks", None, None, division or Blocks())
+        target = known or fresh
+        target.blocks.require_same(division or target.blocks, dataset)
         body, units = _charge(target, events, blocks, self._is_limited(target, public))
         body |= {"hashes": dict(hashes or {}), "owner": this_process()}
         entry = uuid4().hex
@@ -202,10 +118,11 @@ class Ledger:
                     f"Expected a period not trained yet, got period={period!r} of {dataset!r}, which is {state}."
                 )
             notes = chain.same_file(connection, dataset, fingerprint)
+            if target.limited:
+                chain.admit(connection, target, body["blocks"], units, body["cost"])
             chain.store_events(connection, body["events"], events.to_json())
             record = log_chain.append("reserved", dataset, body, entry, period, fingerprint)
-            if target.limited:
-                chain.move(connection, target, record, body["blocks"], units, body["cost"])
+            chain.move(connection, record, body["blocks"], units)
         for note in notes:
             log.warning(note)
         return Reservation(self, entry, dataset, record.hash, notes)
@@ -224,10 +141,8 @@ class Ledger:
             if kind == "cancelled" and reserved["owner"] != this_process():
                 raise DPFlowsError(f"Expected the process that reserved {entry} to cancel it; it stays charged.")
             record = log_chain.append(kind, dataset, body, entry)
-            if kind == "cancelled" and reserved["units"]:
-                owner = self._find(connection, dataset)
-                assert owner is not None
-                chain.move(connection, owner, record, reserved["blocks"], -reserved["units"], 0.0)
+            if kind == "cancelled":
+                chain.move(connection, record, reserved["blocks"], -reserved["units"])
         return record.hash
 
     def reap(self) -> list[str]:
@@ -246,42 +161,6 @@ class Ledger:
                 continue
             forfeited.append(record.entry)
         return forfeited
-
-    def open_entries(self) -> list[Record]:
-        """Return the reserved entries that nothing closed yet, oldest first."""
-        with self.store.reading() as connection:
-            return [] if connection is None else chain.open_entries(connection)
-
-    def period_state(self, dataset: str, period: str) -> str | None:
-        """Return reserved, committed or forfeited for the newest run of a scheduled period, None when there is none."""
-        with self.store.reading() as connection:
-            return None if connection is None else chain.period_state(connection, dataset, period)
-
-    # --- the chain -------------------------------------------------------------------------------------------
-
-    def head(self) -> str:
-        """Return the hash of the newest record: it stands for the whole history. Empty for an empty ledger."""
-        with self.store.reading() as connection:
-            newest = None if connection is None else chain.newest(connection)
-        return newest[1] if newest else ""
-
-    def check(self, head: str | None = None) -> Verification:
-        """Recompute hashes, prices, totals and states from the records; return what was found.
-
-        ``head``: a hash from a statement or a bundle that the chain must still contain.
-        """
-        with self.store.reading() as connection:
-            return verify(connection, head)
-
-    def verify(self, head: str | None = None) -> Verification:
-        """Return ``check(head)``; raises VerificationFailed with the first problems where it found any."""
-        report = self.check(head)
-        if not report.ok:
-            raise VerificationFailed(
-                f"Expected an intact ledger, got {report.problem_count} problems in {self.store.shown}: "
-                f"{'; '.join(report.problems[:3])}; restore a copy that holds your last head."
-            )
-        return report
 
     def fingerprint(self, paths: Iterable[Path]) -> str:
         """Return the keyed SHA-256 of files' contents: it knows one file under two names."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dpcore.problem import Adjacency
 from tasks.ledger.blocks import Blocks
-from tasks.ledger.orders import left_of, limit_units
+from tasks.ledger.orders import LARGEST, cost_units, left_of, limit_units
 
 GENESIS = sha256(b"dpflows ledger 1").hexdigest()
 """What the first record names as the hash before it."""
@@ -90,6 +90,10 @@ class Dataset:
         """Return what a block that has spent ``spent`` units has left at the order."""
         assert self.budget is not None
         return left_of(self.budget, spent)
+
+    def admits(self, spent: int, cost: float) -> bool:
+        """Return whether a block that has spent ``spent`` units can pay ``cost`` at the order."""
+        return cost < LARGEST and spent + cost_units(cost) <= self.limit
 
     def guarantee(self) -> str:
         """Return the whole guarantee in one line."""

@@ -92,7 +92,7 @@ _with_period = records.c.period.is_not(None)
 Index("ledger_period", records.c.dataset, records.c.period, sqlite_where=_with_period, postgresql_where=_with_period)
 _with_file = records.c.fingerprint.is_not(None)
 Index("ledger_fingerprint", records.c.fingerprint, sqlite_where=_with_file, postgresql_where=_with_file)
-Index("ledger_first_balance", balances.c.dataset, balances.c.ordinal)
+Index("ledger_first_balance", balances.c.dataset, balances.c.ordinal, balances.c.block)
 
 APPEND_ONLY = ("ledger_schema", "ledger_lock", "ledger_secret", "ledger_events", "ledger_records", "ledger_balances")
 

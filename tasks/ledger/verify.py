@@ -166,10 +166,12 @@ class _Replay:
             self.report.problem(f"record {record.seq}: entry {record.entry} is {state} already")
             return
         self.entries[record.entry] = (record.kind, body)
-        if record.kind == "cancelled" and self.datasets[record.dataset].limited and body["units"]:
+        if record.kind == "cancelled":
             self._move(record, body["blocks"], -body["units"])
 
     def _move(self, record: Record, blocks: list[str], units: int) -> None:
+        if not units:
+            return
         limit = self.datasets[record.dataset].limit
         expected = []
         for block in blocks:

@@ -1,0 +1,178 @@
+"""Reading a ledger: what was promised, what is left, what is open, whether it is intact. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from sqlalchemy import Connection, select
+
+from dpcore.accounting.events import Events
+from dpcore.accounting.limits import Room, order_index
+from dpcore.checks import require_choice
+from dpcore.errors import InputError, VerificationFailed, unknown_name
+from tasks.ledger import chain, schema
+from tasks.ledger.records import Dataset, Record
+from tasks.ledger.relations import price_for
+from tasks.ledger.store import Store
+from tasks.ledger.verify import Verification, verify
+
+
+class Window(NamedTuple):
+    """The blocks that a run may read, those without room, and the room that all of ``kept`` have (None: no limit)."""
+
+    kept: tuple[str, ...]
+    left_out: tuple[str, ...]
+    room: Room | None
+
+
+class LedgerReader:
+    """The reading half of a ledger, at a database URL or a file path."""
+
+    def __init__(self, url: str | Path, timeout: float = 30.0) -> None:
+        self.store = Store(url, timeout)
+        self._known: dict[str, Dataset] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.store.close()
+
+    def dataset(self, name: str) -> Dataset:
+        """Return a data set as it was opened; raises InputError with near misses when there is none."""
+        with self.store.reading() as connection:
+            found = self._find(connection, name)
+        if found is None:
+            raise self._missing(name)
+        return found
+
+    def datasets(self) -> list[Dataset]:
+        """Return all data sets in the order in which they were opened."""
+        with self.store.reading() as connection:
+            if connection is None:
+                return []
+            rows = connection.execute(select(schema.records).where(schema.IS_OPENING).order_by(schema.records.c.seq))
+            return [Dataset.from_record(Record(*row)) for row in rows]
+
+    def _missing(self, name: str) -> InputError:
+        known = [dataset.name for dataset in self.datasets()]
+        near = f" {unknown_name('data set', name, known)}" if known else ""
+        return InputError(
+            f"Expected a data set with a budget, got {name!r}; the ledger {self.store.shown} does not hold it.{near} "
+            f"Private data need `dpflows ledger init {name} --epsilon E --delta D` once; public data: `public: true`."
+        )
+
+    def _find(self, connection: Connection | None, name: str) -> Dataset | None:
+        if connection is not None and name not in self._known:
+            found = chain.find_dataset(connection, name)
+            if found is None:
+                return None
+            self._known[name] = found
+        return self._known.get(name)
+
+    def spent(self, dataset: str, blocks: Iterable[str] | None = None) -> dict[str, int]:
+        """Return the units spent in each block at the one order; without ``blocks``, in all that were touched."""
+        with self.store.reading() as connection:
+            if connection is None:
+                return {}
+            names = list(blocks) if blocks is not None else chain.touched(connection, dataset)
+            return {name: chain.balance(connection, dataset, name)[1] for name in names}
+
+    def room(self, dataset: str, blocks: Sequence[str] | None = None, public: bool = False) -> Room | None:
+        """Return what every one of ``blocks`` has left, or None for public data without a limit.
+
+        Without ``blocks``: the one block, or all blocks that were touched. Raises InputError for private data
+        that were never opened.
+        """
+        with self.store.reading() as connection:
+            found = self._find(connection, dataset)
+            if found is None and not public:
+                raise self._missing(dataset)
+            if found is None or not self._is_limited(found, public):
+                return None
+            charged = chain.touched(connection, dataset) if blocks is None else found.blocks.charged(blocks, found.unit)
+            spent = [chain.balance(connection, dataset, block)[1] for block in charged]
+        assert found.order is not None and found.adjacency is not None
+        return Room(found.order, found.left(max(spent, default=0)), found.adjacency, dataset)
+
+    @staticmethod
+    def _is_limited(dataset: Dataset, public: bool) -> bool:
+        if not dataset.limited and not public:
+            raise InputError(
+                f"Expected public data, got {dataset.name!r} declared private; it was opened as public data without a "
+                f"limit: private data need their own name and `dpflows ledger init`."
+            )
+        return dataset.limited
+
+    def window(
+        self,
+        dataset: str,
+        blocks: Sequence[str],
+        events: Events | None = None,
+        policy: str = "refuse",
+        least: float = 0.0,
+        public: bool = False,
+    ) -> Window:
+        """Return which of ``blocks`` a run may read: those that can pay ``events``, or have a share ``least`` left.
+
+        A block that cannot is left out under ``policy`` leave_out and said in ``left_out``; under ``refuse``, or when
+        none remains, BudgetExceeded is raised. Fewer blocks change the nominal n, so plan again for ``kept``.
+        """
+        require_choice(("refuse", "leave_out"), policy=policy)
+        names = tuple(dict.fromkeys(blocks))
+        if self.room(dataset, names, public) is None:
+            return Window(names, (), None)
+        found = self.dataset(dataset)
+        charges = {name: found.blocks.charged([name], found.unit) for name in names}
+        spent = self.spent(dataset, {block for charged in charges.values() for block in charged})
+        assert found.order is not None and found.adjacency is not None and found.budget is not None
+        cost = least * found.budget
+        if events is not None:
+            cost = max(cost, float(price_for(found, events)[1][order_index(found.order)]))
+        worst = {name: max(spent[block] for block in charged) for name, charged in charges.items()}
+        kept = tuple(name for name in names if found.left(worst[name]) > 0 and found.admits(worst[name], cost))
+        left_out = tuple(name for name in names if name not in kept)
+        if left_out and (policy == "refuse" or not kept):
+            raise chain.refusal(found, left_out[0], cost, worst[left_out[0]])
+        room = Room(found.order, found.left(max(worst[name] for name in kept)), found.adjacency, dataset)
+        return Window(kept, left_out, room)
+
+    def open_entries(self) -> list[Record]:
+        """Return the reserved entries that nothing closed yet, oldest first."""
+        with self.store.reading() as connection:
+            return [] if connection is None else chain.open_entries(connection)
+
+    def period_state(self, dataset: str, period: str) -> str | None:
+        """Return reserved, committed or forfeited for the newest run of a scheduled period, None when there is none."""
+        with self.store.reading() as connection:
+            return None if connection is None else chain.period_state(connection, dataset, period)
+
+    def head(self) -> str:
+        """Return the hash of the newest record: it stands for the whole history. Empty for an empty ledger."""
+        with self.store.reading() as connection:
+            newest = None if connection is None else chain.newest(connection)
+        return newest[1] if newest else ""
+
+    def check(self, head: str | None = None) -> Verification:
+        """Recompute hashes, prices, totals and states from the records; return what was found.
+
+        ``head``: a hash from a statement or a bundle that the chain must still contain.
+        """
+        with self.store.reading() as connection:
+            return verify(connection, head)
+
+    def verify(self, head: str | None = None) -> Verification:
+        """Return ``check(head)``; raises VerificationFailed with the first problems where it found any."""
+        report = self.check(head)
+        if not report.ok:
+            raise VerificationFailed(
+                f"Expected an intact ledger, got {report.problem_count} problems in {self.store.shown}: "
+                f"{'; '.join(report.problems[:3])}; restore a copy that holds your last head."
+            )
+        return report

@@ -1,0 +1,141 @@
+"""Many processes at one budget, and processes that are killed: never above the budget, never under-counted."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from sqlalchemy import event
+
+from dpcore.errors import BudgetExceeded
+from tasks.ledger import Ledger
+from tasks.ledger.orders import UNIT
+from tests.ledger.conftest import gaussian
+
+
+def spend(url: str, seed: int, answers) -> None:
+    """Reserve runs of random size until even the smallest is refused; end each in a random way."""
+    random, entries, refused = Random(seed), [], 0
+    with Ledger(url, timeout=60) as ledger:
+        while refused < 3:
+            events = gaussian(random.choice([20.0, 40.0, 80.0]) if not refused else 80.0)
+            try:
+                reservation = ledger.reserve("east", events)
+            except BudgetExceeded:
+                refused += 1
+                continue
+            entries.append(reservation.entry_id)
+            ending = random.randrange(4)
+            if ending:
+                reservation.on_charge()
+            {0: reservation.cancel, 1: reservation.commit, 2: lambda r=reservation: r.forfeit("failed")}.get(
+                ending, lambda: None
+            )()
+    answers.put(entries)
+
+
+def test_eight_processes_never_overspend_and_lose_no_entry(url: str) -> None:
+    with Ledger(url) as ledger:
+        opened = ledger.init("east", 1.0, 1e-6, "add_remove")
+    context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "fork")
+    answers = context.Queue()
+    workers = [context.Process(target=spend, args=(url, seed, answers)) for seed in range(8)]
+    for worker in workers:
+        worker.start()
+    entries = [entry for _ in workers for entry in answers.get(timeout=120)]
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    with Ledger(url) as ledger:
+        report = ledger.verify()
+        assert report.entries == len(entries) == len(set(entries)) > 50
+        assert ledger.spent("east")["all"] <= opened.budget * UNIT * (1 + 1e-9)
+        assert ledger.room("east").left < 80.0**-2 * opened.order, "the budget was used up"
+
+
+def train(url: str, out: Path, fatal: int, answers) -> None:
+    """Train twice, with a noisy value leaving after each charge, and die at step ``fatal`` (0: live)."""
+    step = 0
+
+    def tick(*_: object) -> None:
+        nonlocal step
+        step += 1
+        if step == fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    ledger = Ledger(url)
+    ledger.head()
+    for name in ("before_cursor_execute", "after_cursor_execute", "begin", "commit"):
+        event.listen(ledger.store.engine, name, tick)
+    for _ in range(2):
+        reservation = ledger.reserve("east", gaussian(50.0, 3))
+        tick()
+        for _ in range(3):
+            reservation.on_charge()
+            tick()
+            with out.open("a") as file:
+                file.write(reservation.entry_id + "\n")
+            tick()
+        reservation.commit()
+        tick()
+    answers.put(step)
+
+
+def run_child(url: str, out: Path, fatal: int) -> int:
+    """Return the number of steps of a training that lived, minus the signal of one that died."""
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=train, args=(url, out, fatal, answers))
+    child.start()
+    child.join(timeout=60)
+    return child.exitcode or answers.get()
+
+
+def killed_at(url: str, out: Path, fatal: int) -> None:
+    """Kill a training at its ``fatal``-th step and check that every value that left is charged."""
+    with Ledger(url) as ledger:
+        before = ledger.spent("east").get("all", 0)
+        ledger.close()
+        assert run_child(url, out, fatal) == -signal.SIGKILL
+        left = out.read_text().split() if out.exists() else []
+        charged = {}
+        with ledger.store.reading() as connection:
+            for row in connection.exec_driver_sql("SELECT entry, body FROM ledger_records WHERE kind = 'reserved'"):
+                charged[row.entry] = json.loads(row.body)["releases"]
+        assert all(left.count(entry) <= charged[entry] for entry in left)
+        spent = ledger.spent("east").get("all", 0)
+        assert spent >= before
+        still_open = {record.entry for record in ledger.open_entries()}
+        assert set(ledger.reap()) == still_open
+        assert ledger.spent("east").get("all", 0) == spent, "a reaper gives nothing back"
+        assert ledger.verify().ok and not ledger.open_entries()
+
+
+@pytest.fixture
+def steps(sqlite_ledger: Ledger, tmp_path: Path) -> int:
+    """How many steps a whole training has; the first one also stores the mechanisms, so the second is counted."""
+    sqlite_ledger.init("east", 100.0, 1e-6, "add_remove")
+    sqlite_ledger.close()
+    return [run_child(str(sqlite_ledger.store.path), tmp_path / "whole", 0) for _ in range(2)][1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
+def test_killed_trainings_are_charged(sqlite_ledger: Ledger, steps: int, tmp_path: Path) -> None:
+    for number, fatal in enumerate(range(2, steps, steps // 8)):
+        killed_at(str(sqlite_ledger.store.path), tmp_path / f"out{number}", fatal)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
+def test_two_hundred_killed_trainings_are_charged(sqlite_ledger: Ledger, steps: int, tmp_path: Path) -> None:
+    """Every step of reserve, draw, write and commit at least once, then random ones."""
+    random = Random(1)
+    points = [*range(1, steps + 1), *(random.randint(1, steps) for _ in range(200 - steps))]
+    for number, fatal in enumerate(points):
+        killed_at(str(sqlite_ledger.store.path), tmp_path / f"out{number}", fatal)

@@ -1,0 +1,118 @@
+"""Full disks, locked files, absent servers, old and new schemas: the message says what happened to the budget."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, text
+
+from dpcore.errors import DPFlowsError, InputError
+from tasks.ledger import Ledger, LedgerUnavailable, schema, store
+
+
+def fill_disk(ledger: Ledger) -> None:
+    with ledger.store.engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+
+def free_disk(ledger: Ledger) -> None:
+    with ledger.store.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1073741823")
+
+
+def test_a_full_disk_reserves_nothing_or_leaves_it_charged(sqlite_ledger: Ledger, events) -> None:
+    sqlite_ledger.init("east", 1.0, 1e-6, "add_remove")
+    fill_disk(sqlite_ledger)
+    reservation, refused = None, None
+    for count in range(1, 200):
+        try:
+            reservation = sqlite_ledger.reserve("east", events(1000.0, count))
+        except LedgerUnavailable as error:
+            refused = error
+            break
+    assert reservation is not None
+    assert "full" in str(refused) and "nothing was reserved" in str(refused) and "make room" in str(refused)
+    reservation.on_charge()
+    with pytest.raises(LedgerUnavailable, match="stays reserved, which is charged in full"):
+        reservation.forfeit("a reason that fits no page that is left. " * 1000)
+    free_disk(sqlite_ledger)
+    assert [record.entry for record in sqlite_ledger.open_entries()][-1] == reservation.entry_id
+    reservation.commit()
+    assert sqlite_ledger.verify().ok
+
+
+def test_a_locked_file_reserves_nothing(sqlite_ledger: Ledger, events) -> None:
+    sqlite_ledger.init("east", 1.0, 1e-6, "add_remove")
+    before = sqlite_ledger.room("east")
+    other = sqlite3.connect(sqlite_ledger.store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with Ledger(sqlite_ledger.store.path, timeout=0.1) as waiting:
+        with pytest.raises(LedgerUnavailable, match=r"locked.*nothing was reserved.*wait for it"):
+            waiting.reserve("east", events(20.0))
+        assert waiting.room("east") == before, "readers do not wait"
+    other.execute("ROLLBACK")
+    other.close()
+    assert sqlite_ledger.verify().entries == 0
+
+
+def test_an_absent_server_reserves_nothing(events) -> None:
+    pytest.importorskip("psycopg2")
+    with Ledger("postgresql+psycopg2://nobody:secret@127.0.0.1:9/none", timeout=2) as ledger:
+        for act in (lambda: ledger.reserve("east", events(20.0), public=True), ledger.head):
+            with pytest.raises(LedgerUnavailable, match=r"127\.0\.0\.1.*server") as failed:
+                act()
+            assert "secret" not in str(failed.value)
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerUnavailable, match="nothing was reserved"):
+        Ledger(tmp_path / "file" / "ledger.db").init("east", 1.0, 1e-6, "add_remove")
+    (tmp_path / "noise.db").write_bytes(b"this is not a database" * 100)
+    with pytest.raises(LedgerUnavailable, match="not a database"):
+        Ledger(tmp_path / "noise.db").head()
+
+
+@pytest.mark.parametrize("url", ["mysql://host/x", "sqlite://", "sqlite:///:memory:", "://", ""])
+def test_addresses_that_are_no_ledger(url: str) -> None:
+    with pytest.raises(InputError, match="ledger="):
+        Ledger(url)
+
+
+def test_migrations_keep_every_record(ledger: Ledger, events, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.init("east", 1.0, 1e-6, "add_remove")
+    head = ledger.reserve("east", events(20.0)).commit()
+
+    def add_note(connection: Connection) -> None:
+        connection.execute(text("ALTER TABLE ledger_events ADD COLUMN note VARCHAR(10)"))
+
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_note))
+    with Ledger(ledger.store.url.render_as_string(hide_password=False)) as newer:
+        with pytest.raises(InputError, match="dpflows ledger migrate"):
+            newer.head()
+        assert newer.store.migrate() == 1
+        assert newer.store.migrate() == 0
+        assert newer.head() == head and newer.verify(head).ok
+        newer.reserve("east", events(20.0)).commit()
+    monkeypatch.undo()
+    with Ledger(ledger.store.url.render_as_string(hide_password=False)) as older:
+        with pytest.raises(InputError, match="newer dpflows"):
+            older.head()
+        with pytest.raises(InputError, match="newer dpflows"):
+            older.reserve("east", events(20.0))
+
+
+def test_an_unfinished_migration_leaves_no_tables(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(connection: Connection) -> None:
+        raise DPFlowsError("power cut")
+
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
+    with pytest.raises(DPFlowsError, match="power cut"):
+        ledger.init("east", 1.0, 1e-6, "add_remove")
+    monkeypatch.undo()
+    assert ledger.head() == ""
+    ledger.init("east", 1.0, 1e-6, "add_remove")
+    assert store.parse_url("ledger.db").drivername == "sqlite"
