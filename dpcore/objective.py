@@ -9,13 +9,17 @@ from typing import Protocol
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from dpcore.bounding import bound_blocks
 from dpcore.errors import InputError
 from dpcore.losses import Array, Loss
+from dpcore.problem import Block
 
 # Rows of dense data that are read at a time: a block of float32 Adult rows stays in the second-level cache.
 BLOCK_ROWS = 4096
 # float32 products may make a row look shorter than it is; norms used for clipping are enlarged by this share.
 NORM_MARGIN = 1e-5
+# Share of the summed terms that float64 may lose when a squared norm is formed by an expanded formula.
+ROUNDING = 1e-12
 
 
 class Objective(Protocol):
@@ -44,13 +48,15 @@ class LinearObjective:
     def __init__(
         self, X: Array, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
     ) -> None:
-        self.X = X.tocsr() if issparse(X) else np.ascontiguousarray(X)
+        self.X = _canonical(X) if issparse(X) else np.ascontiguousarray(X)
         if self.X.dtype not in (np.float32, np.float64):
             self.X = self.X.astype(np.float64)
         self.y = np.ascontiguousarray(y, dtype=np.float64)
         self.loss = loss
         self.shift, self.scale = shift, scale
         self._norms: Array | None = None
+        self._within: tuple[tuple[Block, ...], LinearObjective | None] | None = None
+        self._view: LinearObjective | None = None
         if self.y.shape != (self.X.shape[0],):
             raise InputError(f"Expected one label per row, got {self.X.shape[0]} rows and labels of {self.y.shape}.")
 
@@ -105,7 +111,11 @@ class LinearObjective:
             squared = self.X.astype(np.float64)
             column = squared.indices
             squared.data = ((squared.data - shift[column]) ** 2 - shift[column] ** 2) * scale[column] ** 2
-            return np.maximum(squared @ np.ones(self.dimension) + float(np.sum((shift * scale) ** 2)), 0.0)
+            absent = float(np.sum((shift * scale) ** 2))
+            stored = squared @ np.ones(self.dimension)
+            # The two parts may cancel: what rounding can hide is added, so that this stays an upper bound.
+            rounding = ROUNDING * (absent + np.abs(stored)) if absent else 0.0
+            return np.maximum(stored + absent, 0.0) + rounding
         norms = np.empty(self.n)
         for rows in self._blocks():
             block = (self.X[rows] - shift) * scale
@@ -173,6 +183,7 @@ class LinearObjective:
         batch.y = self.y[rows]
         batch.loss, batch.shift, batch.scale = self.loss, self.shift, self.scale
         batch._norms = self.row_norms[rows]
+        batch._within = batch._view = None
         return batch
 
     def column_sum(self, center: Array | float = 0.0) -> Array:
@@ -180,9 +191,36 @@ class LinearObjective:
         total = np.asarray(self.X.sum(axis=0, dtype=np.float64)).ravel()
         return total - self.n * np.asarray(center, dtype=np.float64)
 
+    def square_sum(self) -> Array:
+        """Sum over records of x_i^2 by column, shape (d,)."""
+        if issparse(self.X):
+            return np.bincount(self.X.indices, np.square(self.X.data, dtype=np.float64), self.dimension)
+        return np.einsum("ij,ij->j", self.X, self.X, dtype=np.float64)
+
+    def within(self, blocks: tuple[Block, ...]) -> LinearObjective:
+        """The same records with values clipped to [0, 1] and one-hot blocks scaled down to sum <= 1; formed once."""
+        if self._within is None or self._within[0] != blocks:
+            X, _, _ = bound_blocks(self.X, blocks)
+            self._within = blocks, None if X is self.X else LinearObjective(X, self.y, self.loss)
+        return self._within[1] or self
+
     def transform(self, shift: Array, scale: Array) -> LinearObjective:
-        """The same records with features scale * (x - shift); X itself is shared, not copied."""
-        return LinearObjective(self.X, self.y, self.loss, shift=shift, scale=scale)
+        """The same records with features scale * (x - shift); X itself is shared, not copied.
+
+        The last view is kept, so that its row norms are computed once for all steps of a descent.
+        """
+        if self._view is None or self._view.shift is not shift or self._view.scale is not scale:
+            self._view = LinearObjective(self.X, self.y, self.loss, shift=shift, scale=scale)
+        return self._view
+
+
+def _canonical(X: csr_array) -> csr_array:
+    """``X`` as CSR with one entry a place: duplicates, which add up in products, would escape norms and bounds."""
+    X = csr_array(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def _rows_of(X: csr_array, rows: Array | slice) -> csr_array:

@@ -7,7 +7,7 @@ import numpy as np
 from dpcore.losses import Array
 
 
-def soft_threshold(v: Array, threshold: float) -> Array:
+def soft_threshold(v: Array, threshold: float | Array) -> Array:
     """argmin_w ||w - v||^2 / 2 + threshold ||w||_1: each coordinate moves towards 0 by ``threshold``. Any shape."""
     return np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0)
 

@@ -1,0 +1,231 @@
+"""Noisy full-batch descent on columns that were scaled by their own noisy variances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.dp_sgd import MAX_MOMENTUM, NOMINAL_CURVATURE, STABLE
+from dpcore.bounding import SUM_TOLERANCE
+from dpcore.checks import require_count, require_open_unit, require_positive
+from dpcore.errors import AssumptionNotMet
+from dpcore.losses import Array
+from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.objective import LinearObjective
+from dpcore.penalties import soft_threshold
+from dpcore.problem import Adjacency, Block, Problem, Requires
+
+# Summed step sizes in units of n * mu / sensitivity: a direction of curvature h is worth learning when h > 1 / H.
+HORIZON = 0.8
+# Variance that no column is taken to be below, so that a rare level gets no more of the norm than it can carry.
+LEAST_VARIANCE = 1e-3
+# Range of the released variance of a numeric column in [0, 1].
+NUMERIC_VARIANCE = (1e-4, 0.25)
+# Enlarges the marginals' sensitivity to cover blocks whose sum passes 1 by rounding.
+ROUNDED = 1.0 + 10 * SUM_TOLERANCE
+# Below this n * mu the descent returns about the majority class (measured on subsets of Adult).
+LEARNABLE = 80.0
+
+
+@register("scaled_gd")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledGD:
+    """Release column marginals, scale the columns by them, then descend with clipped noisy full-batch gradients.
+
+    Values are clipped to [0, 1] and one-hot blocks scaled down to sum <= 1 inside every query. Two prices, in Gaussian
+    differential privacy: ``marginal_share`` of mu^2 for the marginals (``Marginals``), the rest for ``steps`` gradients
+    at sigma = noise_multiplier * ``problem.sensitivity(clip_norm)``; the marginals' sigma is a ratio of it.
+
+    A row becomes s (x - m) / R with s_j = (v_j + v0)^(-1/2) from the noisy means m and variances v, v0 = 0.001 + noise
+    of a mean, and R such that the mean squared norm is about 1; the constant column becomes 2 (1 + v0)^(-1/2) / R. In
+    this space w <- w - eta (1 - t/T) V, V <- b V + (sum_i clip(g_i, C) + noise) / n, from w = 0. The step sizes sum to
+    H = 0.8 n mu_g / S, S the sensitivity: stopping there plays the ridge 1/H, proportional to the noise. A ridge and an
+    L1 penalty of the problem act on the returned weights. Each record's clipped gradient is the slope of a convex loss
+    (logistic, then linear), so labels are predicted well but probabilities are not calibrated.
+
+    Both adjacencies. Abadi et al. (2016), Algorithm 1, with q = 1, on the scaled columns; the exact price is that of
+    Dong, Roth & Su (2022), Corollary 3.3.
+    """
+
+    requires: ClassVar[Requires] = Requires(linear=True)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    releases: ClassVar[str] = "column marginals and every iterate"
+    small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05}
+
+    noise_multiplier: float = 2.0
+    steps: int = 128
+    clip_norm: float = 0.4
+    marginal_share: float = 0.1
+    horizon: float = HORIZON
+
+    def __post_init__(self) -> None:
+        require_positive(noise_multiplier=self.noise_multiplier, clip_norm=self.clip_norm, horizon=self.horizon)
+        require_count(steps=self.steps)
+        require_open_unit(marginal_share=self.marginal_share)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        marginals = Marginals.of(problem).sensitivity(problem.adjacency)
+        ratio = self.noise_multiplier * sqrt((1.0 - self.marginal_share) / (self.marginal_share * self.steps))
+        sensitivity = problem.sensitivity(self.clip_norm)
+        gradient = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
+        return [Gaussian(marginals, ratio * marginals), *[gradient] * self.steps]
+
+    def signal(self, problem: Problem) -> float:
+        """n * mu of the gradients, halved under replace-one: what the steps can learn from."""
+        mu = sqrt(self.steps) / self.noise_multiplier
+        return problem.n * mu * self.clip_norm / problem.sensitivity(self.clip_norm)
+
+    def advice(self, problem: Problem) -> str:
+        """A warning from public facts where little can be learned, else empty."""
+        signal = self.signal(problem)
+        if signal >= LEARNABLE:
+            return ""
+        return (
+            f"n * mu = {signal:.3g} is below {LEARNABLE:g}: expect about the majority class; "
+            "use more records, a larger epsilon, or fewer columns"
+        )
+
+    def pace(self, problem: Problem, stiffness: float) -> tuple[float, float]:
+        """First step size and momentum: the summed steps are the horizon, each stays within heavy-ball stability.
+
+        ``stiffness`` bounds the curvature that the ridge adds in the scaled space.
+        """
+        smooth = problem.loss.smoothness
+        longest = STABLE / ((smooth if isfinite(smooth) else NOMINAL_CURVATURE) + stiffness)
+        step = 2.0 * self.horizon * self.signal(problem) / (self.clip_norm * self.steps)
+        return min(step, longest), min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM)
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the last iterate in the columns of the problem, shape (d,)."""
+        layout = Marginals.of(problem)
+        first, *gradients = self.plan(problem)
+        released = budget.release(first, layout.query)
+        view = layout.scaling(released, first.sigma / problem.n, problem)
+        rate, momentum = self.pace(problem, problem.l2 * view.stretch**2)
+        w, velocity = np.zeros(problem.dimension), np.zeros(problem.dimension)
+        for step, mechanism in enumerate(gradients):
+            eta = rate * (1.0 - step / self.steps)
+
+            def gradient(batch: LinearObjective, w: Array = w) -> Array:
+                rows = batch.within(layout.blocks).transform(view.shift, view.scale)
+                return rows.gradient_sum(w, self.clip_norm)
+
+            noisy = budget.release(mechanism, gradient) / problem.n
+            velocity = momentum * velocity + noisy + problem.l2 * view.pull_back(view.weights(w))
+            w = view.prox(w - eta * velocity, eta * problem.l1)
+            budget.note(step_size=eta)
+        return view.weights(w)
+
+
+@dataclass(frozen=True, slots=True)
+class Marginals:
+    """The first release: column sums around public centres, and second moments of the numeric columns.
+
+    t_j = sum_i (x_ij - c_j) with c = 1/k in a block of k parts and 1/2 alone, then sum_i ((u_i - 1/2)^2 - 1/8) for each
+    numeric column u. The real count of records stands inside the sums, so one record moves them by its own term only.
+    Columns that no block names count as numeric; the constant column, if any, is the last and is not released.
+    """
+
+    blocks: tuple[Block, ...]
+    centers: Array
+    numeric: Array
+    intercept: bool
+
+    @classmethod
+    def of(cls, problem: Problem) -> Marginals:
+        """Layout of ``problem``; raises ``AssumptionNotMet`` for blocks that overlap or name no feature."""
+        features = problem.dimension - int(problem.intercept)
+        named = [column for block in problem.blocks for column in block.columns]
+        if len(set(named)) < len(named) or any(not 0 <= column < features for column in named):
+            raise AssumptionNotMet(
+                f"Expected blocks that name each of the {features} feature columns at most once and not the constant "
+                "column for 'scaled_gd', got others; correct blocks."
+            )
+        alone = sorted(set(range(features)) - set(named))
+        blocks = (*problem.blocks, *(Block((column,), "numeric") for column in alone))
+        centers = np.zeros(features)
+        for block in blocks:
+            centers[list(block.columns)] = 1.0 / max(len(block.columns), 2)
+        numeric = np.array([block.columns[0] for block in blocks if block.kind == "numeric"], dtype=int)
+        return cls(blocks, centers, numeric, problem.intercept)
+
+    def sensitivity(self, adjacency: Adjacency) -> float:
+        """L2 sensitivity of the release.
+
+        Add/remove, per block of k >= 2 parts h >= 0 with sum s <= 1: |h - 1/k|^2 <= s^2 - 2 s/k + 1/k, convex in s, so
+        at most 1 - 1/k; 1/4 for a lone part, 1/4 + 1/64 for a numeric column. Replace-one: |h - h'|^2 <= 2 per block
+        and 1 for a lone part; for a numeric (a - b)^2 (1 + (a + b)^2) <= 1 with a, b in [-1/2, 1/2].
+        """
+        total = 0.0
+        for block in self.blocks:
+            k = len(block.columns)
+            if adjacency is Adjacency.ADD_REMOVE:
+                total += 1.0 - 1.0 / k if k > 1 else 0.25 + (1.0 / 64.0 if block.kind == "numeric" else 0.0)
+            else:
+                total += 2.0 if k > 1 else 1.0
+        return ROUNDED * sqrt(total)
+
+    def query(self, batch: LinearObjective) -> Array:
+        """The exact sums, shape (features + numeric columns,)."""
+        rows = batch.within(self.blocks)
+        features = len(self.centers)
+        totals = rows.column_sum()[:features]
+        # sum (u - 1/2)^2 - 1/8 = sum u^2 - sum u + count / 8
+        spread = (rows.square_sum()[:features] - totals)[self.numeric] + batch.n / 8.0
+        return np.concatenate([totals - batch.n * self.centers, spread])
+
+    def scaling(self, released: Array, noise: float, problem: Problem) -> Scaling:
+        """Shift and scale of the columns from the released sums; ``noise`` is the std of a released mean."""
+        features = len(self.centers)
+        means = np.clip(self.centers + released[:features] / problem.n, 0.0, 1.0)
+        variances = means * (1.0 - means)
+        seconds = released[features:] / problem.n + 0.125
+        variances[self.numeric] = np.clip(seconds - (means[self.numeric] - 0.5) ** 2, *NUMERIC_VARIANCE)
+        floor = LEAST_VARIANCE + noise
+        scale = (variances + floor) ** -0.5
+        if not self.intercept:  # without a constant column nothing could undo a shift
+            scale /= np.sqrt(np.sum(scale**2 * (variances + means**2)))
+            return Scaling(np.zeros(features), scale, False)
+        constant = 2.0 * (1.0 + floor) ** -0.5
+        radius = np.sqrt(np.sum(scale**2 * variances) + constant**2)
+        return Scaling(np.append(means, 0.0), np.append(scale, constant) / radius, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Rows scale * (x - shift), and the linear map between weights for them and weights for x."""
+
+    shift: Array
+    scale: Array
+    intercept: bool
+
+    def weights(self, w: Array) -> Array:
+        """Weights for x of the model with weights ``w`` for the scaled rows, shape (d,)."""
+        weights = self.scale * w
+        if self.intercept:
+            weights[-1] -= self.shift @ weights
+        return weights
+
+    def pull_back(self, gradient: Array) -> Array:
+        """Transpose of ``weights``: a gradient in the weights for x as one in ``w``, shape (d,)."""
+        constant = gradient[-1] if self.intercept else 0.0
+        return self.scale * (gradient - self.shift * constant)
+
+    @property
+    def stretch(self) -> float:
+        """Bound on the operator norm of ``weights``."""
+        return float(self.scale.max() + np.linalg.norm(self.shift * self.scale))
+
+    def prox(self, w: Array, strength: float) -> Array:
+        """Proximal step of strength * ||weights for x||_1 without the constant, in the scaled coordinates."""
+        if strength == 0.0:
+            return w
+        shrunk = soft_threshold(w, strength * self.scale)
+        if self.intercept:
+            shrunk[-1] = w[-1]
+        return shrunk
