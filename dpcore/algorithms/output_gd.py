@@ -3,76 +3,124 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, log, log1p, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import register
-from dpcore.checks import require_count, require_positive
+from dpcore.algorithms.schedule import horizon
+from dpcore.checks import require_choice, require_count, require_positive
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.mechanisms import GammaNorm, Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
+
+# More passes than this are worth their time only where noise is next to nothing; ``steps`` overrides it.
+MOST_STEPS = 200
+# The paper bounds the norm of the minimiser by a constant D; this one stands in for it.
+PAPER_RADIUS = 10.0
 
 
 @register("output_gd", "outpert_gd")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputGD:
-    """Gradient descent on mean_i loss(x_i, y_i; w) + l2/2 ||w||^2 from w = 0; one Gaussian on the last iterate.
+    """Gradient descent on mean_i loss(x_i, y_i; w) + l2/2 ||w||^2 from w = 0; noise once, on the last iterate.
 
-    A step of size eta has Lipschitz constant rho = max(|1 - eta l2|, |1 - eta beta|), and a neighbour moves it by at
-    most eta S / n with S = ``problem.sensitivity(R)``, so after T steps the L2 sensitivity is
-    (eta S / n) (1 + rho + ... + rho^(T-1)). Under add/remove the divisor is the declared constant n and the sum
-    itself changes by one term; rho then needs the curvature of (count / n) terms, which no public fact bounds, so only
-    replace-one is offered. Zhang, Zheng, Mou & Wang (2017), Lemmas 2-3, whose constants 3 and 5 are tightened to 2
-    and kept for finite T.
+    A step of size eta has Lipschitz constant rho = max(|1 - eta l2|, |1 - eta beta|) <= 1, and a replaced record moves
+    it by at most eta S / n with S = ``problem.sensitivity(R)`` = 2R (the ridge is the same on both sides, so R is the
+    bound of the data term). After T steps the L2 sensitivity is (eta S / n)(1 + rho + ... + rho^(T-1)): at most
+    2R / (n l2), and 2R T eta / n without a ridge. Zhang, Zheng, Mou & Wang (2017), Algorithm 1, Lemmas 2 and 3, whose
+    constants 3 and 5 are tightened to 2 and kept for finite T; their Gaussian scale is replaced by the exact one.
+
+    ``noise``: "gaussian" for (epsilon, delta); "gamma" for pure epsilon = 1 / noise_multiplier (density
+    ~ exp(-||z|| / scale)). Replace-one only: under add/remove the curvature of count / n terms has no public bound.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate"
+    default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"steps": 3}
+    limit: ClassVar[dict[str, Any]] = {"steps": 2000}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"pace": "paper"}}
 
     noise_multiplier: float = 2.0
-    steps: int = 100
+    noise: str = "gaussian"
+    pace: str = "horizon"
+    steps: int | None = None
     learning_rate: float | None = None
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
-        require_count(steps=self.steps)
+        require_choice(("gaussian", "gamma"), noise=self.noise)
+        require_choice(("horizon", "paper"), pace=self.pace)
+        if self.steps is not None:
+            require_count(steps=self.steps)
         if self.learning_rate is not None:
             require_positive(learning_rate=self.learning_rate)
 
-    def rate(self, problem: Problem) -> float:
-        """The step size: 2 / (l2 + beta) unless given, where beta bounds the curvature of the whole objective."""
-        if self.learning_rate is None:
-            return 2.0 / (problem.l2 + problem.smoothness)
-        if self.learning_rate > 2.0 / problem.smoothness:
+    def descent(self, problem: Problem) -> tuple[int, float]:
+        """Number of steps and step size; raises ``AssumptionNotMet`` for a step too long to contract."""
+        longest = 2.0 / (problem.l2 + problem.smoothness)
+        if self.learning_rate is not None and self.learning_rate > 2.0 / problem.smoothness:
             raise AssumptionNotMet(
                 f"Expected learning_rate <= 2 / smoothness = {2.0 / problem.smoothness:.6g} for 'output_gd', got "
                 f"learning_rate={self.learning_rate!r}; a longer step does not contract. Leave it out for the default."
             )
-        return self.learning_rate
+        if self.pace == "paper":
+            eta = self.learning_rate or 1.0 / (problem.l2 + problem.smoothness)
+            return self.steps or self._paper_steps(problem), eta
+        reach = horizon(problem, self.spread(problem))
+        steps = self.steps or min(ceil(reach / (self.learning_rate or longest)), MOST_STEPS)
+        return steps, self.learning_rate or min(reach / steps, longest)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
-        eta = self.rate(problem)
+    def spread(self, problem: Problem) -> float:
+        """Root mean square of one noise coordinate over the sensitivity, for either noise."""
+        return self.noise_multiplier * (sqrt(problem.dimension + 1.0) if self.noise == "gamma" else 1.0)
+
+    def _paper_steps(self, problem: Problem) -> int:
+        """T of Theorems 2 and 3 with their constants set to 1 and sqrt(d ln(1/delta)) / epsilon read as the noise."""
+        noise = self.spread(problem) * sqrt(problem.dimension)
+        signal = problem.n * PAPER_RADIUS / (problem.lipschitz * noise)
+        if problem.l2 == 0:
+            return min(max(ceil((problem.smoothness * signal) ** (2.0 / 3.0)), 1), 10**6)
+        condition = problem.smoothness / problem.l2 + problem.l2 / problem.smoothness
+        return max(ceil(condition * log(max((problem.l2 * signal) ** 2, 2.0))), 1)
+
+    def sensitivity(self, problem: Problem) -> float:
+        """L2 sensitivity of the last iterate."""
+        steps, eta = self.descent(problem)
         rho = max(abs(1.0 - eta * problem.l2), abs(1.0 - eta * problem.smoothness))
         jump = eta * problem.sensitivity(problem.lipschitz) / problem.n
-        sensitivity = jump * float(np.sum(rho ** np.arange(self.steps)))
-        return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)]
+        return jump * geometric(rho, steps)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        sensitivity = self.sensitivity(problem)
+        noise = GammaNorm if self.noise == "gamma" else Gaussian
+        return [noise(sensitivity, self.noise_multiplier * sensitivity)]
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the noisy coefficients, shape (d,)."""
-        eta = self.rate(problem)
+        steps, eta = self.descent(problem)
 
         def descend(data: Objective) -> Array:
-            w = np.zeros(problem.dimension)
-            for _ in range(self.steps):
+            w = np.zeros(problem.dimension * problem.outputs)
+            for _ in range(steps):
                 w = w - eta * (data.gradient_sum(w) / problem.n + problem.l2 * w)
             return w
 
         [last_iterate] = self.plan(problem)
-        return budget.release(last_iterate, descend)
+        released = budget.release(last_iterate, descend)
+        budget.note(steps=steps, step_size=eta, noise_scale=last_iterate.scale if self.noise == "gamma" else last_iterate.sigma)
+        return released
 
+
+def geometric(rho: float, terms: int) -> float:
+    """1 + rho + ... + rho^(terms - 1), rounded up by a part in 1e12 so that it stays an upper bound; rho in [0, 1]."""
+    if rho == 1.0 or (1.0 - rho) * terms < 1e-9:
+        return float(terms)
+    tail = -np.expm1(terms * log1p(rho - 1.0)) if rho > 0 else 1.0
+    return min(float(tail / (1.0 - rho)) * (1.0 + 1e-12), float(terms))

@@ -1,0 +1,75 @@
+"""Plain cyclic mini-batch SGD with output perturbation, in the given order or on a secret permutation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import register
+from dpcore.algorithms.rsgd_ar import checked_sensitivities, permuted_release, release_walk
+from dpcore.algorithms.schedule import Walk, horizon, near_equal
+from dpcore.checks import require_count, require_positive
+from dpcore.errors import InputError
+from dpcore.losses import Array
+from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.problem import Adjacency, Problem, Requires
+
+
+@register("nsgd", "bolt_on")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NSGD:
+    """SGD with steps eta0 / s in epoch s over fixed batches in cyclic order; one Gaussian on the last iterate.
+
+    Chen (2020), Algorithm 3.1, replace-one. ``permute``: one secret permutation first (bolt-on, Wu et al. 2017), priced
+    as the mixture over the batch in which a record lands; the source permutes for utility only. Without it the records
+    keep their order and the largest D_j counts: with plain steps that is the last batch, in general the maximum.
+    ``learning_rate`` (eta0) left out follows from ``schedule.horizon``, at most 2 / (l2 + L).
+    """
+
+    requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
+    adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
+    releases: ClassVar[str] = "last iterate"
+    default_l2: ClassVar[float] = 1e-4
+    small: ClassVar[dict[str, Any]] = {"epochs": 3, "batch_size": 2, "learning_rate": 0.5}
+    limit: ClassVar[dict[str, Any]] = {"epochs": 2000, "batch_size": 500}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {"permute": False, "epochs": 20, "batch_size": 4000, "learning_rate": 1.0}
+    }
+
+    noise_multiplier: float = 2.0
+    permute: bool = True
+    epochs: int = 20
+    batch_size: int = 1000
+    learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        require_positive(noise_multiplier=self.noise_multiplier)
+        require_count(epochs=self.epochs, batch_size=self.batch_size)
+        if not isinstance(self.permute, bool):
+            raise InputError(f"Expected permute to be true or false, got permute={self.permute!r}.")
+        if self.learning_rate is not None:
+            require_positive(learning_rate=self.learning_rate)
+
+    def walk(self, problem: Problem) -> Walk:
+        """The one schedule that training and price share."""
+        sizes = near_equal(problem.n, max(round(problem.n / self.batch_size), 1))
+        eta0 = self.learning_rate
+        if eta0 is None:
+            harmonic = float(np.sum(1.0 / np.arange(1, self.epochs + 1)))
+            reach = horizon(problem, self.noise_multiplier) / (len(sizes) * harmonic)
+            eta0 = min(reach, 2.0 / (problem.l2 + problem.smoothness))
+        return Walk(sizes, self.epochs, eta0)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        walk = self.walk(problem)
+        if self.permute:
+            return [permuted_release(walk, problem, self.noise_multiplier)]
+        sensitivity = max(checked_sensitivities(walk, problem))
+        return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)]
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the noisy coefficients, shape (d,)."""
+        return release_walk(self.walk(problem), problem, budget, self.plan(problem)[0])
