@@ -179,7 +179,7 @@ class LinearObjective:
     def take(self, rows: Array | slice) -> LinearObjective:
         """The records ``rows`` as an objective of their own."""
         batch = object.__new__(LinearObjective)
-        batch.X = _rows_of(self.X, rows) if issparse(self.X) else self.X[rows]
+        batch.X = self.X[rows]
         batch.y = self.y[rows]
         batch.loss, batch.shift, batch.scale = self.loss, self.shift, self.scale
         batch._norms = self.row_norms[rows]
@@ -221,17 +221,3 @@ def _canonical(X: csr_array) -> csr_array:
         X = X.copy()
         X.sum_duplicates()
     return X
-
-
-def _rows_of(X: csr_array, rows: Array | slice) -> csr_array:
-    """Rows of a CSR matrix without the index checks of ``X[rows]``, which cost more than a small batch itself."""
-    if isinstance(rows, slice):
-        return X[rows]
-    start = X.indptr[rows]
-    counts = X.indptr[rows + 1] - start
-    indptr = np.zeros(len(rows) + 1, dtype=X.indptr.dtype)
-    np.cumsum(counts, out=indptr[1:])
-    entries = np.repeat(start - indptr[:-1], counts) + np.arange(indptr[-1], dtype=X.indptr.dtype)
-    batch = csr_array((len(rows), X.shape[1]), dtype=X.dtype)
-    batch.data, batch.indices, batch.indptr = X.data[entries], X.indices[entries], indptr
-    return batch
