@@ -39,8 +39,8 @@ class LinearObjective:
     """Sums of loss and gradient of a linear model over the rows of ``X``.
 
     ``X`` (n, d) dense or CSR, float32 or float64; ``y`` (n,) in {-1, +1} for a margin loss, a target otherwise. The
-    gradient of record i is c_i x_i with c_i = y_i loss'(y_i x_i @ w) (margin) or loss'(x_i @ w - y_i) (residual), so its
-    norm is |c_i| ||x_i|| and clipping it to C means clipping c_i to +-C / ||x_i||. Sums over blocks are float64.
+    gradient of record i is c_i x_i with c_i = y_i loss'(y_i x_i @ w) (margin) or loss'(x_i @ w - y_i) (residual), so
+    its norm is |c_i| ||x_i|| and clipping it to C means clipping c_i to +-C / ||x_i||. Sums over blocks are float64.
 
     With ``shift`` and ``scale`` (d,) the rows are scale * (x - shift), formed inside the products only.
     """
@@ -71,7 +71,7 @@ class LinearObjective:
         if not np.all(np.isfinite(values)):
             bad = np.flatnonzero(~np.isfinite(values).reshape(-1))[0]
             row = np.searchsorted(self.X.indptr, bad, "right") - 1 if issparse(self.X) else bad // self.X.shape[1]
-            raise InputError(f"Expected finite features, got NaN or inf in record {row}; fill or drop it by the schema.")
+            raise InputError(f"Expected finite features, got NaN or inf in record {row}; fill it by the schema.")
         if not np.all(np.isfinite(self.y)):
             row = int(np.flatnonzero(~np.isfinite(self.y))[0])
             raise InputError(f"Expected finite labels, got NaN or inf in record {row}; fill or drop it by the schema.")
@@ -84,8 +84,8 @@ class LinearObjective:
         longest = float(self.row_norms.max(initial=0.0))
         if longest > norm_bound * (1.0 + (1e-6 if self.X.dtype == np.float32 else 1e-9)):
             raise InputError(
-                f"Expected rows of norm <= norm_bound={norm_bound:g}, got a longer one; use normalise='cap', or declare "
-                "a larger norm_bound."
+                f"Expected rows of norm <= norm_bound={norm_bound:g}, got a longer one; use normalise='cap', or "
+                "declare a larger norm_bound."
             )
 
     @property
