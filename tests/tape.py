@@ -93,8 +93,8 @@ class Tape:
         else:
             entry.output = mechanism.release(value, rng)
         if entry.minimiser is not None:
-            ridge = mechanism.ridge  # type: ignore[attr-defined]
-            entry.explained = -(batch.gradient_sum(entry.minimiser) + ridge * entry.minimiser)
+            curvature = getattr(mechanism, "perturbation", mechanism).curvature
+            entry.explained = -(batch.gradient_sum(entry.minimiser) + curvature * entry.minimiser)
         lease.close()
         self.spent = curve(mechanism) + (0.0 if self.spent is None else self.spent)
         self.log.append(entry)
@@ -243,5 +243,5 @@ def stationary(release: Release) -> bool:
     """Whether the minimiser belongs to the drawn noise, up to the gradient tolerance that the mechanism declares."""
     if release.explained is None:
         return True
-    tolerance = getattr(release.mechanism, "tolerance", 0.0) + 1e-9 * (1 + float(np.linalg.norm(release.explained)))
+    tolerance = getattr(release.mechanism, "gradient_norm", 0.0) + 1e-9 * (1 + float(np.linalg.norm(release.explained)))
     return float(np.linalg.norm(release.explained - release.noise)) <= tolerance

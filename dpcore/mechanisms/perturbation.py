@@ -133,6 +133,10 @@ class AMP(Mechanism):
     gradient_norm / curvature of it on both data sets, so it moves by at most 2 gradient_norm / curvature; the printed
     sigma_2 lacks the factor 2. ``gradient_norm`` belongs to the sum objective (n times that of the mean) and must be
     reached for EVERY input: the solver runs to a proved number of steps and never raises on it.
+
+    The output noise is of the perturbation's own kind: Gaussian of standard deviation ``output_sigma``, or density
+    ~ exp(-||z|| / output_sigma), which keeps a pure guarantee pure: c + sensitivity / scale + 2 gradient_norm /
+    (curvature output_sigma).
     """
 
     perturbation: ObjectivePerturbation
@@ -158,17 +162,27 @@ class AMP(Mechanism):
         """2 gradient_norm / curvature."""
         return 2.0 * self.gradient_norm / self.perturbation.curvature
 
+    @property
+    def pure_epsilon(self) -> float:
+        """Sum of the two for gamma noise, infinity for Gaussian noise."""
+        return self.perturbation.pure_epsilon + self.output_sensitivity / self.output_sigma
+
     def release(self, value: Minimiser, rng: np.random.Generator) -> Array:
         """Draw b, solve, add the output noise."""
-        return rounded_gaussian(self.perturbation.release(value, rng), self.output_sigma, rng)
+        draw = rounded_gaussian if self.perturbation.noise == "gaussian" else rounded_gamma_norm
+        return draw(self.perturbation.release(value, rng), self.output_sigma, rng)
 
     def rdp(self, alphas: Array) -> Array:
         """Sum of the two curves (adaptive composition), shape (k,)."""
         alphas = np.asarray(alphas, dtype=np.float64)
+        if self.perturbation.noise == "gamma":
+            return renyi.pure(alphas, self.pure_epsilon)
         return self.perturbation.rdp(alphas) + renyi.gaussian(alphas, self.output_sensitivity / self.output_sigma)
 
     def delta(self, epsilon: float) -> float:
         """Least d_perturbation(e1) + d_G(epsilon - e1) over splits on a grid that is dense near e1 = epsilon."""
+        if self.perturbation.noise == "gamma":
+            return 0.0 if epsilon >= self.pure_epsilon else 1.0
         mu = self.output_sensitivity / self.output_sigma
         shares = np.concatenate([np.geomspace(1e-9, 0.5, 60), np.linspace(0.5, 1.0, 11)[1:-1]])
         return min(

@@ -1,0 +1,106 @@
+"""Objective perturbation: a random linear term in the objective, solved to a certified gradient norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.minimise import minimise
+from dpcore.checks import require_choice, require_nonnegative, require_positive
+from dpcore.errors import AssumptionNotMet
+from dpcore.losses import Array
+from dpcore.mechanisms import AMP, Mechanism, ObjectivePerturbation
+from dpcore.objective import Objective
+from dpcore.problem import Adjacency, Problem, Requires
+
+# Output noise over its sensitivity, in units of noise_multiplier: it takes 1e-4 of the price (1 % with gamma noise).
+OUTPUT_RATIO = 100.0
+
+
+@register("objective_perturbation", "objpert")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectivePerturbationGLM:
+    """argmin_w sum_i loss(x_i @ w) + (curvature / 2) ||w||^2 + b @ w, solved to a tiny gradient norm, plus tiny noise.
+
+    b is Gaussian ((epsilon, delta)) or has density ~ exp(-||b|| / scale) (pure epsilon), scale = noise_multiplier *
+    sensitivity, sensitivity L under add/remove and 2L under replace-one, L = sup |loss'| ||x||. Prices: SOUNDNESS
+    section 9, in ``mechanisms.ObjectivePerturbation``; Chaudhuri, Monteleoni & Sarwate (2011), Kifer, Smith & Thakurta
+    (2012). They need one margin a record (rank-one Hessians). Any minimiser within ``tolerance`` L of a zero gradient
+    will do: what that moves is covered by output noise of the same kind, priced as in AMP.
+
+    curvature = n l2 + ``ridge`` * beta * scale / L, beta = sup loss'' ||x||^2: the second part is a device of the
+    proof, it keeps ln(1 + beta / curvature) a small share of epsilon and the noise in w bounded. Left out, ``ridge``
+    is the public rule ``default_ridge``. Non-smooth penalties and bounded sets (Wang, section 14.1.1) are not covered.
+    """
+
+    requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    releases: ClassVar[str] = "minimiser of the perturbed objective"
+    default_l2: ClassVar[float] = 1e-5
+    small: ClassVar[dict[str, Any]] = {}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 0.0}}
+
+    noise_multiplier: float = 2.0
+    noise: str = "gaussian"
+    ridge: float | None = None
+    tolerance: float = 1e-5
+
+    def __post_init__(self) -> None:
+        require_positive(noise_multiplier=self.noise_multiplier, tolerance=self.tolerance)
+        require_choice(("gaussian", "gamma"), noise=self.noise)
+        if self.ridge is not None:
+            require_nonnegative(ridge=self.ridge)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        ridge = default_ridge(problem, self.noise) if self.ridge is None else self.ridge
+        return [perturbation(problem, self.noise_multiplier, self.noise, ridge, self.tolerance, OUTPUT_RATIO)]
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the noisy minimiser, shape (d,)."""
+        return release_minimiser(self.plan(problem)[0], budget)
+
+
+def default_ridge(problem: Problem, noise: str) -> float:
+    """Ridge in units of beta * scale / L."""
+    return 1.0 * (sqrt(problem.dimension) if noise == "gamma" else 1.0)
+
+
+def perturbation(
+    problem: Problem, noise_multiplier: float, noise: str, ridge: float, tolerance: float, output_ratio: float
+) -> AMP:
+    """The one mechanism of objective perturbation and of AMP, from public facts."""
+    if problem.outputs != 1:
+        raise AssumptionNotMet(
+            f"Expected one weight vector for objective perturbation, got outputs={problem.outputs}; its proof needs a "
+            "scalar margin: use one-vs-rest with a split budget, or a gradient method such as dp_sgd."
+        )
+    lipschitz = problem.lipschitz
+    beta = problem.smoothness - problem.l2
+    scale = noise_multiplier * problem.sensitivity(lipschitz)
+    curvature = problem.n * problem.l2 + ridge * beta * scale / lipschitz
+    if curvature <= 0:
+        raise AssumptionNotMet(
+            "Expected some curvature for objective perturbation, got l2=0 and ridge=0; use l2 > 0, or leave ridge out."
+        )
+    inner = ObjectivePerturbation(lipschitz, beta, curvature, scale, problem.dimension, problem.adjacency, noise)
+    gradient_norm = tolerance * lipschitz
+    output_sigma = output_ratio * noise_multiplier * 2.0 * gradient_norm / curvature
+    return AMP(inner, gradient_norm, output_sigma)
+
+
+def release_minimiser(mechanism: AMP, budget: Budget) -> Array:
+    """Minimise for the noise that the door draws, and release."""
+    curvature, tolerance = mechanism.perturbation.curvature, mechanism.gradient_norm
+
+    def query(records: Objective) -> Callable[[Array], Array]:
+        return lambda noise: minimise(records, curvature, noise, tolerance)
+
+    released = budget.release(mechanism, query)
+    budget.note(curvature=curvature, noise_scale=mechanism.perturbation.scale)
+    return released
