@@ -26,6 +26,7 @@ class Tally:
     filled: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     capped: Counter[str] = field(default_factory=Counter)  # blocks whose parts summed to more than 1
+    dropped: Counter[str] = field(default_factory=Counter)  # rows left out for an undeclared label
     faults: list[tuple[int, str]] = field(default_factory=list)
 
     def count(self, what: str, column: str, hits: np.ndarray) -> None:
@@ -50,5 +51,5 @@ class Tally:
         raise InputError(place + " | ".join(texts[:SHOWN]) + more + ".")
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        names = ("clipped", "filled", "unknown", "capped")
+        names = ("clipped", "filled", "unknown", "capped", "dropped")
         return {name: dict(getattr(self, name)) for name in names}

@@ -16,7 +16,7 @@ def decode_labels(label: LabelSpec, cells: pd.Series, tally: Tally, strip: bool 
     """Targets as float64, shape (n,); undeclared texts and non-finite numbers become faults of ``tally``.
 
     Binary: {-1, +1}. Regression: clipped to [low, high] and scaled linearly onto ``scaled_to``. Classes: the position
-    in ``levels``. Relevance: a whole number from 0 to ``high``.
+    in ``levels``. Relevance: a whole number from 0 to ``high``. NaN marks rows to be left out (``undeclared: drop``).
     """
     if label.kind in ("regression", "relevance") or label.positive_from is not None:
         return _numbers(label, cells, tally)
@@ -28,7 +28,10 @@ def decode_labels(label: LabelSpec, cells: pd.Series, tally: Tally, strip: bool 
     found = [known.get(label_text(label, value, strip), BAD) for value in uniques]
     y = np.array([*found, BAD], dtype=float)[codes]
     rows = np.flatnonzero(y == BAD)
-    if len(rows):
+    if len(rows) and label.undeclared == "drop":
+        tally.count("dropped", label.column, y == BAD)
+        y[rows] = np.nan
+    elif len(rows):
         shown = ["no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip)) for r in rows[:11]]
         rule = f"declared are {', '.join(map(repr, list(known)[:12]))}; correct the row or the label's declaration"
         tally.fault(rows, label.column, [f"{text} is not a declared label" for text in shown], rule)

@@ -151,7 +151,10 @@ def _read(
         part.tally.source, part.tally.rows, part.tally.places = source, row, None
         y = decode_labels(schema.label, cells, part.tally, schema.text.strip)
         part.tally.raise_faults()
-        keep = None if aside is None else ~aside
+        lost = np.isnan(y)
+        if lost.any():
+            aside = None if aside is None else aside & ~lost
+        keep = None if aside is None and not lost.any() else ~(lost if aside is None else lost | aside)
         if labels is None:
             where = row_blocks(schema, table, part.tally)
             if where is not None and blocks is not None:
@@ -200,6 +203,11 @@ def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, bloc
             " label.positive and label.negative, or the split. Nothing was spent."
         )
     if adjacency is not None and Adjacency(adjacency) is Adjacency.REPLACE_ONE and not train.queries:
+        if schema.label.undeclared == "drop":
+            raise InputError(
+                "label.undeclared=drop makes the number of rows depend on private labels; under replace_one declare"
+                " refuse, or use adjacency add_remove."
+            )
         declared = schema.n(len(blocks) if blocks else 1)
         if train.y.rows != declared:
             raise InputError(

@@ -14,9 +14,6 @@ from dpcore.preprocess.tally import Tally
 from tasks.readers import Chunk
 from tasks.schema import Schema
 
-SEPARATOR = "\x1f"
-
-
 def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None:
     """Boolean mask of the rows that belong to the test part; None where the file has no test rows.
 
@@ -25,41 +22,39 @@ def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None
     split = schema.split
     if split.kind == "tail":
         return np.arange(first_row, first_row + chunk.rows) >= (schema.public.n or 0)
-    if split.kind != "hash":
+    if split.kind not in ("hash", "position"):
         return None
-    if chunk.queries is not None:
-        texts = [str(q) for q in chunk.queries]
+    if split.kind == "position":
+        columns = [(np.arange(chunk.rows), list(range(first_row, first_row + chunk.rows)))]
+    elif chunk.queries is not None:
+        columns = [factors(pd.Series(chunk.queries))]
     elif isinstance(chunk.table, pd.DataFrame):
         names = list(split.by) or list(chunk.table.columns)
         for name in names:
             if name not in chunk.table:
                 raise InputError(f"Expected the split column {name!r} (split.by), which the table lacks; name another.")
-        texts = row_texts(chunk.table, names)
+        columns = [factors(chunk.table[name]) for name in names]
     else:
-        rows = chunk.table.toarray() if issparse(chunk.table) else chunk.table
-        texts = [row.tobytes().hex() for row in np.asarray(rows, dtype=np.float64)]
-    return hash_share(texts, split.salt) < split.test_share
+        table = chunk.table.toarray() if issparse(chunk.table) else np.asarray(chunk.table)
+        columns = [factors(pd.Series(column)) for column in table.T]
+    return hash_share(columns, split.salt) < split.test_share
 
 
-def row_texts(frame: pd.DataFrame, names: list[str]) -> list[str]:
-    """The cells of each row joined as text; the same for the same values in whatever file format."""
-    columns = []
-    for name in names:
-        codes, uniques = factors(frame[name])
-        texts = [*(text_of(u, True) for u in uniques), ""]
-        columns.append([texts[c] for c in codes])
-    return [SEPARATOR.join(cells) for cells in zip(*columns, strict=True)]
+def hash_share(columns: list[tuple[np.ndarray, list]], salt: str) -> np.ndarray:
+    """A number in [0, 1) for each row, from the cells' texts alone: the same in every file format, for ever.
 
-
-def hash_share(texts: list[str], salt: str) -> np.ndarray:
-    """A number in [0, 1) for each text: 8 bytes of BLAKE2b keyed by ``salt``."""
-    seen: dict[str, float] = {}
+    ``columns``: codes and distinct values of each column. A cell becomes 8 bytes of BLAKE2b of its text (keyed by
+    ``salt``); a row the polynomial of its cells modulo 2^64, mixed at the end as in SplitMix64.
+    """
     key = salt.encode()[:64]
-    for text in texts:
-        if text not in seen:
-            digest = blake2b(text.encode(), digest_size=8, key=key).digest()
-            seen[text] = (int.from_bytes(digest, "big") >> 11) / 2.0**53  # below 1 also after rounding
-    return np.array([seen[text] for text in texts])
+    row = np.zeros(len(columns[0][0]), dtype=np.uint64)
+    for codes, uniques in columns:
+        texts = [*(text_of(value, True) for value in uniques), ""]
+        digests = [int.from_bytes(blake2b(t.encode(), digest_size=8, key=key).digest(), "big") for t in texts]
+        row = row * np.uint64(0x9E3779B97F4A7C15) + np.array(digests, dtype=np.uint64)[codes]
+    row = (row ^ (row >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    row = (row ^ (row >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((row ^ (row >> np.uint64(31))) >> np.uint64(11)) / 2.0**53
 
 
 def row_blocks(schema: Schema, frame: pd.DataFrame, tally: Tally) -> np.ndarray | None:
@@ -72,7 +67,7 @@ def row_blocks(schema: Schema, frame: pd.DataFrame, tally: Tally) -> np.ndarray 
     codes, uniques = factors(frame[block.column])
     texts = [text_of(u, True) for u in uniques]
     if block.by == "hash":
-        shares = hash_share(texts, "block")
+        shares = hash_share([(np.arange(len(uniques)), uniques)], "block")
         names = [f"h{int(s * block.count):0{len(str(block.count - 1))}d}" for s in shares]
     elif block.by == "value":
         names = texts

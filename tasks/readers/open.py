@@ -58,7 +58,10 @@ def frame_chunks(schema: Schema, frame: pd.DataFrame, where: str = "the data fra
     label = schema.label.column
     if label not in frame:
         raise InputError(f"{where}: the label column {label!r} is missing; correct label.column.")
-    yield Chunk(frame.drop(columns=label).to_numpy(dtype=float), frame[label].to_numpy())
+    step = chunk_rows(len(frame.columns))
+    for start in range(0, len(frame), step):
+        piece = frame.iloc[start : start + step]
+        yield Chunk(piece.drop(columns=label).to_numpy(dtype=float), piece[label].to_numpy())
 
 
 def made_frame(schema: Schema) -> pd.DataFrame:

@@ -78,7 +78,8 @@ class GroupSpec(Strict):
 class LabelSpec(Strict):
     """The target. ``binary``: texts for +1 and -1, or numbers from ``positive_from`` on for +1; ``regression``: a
     number with public bounds, scaled to ``scaled_to``; ``classes``: the position in ``levels``; ``relevance``: the
-    grade of a document, a whole number up to ``high``. ``strip_end`` is dropped from the end of a text."""
+    grade of a document, a whole number up to ``high``. ``strip_end`` is dropped from the end of a text. ``undeclared: drop`` leaves out rows whose
+    label is none of the declared ones and counts them (add/remove only: the count of the others becomes private)."""
 
     column: str = "label"
     kind: Literal["binary", "regression", "classes", "relevance"] = "binary"
@@ -90,6 +91,7 @@ class LabelSpec(Strict):
     scaled_to: tuple[Number, Number] = (-1.0, 1.0)
     levels: Texts = ()
     strip_end: str = ""
+    undeclared: Literal["refuse", "drop"] = "refuse"
 
     @model_validator(mode="after")
     def _complete(self) -> LabelSpec:
@@ -148,10 +150,11 @@ class TextSpec(Strict):
 
 class SplitSpec(Strict):
     """Training and test part. ``file``: the test part is a second file; ``hash``: a row goes by a hash of its ``by``
-    columns (of all its columns if none is named), so that it stays on one side for ever; ``tail``: rows after the
-    first n are the test part (published rows only: where a row is removed, the others move)."""
+    columns (of all its columns if none is named), so that it stays on one side for ever; for
+    published rows alone (where a row is removed, the others move) ``tail``: rows after the first n are the test part, and
+    ``position``: a row goes by a hash of its number."""
 
-    kind: Literal["none", "file", "hash", "tail"] = "none"
+    kind: Literal["none", "file", "hash", "tail", "position"] = "none"
     path: Texts = ()
     skip_lines: int | None = Field(default=None, ge=0)
     by: Texts = ()
@@ -216,8 +219,8 @@ class Schema(Strict):
             raise ValueError(f"the block column {self.block.column!r} is not among the columns")
         if self.unit == "user" and not any(c.kind == "user" for c in self.columns.values()):
             raise ValueError("unit: user needs a column of kind user")
-        if self.split.kind == "tail" and not (self.public.public and self.public.n):
-            raise ValueError("split.kind tail needs public: {n: ..., public: true}; use hash or file for private rows")
+        if self.split.kind in ("tail", "position") and not (self.public.public and self.public.n):
+            raise ValueError(f"split.kind {self.split.kind} needs public: {n: ..., public: true}; use hash or file for private rows")
         if self.bounds == "declared":
             self.declared_columns()
         return self
