@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from dpcore.checks import require_count, require_nonnegative, require_positive
 from dpcore.errors import AssumptionNotMet, InputError
@@ -42,7 +43,8 @@ class Problem:
 
     ``n`` counts the training part: the exact public count under replace-one and replace-labels, a declared nominal
     count (a divisor and a rate, never the real count) under add/remove. ``norm_bound`` bounds ||x||_2 with the
-    constant column in it. ``outputs`` is the number of weight vectors (classes of a softmax model).
+    constant column in it. ``outputs`` is the number of weight vectors (classes of a softmax model). ``documents`` is the
+    public side of ranking sessions under replace-labels (a ``ScoredDocuments``), None where documents are private too.
     """
 
     n: int
@@ -57,6 +59,7 @@ class Problem:
     blocks: tuple[Block, ...] = ()
     intercept: bool = False
     outputs: int = 1
+    documents: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_count(n=self.n, dimension=self.dimension, outputs=self.outputs)
@@ -88,17 +91,26 @@ class Requires:
     """What the proof (or the formula) of an algorithm needs; checked before a record is read, refused in words."""
 
     linear: bool = False
+    ranking: bool = False
     smooth: bool = False
     convex: bool = False
     strongly_convex: bool = False
     bounded_gradient: bool = False
     l1: bool = True  # False: the algorithm has no way to handle an L1 penalty
+    softmax: bool = False  # True: weights of shape (outputs * dimension,) of a joint loss are handled
 
     def check(self, name: str, problem: Problem) -> None:
         """Raise ``AssumptionNotMet`` naming the first need that the problem does not meet."""
         loss = problem.loss.name
         needs = (
+            (
+                problem.loss.argument == "scores" and problem.kind == "linear" and not self.softmax,
+                "a loss of one margin",
+                f"loss={loss!r}",
+                "loss='logistic', which trains one class against the rest",
+            ),
             (self.linear and problem.kind != "linear", "a linear model", f"kind={problem.kind!r}", "dp_sgd"),
+            (self.ranking and problem.kind != "ranking", "ranking sessions", f"kind={problem.kind!r}", "dp_sgd"),
             (
                 self.smooth and problem.smoothness == float("inf"),
                 "a smooth loss",

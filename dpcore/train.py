@@ -132,6 +132,8 @@ def check_public_facts(problem: Problem, objective: Objective) -> None:
             f"Expected exactly n={problem.n} records under {problem.adjacency}, where n is public, got {objective.n}; "
             "declare the exact count of the training part, or use adjacency=add_remove with a nominal n."
         )
+    if problem.documents is not None:
+        objective.check_documents(problem.documents)  # type: ignore[attr-defined]
     check_records = getattr(objective, "check_records", None)
     if check_records is not None:
         check_records(problem.dimension, problem.norm_bound)

@@ -38,7 +38,7 @@ class DPSGD:
     """w <- prox(w - eta_t v_t), v_t = momentum v_{t-1} + (sum_{i in B_t} clip(g_i, C) + N(0, sigma^2 I)) / (q n) + l2 w.
 
     sigma = noise_multiplier * ``problem.sensitivity(C)``. The batch B_t is a fresh Poisson sample of rate q under
-    add/remove, q n rows without replacement under replace-one, or all rows for q = 1; the divisor q n is a public
+    add/remove and replace-labels, q n rows without replacement under replace-one, or all rows for q = 1; the divisor q n is a public
     constant, never the realised size. Abadi et al. (2016), Algorithm 1, with Mironov, Talwar & Zhang (2019) for the
     price. Momentum, schedule and the average over the last share ``average`` of the iterates are post-processing.
 
@@ -48,7 +48,7 @@ class DPSGD:
     """
 
     requires: ClassVar[Requires] = Requires()
-    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "every iterate"
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
@@ -84,7 +84,7 @@ class DPSGD:
         """How the rows of a step are drawn."""
         if self.sampling_rate == 1.0:
             return FullBatch()
-        if problem.adjacency is Adjacency.ADD_REMOVE:
+        if problem.adjacency is not Adjacency.REPLACE_ONE:
             return Poisson(self.sampling_rate)
         batch_size = round(self.sampling_rate * problem.n)
         if batch_size < 1:
@@ -97,7 +97,11 @@ class DPSGD:
     def plan(self, problem: Problem) -> list[Mechanism]:
         sensitivity = problem.sensitivity(self.clip(problem))
         gaussian = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
-        return [self.sampler(problem).amplify(gaussian, problem.adjacency)] * self.steps
+        sampler = self.sampler(problem)
+        if isinstance(sampler, Poisson) and problem.adjacency is Adjacency.REPLACE_LABELS:
+            # Each clipped contribution lies in a ball of radius C, half the sensitivity 2C.
+            return [sampler.amplify(gaussian, problem.adjacency, "ball")] * self.steps
+        return [sampler.amplify(gaussian, problem.adjacency)] * self.steps
 
     def horizon(self, problem: Problem) -> float:
         """Sum of the step sizes that the noise of the whole run supports."""

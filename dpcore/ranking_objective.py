@@ -1,0 +1,325 @@
+"""Sums over ranking sessions: values and gradients clipped per session, and what labels alone can do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.problem import Adjacency, Problem
+from dpcore.ranking_losses import RankingLoss, softmax
+from dpcore.ranking_metrics import session_ap
+from dpcore.scorers import Array, Layers, Linear, Scorer, gradient, gram, session_norms
+from dpcore.sessions import Documents, Sessions
+
+# Lengths of the sessions of one padded block differ by at most this factor; a larger one for a few sessions, for there
+# the calls cost more than the padding.
+PADDING = 1.3
+FEW, PADDING_FEW = 32, 2.0
+# Norms that a price rests on are enlarged by this share: they come from products that round.
+ROUNDING = 1e-9
+
+
+@dataclass
+class PaddedBlock:
+    """Sessions of similar length: ``sessions`` (B,), features (B, n, p) and mask (B, n); row numbers for labels."""
+
+    sessions: Array
+    rows: Array
+    mask: Array
+    X: Array
+    _gram: Array | None = field(default=None, repr=False)
+
+    def labels(self, y: Array) -> Array:
+        """Labels of all documents as (B, n), 0 on padding."""
+        return np.where(self.mask, y[self.rows], 0.0)
+
+    def gram(self, scorer: Scorer, layers: Layers) -> Array:
+        """Inner products of the documents' score gradients, (B, n, n); kept where they do not depend on w."""
+        if not scorer.constant:
+            return gram(layers)
+        if self._gram is None:
+            self._gram = gram(layers)
+        return self._gram
+
+
+def padded_blocks(documents: Documents) -> list[PaddedBlock]:
+    """All sessions in blocks of similar length, short ones first."""
+    order = np.argsort(documents.lengths, kind="stable")
+    lengths = documents.lengths[order]
+    padding = PADDING if len(order) > FEW else PADDING_FEW
+    blocks, start = [], 0
+    while start < len(order):
+        stop = int(np.searchsorted(lengths, max(lengths[start] * padding, lengths[start] + 1), "right"))
+        sessions = order[start:stop]
+        place = np.arange(lengths[stop - 1])
+        mask = place < documents.lengths[sessions][:, None]
+        rows = np.where(mask, documents.offsets[sessions][:, None] + place, documents.offsets[sessions][:, None])
+        blocks.append(PaddedBlock(sessions, rows, mask, documents.X[rows]))
+        start = stop
+    return blocks
+
+
+class ScoredDocuments:
+    """The public side under replace-labels: documents and a scorer, no labels. ``fit`` may use all of it."""
+
+    def __init__(self, documents: Documents, scorer: Scorer | None = None) -> None:
+        self.documents = documents
+        self.scorer: Scorer = Linear(documents.dimension) if scorer is None else scorer
+        if self.scorer.inputs != documents.dimension:
+            raise InputError(f"Expected a scorer of {documents.dimension} features, got inputs={self.scorer.inputs}.")
+        self._blocks: list[PaddedBlock] | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of sessions."""
+        return self.documents.n
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters."""
+        return self.scorer.size
+
+    @property
+    def blocks(self) -> list[PaddedBlock]:
+        if self._blocks is None:
+            self._blocks = padded_blocks(self.documents)
+        return self._blocks
+
+    def forward(self, w: Array) -> Iterator[tuple[PaddedBlock, Array, Layers]]:
+        """Each block with the scores (B, n) and the factored gradients of its documents at ``w``."""
+        for block in self.blocks:
+            scores, layers = self.scorer.forward(w, block.X)
+            yield block, scores, layers
+
+    def label_bounds(self, w: Array, loss: RankingLoss) -> Array:
+        """s_j(w): the most that a change of session j's labels moves its gradient, shape (n,). From X and w alone.
+
+        With value = const - sum_i c_i P_i(s), u_i = grad P_i and c in [0, 1]^n (``gain``): |G - G'| <= sum_i |u_i|,
+        and |G| = |sum (c_i - 1/2) u_i| <= half of it, for sum u_i = 0. With c on the simplex (or 0, or one-hot) G lies
+        in the hull of the u_i, which holds 0, so label changes and G itself are at most the diameter max |u_i - u_k|.
+        ListNet: G = sum (t_i - p_i) grad s_i, the diameter of the score gradients. The norms come from the Gram matrix
+        of a session's documents; nothing larger is formed.
+        """
+        self._require_label_linear(loss)
+        bounds = np.empty(self.n)
+        for block, scores, layers in self.forward(w):
+            bounds[block.sessions] = _block_bounds(self.scorer, block, scores, layers, loss)
+        return bounds * (1.0 + ROUNDING)
+
+    def longest_directions(self, w: Array, loss: RankingLoss) -> Array:
+        """max_i |u_i| of each session, shape (n,): half the diameter at least, the diameter at most where 0 is in the hull.
+
+        A cheap public scale for clip norms; for a loss of document gradients (ListNet) the u_i are taken from their mean
+        under p.
+        """
+        self._require_label_linear(loss)
+        longest = np.empty(self.n)
+        for block, scores, layers in self.forward(w):
+            squared = _squared_directions(self.scorer, block, scores, layers, loss)
+            longest[block.sessions] = np.sqrt(np.maximum(np.where(block.mask, squared, 0.0).max(axis=1), 0.0))
+        return longest
+
+    def _require_label_linear(self, loss: RankingLoss) -> None:
+        if not loss.label_linear:
+            raise AssumptionNotMet(
+                f"Expected a loss that is linear in a bounded function of the labels, got loss={loss.name!r}; use "
+                "bayesrank or listnet, or clip whole sessions with dp_sgd."
+            )
+
+
+def _centred_squares(scorer: Scorer, block: PaddedBlock, p: Array, layers: Layers) -> tuple[Array, Array | None]:
+    """|d_i|^2 of d_i = J_i - sum_l p_l J_l, (B, n); and the Gram matrix where it was needed."""
+    if isinstance(scorer, Linear):
+        mean = np.matmul(p[:, None, :], block.X)
+        centred = block.X - mean
+        return np.einsum("bnp,bnp->bn", centred, centred), None
+    K = block.gram(scorer, layers)
+    Kp = np.matmul(K, p[..., None])[..., 0]
+    return np.einsum("bii->bi", K) - 2.0 * Kp + np.sum(p * Kp, axis=1)[:, None], K
+
+
+def _squared_directions(scorer: Scorer, block: PaddedBlock, scores: Array, layers: Layers, loss: RankingLoss) -> Array:
+    if loss.name == "bayesrank" and loss.k == 2:  # type: ignore[attr-defined]
+        A = loss.jacobian(scores, block.mask)  # type: ignore[attr-defined]
+        return np.einsum("bij,bij->bi", np.matmul(A, block.gram(scorer, layers)), A)
+    p = softmax(scores, block.mask)
+    squares, _ = _centred_squares(scorer, block, p, layers)
+    return squares if loss.name == "listnet" else p * p * squares
+
+
+def _block_bounds(scorer: Scorer, block: PaddedBlock, scores: Array, layers: Layers, loss: RankingLoss) -> Array:
+    target = loss.target  # type: ignore[attr-defined]
+    if target == "gain":
+        squared = np.where(block.mask, _squared_directions(scorer, block, scores, layers, loss), 0.0)
+        return np.sqrt(np.maximum(squared, 0.0)).sum(axis=1)
+    inner = _direction_gram(scorer, block, scores, layers, loss)
+    own = np.einsum("bii->bi", inner)
+    pairs = own[:, :, None] + own[:, None, :] - 2.0 * inner
+    both = block.mask[:, :, None] & block.mask[:, None, :]
+    largest = np.where(both, pairs, 0.0).reshape(len(pairs), -1).max(axis=1)
+    # Squared distances by differences of products lose digits: what they may have lost is added back.
+    scale = own.max(axis=1, initial=0.0)
+    return np.sqrt(np.maximum(largest, 0.0) + 1e-12 * np.maximum(scale, 0.0))
+
+
+def _direction_gram(scorer: Scorer, block: PaddedBlock, scores: Array, layers: Layers, loss: RankingLoss) -> Array:
+    """u_i . u_k within each session, (B, n, n)."""
+    K = block.gram(scorer, layers)
+    if loss.name == "listnet":
+        return K
+    if loss.k == 1:  # type: ignore[attr-defined]
+        p = softmax(scores, block.mask)
+        Kp = np.matmul(K, p[..., None])[..., 0]
+        half = Kp - 0.5 * np.sum(p * Kp, axis=1)[:, None]
+        return (K - half[:, :, None] - half[:, None, :]) * (p[:, :, None] * p[:, None, :])
+    A = loss.jacobian(scores, block.mask)  # type: ignore[attr-defined]
+    return np.matmul(np.matmul(A, K), np.swapaxes(A, 1, 2))
+
+
+class SessionObjective:
+    """Sums of a ranking loss and its gradient over sessions; one session is one record.
+
+    ``gradient_sum(w, clip_norm)`` scales each session's gradient down to norm C, so that a session (documents and
+    labels) added or removed moves the sum by C and a replaced one, or replaced labels, by 2C at most.
+    """
+
+    def __init__(self, sessions: Sessions, loss: RankingLoss, scorer: Scorer | None = None) -> None:
+        self._set(sessions, ScoredDocuments(sessions.documents, scorer), loss)
+
+    def _set(self, sessions: Sessions, public: ScoredDocuments, loss: RankingLoss) -> None:
+        self.sessions, self.public, self.loss = sessions, public, loss
+
+    @property
+    def n(self) -> int:
+        """Number of sessions."""
+        return self.sessions.n
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters of the scorer."""
+        return self.public.dimension
+
+    def take(self, rows: Array | slice) -> SessionObjective:
+        """The sessions ``rows`` as an objective of their own."""
+        if isinstance(rows, slice):
+            rows = np.arange(self.n)[rows]
+        sessions = self.sessions.take(rows)
+        batch = object.__new__(SessionObjective)
+        batch._set(sessions, ScoredDocuments(sessions.documents, self.public.scorer), self.loss)
+        return batch
+
+    def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
+        """Sum over sessions of the gradient at ``w``, each scaled down to norm ``clip_norm``; shape (dimension,)."""
+        total = np.zeros(self.dimension)
+        for block, scores, layers in self.public.forward(w):
+            slope = self.loss.slope(scores, block.labels(self.sessions.y), block.mask)
+            if clip_norm < inf:
+                slope *= _shrink(session_norms(layers, slope), clip_norm)[:, None]
+            total += gradient(layers, slope)
+        return total
+
+    def capped_gradient_sum(self, w: Array, cap: float) -> Array:
+        """Sum over sessions of min(1, cap / s_j) times the gradient, with s_j of ``label_bounds``; (dimension,).
+
+        Replaced labels of one session move it by at most ``cap``, whatever the sessions are; SOUNDNESS section 11.
+        """
+        total = np.zeros(self.dimension)
+        self.public._require_label_linear(self.loss)
+        for block, scores, layers in self.public.forward(w):
+            bounds = _block_bounds(self.public.scorer, block, scores, layers, self.loss) * (1.0 + ROUNDING)
+            slope = self.loss.slope(scores, block.labels(self.sessions.y), block.mask)
+            total += gradient(layers, slope * _shrink(bounds, cap)[:, None])
+        return total
+
+    def value_sum(self, W: Array, clip: float = inf) -> Array:
+        """Sum over sessions of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d); shape (k,)."""
+        W = np.atleast_2d(W)
+        total = np.zeros(len(W))
+        for k, w in enumerate(W):
+            for block in self.public.blocks:
+                scores = self.public.scorer.scores(w, block.X)
+                values = self.loss.value(scores, block.labels(self.sessions.y), block.mask)
+                total[k] += float(np.minimum(np.maximum(values, 0.0), clip).sum())
+        return total
+
+    def label_sum(self, M: Array, clip_norm: float = inf) -> Array:
+        """sum_j clip(M Xc_j' t_j, C), shape (k,): all that a linear ListNet asks of the labels.
+
+        ``M`` (k, p) is a map from features, Xc_j the documents of session j minus their mean, t_j its gains over their
+        sum. A session without relevant documents contributes 0: t uniform.
+        """
+        documents = self.sessions.documents
+        gain = np.exp2(self.sessions.y) - 1.0
+        starts = documents.offsets[:-1]
+        total = np.add.reduceat(gain, starts)
+        t = gain / np.where(total > 0, total, 1.0)[documents.owner] - (total > 0)[documents.owner] / documents.lengths[
+            documents.owner
+        ]
+        sums = np.add.reduceat(t[:, None] * documents.X, starts, axis=0) @ M.T
+        return (sums * _shrink(np.linalg.norm(sums, axis=1), clip_norm)[:, None]).sum(axis=0)
+
+    def feature_precision_sum(self) -> Array:
+        """Sum over sessions of the average precision when each single feature ranks, highest first; shape (p,).
+
+        Ties are averaged; a session without relevant documents adds 0. Replaced labels or a replaced session move each
+        sum by at most 1 either way, an added or removed session all sums the same way by at most 1.
+        """
+        documents = self.sessions.documents
+        columns = range(documents.dimension)
+        return np.array([session_ap(self.sessions.y, documents.X[:, c], documents.offsets).sum() for c in columns])
+
+    def check_records(self, dimension: int, norm_bound: float) -> None:
+        """Raise ``InputError`` unless the scorer has ``dimension`` parameters and labels and features are in range.
+
+        ``norm_bound`` is not used: whole sessions are clipped, or bounded through their public documents.
+        """
+        if self.dimension != dimension:
+            raise InputError(f"Expected {dimension} parameters as the problem declares, got {self.dimension}.")
+        if not (np.all(np.isfinite(self.sessions.documents.X)) and np.all(np.isfinite(self.sessions.y))):
+            raise InputError("Expected finite features and labels, got NaN or inf; build Sessions by from_rows.")
+
+    def check_documents(self, public: ScoredDocuments) -> None:
+        """Raise ``InputError`` unless ``public``, on which the price rests, holds exactly these documents and scorer."""
+        mine, theirs = self.sessions.documents, public.documents
+        same = mine is theirs or (np.array_equal(mine.offsets, theirs.offsets) and np.array_equal(mine.X, theirs.X))
+        if not same or public.scorer != self.public.scorer:
+            raise InputError(
+                "Expected problem.documents to be the documents and the scorer of these sessions; build the problem with "
+                "ranking_problem(sessions, ...)."
+            )
+
+
+def _shrink(norms: Array, bound: float) -> Array:
+    """min(1, bound / norm), 1 for a zero norm."""
+    return np.minimum(1.0, bound / np.maximum(norms, 1e-300))
+
+
+def ranking_problem(
+    sessions: Sessions,
+    loss: RankingLoss,
+    scorer: Scorer | None = None,
+    *,
+    adjacency: Adjacency | str = Adjacency.REPLACE_LABELS,
+    n: int | None = None,
+    l2: float = 0.0,
+) -> Problem:
+    """The public facts of learning to rank ``sessions``; documents are among them under replace-labels alone.
+
+    ``n`` is the declared nominal count under add/remove; it is the exact number of sessions otherwise.
+    """
+    public = ScoredDocuments(sessions.documents, scorer)
+    labels_only = Adjacency(adjacency) is Adjacency.REPLACE_LABELS
+    return Problem(
+        n=sessions.n if n is None else n,
+        dimension=public.dimension,
+        loss=loss,  # type: ignore[arg-type]
+        adjacency=Adjacency(adjacency),
+        unit="session_labels" if labels_only else "session",
+        kind="ranking",
+        l2=l2,
+        documents=public if labels_only else None,
+    )
