@@ -54,8 +54,8 @@ class Blocks:
             raise InputError(f"Expected {rule}, got column={self.column!r}; e.g. by='week', column='visit_date'.")
         if (self.by == "hash") == (self.count is None):
             raise InputError(
-                f"Expected a count for blocks by hash and only there, got by={self.by!r}, count={self.count!r}; "
-                f"e.g. by='hash', column='patient_id', count=16."
+                f"Expected a count for blocks by hash and only there, got by={self.by!r}, count={self.count!r}; e.g. "
+                "by='hash', column='patient_id', count=16."
             )
         if (self.user_column is None) != (self.rows_per_user is None):
             raise InputError(
@@ -96,7 +96,7 @@ class Blocks:
         if (self.by, self.column, self.count) != (other.by, other.column, other.count):
             raise InputError(
                 f"Expected {dataset!r} divided by {self.words()} as it was opened, got {other.words()}; a division is "
-                f"never changed: restore `block` in the data schema."
+                "never changed: restore `block` in the data schema."
             )
 
     def check(self, name: str) -> str:

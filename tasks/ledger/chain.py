@@ -114,8 +114,7 @@ def refusal(target: Dataset, block: str, cost: float, spent: int) -> BudgetExcee
     return BudgetExceeded(
         f"Expected a run within the budget of {where}: at its order {target.order:g} the run costs {cost:.6g} and "
         f"{left:.6g} of {target.budget:.6g} is left; nothing was reserved. The guarantee is {target.guarantee()}; "
-        "lower "
-        f"the run's epsilon, or train on blocks with room.",
+        "lower the run's epsilon, or train on blocks with room.",
         asked=cost,
         left=left,
     )
@@ -146,8 +145,8 @@ def same_file(connection: Connection, dataset: str, fingerprint: str | None) -> 
     table = schema.records
     others = select(table.c.dataset).where(table.c.fingerprint == fingerprint, table.c.dataset != dataset).distinct()
     return tuple(
-        f"The file of {dataset!r} was read before as {other!r}: the budgets of both names add up for its records; "
-        "use one name."
+        f"The file of {dataset!r} was read before as {other!r}: the budgets of both names add up for its records; use "
+        "one name."
         for other in sorted(connection.scalars(others))
     )
 
@@ -156,3 +155,9 @@ def fingerprint_key(connection: Connection) -> bytes:
     """Return the secret key of this ledger's file fingerprints."""
     table = schema.secret
     return bytes.fromhex(connection.scalars(select(table.c.value).where(table.c.name == "fingerprint")).one())
+
+
+def events_text(connection: Connection, digest: str) -> str | None:
+    """Return a stored list of mechanisms by its SHA-256."""
+    table = schema.events
+    return connection.scalars(select(table.c.text).where(table.c.sha256 == digest)).one_or_none()

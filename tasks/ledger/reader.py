@@ -106,7 +106,7 @@ class LedgerReader:
         if not dataset.limited and not public:
             raise InputError(
                 f"Expected public data, got {dataset.name!r} declared private; it was opened as public data without a "
-                f"limit: private data need their own name and `dpflows ledger init`."
+                "limit: private data need their own name and `dpflows ledger init`."
             )
         return dataset.limited
 

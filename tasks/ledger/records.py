@@ -100,8 +100,8 @@ class Dataset:
         if not self.limited:
             return "public data: runs are recorded, none is refused"
         return (
-            f"({self.epsilon:g}, {self.delta:g})-DP per {self.unit} under {self.adjacency} in every block "
-            f"(RDP filter at order {self.order:g}, budget {self.budget:.6g}, {self.conversion})"
+            f"({self.epsilon:g}, {self.delta:g})-DP per {self.unit} under {self.adjacency} in every block (RDP filter "
+            f"at order {self.order:g}, budget {self.budget:.6g}, {self.conversion})"
         )
 
     def to_body(self) -> dict[str, Any]:

@@ -26,8 +26,7 @@ def priced_under(dataset: Dataset, events: Events) -> Adjacency:
     if events.unit != dataset.unit and not whole_session:
         raise AssumptionNotMet(
             f"Expected a run whose unit is {dataset.unit!r} for the budget of {dataset.name!r}, got "
-            f"unit={events.unit!r}; "
-            f"{_unit_way_out(dataset.unit, events.unit)}"
+            f"unit={events.unit!r}; {_unit_way_out(dataset.unit, events.unit)}"
         )
     if whole_session:
         return Adjacency.REPLACE_ONE
@@ -40,8 +39,7 @@ def priced_under(dataset: Dataset, events: Events) -> Adjacency:
     if budget == Adjacency.REPLACE_ONE and run == Adjacency.REPLACE_LABELS:
         raise AssumptionNotMet(
             f"Expected a run that protects whole records for the budget of {dataset.name!r}, got adjacency={run}; "
-            "train "
-            f"with adjacency=replace_one, or open a data set with adjacency=replace_labels."
+            "train with adjacency=replace_one, or open a data set with adjacency=replace_labels."
         )
     return budget
 

@@ -66,8 +66,7 @@ class Reservation:
             if self._draws:
                 raise DPFlowsError(
                     f"Expected no charged release for a cancellation, got {self._words()} after {self._draws}; what "
-                    "was drawn "
-                    f"stays charged: forfeit it."
+                    "was drawn stays charged: forfeit it."
                 )
             self._open = False  # from here on nothing can be drawn, even if the write below fails
         return self._close("cancelled", {"reason": reason})
@@ -106,8 +105,7 @@ class Reservation:
         if this_process() != self._owner:
             raise DPFlowsError(
                 f"Expected the process that reserved {self.entry_id} to {verb} it, got process "
-                f"{this_process()['pid']}; "
-                f"run the training in the process that reserves (pid {self._owner['pid']})."
+                f"{this_process()['pid']}; run the training in the process that reserves (pid {self._owner['pid']})."
             )
 
     def _words(self) -> str:

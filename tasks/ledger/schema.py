@@ -101,8 +101,8 @@ def _forbid_changes_sqlite(connection: Connection, table: str) -> None:
     for action in ("UPDATE", "DELETE"):
         connection.execute(
             text(
-                f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} "
-                f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
+                f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} BEGIN SELECT RAISE(ABORT, 'the "
+                "ledger is append-only'); END"
             )
         )
 
@@ -110,14 +110,14 @@ def _forbid_changes_sqlite(connection: Connection, table: str) -> None:
 def _forbid_changes_postgresql(connection: Connection, table: str) -> None:
     connection.execute(
         text(
-            "CREATE OR REPLACE FUNCTION ledger_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$"
+            "CREATE OR REPLACE FUNCTION ledger_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE "
+            "EXCEPTION 'the ledger is append-only'; END $$"
         )
     )
     connection.execute(
         text(
-            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
-            f"FOR EACH STATEMENT EXECUTE FUNCTION ledger_append_only()"
+            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} FOR EACH STATEMENT "
+            "EXECUTE FUNCTION ledger_append_only()"
         )
     )
 
@@ -149,7 +149,7 @@ def check_version(found: int) -> None:
     if found > len(MIGRATIONS):
         raise InputError(
             f"Expected a ledger of schema version <= {len(MIGRATIONS)}, got {found}; it was made by a newer dpflows: "
-            f"upgrade this one."
+            "upgrade this one."
         )
 
 

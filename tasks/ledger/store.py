@@ -33,7 +33,7 @@ def parse_url(url: str | Path) -> URL:
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise InputError(
             f"Expected a SQLite or PostgreSQL ledger, got ledger={parsed.render_as_string()!r}; use sqlite:///FILE or "
-            f"postgresql+psycopg2://USER@HOST/DATABASE."
+            "postgresql+psycopg2://USER@HOST/DATABASE."
         )
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise InputError(f"Expected a ledger that outlives the process, got ledger={words!r}; name a file.")
@@ -91,7 +91,7 @@ class Store:
             if 0 < found < len(schema.MIGRATIONS):
                 raise InputError(
                     f"Expected a ledger of schema version {len(schema.MIGRATIONS)}, got {found} in {self.shown}; run "
-                    f"`dpflows ledger migrate` (any training does it too)."
+                    "`dpflows ledger migrate` (any training does it too)."
                 )
             self._ready = found > 0
         return self._ready
@@ -167,7 +167,7 @@ def _private_file(path: Path) -> None:
     except OSError as error:
         raise LedgerUnavailable(
             f"The ledger {path} cannot be written ({error.strerror}): {NOTHING_SPENT}; choose another place with "
-            f"DPFLOWS_LEDGER or repair its permissions."
+            "DPFLOWS_LEDGER or repair its permissions."
         ) from error
 
 
@@ -200,6 +200,6 @@ def _server_engine(url: URL, timeout: float) -> Engine:
         )
     except ModuleNotFoundError as error:
         raise InputError(
-            f"Expected the driver of ledger={url.render_as_string()!r}, got no module {error.name!r}; "
-            f"pip install 'dpflows[postgres]'."
+            f"Expected the driver of ledger={url.render_as_string()!r}, got no module {error.name!r}; pip install "
+            "'dpflows[postgres]'."
         ) from error

@@ -16,7 +16,7 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.limits import order_index
 from dpcore.errors import DPFlowsError
 from dpcore.losses import Array
-from tasks.ledger import schema
+from tasks.ledger import chain, schema
 from tasks.ledger.orders import choose_order, cost_units
 from tasks.ledger.records import GENESIS, Dataset, Record
 
@@ -61,8 +61,7 @@ def verify(connection: Connection | None, head: str | None = None) -> Verificati
         return replay([], {}.get, [], head)
 
     def text_of(digest: str) -> str | None:
-        table = schema.events
-        return connection.scalars(select(table.c.text).where(table.c.sha256 == digest)).one_or_none()
+        return chain.events_text(connection, digest)
 
     streamed = connection.execution_options(yield_per=2000)
     records = streamed.execute(select(schema.records).order_by(schema.records.c.seq))
