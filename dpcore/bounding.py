@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -10,11 +11,13 @@ from scipy.sparse import csr_array, issparse
 from dpcore.losses import Array
 from dpcore.problem import Block
 
+Matrix = Any  # a dense array or a CSR array, (n, d)
+
 # A block whose parts sum to 1 up to this much is left alone; prices that rely on the sum are enlarged to cover it.
 SUM_TOLERANCE = 1e-6
 
 
-def bound_blocks(X: Array, blocks: Sequence[Block]) -> tuple[Array, int, int]:
+def bound_blocks(X: Matrix, blocks: Sequence[Block]) -> tuple[Matrix, int, int]:
     """Clip every value of ``X`` (n, d) to [0, 1], then scale each one-hot block of a row down to a sum of at most 1.
 
     Returns the matrix (``X`` itself where nothing changes) with the numbers of clipped values and of shortened blocks;
@@ -38,7 +41,7 @@ def bound_blocks(X: Array, blocks: Sequence[Block]) -> tuple[Array, int, int]:
     return X, clipped, shortened
 
 
-def block_sums(X: Array, owner: Array, count: int) -> Array:
+def block_sums(X: Matrix, owner: Array, count: int) -> Array:
     """Sums of the columns of each block, shape (n, count); ``owner`` (d,) names each column's block, -1 for none."""
     columns = np.flatnonzero(owner >= 0)
     ones = np.ones(len(columns))
@@ -47,7 +50,7 @@ def block_sums(X: Array, owner: Array, count: int) -> Array:
     return sums.toarray() if issparse(sums) else np.asarray(sums)
 
 
-def _scaled_blocks(X: Array, owner: Array, factor: Array) -> Array:
+def _scaled_blocks(X: Matrix, owner: Array, factor: Array) -> Matrix:
     """``X`` with the entries of row i in block b multiplied by ``factor[i, b]``."""
     padded = np.column_stack([factor, np.ones(len(factor))])  # the last column serves owner -1
     if issparse(X):
@@ -56,14 +59,14 @@ def _scaled_blocks(X: Array, owner: Array, factor: Array) -> Array:
     return X * padded[:, owner].astype(X.dtype)
 
 
-def _with_values(X: Array, values: Array) -> Array:
+def _with_values(X: Matrix, values: Array) -> Matrix:
     """A matrix like ``X`` that holds other ``values`` in the same places."""
     if not issparse(X):
         return values
     return csr_array((values, X.indices, X.indptr), shape=X.shape)
 
 
-def bound_norms(X: Array, norm_bound: float) -> tuple[Array, Array]:
+def bound_norms(X: Matrix, norm_bound: float) -> tuple[Matrix, Array]:
     """Scale rows longer than ``norm_bound`` down to it; returns the matrix and the factors (n,), 1 for short rows.
 
     A relative margin covers the rounding of the products, so that the bound holds for the stored numbers.

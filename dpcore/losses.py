@@ -24,7 +24,7 @@ class Loss(Protocol):
     """What an Objective and a proof need of a loss."""
 
     name: ClassVar[str]
-    argument: ClassVar[str]  # "margin" or "residual"
+    argument: ClassVar[str]  # "margin", "residual", or "scores" of all classes
     convex: ClassVar[bool]
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -46,17 +46,17 @@ class LinearObjective:
     """
 
     def __init__(
-        self, X: Array, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
+        self, X: Any, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
     ) -> None:
-        self.X = _canonical(X) if issparse(X) else np.ascontiguousarray(X)
+        self.X: Any = _canonical(X) if issparse(X) else np.ascontiguousarray(X)
         if self.X.dtype not in (np.float32, np.float64):
             self.X = self.X.astype(np.float64)
         self.y = np.ascontiguousarray(y, dtype=np.float64)
         self.loss = loss
         self.shift, self.scale = shift, scale
         self._norms: Array | None = None
-        self._within: tuple[tuple[Block, ...], LinearObjective | None] | None = None
-        self._view: LinearObjective | None = None
+        self._within: tuple[tuple[Block, ...], Self | None] | None = None
+        self._view: Self | None = None
         if self.y.shape != (self.X.shape[0],):
             raise InputError(f"Expected one label per row, got {self.X.shape[0]} rows and labels of {self.y.shape}.")
 
@@ -176,15 +176,23 @@ class LinearObjective:
             total += np.minimum(self.loss.value(z), clip).sum(axis=0)
         return total
 
-    def take(self, rows: Array | slice) -> LinearObjective:
+    def take(self, rows: Array | slice) -> Self:
         """The records ``rows`` as an objective of their own."""
-        batch = object.__new__(LinearObjective)
+        batch = object.__new__(type(self))
         batch.X = self.X[rows]
         batch.y = self.y[rows]
         batch.loss, batch.shift, batch.scale = self.loss, self.shift, self.scale
         batch._norms = self.row_norms[rows]
         batch._within = batch._view = None
         return batch
+
+    def with_labels(self, y: Array, loss: Loss) -> LinearObjective:
+        """The same rows, their norms included, with other labels and another loss."""
+        other = object.__new__(LinearObjective)
+        other.X, other.y, other.loss = self.X, y, loss
+        other.shift, other.scale, other._norms = self.shift, self.scale, self.row_norms
+        other._within = other._view = None
+        return other
 
     def column_sum(self, center: Array | float = 0.0) -> Array:
         """Sum over records of x_i - ``center``, shape (d,): the count inside is the real one, and stays here."""
@@ -197,20 +205,20 @@ class LinearObjective:
             return np.bincount(self.X.indices, np.square(self.X.data, dtype=np.float64), self.dimension)
         return np.einsum("ij,ij->j", self.X, self.X, dtype=np.float64)
 
-    def within(self, blocks: tuple[Block, ...]) -> LinearObjective:
+    def within(self, blocks: tuple[Block, ...]) -> Self:
         """The same records with values clipped to [0, 1] and one-hot blocks scaled down to sum <= 1; formed once."""
         if self._within is None or self._within[0] != blocks:
             X, _, _ = bound_blocks(self.X, blocks)
-            self._within = blocks, None if X is self.X else LinearObjective(X, self.y, self.loss)
+            self._within = blocks, None if X is self.X else type(self)(X, self.y, self.loss)
         return self._within[1] or self
 
-    def transform(self, shift: Array, scale: Array) -> LinearObjective:
+    def transform(self, shift: Array, scale: Array) -> Self:
         """The same records with features scale * (x - shift); X itself is shared, not copied.
 
         The last view is kept, so that its row norms are computed once for all steps of a descent.
         """
         if self._view is None or self._view.shift is not shift or self._view.scale is not scale:
-            self._view = LinearObjective(self.X, self.y, self.loss, shift=shift, scale=scale)
+            self._view = type(self)(self.X, self.y, self.loss, shift=shift, scale=scale)
         return self._view
 
 

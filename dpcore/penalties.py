@@ -13,10 +13,10 @@ def soft_threshold(v: Array, threshold: float | Array) -> Array:
 
 
 def prox_l1(w: Array, strength: float, intercept: bool) -> Array:
-    """Proximal step of strength * ||w||_1 without the last coordinate when ``intercept``; shape (d,)."""
+    """Proximal step of strength * ||w||_1 without the last coordinate when ``intercept``; shape (d,) or (k, d)."""
     if strength == 0.0:
         return w
     shrunk = soft_threshold(w, strength)
     if intercept:
-        shrunk[-1] = w[-1]
+        shrunk[..., -1] = w[..., -1]
     return shrunk

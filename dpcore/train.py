@@ -19,6 +19,7 @@ from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.noise import secure_generator
 from dpcore.objective import Objective
+from dpcore.one_vs_rest import OneVsRest
 from dpcore.problem import Adjacency, Problem
 
 # A trace with more points than this is thinned: nobody can see more in a figure.
@@ -50,7 +51,14 @@ class Planned:
     @property
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters that will be used, by name."""
-        return {item.name: getattr(self.algorithm, item.name) for item in fields(self.algorithm)}  # type: ignore[arg-type]
+        algorithm: Any = getattr(self.algorithm, "inner", self.algorithm)
+        return {item.name: getattr(algorithm, item.name) for item in fields(algorithm)}
+
+    @property
+    def warning(self) -> str:
+        """What public facts say against this plan (too little signal to learn from); empty where nothing."""
+        advice = getattr(self.algorithm, "advice", None)
+        return advice(self.problem) if advice else ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class Result:
     """What a run released, and the public numbers that describe it.
 
     ``events`` is what really ran; the guarantee is the planned price. ``trace`` has one row for (at most 500) releases
-    with the epsilon spent so far and the notes of the algorithm. ``fixed_noise`` marks a run that must never be released.
+    with the epsilon spent so far and the notes of the algorithm. ``fixed_noise`` marks a run that may never leave.
     """
 
     weights: Array
@@ -82,6 +90,8 @@ def plan(
     name, parameters, reason = resolve(name, parameters, problem, target)
     algorithm = make(name, parameters, preset)
     check(algorithm, problem)
+    if problem.outputs > 1 and problem.loss.argument == "margin":
+        algorithm = OneVsRest.of(algorithm)  # type: ignore[assignment]
     if algorithm.private and limits:
         given = "noise_multiplier" in parameters
         if not given:
@@ -120,7 +130,8 @@ def run(
     weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(seed))
     seconds = perf_counter() - start
     events = budget.events
-    return Result(weights, events, budget.notes, trace(planned, events, budget.notes), seconds, fixed_noise_seed is not None)
+    points = trace(planned, events, budget.notes)
+    return Result(weights, events, budget.notes, points, seconds, fixed_noise_seed is not None)
 
 
 def check_public_facts(problem: Problem, objective: Objective) -> None:
@@ -134,6 +145,8 @@ def check_public_facts(problem: Problem, objective: Objective) -> None:
         )
     if problem.documents is not None:
         objective.check_documents(problem.documents)  # type: ignore[attr-defined]
+    if problem.kind == "linear" and problem.outputs > 1:
+        objective.check_labels(problem.outputs)  # type: ignore[attr-defined]
     check_records = getattr(objective, "check_records", None)
     if check_records is not None:
         check_records(problem.dimension, problem.norm_bound)
@@ -150,7 +163,7 @@ def trace(planned: Planned, events: Events, notes: Sequence[dict[str, float]]) -
         noted.setdefault(int(note["release"]), {}).update(note)
     rows = []
     for k in points:
-        row = {"release": int(k)}
+        row: dict[str, float] = {"release": int(k)}
         if planned.target is not None:
             row["spent_epsilon"] = planned.target.spent(events.prefix(int(k)))
         rows.append(row | noted.get(int(k), {}))

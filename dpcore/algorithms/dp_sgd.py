@@ -35,11 +35,11 @@ NOMINAL_CURVATURE = 0.25
 @register("dp_sgd", "dp_gd", "sgd_ma")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPSGD:
-    """w <- prox(w - eta_t v_t), v_t = momentum v_{t-1} + (sum_{i in B_t} clip(g_i, C) + N(0, sigma^2 I)) / (q n) + l2 w.
+    """w <- prox(w - eta_t v_t), v_t = momentum v_{t-1} + (sum_{i in B_t} clip(g_i, C) + N(0, sigma^2 I)) / (q n) + l2 w
 
-    sigma = noise_multiplier * ``problem.sensitivity(C)``. The batch B_t is a fresh Poisson sample of rate q under
-    add/remove and replace-labels, q n rows without replacement under replace-one, or all rows for q = 1; the divisor q n is a public
-    constant, never the realised size. Abadi et al. (2016), Algorithm 1, with Mironov, Talwar & Zhang (2019) for the
+    with sigma = noise_multiplier * ``problem.sensitivity(C)``. The batch B_t is a fresh Poisson sample of rate q under
+    add/remove and replace-labels, q n rows without replacement under replace-one, or all rows for q = 1; the divisor
+    q n is a public constant, never the realised size. Abadi et al. (2016), Algorithm 1, with Mironov, Talwar & Zhang (2019) for the
     price. Momentum, schedule and the average over the last share ``average`` of the iterates are post-processing.
 
     ``learning_rate`` and ``momentum`` left out follow from public facts: a direction of curvature h is worth learning
@@ -47,7 +47,7 @@ class DPSGD:
     ``problem.sensitivity(C)`` and mu = q sqrt(T) / noise_multiplier, so the step sizes sum to H over T stable steps.
     """
 
-    requires: ClassVar[Requires] = Requires()
+    requires: ClassVar[Requires] = Requires(softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "every iterate"
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}
@@ -132,7 +132,7 @@ class DPSGD:
                 return 1.0 - t / self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (d,)."""
+        """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (outputs * d)."""
         clip_norm = self.clip(problem)
         rate, momentum = self.pace(problem)
         divisor = self.sampling_rate * problem.n
@@ -147,7 +147,8 @@ class DPSGD:
 
             noisy = budget.release(mechanism, gradient) / divisor
             velocity = momentum * velocity + noisy + problem.l2 * w
-            w = prox_l1(w - eta * velocity, eta * problem.l1, problem.intercept)
+            w = (w - eta * velocity).reshape(-1, problem.dimension)
+            w = prox_l1(w, eta * problem.l1, problem.intercept).ravel()
             budget.note(step_size=eta)
             if step >= first_averaged:
                 total += w

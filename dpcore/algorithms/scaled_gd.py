@@ -15,7 +15,7 @@ from dpcore.bounding import SUM_TOLERANCE
 from dpcore.checks import require_count, require_open_unit, require_positive
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.mechanisms import Gaussian
 from dpcore.objective import LinearObjective
 from dpcore.penalties import soft_threshold
 from dpcore.problem import Adjacency, Block, Problem, Requires
@@ -52,7 +52,7 @@ class ScaledGD:
     Dong, Roth & Su (2022), Corollary 3.3.
     """
 
-    requires: ClassVar[Requires] = Requires(linear=True)
+    requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "column marginals and every iterate"
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05}
@@ -69,7 +69,7 @@ class ScaledGD:
         require_count(steps=self.steps)
         require_open_unit(marginal_share=self.marginal_share)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> list[Gaussian]:  # type: ignore[override]
         marginals = Marginals.of(problem).sensitivity(problem.adjacency)
         ratio = self.noise_multiplier * sqrt((1.0 - self.marginal_share) / (self.marginal_share * self.steps))
         sensitivity = problem.sensitivity(self.clip_norm)
@@ -102,25 +102,26 @@ class ScaledGD:
         return min(step, longest), min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the last iterate in the columns of the problem, shape (d,)."""
+        """Return the last iterate in the columns of the problem, shape (outputs * d,)."""
         layout = Marginals.of(problem)
         first, *gradients = self.plan(problem)
         released = budget.release(first, layout.query)
         view = layout.scaling(released, first.sigma / problem.n, problem)
         rate, momentum = self.pace(problem, problem.l2 * view.stretch**2)
-        w, velocity = np.zeros(problem.dimension), np.zeros(problem.dimension)
+        w = np.zeros((problem.outputs, problem.dimension))
+        velocity = np.zeros_like(w)
         for step, mechanism in enumerate(gradients):
             eta = rate * (1.0 - step / self.steps)
 
             def gradient(batch: LinearObjective, w: Array = w) -> Array:
                 rows = batch.within(layout.blocks).transform(view.shift, view.scale)
-                return rows.gradient_sum(w, self.clip_norm)
+                return rows.gradient_sum(w.ravel(), self.clip_norm)
 
-            noisy = budget.release(mechanism, gradient) / problem.n
+            noisy = budget.release(mechanism, gradient).reshape(w.shape) / problem.n
             velocity = momentum * velocity + noisy + problem.l2 * view.pull_back(view.weights(w))
             w = view.prox(w - eta * velocity, eta * problem.l1)
             budget.note(step_size=eta)
-        return view.weights(w)
+        return view.weights(w).ravel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +207,15 @@ class Scaling:
     intercept: bool
 
     def weights(self, w: Array) -> Array:
-        """Weights for x of the model with weights ``w`` for the scaled rows, shape (d,)."""
+        """Weights for x of the models with weights ``w`` for the scaled rows, shape (k, d)."""
         weights = self.scale * w
         if self.intercept:
-            weights[-1] -= self.shift @ weights
+            weights[:, -1] -= weights @ self.shift
         return weights
 
     def pull_back(self, gradient: Array) -> Array:
-        """Transpose of ``weights``: a gradient in the weights for x as one in ``w``, shape (d,)."""
-        constant = gradient[-1] if self.intercept else 0.0
+        """Transpose of ``weights``: gradients in the weights for x as gradients in ``w``, shape (k, d)."""
+        constant = gradient[:, -1:] if self.intercept else 0.0
         return self.scale * (gradient - self.shift * constant)
 
     @property
@@ -228,5 +229,5 @@ class Scaling:
             return w
         shrunk = soft_threshold(w, strength * self.scale)
         if self.intercept:
-            shrunk[-1] = w[-1]
+            shrunk[:, -1] = w[:, -1]
         return shrunk
