@@ -139,7 +139,7 @@ class Permuted:
             require_count(size=size)
         if not 0 < sum(self.sizes) <= self.n:
             raise InputError(
-                f"Expected batches of at most n={self.n} rows together, got sizes={self.sizes} of sum {sum(self.sizes)}."
+                f"Expected batches of at most n={self.n} rows together, got {sum(self.sizes)} in sizes={self.sizes}."
             )
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:

@@ -2,14 +2,14 @@
 
 A mechanism is a frozen, hashable dataclass of plain fields. From the same fields it adds its noise (``release``),
 states its Rényi curve (``rdp``) and measures how far two values lie apart (``distance``), so that noise, price and test
-cannot differ. Neighbours move the value by at most ``sensitivity`` in ``distance``; the price holds for the adjacency under
-which that bound was made, which the list of events around it names.
+cannot differ. Neighbours move the value by at most ``sensitivity`` in ``distance``; the price holds for the adjacency
+under which that bound was made, which the list of events around it names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from math import inf
 from typing import Any, ClassVar, TypeVar
 
@@ -134,7 +134,10 @@ def to_dict(item: Any) -> dict[str, Any]:
 
 
 def from_dict(stored: dict[str, Any]) -> Any:
-    """Exact inverse of ``to_dict``. Raises ``UnknownName`` for a kind or a field that does not exist."""
+    """Exact inverse of ``to_dict``. Raises ``UnknownName`` for a kind or a field that does not exist.
+
+    A field with a default may be absent, so that what an older version stored keeps its price when one is added.
+    """
     if not isinstance(stored, dict) or "kind" not in stored:
         raise InputError(f"Expected a stored mechanism with a kind, got {stored!r}.")
     kind = stored["kind"]
@@ -154,9 +157,9 @@ def from_dict(stored: dict[str, Any]) -> Any:
         elif isinstance(value, list):
             value = tuple(value)
         values[name] = value
-    missing = names - set(values)
+    missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)  # type: ignore[arg-type]
     if missing:
-        raise InputError(f"Expected every field of {kind!r} to be stored, got none for {', '.join(sorted(missing))}.")
+        raise InputError(f"Expected a stored {kind!r} to name {', '.join(sorted(missing))}, got {stored!r}.")
     return cls(**values)
 
 

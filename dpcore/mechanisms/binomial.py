@@ -99,4 +99,7 @@ def log_moments(table: Expansion, log_rate: float, log_rest: float, log_terms: A
 def at_orders(table: Expansion, alphas: Array, moments: Array) -> Array:
     """e(a) at the orders of the grid from K at its integers: exact there, the chord of K in between; shape (k,)."""
     known = np.concatenate([[0.0], moments])
-    return ((1.0 - table.share) * known[table.floor] + table.share * known[table.ceil]) / (alphas - 1.0)
+    low, high = known[table.floor], known[table.ceil]
+    with np.errstate(invalid="ignore"):
+        chord = (1.0 - table.share) * low + table.share * high
+    return np.where(np.isinf(high), np.inf, chord) / (alphas - 1.0)

@@ -145,5 +145,5 @@ def _moments_of(base: Curve, highest: int) -> Array:
 
 
 def _finite_min(curve: Array, plain: Array) -> Array:
-    """The smaller curve, infinity where the base has none (an infinite term leaves NaN in the sums)."""
-    return np.where(np.isfinite(plain), np.fmin(curve, plain), np.inf)
+    """The smaller curve; where the base has no price there is none on a batch either."""
+    return np.where(np.isfinite(plain), np.minimum(curve, plain), np.inf)
