@@ -51,6 +51,26 @@ def healthy(api: str) -> bool:
         return False
 
 
+def reachable(url: str) -> bool:
+    """Whether something answers ``url`` with success."""
+    try:
+        with _local.open(url, timeout=2.0):
+            return True
+    except OSError:
+        return False
+
+
+def is_free(port: int) -> bool:
+    """Whether ``port`` of 127.0.0.1 can be taken now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
 def running_address(home: Home) -> str | None:
     """The address of a server that ``dpflows ui --prefect`` keeps on this store, if it answers."""
     try:
@@ -89,10 +109,13 @@ class LocalServer:
                 raise DPFlowsError(f"Expected Prefect's local server to start, but it did not; its log is {self.log}.")
             time.sleep(0.05)
 
-    def drain(self, seconds: float = 3.0) -> None:
-        """Wait until the server has recorded the end of every task run: they reach it as events, a moment late."""
+    def drain(self, flow_run_id: str, seconds: float = 3.0) -> None:
+        """Wait until the server has recorded the end of a flow's tasks: they reach it as events, a moment late."""
         give_up = time.monotonic() + seconds
-        unfinished = {"task_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING"]}}}}
+        unfinished: dict[str, object] = {
+            "flow_runs": {"id": {"any_": [flow_run_id]}},
+            "task_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING"]}}},
+        }
         while time.monotonic() < give_up:
             try:
                 if get_json(f"{self.api}/task_runs/count", unfinished) == 0:
@@ -106,8 +129,6 @@ class LocalServer:
     ) -> None:
         if self.process is None:
             return
-        if kind is None:
-            self.drain()
         os.environ.pop("PREFECT_API_URL", None)
         self.process.terminate()
         try:

@@ -48,6 +48,7 @@ class DataSection(Section):
     name: str = Field("census", min_length=1, description="name a schema of conf/data, or a YAML file")
     path: str | None = Field(None, description="name a file that exists")
     test_path: str | None = Field(None, description="name a file that exists")
+    blocks: tuple[str, ...] | None = Field(None, description="for example [2026-01, 2026-02]")
 
 
 class PreprocessSection(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from dpcore.errors import InputError, unknown_name
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
 from tasks.schema import Schema
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MODEL_VERSION = 1
+MODEL_TAG = "dpflows.model"
 # What the scorer imports, with dpcore, whose code travels with the model.
 SCORER_PACKAGES = ("mlflow", "numpy", "pandas", "scipy", "scikit-learn")
 
@@ -46,6 +49,7 @@ def save_model(folder: Path, weights: np.ndarray, encoder: Encoder | MatrixEncod
         "loss": loss,
         "label": {"column": schema.label.column, **label_card(schema)},
         "features": list(encoder.design.names),
+        "text": schema.text.model_dump(mode="json"),
     }
     (folder / "model.json").write_text(json.dumps(card, indent=2, ensure_ascii=False), encoding="utf-8")
 
@@ -148,3 +152,56 @@ def log_model(client: MlflowClient, run_id: str, folder: Path, encoder: Encoder 
             pip_requirements=requirements(),
         )
     return str(info.model_uri)
+
+
+def model_uri(client: MlflowClient, name: str) -> str:
+    """The URI of a model named by run id, URI, folder, or ``NAME``, ``NAME@ALIAS``, ``NAME/VERSION`` of a registered one.
+
+    Raises ``InputError`` where there is no such model, with near misses among the registered names.
+    """
+    if ":/" in name or Path(name).joinpath("MLmodel").is_file():
+        return name
+    if re.fullmatch(r"[0-9a-f]{32}", name):
+        return run_model(client, name)
+    if re.fullmatch(r"m-[0-9a-f]{32}", name):
+        return f"models:/{name}"
+    base = re.split(r"[@/]", name)[0]
+    known = {model.name: model for model in client.search_registered_models()}
+    if base not in known:
+        raise unknown_name(
+            "model (a run id, a models:/ URI, a folder with MLmodel, or a registered model)", name, known or ["none"]
+        )
+    if base != name:
+        return f"models:/{name}"
+    if "released" in known[base].aliases:
+        return f"models:/{base}@released"
+    newest = max(client.search_model_versions(f"name = '{base}'"), key=lambda found: int(found.version))
+    return f"models:/{base}/{newest.version}"
+
+
+def run_model(client: MlflowClient, run_id: str) -> str:
+    """The URI of the model that a training run stored."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        tags = client.get_run(run_id).data.tags
+    except MlflowException:
+        raise InputError(
+            f"Expected a run of this store ({client.tracking_uri}), got {run_id!r}; `dpflows ui` lists them."
+        ) from None
+    if MODEL_TAG not in tags:
+        raise InputError(f"Expected a run with a model, got {run_id!r}, which stored none; choose a finished training.")
+    return tags[MODEL_TAG]
+
+
+def load_model(uri: str) -> Any:
+    """Load a stored model for scoring; pickle stays forbidden. Raises ``InputError`` where it cannot be loaded."""
+    import mlflow.pyfunc
+    from mlflow.exceptions import MlflowException
+
+    try:
+        with quiet("mlflow.pyfunc", "mlflow.utils.requirements_utils"):
+            return mlflow.pyfunc.load_model(uri)
+    except (MlflowException, OSError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise InputError(f"Expected a model that can be loaded, got {uri!r}: {text}; check its name.") from error

@@ -1,0 +1,168 @@
+"""The command line ``dpflows``. Commands import what they need when they run, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from dpcore.errors import DPFlowsError
+
+INTERRUPTED = 130
+UNEXPECTED = 1
+USAGE = 2
+
+# Commands that live in modules of their own and are imported only when they are called: name -> (module, help).
+GROUPS = {"ledger": ("flows.ledger", "The budget ledger: open, show, verify.")}
+
+Config = Annotated[
+    str | None, typer.Argument(help="Configuration file; default: conf/train.yaml, else the built-in one.")
+]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value; repeatable.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+class Terminated(BaseException):
+    """The process was told to end (SIGTERM)."""
+
+
+def train(config: Config = None, set_: Set = None, as_json: AsJson = False) -> None:
+    """Train one private model: plan, reserve budget, fit, and record it in ledger and MLflow."""
+    from flows.command import run_training
+
+    run_training(config, set_ or [], as_json)
+
+
+def plan(config: Config = None, set_: Set = None, as_json: AsJson = False) -> None:
+    """Show price, noise and what the ledger would have left; no record is read, nothing is charged."""
+    from flows.command import show_plan
+
+    show_plan(config, set_ or [], as_json)
+
+
+def predict(
+    model: Annotated[
+        str, typer.Argument(help="Run id, models:/... URI, folder, or NAME[@ALIAS] of a registered model.")
+    ],
+    file: Annotated[Path, typer.Argument(help="CSV (also compressed) or Parquet with the raw columns.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="CSV or Parquet; default: standard output.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score a table with a trained model: label and score for each row."""
+    from flows.predict import predict_file
+
+    predict_file(model, file, output, as_json)
+
+
+def ui(
+    prefect: Annotated[bool, typer.Option("--prefect", help="Start Prefect's UI as well.")] = False,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI.")] = 5000,
+    prefect_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's UI.")] = 4200,
+    as_json: AsJson = False,
+) -> None:
+    """Open the UIs on this project's store, bound to 127.0.0.1, until interrupted."""
+    from flows.ui import serve
+
+    serve(prefect, port, prefect_port, as_json)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where conf/ is written.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the configuration files to DIR/conf, to be edited there."""
+    from flows.init import copy_configs
+
+    written = copy_configs(folder, force)
+    if as_json:
+        typer.echo(json.dumps({"written": [str(path) for path in written]}))
+    else:
+        typer.echo(f"{len(written)} files written to {folder / 'conf'}; run `dpflows train` in {folder}.")
+
+
+def build(chosen: str | None) -> Any:
+    """The application. Only the group that is called is imported; of the others the help line stands there."""
+    app = typer.Typer(
+        name="dpflows",
+        help="Differentially private training as scheduled, tracked, releasable pipelines.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for command in (init, train, predict, plan, ui):
+        app.command()(command)
+    for name, (module, text) in GROUPS.items():
+        if name == chosen:
+            app.add_typer(import_module(module).app, name=name, help=text)
+        else:
+            app.command(name, help=text)(_unloaded)
+    return app
+
+
+def _unloaded() -> None:
+    """Stands for a group in the list of commands; the group itself is loaded when it is called."""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Entry point: run a command and exit with 0, 1 (unexpected), 2 (input), 3 (budget), 4 (verification) or 130."""
+    # Everything that a command writes is for its owner alone.
+    os.umask(0o077)
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command and return its exit code; errors are one line on standard error."""
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    try:
+        command = typer.main.get_command(build(chosen))
+        return int(command.main(args=arguments, prog_name="dpflows", standalone_mode=False) or 0)
+    except DPFlowsError as error:
+        complain(str(error))
+        return error.exit_code
+    except (KeyboardInterrupt, Terminated):
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe went away; nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _other(error)
+
+
+def _other(error: Exception) -> int:
+    """Usage errors and aborts, which typer raises through classes that moved between its versions; else a fault."""
+    if type(error).__name__ == "Abort":
+        complain("interrupted")
+        return INTERRUPTED
+    if hasattr(error, "format_message"):
+        complain(f"{error.format_message()} See `dpflows --help`.")
+        return USAGE
+    traceback.print_exception(error)
+    complain(f"unexpected {type(error).__name__}; this is a fault of dpflows or of its environment.")
+    return UNEXPECTED
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(f"dpflows: {' '.join(text.split())}\n")
+
+
+def _terminate(signum: int, frame: object) -> NoReturn:
+    raise Terminated
+
+
+if __name__ == "__main__":
+    main()

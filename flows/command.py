@@ -1,0 +1,129 @@
+"""The commands ``train`` and ``plan``: what happens around the flow, and what is printed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from dpcore.accounting.limits import order_index
+from dpcore.train import Planned
+from flows.show import Terminal, plan_table, summary_table
+from tasks import training
+from tasks.config import TrainConfig, load_config
+from tasks.home import Home
+from tasks.ledger import Ledger
+from tasks.training import Job
+
+
+def run_training(config: str | None, overrides: Sequence[str], as_json: bool) -> None:
+    """``dpflows train``: refuse early what can be refused from public facts, then run the flow on a local server."""
+    home = Home.find()
+    settings = load_config(config, overrides)
+    with Terminal(Console(stderr=True)) as terminal:
+        terminal.step("plan")
+        check(settings, home)
+        summary = run_flow(settings, home.prepare(), terminal)
+    if as_json:
+        sys.stdout.write(json.dumps(summary) + "\n")
+    else:
+        Console().print(summary_table(summary))
+
+
+def check(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:
+    """Plan and ask the ledger without any server: a refusal takes a second and starts nothing.
+
+    Returns job, plan for the run's own target, and the plan that the ledger admits. The flow does the same again,
+    where it is seen.
+    """
+    job = training.prepare(settings)
+    planned = training.plan_training(job)
+    with Ledger(training.ledger_url(settings, job.schema, home)) as ledger:
+        admitted = training.fit_to_ledger(job, planned, ledger)
+    training.require_files(job)
+    return job, planned, admitted
+
+
+def run_flow(settings: TrainConfig, home: Home, terminal: Terminal) -> dict[str, Any]:
+    """Run the flow against a local Prefect server, which starts while the libraries are imported."""
+    from flows.server import LocalServer
+
+    with LocalServer(home) as server:
+        terminal.step("starting Prefect and MLflow")
+        from flows.steps import reporter
+        from flows.train import open_store, train
+
+        keep_quiet()
+        # The tables of a new MLflow store are made while the server starts.
+        open_store(settings)
+        server.ready()
+        token = reporter.set(terminal)
+        try:
+            summary = train(settings)
+        finally:
+            reporter.reset(token)
+        terminal.step("closing")
+        server.drain(summary["flow_run_id"])
+    return summary
+
+
+def keep_quiet() -> None:
+    """Keep Prefect's copies of our own errors off the terminal; they still reach Prefect's store, and ours are printed."""
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).propagate = False
+
+
+def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> None:
+    """``dpflows plan``: the price of a training and what the ledger would have left."""
+    home = Home.find()
+    settings = load_config(config, overrides)
+    job = training.prepare(settings)
+    planned = training.plan_training(job)
+    with Ledger(training.ledger_url(settings, job.schema, home)) as ledger:
+        admitted = training.fit_to_ledger(job, planned, ledger)
+        room = ledger.room(job.schema.name, job.blocks, public=job.public)
+    report = plan_report(job, admitted)
+    if room is not None:
+        cost = float(admitted.events.price(room.adjacency)[order_index(room.order)])
+        report |= {"ledger_order": room.order, "ledger_left": room.left, "ledger_cost": cost}
+        report["ledger_left_after"] = room.left - cost
+    else:
+        report["ledger_left"] = "unlimited (public data)"
+    if as_json:
+        sys.stdout.write(json.dumps(report) + "\n")
+    else:
+        Console().print(plan_table(report))
+
+
+def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
+    """The public numbers of a plan."""
+    from tasks.record import convert
+
+    price = convert(planned)
+    promise = price.guarantee
+    return {
+        "schema_version": 1,
+        "data": job.schema.name,
+        "public_n": job.problem.n,
+        "dimension": job.problem.dimension,
+        "norm_bound": job.problem.norm_bound,
+        "algorithm": planned.name,
+        "reason": planned.reason,
+        "parameters": planned.parameters,
+        "noise_multiplier": planned.parameters["noise_multiplier"],
+        "releases": len(planned.events),
+        "unit": promise.unit,
+        "adjacency": str(promise.adjacency),
+        "epsilon_asked": promise.target_epsilon,
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "accountant": promise.accountant,
+        "conversion": promise.conversion,
+        "best_order": price.renyi.best_order,
+        "renyi_epsilon": price.renyi.epsilon,
+        "warnings": list(job.warnings),
+    }

@@ -1,0 +1,108 @@
+"""``dpflows predict``: score a table with a stored model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dpcore.errors import InputError
+from dpcore.preprocess import Encoder
+from tasks.home import Home
+from tasks.model import declared, load_model, model_uri, raw_columns
+from tasks.tracking import tracking_client
+
+
+def predict_file(model: str, file: Path, output: Path | None, as_json: bool) -> None:
+    """Score the rows of ``file`` and write columns label and score, one row each, in the order of the file."""
+    if not file.is_file():
+        raise InputError(f"Expected a table to score, got {str(file)!r}, which is no file; correct the path.")
+    home = Home.find().prepare()
+    uri = model_uri(tracking_client(home), model)
+    loaded = load_model(uri)
+    scorer = loaded.unwrap_python_model()
+    table = read_table(file, scorer.encoder, scorer.card)
+    scored = loaded.predict(table)
+    if output is not None:
+        write_table(scored, output)
+        done = {"model": uri, "rows": len(scored), "output": str(output)}
+        sys.stdout.write(json.dumps(done) + "\n" if as_json else f"{len(scored)} rows scored, written to {output}\n")
+    elif as_json:
+        sys.stdout.write(json.dumps({"model": uri, "rows": scored.to_dict(orient="records")}) + "\n")
+    else:
+        sys.stdout.write(scored.to_csv(index=False))
+
+
+def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
+    """The raw columns that the model reads. Texts stay texts: the encoder knows which of them stand for no value.
+
+    A file without header follows the layout of the training files, with or without the label.
+    """
+    wanted, label, layout = raw_columns(encoder), card["label"]["column"], card["text"]
+    try:
+        if file.suffix == ".parquet":
+            frame = pd.read_parquet(file)
+        else:
+            frame = read_text(file, encoder, layout)
+    except (OSError, ValueError, pd.errors.ParserError) as error:
+        raise InputError(
+            f"{file}: not readable as a table: {' '.join(str(error).split())[:200]}; correct the file."
+        ) from None
+    if not len(frame):
+        raise InputError(f"{file}: the table has no rows; give a table with rows.")
+    if all(isinstance(name, int) for name in frame.columns):
+        frame.columns = pd.Index(positional_names(len(frame.columns), wanted, label, layout["names"], file))
+    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise InputError(
+            f"{file}: column {missing[0]!r} is missing ({len(missing)} of {len(wanted)}); the model reads "
+            f"{', '.join(wanted[:8])}{', ...' if len(wanted) > 8 else ''}."
+        )
+    return frame[wanted]
+
+
+def read_text(file: Path, encoder: Any, layout: dict[str, Any]) -> pd.DataFrame:
+    """Separated text in the layout of the training files; packed files by the end of their name."""
+    texts = (
+        [c.name for c in declared(encoder) if c.kind not in ("numeric", "flag")] if isinstance(encoder, Encoder) else []
+    )
+    header = 0 if layout["header"] else None
+    return pd.read_csv(
+        file,
+        header=header,
+        dtype=dict.fromkeys(texts, str) if header == 0 else None,
+        sep=r"\s+" if layout["separator"] == " " else layout["separator"],
+        decimal=layout["decimal"],
+        thousands=layout["thousands"],
+        quotechar=layout["quote"],
+        encoding=layout["encoding"],
+        skiprows=layout["skip_lines"],
+        skipinitialspace=layout["strip"],
+        keep_default_na=False,
+        low_memory=False,
+    )
+
+
+def positional_names(width: int, wanted: list[str], label: str, names: list[str], file: Path) -> list[str]:
+    """Names for the columns of a file without header."""
+    full = list(names) or [*wanted, label]
+    for candidate in (full, [name for name in full if name != label], wanted):
+        if len(candidate) == width:
+            return candidate
+    raise InputError(f"{file}: {width} columns without names, but training files have {len(full)}; add a header.")
+
+
+def write_table(scored: pd.DataFrame, output: Path) -> None:
+    """Write CSV, or Parquet by the name's ending."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if output.suffix == ".parquet":
+            scored.to_parquet(output, index=False)
+        else:
+            scored.to_csv(output, index=False)
+    except OSError as error:
+        raise InputError(f"Expected a place to write to, got {output}: {error.strerror}; name another.") from error

@@ -1,0 +1,93 @@
+"""What a person sees of a training: its steps while it runs, and the table at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+# Below this many releases a bar would only flicker.
+LONG_FIT = 20
+
+
+class Terminal:
+    """Steps and a bar on standard error where it is a terminal; only what must be said where it is not."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("starting", total=None)
+
+    def __enter__(self) -> Terminal:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def step(self, name: str) -> None:
+        self._bar.reset(self._task, description=name, total=None)
+
+    def progress(self, done: int, total: int) -> None:
+        if total >= LONG_FIT:
+            self._bar.update(self._task, completed=done, total=total)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def summary_table(summary: Mapping[str, Any]) -> Table:
+    """The table at the end of a training, from its summary."""
+    table = Table(title="Private training", show_header=False, title_justify="left")
+    for name, value in summary_rows(summary):
+        table.add_row(name, value)
+    return table
+
+
+def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and texts of the table's rows."""
+    internal, seconds = summary["internal"], summary["seconds"]
+    curve = f"epsilon {summary['renyi_epsilon']:.6g} by {summary['conversion']} at order {summary['best_order']:g}"
+    rows = [
+        ("data set", str(summary["data"])),
+        ("public n", f"{summary['public_n']} ({summary['n_kind']})"),
+        ("dimension", str(summary["dimension"])),
+        ("algorithm", str(summary["algorithm"]) + (f": {summary['reason']}" if summary["reason"] else "")),
+        ("unit, adjacency", f"one {summary['unit']}, {summary['adjacency']}"),
+        ("epsilon asked", f"{summary['epsilon_asked']:g} at delta {summary['delta']:g}"),
+        ("epsilon spent", f"{summary['epsilon_spent']:.6g} at delta {summary['delta']:g}"),
+        ("accountant", str(summary["accountant"])),
+        ("Rényi curve", curve),
+        *quality_rows(internal),
+        ("may be released", "yes" if summary["releasable"] else f"no: {'; '.join(summary['reasons'])}"),
+        ("seconds", f"{seconds['fit']:.2f} fit, {seconds['flow']:.1f} flow"),
+        ("run", f"{summary['run_id']} in experiment {summary['experiment']}"),
+        ("look", "dpflows ui"),
+    ]
+    return rows
+
+
+def quality_rows(internal: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Accuracy (or squared error) beside the baselines; exact numbers on records, so marked internal."""
+    name = "accuracy" if "accuracy" in internal else "mean_squared_error"
+    beside = [
+        f"{label} {internal[f'{key}_{name}']:.4f}"
+        for key, label in (("majority", "majority"), ("non_private", "non-private"))
+        if isfinite(internal.get(f"{key}_{name}", float("nan")))
+    ]
+    text = f"{internal[name]:.4f}" + (f" ({', '.join(beside)})" if beside else "")
+    return [(f"{name.replace('_', ' ')} (internal)", text)]
+
+
+def plan_table(report: Mapping[str, Any]) -> Table:
+    """The table of ``dpflows plan``."""
+    table = Table(title="Plan (no record was read)", show_header=False, title_justify="left")
+    for name, value in report.items():
+        if name != "schema_version":
+            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+    return table

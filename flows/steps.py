@@ -1,0 +1,72 @@
+"""How a plain function becomes a visible step of a flow: a Prefect task that spends at most once and stores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StepFailed(Exception):
+    """What the orchestrator gets to see and store of a failure; ``error`` is the failure itself, for the operator.
+
+    The text of an error may quote a cell of a private table, so only its kind goes to the orchestrator's database.
+    """
+
+    def __init__(self, step: str, error: Exception) -> None:
+        super().__init__(f"{step}: {type(error).__name__}")
+        self.step = step
+        self.error = error
+
+
+class Reporter(Protocol):
+    """Who is told how a training goes on."""
+
+    def step(self, name: str) -> None: ...
+
+    def progress(self, done: int, total: int) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Silence:
+    """The reporter of a flow that nobody watches."""
+
+    def step(self, name: str) -> None:
+        """Nothing is shown."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Nothing is shown."""
+
+    def say(self, text: str) -> None:
+        """Nothing is shown."""
+
+
+reporter: ContextVar[Reporter] = ContextVar("reporter", default=Silence())
+
+
+def step(function: Callable[P, R], name: str) -> Callable[P, R]:
+    """Return ``function`` as a task called ``name``: no retry, no cache, no stored result, no quoted error.
+
+    A retry would draw noise again, which is a second release; a stored result would be a copy of private rows.
+    """
+
+    @wraps(function)
+    def body(*args: P.args, **kwargs: P.kwargs) -> R:
+        reporter.get().step(name)
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise StepFailed(name, error) from None
+
+    made: Any = task(
+        name=name, retries=0, cache_policy=NO_CACHE, persist_result=False, log_prints=False, task_run_name=name
+    )(body)
+    return made

@@ -1,0 +1,185 @@
+"""The training flow: plan, affordable?, load, preprocess, reserve, fit, convert, commit, evaluate, track.
+
+``convert`` stands before ``commit``, since the ledger's entry is closed with the hash of the privacy statement, which
+holds the converted price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import prefect.runtime.flow_run
+from mlflow import MlflowClient
+from prefect import flow
+
+from dpcore.errors import DPFlowsError
+from dpcore.train import Planned
+from flows.steps import StepFailed, reporter, step
+from tasks import record, tracking, training
+from tasks.config import TrainConfig
+from tasks.home import Home
+from tasks.ledger import Ledger, Reservation
+from tasks.statement import Statement
+from tasks.training import Job
+
+plan_step = step(training.plan_training, "plan")
+afford_step = step(training.fit_to_ledger, "affordable?")
+load_step = step(training.load_records, "load")
+preprocess_step = step(training.build_objective, "preprocess")
+reserve_step = step(training.reserve_budget, "reserve")
+fit_step = step(training.fit_model, "fit")
+convert_step = step(record.convert, "convert")
+commit_step = step(record.commit, "commit")
+evaluate_step = step(training.measure, "evaluate")
+track_step = step(record.track, "track")
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The store that a flow writes to."""
+
+    home: Home
+    client: MlflowClient
+    experiment: str
+
+
+def open_store(config: TrainConfig) -> Open:
+    """Connect to MLflow, close what dead processes left RUNNING there, and find or create the experiment."""
+    home = Home.find()
+    client = tracking.tracking_client(home)
+    tracking.close_stale_runs(client)
+    return Open(home, client, tracking.ensure_experiment(client, home, config.tracking.experiment))
+
+
+@flow(name="dpflows-train", retries=0, persist_result=False, log_prints=False)
+def train_flow(config: TrainConfig) -> dict[str, Any]:
+    """Train one private model; returns the numbers of the run's summary.
+
+    Refused before a file is opened where the budget does not allow it, before anything is reserved where the data are
+    not as declared. From the reservation on, a failure leaves the run charged unless nothing was drawn.
+    """
+    started = perf_counter()
+    job = training.prepare(config)
+    for warning in job.warnings:
+        reporter.get().say(f"Warning: {warning}")
+    store = open_store(config)
+    with Ledger(training.ledger_url(config, job.schema, store.home)) as ledger:
+        planned = afford_step(job, plan_step(job), ledger)
+        loaded = load_step(job)
+        objective = preprocess_step(job, loaded)
+        with mlflow_run(store, job, planned) as run_id:
+            folder = store.home.outbox / run_id
+            with reserved(reserve_step(job, planned, ledger)) as reservation:
+                result = fit_step(job, planned, objective, reservation, reporter.get().progress)
+                price = convert_step(planned)
+                statement = commit_step(folder, job, planned, price, result, ledger, reservation)
+            with kept(folder):
+                metrics = evaluate_step(job, result.weights, loaded, objective)
+                uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics)
+    seconds = {"fit": result.seconds, "flow": perf_counter() - started}
+    return summary(job, planned, statement, metrics, run_id, uri, seconds)
+
+
+@contextmanager
+def mlflow_run(store: Open, job: Job, planned: Planned) -> Iterator[str]:
+    """An MLflow run that this block opens and closes: FINISHED, FAILED, or KILLED where the process was told to end."""
+    tags = {"dpflows.flow_run": str(prefect.runtime.flow_run.id or ""), "dpflows.algorithm": planned.name}
+    name = job.config.tracking.name or f"{job.schema.name}-{planned.name}"
+    run_id = tracking.open_run(store.client, store.experiment, name, tags)
+    try:
+        yield run_id
+    except BaseException as error:
+        # Exceptions that are none of Exception are signals: the keyboard, or the end of the process.
+        status = "FAILED" if isinstance(error, Exception) else "KILLED"
+        tracking.close_run(store.client, run_id, status, f"{type(error).__name__}: {error}"[:200])
+        raise
+    tracking.close_run(store.client, run_id, "FINISHED")
+
+
+@contextmanager
+def reserved(reservation: Reservation) -> Iterator[Reservation]:
+    """A reservation that ends with the block, and words about the budget where the block fails."""
+    for note in reservation.notes:
+        reporter.get().say(f"Warning: {note}")
+    try:
+        with reservation:
+            yield reservation
+    except BaseException:
+        reporter.get().say(budget_words(reservation))
+        raise
+
+
+def budget_words(reservation: Reservation) -> str:
+    """What became of the budget of a run that did not end well."""
+    entry = f"ledger entry {reservation.entry_id} of {reservation.dataset!r}"
+    if reservation.state == "cancelled":
+        return f"Budget: nothing was drawn, so nothing was spent ({entry} is cancelled)."
+    if reservation.state == "committed":
+        return f"Budget: the run was trained and stays charged ({entry} is committed)."
+    return f"Budget: noise was drawn, so the run stays charged in full ({entry} is {reservation.state})."
+
+
+@contextmanager
+def kept(folder: Any) -> Iterator[None]:
+    """Say where the trained model lies when something fails after its commit."""
+    try:
+        yield
+    except BaseException:
+        reporter.get().say(f"The run is trained and charged; its model and statement are kept in {folder}.")
+        raise
+
+
+def summary(
+    job: Job,
+    planned: Planned,
+    statement: Statement,
+    metrics: dict[str, float],
+    run_id: str,
+    uri: str,
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    """The summary of a finished run as one JSON-able object; numbers under ``internal`` are exact ones on records."""
+    promise = statement.guarantee
+    return {
+        "schema_version": 1,
+        "data": job.schema.name,
+        "public_n": job.problem.n,
+        "n_kind": statement.data.n_kind,
+        "dimension": job.problem.dimension,
+        "algorithm": planned.name,
+        "parameters": planned.parameters,
+        "reason": planned.reason,
+        "unit": promise.unit,
+        "adjacency": str(promise.adjacency),
+        "epsilon_asked": promise.target_epsilon,
+        "epsilon_spent": promise.epsilon,
+        "delta": promise.delta,
+        "accountant": promise.accountant,
+        "conversion": promise.conversion,
+        "best_order": statement.renyi.best_order,
+        "renyi_epsilon": statement.renyi.epsilon,
+        "internal": {k.removeprefix("internal."): v for k, v in metrics.items() if k.startswith("internal.")},
+        "released": {k.removeprefix("released."): v for k, v in metrics.items() if k.startswith("released.")},
+        "releasable": statement.releasable,
+        "reasons": statement.reasons,
+        "ledger_entry": statement.ledger.entry,
+        "experiment": job.config.tracking.experiment,
+        "run_id": run_id,
+        "flow_run_id": str(prefect.runtime.flow_run.id or ""),
+        "model": uri,
+        "seconds": seconds,
+    }
+
+
+def train(config: TrainConfig) -> dict[str, Any]:
+    """Run the flow and raise what really went wrong, which the orchestrator does not get to see."""
+    try:
+        return train_flow(config)
+    except StepFailed as failed:
+        if isinstance(failed.error, DPFlowsError):
+            raise failed.error from None
+        raise failed.error from failed

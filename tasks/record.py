@@ -1,0 +1,205 @@
+"""What a training leaves behind: files in the outbox first, then an MLflow run, then only the MLflow run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpcore.train import Planned, Result
+from tasks import statement as words
+from tasks import tracking
+from tasks.ledger import Ledger, Reservation
+from tasks.model import MODEL_TAG, file_hash, log_model, save_model
+from tasks.report import budget_figure
+from tasks.training import Job
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+CONFIG = "config.json"
+STATEMENT = "privacy/statement.json"
+MECHANISMS = "privacy/mechanisms.json"
+CURVE = "privacy/curve.json"
+TRACE = "privacy/trace.json"
+FIGURE = "figures/budget.png"
+FILES = (CONFIG, STATEMENT, MECHANISMS, CURVE, TRACE, FIGURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The guarantee of a planned run and the Rényi curve behind it."""
+
+    guarantee: words.Guarantee
+    renyi: words.Renyi
+
+
+def convert(planned: Planned) -> Price:
+    """The Rényi curve of the whole plan and its (epsilon, delta)."""
+    return Price(words.guarantee(planned), words.renyi(planned))
+
+
+def commit(
+    folder: Path, job: Job, planned: Planned, price: Price, result: Result, ledger: Ledger, reservation: Reservation
+) -> words.Statement:
+    """Write model and statement to ``folder``, then close the ledger's entry with their hashes.
+
+    The files are on disk first: a training that was paid for is not lost when tracking fails afterwards.
+    """
+    save_model(folder / "model", result.weights, job.encoder, job.schema, job.problem.loss.name)
+    weights = file_hash(folder / "model" / "weights.npz")
+    statement = make_statement(job, planned, price, result, ledger, reservation, weights)
+    texts = {
+        CONFIG: job.config.canonical(),
+        STATEMENT: statement.to_json(),
+        MECHANISMS: planned.events.to_json(),
+        CURVE: price.renyi.model_dump_json(indent=1),
+        TRACE: json.dumps([dict(row) for row in result.trace]),
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    hashes = {key: sha256(texts[name].encode()).hexdigest() for key, name in HASHED.items()}
+    reservation.commit({**hashes, "weights": weights})
+    return statement
+
+
+HASHED = {"config": CONFIG, "statement": STATEMENT, "mechanisms": MECHANISMS}
+
+
+def make_statement(
+    job: Job, planned: Planned, price: Price, result: Result, ledger: Ledger, reservation: Reservation, weights: str
+) -> words.Statement:
+    """Everything that the guarantee depends on. The ledger's head is that of the reservation: the commit holds this text."""
+    mechanisms = json.loads(planned.events.to_json())
+    reasons = words.unreleasable(planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise)
+    exact = planned.problem.adjacency != "add_remove"
+    return words.Statement(
+        created=words.now(),
+        guarantee=price.guarantee,
+        renyi=price.renyi,
+        mechanisms=mechanisms,
+        mechanisms_sha256=sha256(planned.events.to_json().encode()).hexdigest(),
+        samplers=words.sampler_names(mechanisms),
+        sensitivity=words.sensitivity_argument(planned),
+        training=words.Training(
+            algorithm=planned.name,
+            parameters=planned.parameters,
+            preset=planned.preset,
+            reason=planned.reason,
+            loss=job.problem.loss.name,
+            l1=job.problem.l1,
+            l2=job.problem.l2,
+        ),
+        data=words.DataFacts(
+            name=job.schema.name,
+            public=job.public,
+            public_n=job.problem.n,
+            n_kind="exact" if exact else "declared nominal count",
+            dimension=job.problem.dimension,
+            norm_bound=job.problem.norm_bound,
+            bounds=job.schema.releasable[1],
+        ),
+        released=["the weights", f"what the algorithm shows on the way: {planned.algorithm.releases}"],
+        not_released=[
+            "metrics marked internal: they are exact numbers on records",
+            "any record, count or seed of noise",
+        ],
+        noise="none: fixed seed" if result.fixed_noise else words.noise_form(mechanisms),
+        noise_source="fixed seed (test)"
+        if result.fixed_noise
+        else "ChaCha20 keyed by the operating system, key not kept",
+        ledger=words.LedgerEntry(
+            dataset=reservation.dataset,
+            entry=reservation.entry_id,
+            head=reservation.head,
+            blocks=list(job.blocks),
+            spent_units=ledger.spent(reservation.dataset),
+        ),
+        config_sha256=job.config.sha256,
+        weights_sha256=weights,
+        releasable=not reasons,
+        reasons=reasons,
+        limits=list(words.KNOWN_LIMITS),
+        versions=words.software(),
+        lock_sha256=words.lock_hash(),
+        git_commit=words.git_commit(),
+    )
+
+
+def track(
+    client: MlflowClient,
+    run_id: str,
+    folder: Path,
+    job: Job,
+    planned: Planned,
+    statement: words.Statement,
+    result: Result,
+    metrics: Mapping[str, float],
+) -> str:
+    """Write parameters, curves, metrics, files, figure and model to the MLflow run; return the model's URI."""
+    (folder / FIGURE).parent.mkdir(parents=True, exist_ok=True)
+    promise = statement.guarantee
+    budget_figure(
+        result.trace, f"{planned.name} on {job.schema.name}, {promise.adjacency}", promise.delta, folder / FIGURE
+    )
+    tracking.log_params(client, run_id, run_params(job, planned, statement))
+    tracking.log_curves(client, run_id, result.trace)
+    spent = {"spent.delta": promise.delta, "internal.fit_seconds": result.seconds}
+    tracking.log_metrics(client, run_id, {**metrics, **spent})
+    for key, value in run_tags(job, statement).items():
+        client.set_tag(run_id, key, value)
+    tracking.log_files(client, run_id, folder, FILES)
+    uri = log_model(client, run_id, folder / "model", job.encoder, job.schema)
+    client.set_tag(run_id, MODEL_TAG, uri)
+    shutil.rmtree(folder)
+    return uri
+
+
+def run_params(job: Job, planned: Planned, statement: words.Statement) -> dict[str, Any]:
+    """Single-valued parameters, each under one name."""
+    promise = statement.guarantee
+    return {
+        "data.name": job.schema.name,
+        "data.n": job.problem.n,
+        "data.dimension": job.problem.dimension,
+        "data.public": job.public,
+        "preprocess.normalise": job.config.preprocess.normalise,
+        "preprocess.numeric": job.config.preprocess.numeric,
+        "objective.loss": job.problem.loss.name,
+        "objective.l1": job.problem.l1,
+        "objective.l2": job.problem.l2,
+        "privacy.unit": promise.unit,
+        "privacy.adjacency": str(promise.adjacency),
+        "privacy.epsilon": promise.target_epsilon,
+        "privacy.delta": promise.delta,
+        "privacy.accountant": promise.accountant,
+        "privacy.conversion": promise.conversion,
+        "privacy.best_order": statement.renyi.best_order,
+        "algorithm.name": planned.name,
+        "algorithm.preset": planned.preset,
+        **{f"algorithm.{key}": value for key, value in planned.parameters.items()},
+        "config.sha256": job.config.sha256,
+        "seed": job.config.seed,
+    }
+
+
+def run_tags(job: Job, statement: words.Statement) -> dict[str, str]:
+    """Where to find the run in the ledger, whether it may be released, and the guarantee in words for the UI."""
+    promise = statement.guarantee
+    note = (
+        f"Epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, {promise.adjacency}, by "
+        f"{promise.accountant} ({promise.conversion}). Metrics named internal are exact numbers on records."
+    )
+    return {
+        "dpflows.data": job.schema.name,
+        "dpflows.releasable": "yes" if statement.releasable else "no",
+        "dpflows.reasons": "; ".join(statement.reasons) or "none",
+        "dpflows.ledger_entry": statement.ledger.entry,
+        "dpflows.ledger_head": statement.ledger.head,
+        "mlflow.note.content": note,
+    }

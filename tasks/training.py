@@ -1,0 +1,272 @@
+"""The steps of one training, as plain functions: what is decided from public facts, and what sees the records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpcore.accounting.conversion import order_budgets
+from dpcore.accounting.limits import SLACK, Room, Target, order_index
+from dpcore.data import Data
+from dpcore.errors import InputError, unknown_name
+from dpcore.losses import Loss, losses
+from dpcore.metrics import accuracy, balanced_accuracy, roc_auc
+from dpcore.objective import LinearObjective
+from dpcore.preprocess import Encoder, MatrixEncoder
+from dpcore.problem import Problem
+from dpcore.train import Planned, Result, plan, run
+from tasks.config import ObjectiveSection, TrainConfig
+from tasks.data import Loaded, load
+from tasks.home import Home
+from tasks.ledger import Ledger, Reservation
+from tasks.readers import source_paths
+from tasks.schema import Schema, find_schema
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The public side of a training: configuration, schema, encoder and problem. No file of the data was opened."""
+
+    config: TrainConfig
+    schema: Schema
+    encoder: Encoder | MatrixEncoder
+    problem: Problem
+    blocks: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def public(self) -> bool:
+        return self.schema.public.public
+
+
+class Sealed:
+    """A value that an orchestrator may carry from step to step but neither look into, print nor store."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def open(self) -> Any:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "<sealed: private>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("Private rows stay in the process that read them.")
+
+
+def prepare(config: TrainConfig) -> Job:
+    """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit."""
+    schema = find_schema(config.data.name)
+    blocks = tuple(config.data.blocks or ())
+    encoder = schema.encoder(normalise=config.preprocess.normalise, numeric=config.preprocess.numeric)
+    design = encoder.design
+    loss = make_loss(config.objective)
+    check_fit(schema, loss, blocks)
+    problem = Problem(
+        n=schema.n(len(blocks) or 1),
+        dimension=design.dimension,
+        loss=loss,
+        adjacency=config.privacy.adjacency,
+        unit=schema.unit,
+        l1=config.objective.l1,
+        l2=config.objective.l2,
+        norm_bound=design.norm_bound,
+        blocks=design.blocks,
+        intercept=design.intercept,
+    )
+    return Job(config, schema, encoder, problem, blocks or ("all",), check_delta(config, problem.n))
+
+
+def make_loss(objective: ObjectiveSection) -> Loss:
+    """The loss with its parameters; raises with near misses for an unknown name or parameter."""
+    if objective.loss not in losses:
+        raise unknown_name("loss", objective.loss, losses)
+    kind = losses[objective.loss]
+    known = [name for name in getattr(kind, "__dataclass_fields__", {})]
+    for name in objective.loss_parameters:
+        if name not in known:
+            raise unknown_name(f"parameter of loss {objective.loss!r}", name, known or ["none: it has no parameter"])
+    return kind(**objective.loss_parameters)
+
+
+def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:
+    """Raise ``InputError`` where schema and objective do not belong together."""
+    kind = schema.label.kind
+    if kind not in ("binary", "regression"):
+        raise InputError(
+            f"Expected a binary or regression label for a linear model, got label.kind={kind!r} in schema "
+            f"{schema.name!r}; declare one, or choose another data set."
+        )
+    if kind == "regression" and loss.argument == "margin":
+        raise InputError(
+            f"Expected a loss of residuals for the regression label of {schema.name!r}, got objective.loss={loss.name!r}; "
+            "use squared or huber_regression."
+        )
+    if schema.unit != "record":
+        raise InputError(
+            f"Expected unit record for a linear model, got unit={schema.unit!r} in schema {schema.name!r}; a person with "
+            "several records is protected by a ledger with a user column: see `dpflows ledger init --help`."
+        )
+    if schema.bounds != "declared":
+        raise InputError(
+            f"Expected declared bounds and levels, got bounds={schema.bounds!r} in schema {schema.name!r}; declare them "
+            "from the data's documentation, `dpflows profile` drafts them."
+        )
+    if schema.public.n is None and not blocks:
+        raise InputError(
+            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the blocks "
+            "to train on."
+        )
+
+
+def check_delta(config: TrainConfig, n: int) -> tuple[str, ...]:
+    """Refuse delta >= 1/n, which would allow a record to be published; warn only where a paper's setting has it."""
+    delta = config.privacy.delta
+    if delta < 1 / n:
+        return ()
+    if config.algorithm.preset == "paper":
+        return (f"privacy.delta={delta:g} is not below 1/n={1 / n:.3g}: this run can never be released.",)
+    raise InputError(
+        f"Expected privacy.delta below 1/n={1 / n:.3g} for the public n={n}, got {delta:g}; lower it, for example to "
+        f"{0.1 / n:.1g} (algorithm.preset=paper allows it for a run that is never released)."
+    )
+
+
+def target_of(config: TrainConfig) -> Target:
+    privacy = config.privacy
+    return Target(privacy.epsilon, privacy.delta, privacy.conversion, privacy.accountant)
+
+
+def plan_training(job: Job, *limits: Room) -> Planned:
+    """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is read."""
+    algorithm = job.config.algorithm
+    planned = plan(
+        algorithm.name, algorithm.parameters, job.problem, target_of(job.config), *limits, preset=algorithm.preset
+    )
+    if not planned.algorithm.private:
+        raise InputError(
+            f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it is "
+            "measured beside every private run (evaluate.baselines)."
+        )
+    return planned
+
+
+def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
+    """Where the budget is kept: configuration, data schema, ``DPFLOWS_LEDGER``, else the file in the home folder."""
+    return config.ledger.url or schema.ledger or os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
+
+
+def fit_to_ledger(job: Job, planned: Planned, ledger: Ledger) -> Planned:
+    """Return a plan that the ledger admits, or raise ``BudgetExceeded``; the ledger is only read.
+
+    The ledger adds up prices at one order. A plan for (epsilon, delta) may cost more there than what its own guarantee
+    is worth at that order; then it gets the little more noise that makes it fit. Where even the worth of the guarantee
+    is not left, the run is refused rather than quietly trained with more noise than was asked for.
+    """
+    room = ledger.room(job.schema.name, job.blocks, public=job.public)
+    if room is None or room.ratio(planned.events) <= 1 + SLACK:
+        return planned
+    target = target_of(job.config)
+    worth = float(order_budgets(target.epsilon, target.delta, target.conversion)[order_index(room.order)])
+    if not 0 < worth <= room.left * (1 + SLACK):
+        raise room.refusal(planned.events)
+    return plan_training(job, room)
+
+
+def require_files(job: Job) -> None:
+    """Raise ``InputError`` for a table that is not there; nothing is opened."""
+    if job.config.data.path is not None or job.schema.source.kind == "file":
+        source_paths(job.schema, job.config.data.path, job.schema.source.path)
+    if job.config.data.test_path is not None:
+        source_paths(job.schema, job.config.data.test_path, job.schema.split.path, "data.test_path")
+
+
+def load_records(job: Job) -> Sealed:
+    """Read, check and encode the records; raises ``InputError`` naming file, row, column, rule and way out."""
+    data = job.config.data
+    blocks = None if job.blocks == ("all",) else job.blocks
+    adjacency = job.problem.adjacency
+    return Sealed(load(job.schema, job.encoder, data.path, data.test_path, adjacency=adjacency, blocks=blocks))
+
+
+def build_objective(job: Job, loaded: Sealed) -> Sealed:
+    """Private sums over the training records, checked against the public facts that the price relies on."""
+    train = loaded.open().train
+    if not isinstance(train, Data):
+        raise InputError(
+            f"Expected a table of records in {job.schema.name!r}, got sessions; choose a ranking schema's flow."
+        )
+    objective = LinearObjective(train.X, train.y, job.problem.loss)
+    objective.check_records(job.problem.dimension, job.problem.norm_bound)
+    return Sealed(objective)
+
+
+def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
+    """Charge the plan; on disk when this returns. Entries of processes that are gone are forfeited on the way."""
+    ledger.reap()
+    hashes = {"config": job.config.sha256}
+    return ledger.reserve(job.schema.name, planned.events, job.blocks, hashes, public=job.public)
+
+
+def fit_model(
+    job: Job,
+    planned: Planned,
+    objective: Sealed,
+    reservation: Reservation,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Train through the one door; every release is counted in the reservation before its rows are drawn."""
+    config = job.config
+    return run(
+        planned,
+        objective.open(),
+        seed=config.seed,
+        on_charge=reservation.on_charge,
+        on_progress=on_progress,
+        fixed_noise_seed=config.unsafe_fixed_noise_seed,
+    )
+
+
+def measure(job: Job, weights: Array, loaded: Sealed, objective: Sealed) -> dict[str, float]:
+    """Exact numbers on records: internal, unless the whole data set is declared public.
+
+    On the test part where there is one, else on the training records. Keys carry their prefix.
+    """
+    data: Loaded = loaded.open()
+    part = data.train if data.test is None else data.test
+    scores = {"": weights, **(baselines(job, objective) if job.config.evaluate.baselines else {})}
+    found = {
+        f"internal.{name}{key}": value for name, w in scores.items() for key, value in quality(job, part, w).items()
+    }
+    found |= {"internal.rows_train": float(data.report.rows_train), "internal.rows_test": float(data.report.rows_test)}
+    if job.public:
+        found |= {f"released.{key}": value for key, value in quality(job, part, weights).items()}
+    return found
+
+
+def baselines(job: Job, objective: Sealed) -> dict[str, Array]:
+    """Weights of the exact baselines. They have no guarantee: only their quality is kept, as an internal number."""
+    problem = replace(job.problem, l1=0.0)
+    names = ["non_private"] if job.schema.label.kind == "regression" else ["majority", "non_private"]
+    return {f"{name}_": run(plan(name, {}, problem), objective.open(), seed=job.config.seed).weights for name in names}
+
+
+def quality(job: Job, part: Data, weights: Array) -> dict[str, float]:
+    """Accuracy, balanced accuracy and ROC AUC of a classifier; the mean squared error of a regression."""
+    score = np.asarray(part.X @ weights)
+    if job.schema.label.kind == "regression":
+        return {"mean_squared_error": float(np.mean((score - part.y) ** 2))}
+    return {
+        "accuracy": float(accuracy(part.y, score)),
+        "balanced_accuracy": float(balanced_accuracy(part.y, score)),
+        "roc_auc": float(roc_auc(part.y, score)),
+    }
