@@ -21,6 +21,8 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 # Output noise over its sensitivity, in units of noise_multiplier: it takes 1e-4 of the price (1 % with gamma noise).
 OUTPUT_RATIO = 100.0
+# Constant of ``default_ridge``.
+RIDGE = 2.5
 
 
 @register("objective_perturbation", "objpert")
@@ -67,8 +69,8 @@ class ObjectivePerturbationGLM:
 
 
 def default_ridge(problem: Problem, noise: str) -> float:
-    """Ridge in units of beta * scale / L."""
-    return 1.0 * (sqrt(problem.dimension) if noise == "gamma" else 1.0)
+    """Ridge in units of beta * scale / L: a flat optimum on Adult; gamma noise is sqrt(d + 1) times longer a coordinate."""
+    return RIDGE * (sqrt(problem.dimension + 1.0) if noise == "gamma" else 1.0)
 
 
 def perturbation(

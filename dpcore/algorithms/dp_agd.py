@@ -1,0 +1,178 @@
+"""Noisy gradient descent with privately chosen steps and a gradient budget that grows when a direction fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.batches import batch_sampler
+from dpcore.checks import require_choice, require_count, require_fraction, require_open_unit, require_positive
+from dpcore.losses import Array
+from dpcore.mechanisms import Exponential, Gaussian, Mechanism, NoisyMax
+from dpcore.objective import Objective
+from dpcore.problem import Adjacency, Problem, Requires
+
+# Clip norm of gradients in units of norm_bound, clip of losses in units of the loss at w = 0.
+CLIP_SHARE = 0.4
+LOSS_SHARE = 3.0
+# Largest step to begin with, times norm_bound.
+LONGEST = 8.0
+
+
+@register("dp_agd")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DPAGD:
+    """DP-AGD: noisy gradient, then the best of ``candidates`` step sizes by a noisy minimum; step 0 means: try again.
+
+    Lee & Kifer (2018), Algorithm 2. A gradient costs rho_g = 1 / (2 noise_multiplier^2) in zCDP to begin with, a choice
+    of step ``selection_share`` of a round. The choice minimises the sum of losses cut to [0, C_obj] plus the public
+    penalty: under add/remove all scores move the same way, by at most C_obj; under replace-one both ways. "gumbel" is
+    the exponential mechanism, range^2 / 8 in zCDP; "laplace" the noisy minimum of the paper, range^2 / 2.
+
+    When step 0 wins, rho_g grows by ``growth``, only the difference is spent on a second gradient at the same point,
+    and both are averaged with weights rho (the running average each time, unlike the public code). The largest candidate
+    becomes 1.1 times the largest step of the last ``update_every`` rounds. What the run may spend is the price of
+    ``rounds`` plain rounds; a query runs only if it and the choice that must follow are affordable. Candidates follow
+    a geometric ladder down to 1/100 of the largest, or ("linear") equal spacings as in the paper.
+
+    ``sampling_rate`` < 1: every query reads a fresh batch of its own and is priced for it. The source reads one batch
+    for the gradient and all its choices, which nothing amplifies.
+    """
+
+    requires: ClassVar[Requires] = Requires(l1=False)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    releases: ClassVar[str] = "every iterate"
+    adaptive: ClassVar[bool] = True
+    default_l2: ClassVar[float] = 1e-4
+    small: ClassVar[dict[str, Any]] = {"rounds": 4, "clip_norm": 0.05, "clip_loss": 0.5}
+    limit: ClassVar[dict[str, Any]] = {"rounds": 300}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {
+            "rounds": 60,
+            "selection": "laplace",
+            "selection_share": 0.5,
+            "clip_norm": 3.0,
+            "clip_loss": 3.0,
+            "ladder": "linear",
+        }
+    }
+
+    noise_multiplier: float = 2.0
+    rounds: int = 40
+    selection: str = "gumbel"
+    selection_share: float = 0.2
+    clip_norm: float | None = None
+    clip_loss: float | None = None
+    candidates: int = 20
+    ladder: str = "geometric"
+    max_step: float | None = None
+    growth: float = 0.1
+    update_every: int = 10
+    sampling_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive(noise_multiplier=self.noise_multiplier, growth=self.growth)
+        require_count(rounds=self.rounds, candidates=self.candidates, update_every=self.update_every)
+        require_choice(("gumbel", "laplace"), selection=self.selection)
+        require_choice(("geometric", "linear"), ladder=self.ladder)
+        require_open_unit(selection_share=self.selection_share)
+        require_fraction(sampling_rate=self.sampling_rate)
+        for name in ("clip_norm", "clip_loss", "max_step"):
+            if getattr(self, name) is not None:
+                require_positive(**{name: getattr(self, name)})
+
+    def clips(self, problem: Problem) -> tuple[float, float]:
+        """Clip norm of gradients and cap of losses."""
+        at_zero = float(problem.loss.value(np.array([0.0 if problem.loss.argument == "margin" else 1.0]))[0])
+        return self.clip_norm or CLIP_SHARE * problem.norm_bound, self.clip_loss or LOSS_SHARE * at_zero
+
+    def gradient(self, problem: Problem, rho: float) -> Mechanism:
+        """The release of a gradient sum at a cost of ``rho`` (before amplification)."""
+        sensitivity = problem.sensitivity(self.clips(problem)[0])
+        return self._on_batch(problem, Gaussian(sensitivity, sensitivity / sqrt(2.0 * rho)))
+
+    def choice(self, problem: Problem) -> Mechanism:
+        """The release of a step: range^2 / 8 (gumbel) or range^2 / 2 (laplace) is its share of a round."""
+        rho = self.gradient_rho * self.selection_share / (1.0 - self.selection_share)
+        two_sided = problem.adjacency is not Adjacency.ADD_REMOVE
+        cap = self.clips(problem)[1]
+        spread = sqrt((8.0 if self.selection == "gumbel" else 2.0) * rho)
+        kind = Exponential if self.selection == "gumbel" else NoisyMax
+        return self._on_batch(problem, kind(cap, (2.0 if two_sided else 1.0) * cap / spread, two_sided))
+
+    @property
+    def gradient_rho(self) -> float:
+        """zCDP of the first gradient."""
+        return 1.0 / (2.0 * self.noise_multiplier**2)
+
+    def _on_batch(self, problem: Problem, mechanism: Mechanism) -> Mechanism:
+        return batch_sampler(problem, self.sampling_rate).amplify(mechanism, problem.adjacency)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        return [self.gradient(problem, self.gradient_rho), self.choice(problem)] * self.rounds
+
+    def steps(self, largest: float) -> Array:
+        """Step sizes to choose from, 0 first, shape (candidates + 1,)."""
+        if self.ladder == "linear":
+            return np.linspace(0.0, largest, self.candidates + 1)
+        return np.concatenate([[0.0], np.geomspace(largest / 100.0, largest, self.candidates)])
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the last iterate, shape (d,)."""
+        w = np.zeros(problem.dimension * problem.outputs)
+        rho = self.gradient_rho
+        largest = cap = self.max_step or LONGEST / problem.norm_bound
+        chosen: list[float] = []
+        while True:
+            w, rho, step = self._round(problem, budget, w, rho, largest)
+            if step is None:
+                return w
+            chosen.append(step)
+            if len(chosen) == self.update_every:
+                largest = min(1.1 * max(chosen), cap)
+                chosen.clear()
+
+    def _round(
+        self, problem: Problem, budget: Budget, w: Array, rho: float, largest: float
+    ) -> tuple[Array, float, float | None]:
+        """One move from ``w``: the new point, the gradient budget it took, and the step; None where money ran out."""
+        choice = self.choice(problem)
+        total, spent = np.zeros_like(w), 0.0
+        while True:
+            extra = rho - spent
+            gradient = self.gradient(problem, extra)
+            if not budget.affords(gradient, choice):
+                return w, rho, None
+            fresh = self._noisy_gradient(problem, budget, gradient, w)
+            total, spent = (spent * total + extra * fresh) / rho, rho
+            direction = total / (self.sampling_rate * problem.n) + problem.l2 * w
+            direction /= np.linalg.norm(direction)
+            steps = self.steps(largest)
+            index = self._best(problem, budget, choice, w - np.outer(steps, direction))
+            budget.note(step_size=float(steps[index]), noise_scale=1.0 / sqrt(2.0 * rho))
+            if index > 0:
+                return w - steps[index] * direction, rho, float(steps[index])
+            rho *= 1.0 + self.growth
+
+    def _noisy_gradient(self, problem: Problem, budget: Budget, mechanism: Mechanism, w: Array) -> Array:
+        clip_norm = self.clips(problem)[0]
+
+        def query(batch: Objective) -> Array:
+            return batch.gradient_sum(w, clip_norm)
+
+        return budget.release(mechanism, query)
+
+    def _best(self, problem: Problem, budget: Budget, mechanism: Mechanism, W: Array) -> int:
+        """Index of the noisily best row of ``W``; the penalty is public and takes no noise."""
+        clip_loss = self.clips(problem)[1]
+        penalty = self.sampling_rate * problem.n * problem.l2 / 2 * np.einsum("ij,ij->i", W, W)
+
+        def query(batch: Objective) -> Array:
+            return -(batch.value_sum(W, clip_loss) + penalty)
+
+        return int(budget.release(mechanism, query))
