@@ -1,0 +1,93 @@
+"""The configuration: defaults, overrides, and one-line errors that name field, value, rule and way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from dpcore.accounting.conversion import CONVERSIONS
+from dpcore.accounting.limits import ACCOUNTANTS
+from dpcore.errors import InputError
+from tasks.config import PrivacySection, TrainConfig, load_config, parse_config
+
+BAD = [
+    ("privacy.epsilon=0", "a number > 0 for privacy.epsilon, got 0"),
+    ("privacy.epsilon=-1", "a number > 0 for privacy.epsilon, got -1"),
+    ("privacy.epsilon=.inf", "a finite number for privacy.epsilon, got inf"),
+    ("privacy.epsilon=.nan", "a finite number for privacy.epsilon, got nan"),
+    ("privacy.epsilon=true", "a number for privacy.epsilon, got True"),
+    ("privacy.epsilon=much", "a number for privacy.epsilon, got 'much'"),
+    ("privacy.epsilon=", "a number for privacy.epsilon, got None"),
+    ("privacy.delta=0", "a number > 0 for privacy.delta, got 0"),
+    ("privacy.delta=1", "a number < 1 for privacy.delta, got 1"),
+    ("privacy.adjacency=add", "for privacy.adjacency, got 'add'"),
+    ("privacy.epsilo=1", "Unknown key 'privacy.epsilo'; did you mean 'privacy.epsilon'"),
+    ("privcy.epsilon=1", "Unknown key 'privcy'; did you mean 'privacy'?"),
+    ("preprocess.normalise=units", "for preprocess.normalise, got 'units'"),
+    ("objective.l2=-1", "a number >= 0 for objective.l2, got -1"),
+    ("objective.loss_parameters.h=a", "a number for objective.loss_parameters.h, got 'a'"),
+    ("data=5", "a section with keys for data, got 5"),
+    ("seed=1.5", "a whole number for seed, got 1.5"),
+    ("schema_version=2", "Expected 1 for schema_version, got 2"),
+    ("data.name.x=1", "Expected a section at 'name'"),
+    ("privacy.epsilon", "Expected --set key=value"),
+    (".=1", "Expected --set key=value"),
+    ("data.name=[a", "not readable as YAML"),
+]
+
+
+@pytest.mark.parametrize(("override", "words"), BAD, ids=[case[0] for case in BAD])
+def test_bad_values_are_refused_on_one_line(override: str, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_config(None, [override])
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_built_in_configuration_is_valid_and_its_values_are_the_defaults() -> None:
+    config = load_config()
+    assert config.data.name == "census"
+    assert config == TrainConfig()
+
+
+def test_overrides_are_read_as_yaml_and_reach_parameters_of_the_algorithm() -> None:
+    config = load_config(
+        None, ["privacy.delta=1e-5", "algorithm.steps=12", "algorithm.clip_norm=1e-2", "data.path=x.csv"]
+    )
+    assert config.privacy.delta == 1e-5
+    assert config.algorithm.parameters == {"steps": 12, "clip_norm": 0.01}
+    assert config.data.path == "x.csv"
+
+
+def test_file_in_working_directory_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "train.yaml").write_text("schema_version: 1\nprivacy: {epsilon: 3.0}\n")
+    assert load_config().privacy.epsilon == 3.0
+
+
+def test_missing_file_and_repeated_key_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'nowhere\.yaml', which is none"):
+        load_config("nowhere.yaml")
+    twice = tmp_path / "twice.yaml"
+    twice.write_text("seed: 1\nseed: 2\n")
+    with pytest.raises(InputError, match=r"the key .seed. stands there twice"):
+        load_config(str(twice))
+
+
+def test_several_faults_are_counted() -> None:
+    with pytest.raises(InputError, match=r"\(1 more fault\)"):
+        parse_config({"privacy": {"epsilon": -1, "delta": 2}})
+
+
+def test_hash_depends_on_values_alone() -> None:
+    assert parse_config({"seed": 0}).sha256 == parse_config({}).sha256
+    assert parse_config({"seed": 1}).sha256 != parse_config({}).sha256
+
+
+def test_choices_are_those_of_the_accounting() -> None:
+    fields = PrivacySection.model_fields
+    assert set(get_args(fields["conversion"].annotation)) == set(CONVERSIONS)
+    assert set(get_args(fields["accountant"].annotation)) == set(ACCOUNTANTS)
