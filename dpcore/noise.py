@@ -32,8 +32,8 @@ Array = np.ndarray
 OUTPUT_BITS = 12
 # The exact form uses at least 2^GRID_BITS grid steps a standard deviation, so rounding its scale up costs < 0.1 %.
 GRID_BITS = 10
-# Beyond this many steps a standard deviation the integer arithmetic below would overflow.
-LARGEST_SCALE = 2**28
+# Beyond this many steps a standard deviation 64-bit integers would overflow; no real setting comes near it.
+LARGEST_SCALE = 2**52
 # Grid values are cut here: a projection, so neighbours come no further apart, and sums with noise stay exact integers.
 LARGEST_VALUE = 2.0**52
 
@@ -107,15 +107,18 @@ def integer_gaussian(scale: int, size: int, rng: np.random.Generator) -> Array:
     """``size`` exact draws of P(k) ~ exp(-k^2 / (2 scale^2)) on the integers, as int64.
 
     Canonne, Kamath & Steinke (2020), Algorithm 3, with proposals of the integer scale itself, which keeps every
-    probability a ratio of integers: accept a two-sided geometric k with chance exp(-(|k| - scale)^2 / (2 scale^2)).
+    probability a product of ratios of integers: accept a two-sided geometric k with chance
+    exp(-o^2 / (2 scale^2)), o = | |k| - scale | = a scale + r, as exp(-a^2/2) exp(-a r/scale) exp(-r^2 / (2 scale^2)).
     """
 
     def propose(count: int) -> Array:
         magnitude = _geometric(scale, count, rng)
         negative = rng.integers(0, 2, count) == 1
         keep = ~(negative & (magnitude == 0))
-        off = magnitude - scale
-        keep[keep] = _chance_exp(off[keep] ** 2, 2 * scale * scale, rng)
+        whole, rest = np.divmod(np.abs(magnitude - scale), scale)
+        keep &= _chance_exp(whole * whole, 2, rng)
+        keep &= _chance_exp(whole * rest, scale, rng)
+        keep &= _fraction_exp(rng, (rest, scale), (rest, 2 * scale))
         return np.where(negative, -magnitude, magnitude)[keep]
 
     return _collect(propose, size)
@@ -177,29 +180,32 @@ def _geometric(scale: int, size: int, rng: np.random.Generator) -> Array:
 def _chance_exp(top: Array, bottom: int, rng: np.random.Generator) -> Array:
     """Booleans that are true with chance exp(-top / bottom) exactly, for integers top >= 0, bottom > 0.
 
-    Whole parts are that many chances of exp(-1). For g <= 1: draw chances g/1, g/2, ... until one fails; the number
-    drawn is odd with chance exp(-g) (von Neumann). A chance of g/k is one of g and one of 1/k.
+    The whole part is that many chances of exp(-1).
     """
     whole, rest = np.divmod(top, bottom)
-    result = _fraction_exp(rest, bottom, rng)
+    result = _fraction_exp(rng, (rest, bottom))
     going = np.flatnonzero(result & (whole > 0))
     while len(going):
-        alive = _fraction_exp(np.ones(len(going), dtype=np.int64), 1, rng)
+        alive = _fraction_exp(rng, (np.ones(len(going), dtype=np.int64), 1))
         result[going[~alive]] = False
         whole[going] -= 1
         going = going[alive & (whole[going] > 0)]
     return result
 
 
-def _fraction_exp(top: Array, bottom: int, rng: np.random.Generator) -> Array:
-    odd = np.ones(len(top), dtype=bool)
-    going = np.arange(len(top))
+def _fraction_exp(rng: np.random.Generator, *factors: tuple[Array, int]) -> Array:
+    """Booleans that are true with chance exp(-g), g the product of ratios top / bottom, each in [0, 1].
+
+    Draw chances g/1, g/2, ... until one fails; the number drawn is odd with chance exp(-g) (von Neumann). A chance of
+    g/k is one of each ratio and one of 1/k, so no product of integers is ever formed.
+    """
+    odd = np.ones(len(factors[0][0]), dtype=bool)
+    going = np.arange(len(odd))
     k = 1
     while len(going):
-        success = rng.integers(0, bottom, len(going)) < top[going]
-        if k > 1:
-            success &= rng.integers(0, k, len(going)) == 0
-        going = going[success]
+        for top, bottom in (*factors, (None, k)):
+            limit = 1 if top is None else top[going]
+            going = going[rng.integers(0, bottom, len(going)) < limit]
         odd[going] = ~odd[going]
         k += 1
     return odd

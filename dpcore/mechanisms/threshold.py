@@ -17,7 +17,7 @@ from dpcore.mechanisms.base import Array, Mechanism, mechanism, settle
 @mechanism("above_threshold")
 @dataclass(frozen=True, slots=True)
 class AboveThreshold(Mechanism):
-    """Index of the first query with value + noise >= ``threshold`` + noise, None where none of ``max_queries`` is.
+    """Index of the first query with value + noise >= ``threshold`` + noise, ``max_queries`` where none is.
 
     Each query moves by at most ``sensitivity`` between neighbours, in any direction. ``noise`` is laplace or gaussian;
     ``threshold_scale`` (b or sigma) is drawn once, ``query_scale`` afresh for every query.
@@ -59,17 +59,18 @@ class AboveThreshold(Mechanism):
         threshold, query = self.losses
         return threshold + 2.0 * query if self.noise == "laplace" else float("inf")
 
-    def release(self, value: Iterable[float], rng: np.random.Generator) -> int | None:
+    def release(self, value: Iterable[float], rng: np.random.Generator) -> int:
         """Walk through ``value`` (an array, or a generator that computes each query when it is asked for).
 
-        A generator saves the work of the queries behind the halting one. Its length must not depend on the records.
+        A generator saves the work of the queries behind the halting one; it runs inside ``release``, while the batch
+        is alive. Its length must not depend on the records.
         """
         draw = rng.laplace if self.noise == "laplace" else rng.normal
         bar = self.threshold + draw(scale=self.threshold_scale)
         for index, query in enumerate(islice(iter(value), self.max_queries)):
             if float(query) + draw(scale=self.query_scale) >= bar:
                 return index
-        return None
+        return self.max_queries
 
     def rdp(self, alphas: Array) -> Array:
         """The proved bound above, shape (k,)."""
