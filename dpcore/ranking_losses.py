@@ -26,6 +26,7 @@ class RankingLoss(Protocol):
     """What a SessionObjective needs of a loss."""
 
     name: ClassVar[str]
+    argument: ClassVar[str]
     convex: ClassVar[bool]
     label_linear: ClassVar[bool]
 
@@ -85,6 +86,7 @@ class BayesRank:
     """
 
     name: ClassVar[str] = "bayesrank"
+    argument: ClassVar[str] = "session"
     convex: ClassVar[bool] = False
     label_linear: ClassVar[bool] = True
     smoothness: ClassVar[float] = inf
@@ -163,6 +165,7 @@ class ListNet:
     """
 
     name: ClassVar[str] = "listnet"
+    argument: ClassVar[str] = "session"
     convex: ClassVar[bool] = True
     label_linear: ClassVar[bool] = True
     lipschitz: ClassVar[float] = 2.0  # |x_i - x_k| <= 2 |x|
@@ -201,6 +204,7 @@ class ListMLE:
     """
 
     name: ClassVar[str] = "listmle"
+    argument: ClassVar[str] = "session"
     convex: ClassVar[bool] = True
     label_linear: ClassVar[bool] = False
     lipschitz: ClassVar[float] = inf  # one term a relevant document

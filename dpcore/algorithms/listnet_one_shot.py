@@ -1,0 +1,134 @@
+"""Learning to rank from one noisy vector: all that a linear ListNet asks of the labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import BOTH, register
+from dpcore.checks import require_count, require_nonnegative, require_positive
+from dpcore.errors import AssumptionNotMet
+from dpcore.losses import Array
+from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.ranking_losses import ListNet
+from dpcore.ranking_objective import ROUNDING, ScoredDocuments
+from dpcore.scorers import Linear
+
+# Directions in which the documents of a session hardly differ are left out: they carry noise and next to no order.
+LEAST_VARIANCE = 1e-6
+# Candidates for the strength of the prior, on a logarithmic scale.
+STRENGTHS = 64
+
+
+@register("listnet_one_shot")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListNetOneShot:
+    """Minimise sum_j [log sum exp(X_j w)] - <w, b> + ridge, where b = sum_j X_j' t_j is released once, with noise.
+
+    t_j are the gains of session j over their sum (uniform where nothing is relevant, so that such a session adds 0 to
+    the centred b). Everything but b follows from public documents, so one Gaussian release is the whole price; there is
+    no step size, number of steps, sampling or composition. Replace-labels, with M = U' the ``components`` leading
+    principal directions of the documents within their sessions:
+
+      b = sum_j clip(M Xc_j' t_j, C),  C = ``clip_share`` * median_j diam(M X_j),  divided by D = min(2 C, max_j diam).
+
+    A label change moves M Xc_j' t_j inside the hull of the M x_i, hence by at most diam(M X_j); clipping is a projection
+    on the C-ball, hence 1-Lipschitz and never leaving it; so the released value b / D has sensitivity 1 (proved;
+    "empty or not" enters through b alone). The noise of b is known, so a direction of variance h is shrunk by
+    v / (v + sigma^2), v = s h^``prior``, s the strength that makes the noisy b most likely (empirical Bayes,
+    post-processing), and w solves one Newton step from 0 with the public curvature sum_j Cov_uniform(M X_j), ridge
+    ``ridge`` times its mean: b is clipped so low that the next steps change nothing.
+
+    Where documents are private there is no M, D or curvature: w is the noisy sum of session contrasts
+    clip(Xc_j' t_j, ``clip_norm``) / n, with sensitivity C under add/remove and 2C under replace-one.
+    """
+
+    requires: ClassVar[Requires] = Requires(ranking=True, l1=False)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
+    releases: ClassVar[str] = "one sum over sessions"
+    small: ClassVar[dict[str, Any]] = {"components": 2, "clip_norm": 0.05}
+    small_problem: ClassVar[dict[str, Any]] = {"kind": "ranking"}
+
+    noise_multiplier: float = 2.0
+    components: int = 40
+    clip_share: float = 0.1
+    prior: float = 2.0
+    ridge: float = 0.3
+    clip_norm: float = 0.3
+
+    def __post_init__(self) -> None:
+        require_positive(
+            noise_multiplier=self.noise_multiplier, clip_share=self.clip_share, ridge=self.ridge, clip_norm=self.clip_norm
+        )
+        require_nonnegative(prior=self.prior)
+        require_count(components=self.components)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        if problem.adjacency is Adjacency.REPLACE_LABELS:
+            linear_documents(problem, "listnet_one_shot")
+            return [Gaussian(1.0, self.noise_multiplier)]
+        sensitivity = problem.sensitivity(self.clip_norm)
+        return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)]
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the weights of the features, shape (p,)."""
+        [release] = self.plan(problem)
+        if problem.adjacency is not Adjacency.REPLACE_LABELS:
+            identity = np.eye(problem.dimension)
+            return budget.release(release, lambda data: data.label_sum(identity, self.clip_norm)) / problem.n
+        M, curvature, clip_norm, bound = self.public_side(problem)
+        noisy = budget.release(release, lambda data: data.label_sum(M, clip_norm) / bound) * bound
+        spread = curvature / curvature[0]
+        noisy = noisy * shrinkage(noisy, self.noise_multiplier * bound, spread**self.prior)
+        return M.T @ (noisy / (curvature + self.ridge * curvature.mean() + problem.n * problem.l2))
+
+    def public_side(self, problem: Problem) -> tuple[Array, Array, float, float]:
+        """The map M (k, p), the curvature (k,) of the objective at 0 along its rows, C and D; from documents alone."""
+        documents = linear_documents(problem, "listnet_one_shot").documents
+        centred = documents.centred()
+        share = 1.0 / documents.lengths[documents.owner]
+        curvature, directions = np.linalg.eigh(centred.T @ (share[:, None] * centred))
+        order = np.argsort(curvature)[::-1][: self.components]
+        curvature, M = curvature[order], directions[:, order].T
+        if curvature[0] <= 0:  # all documents of every session are alike: any weights rank alike
+            return np.eye(1, problem.dimension), np.ones(1), 1.0, 1.0
+        keep = curvature > LEAST_VARIANCE * curvature[0]
+        curvature, M = curvature[keep], M[keep]
+        mapped = ScoredDocuments(type(documents)(centred @ M.T, documents.offsets))
+        diameters = mapped.label_bounds(np.zeros(len(M)), ListNet())
+        clip_norm = self.clip_share * float(np.median(diameters))
+        clip_norm = clip_norm if clip_norm > 0 else self.clip_share * float(diameters.max())
+        return M, curvature, clip_norm, min(2.0 * clip_norm, float(diameters.max())) * (1.0 + ROUNDING)
+
+
+def linear_documents(problem: Problem, name: str) -> ScoredDocuments:
+    """The public documents of ``problem``; raise ``AssumptionNotMet`` where it has none or its scorer is not linear."""
+    if problem.documents is None:
+        raise AssumptionNotMet(
+            f"Expected public documents for {name!r} under replace_labels, got documents=None; build the problem with "
+            "ranking_problem, or use adjacency=add_remove where documents are private."
+        )
+    if not isinstance(problem.documents.scorer, Linear):
+        raise AssumptionNotMet(
+            f"Expected a linear scorer for {name!r}, got scorer={problem.documents.scorer.name!r}; use privbr or dp_sgd."
+        )
+    return problem.documents
+
+
+def shrinkage(noisy: Array, sigma: float, shape: Array) -> Array:
+    """v / (v + sigma^2) with v = s * ``shape`` and s the maximum of the likelihood of noisy ~ N(0, v + sigma^2); (k,).
+
+    Without noise nothing is shrunk. The maximum is looked for on a grid; 0 signal is among the candidates' limits.
+    """
+    if sigma <= 0.0:
+        return np.ones_like(noisy)
+    low = np.log(sigma**2) - 8.0
+    high = np.log(max(float((noisy**2).max()), sigma**2) / float(shape.min())) + 3.0
+    v = np.exp(np.linspace(low, high, STRENGTHS))[:, None] * shape
+    cost = np.sum(np.log(v + sigma**2) + noisy**2 / (v + sigma**2), axis=1)
+    best = v[np.argmin(cost)]
+    return best / (best + sigma**2)

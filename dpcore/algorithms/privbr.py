@@ -1,0 +1,177 @@
+"""Private BayesRank: noisy gradients whose label-level sensitivity is bounded through the public documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import register
+from dpcore.checks import require_below_one, require_choice, require_count, require_fraction, require_positive
+from dpcore.errors import AssumptionNotMet
+from dpcore.losses import Array
+from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.ranking_losses import RankingLoss
+from dpcore.ranking_objective import ScoredDocuments
+from dpcore.sampling import Poisson
+
+SCHEDULES = ("constant", "linear", "stairs")
+BOUNDS = ("clip", "scale")
+CAPS = ("median", "largest", "fixed")
+# Least public bound: sessions of one document alone have directions of length 0.
+TINY = 1e-12
+STAIR = 100  # iterations between two falls of the step size: Chen (2020), 6.6.3
+
+
+@register("privbr")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivBR:
+    """w <- w - eta_t v_t, v_t = momentum v_{t-1} + D (G_t / D + N(0, noise_multiplier^2 I)) / (q n [C]) + l2 w.
+
+    G_t sums over a full batch, or a fresh Poisson batch of rate q, what the sessions' gradients may contribute:
+
+     - ``scale``: min(1, C / s_j(w)) times the gradient, D = C;
+     - ``clip``: the gradient cut to norm C, D = min(2 C, max_j s_j(w)).
+
+    s_j(w) bounds what labels can do to session j's gradient and comes from its documents and w alone
+    (``ScoredDocuments.label_bounds``); C is public: a constant (``fixed``), or ``cap`` times the median or the largest
+    over *all* sessions, never over a batch, whose maximum in Algorithm 6.1 reveals who is in it. So G_t / D has
+    sensitivity 1 under replace-labels, whatever the sessions are. In a batch every contribution is at most D long and at
+    most D from what other labels give, the three points that the price of Poisson sampling needs; with the ``gain``
+    target it is at most D / 2 long, for s_j bounds twice its length, and the price of a ball is used. Chen (2020), Algorithm 6.1, with the
+    repair of its sensitivity (proved; SOUNDNESS section 11).
+
+    The gradient is divided by C with ``normalise``: a step then has one length whatever the softmax's temperature.
+    ``spectral`` divides the scorer's matrices by their spectral norm after each update (6.5.4). Both are post-processing.
+    """
+
+    requires: ClassVar[Requires] = Requires(ranking=True, l1=False)
+    adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_LABELS})
+    releases: ClassVar[str] = "every iterate"
+    small: ClassVar[dict[str, Any]] = {"steps": 3}
+    small_problem: ClassVar[dict[str, Any]] = {"kind": "ranking"}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {
+            "steps": 400,
+            "batch_size": 10,
+            "bound": "scale",
+            "cap": 1.0,
+            "cap_rule": "largest",
+            "learning_rate": 1.0,
+            "momentum": 0.0,
+            "schedule": "stairs",
+            "average": 0.0,
+            "normalise": False,
+            "spectral": True,
+        }
+    }
+
+    noise_multiplier: float = 2.0
+    steps: int = 10
+    sampling_rate: float = 1.0
+    batch_size: int | None = None
+    bound: str = "clip"
+    cap: float = 0.3
+    cap_rule: str = "median"
+    learning_rate: float = 3.0
+    momentum: float = 0.8
+    schedule: str = "linear"
+    average: float = 0.5
+    normalise: bool = True
+    spectral: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive(noise_multiplier=self.noise_multiplier, cap=self.cap, learning_rate=self.learning_rate)
+        require_count(steps=self.steps)
+        require_fraction(sampling_rate=self.sampling_rate)
+        if self.batch_size is not None:
+            require_count(batch_size=self.batch_size)
+        require_choice(BOUNDS, bound=self.bound)
+        require_choice(CAPS, cap_rule=self.cap_rule)
+        require_choice(SCHEDULES, schedule=self.schedule)
+        require_below_one(momentum=self.momentum, average=self.average)
+
+    def rate(self, problem: Problem) -> float:
+        """Chance q that a session is in a batch: ``batch_size`` / n where that is given."""
+        return self.sampling_rate if self.batch_size is None else min(self.batch_size / problem.n, 1.0)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        self.public(problem)
+        loss: Any = problem.loss
+        gaussian = Gaussian(1.0, self.noise_multiplier)
+        rate = self.rate(problem)
+        if rate == 1.0:
+            return [gaussian] * self.steps
+        centred = loss.name == "bayesrank" and loss.target == "gain"
+        geometry = "ball" if centred else "triangle"
+        return [Poisson(rate).amplify(gaussian, problem.adjacency, geometry)] * self.steps
+
+    def public(self, problem: Problem) -> ScoredDocuments:
+        """The public documents; raises ``AssumptionNotMet`` for a problem without them or a loss without bound."""
+        if not getattr(problem.loss, "label_linear", False):
+            raise AssumptionNotMet(
+                f"Expected a loss that is linear in the labels for 'privbr', got loss={problem.loss.name!r}; use "
+                "bayesrank or listnet, or dp_sgd, which clips whole sessions."
+            )
+        if problem.documents is None:
+            raise AssumptionNotMet(
+                "Expected public documents for 'privbr', got documents=None; build the problem with ranking_problem."
+            )
+        return problem.documents
+
+    def limits(self, public: ScoredDocuments, w: Array, loss: RankingLoss) -> tuple[float, float]:
+        """The public C and D at ``w``; both above 0."""
+        if self.bound == "scale":
+            s = None if self.cap_rule == "fixed" else public.label_bounds(w, loss)
+            clip_norm = self._cap(s)
+            return clip_norm, clip_norm
+        longest = public.longest_directions(w, loss)
+        clip_norm = self._cap(longest)
+        if self.cap_rule == "fixed" or float(longest.max()) < 2.0 * clip_norm:
+            # The diameter may be the smaller bound; where a single direction is longer than 2 C it cannot be.
+            return clip_norm, min(2.0 * clip_norm, max(float(public.label_bounds(w, loss).max()), TINY))
+        return clip_norm, 2.0 * clip_norm
+
+    def _cap(self, norms: Array | None) -> float:
+        if norms is None or self.cap_rule == "fixed":
+            return self.cap
+        scale = float(np.median(norms)) if self.cap_rule == "median" else float(norms.max())
+        return self.cap * max(scale if scale > 0 else float(norms.max()), TINY)
+
+    def decay(self) -> Array:
+        """Step sizes relative to the first, shape (steps,)."""
+        t = np.arange(self.steps)
+        match self.schedule:
+            case "constant":
+                return np.ones(self.steps)
+            case "stairs":
+                return 1.0 - (t // STAIR) / (1 + (self.steps - 1) // STAIR)
+            case _:
+                return 1.0 - t / self.steps
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (dimension,)."""
+        public, loss = self.public(problem), problem.loss
+        divisor = self.rate(problem) * problem.n
+        first_averaged = self.steps - max(1, round(self.average * self.steps))
+        w, velocity, total = (np.zeros(problem.dimension) for _ in range(3))
+        for step, (mechanism, decay) in enumerate(zip(self.plan(problem), self.decay(), strict=True)):
+            clip_norm, bound = self.limits(public, w, loss)  # type: ignore[arg-type]
+
+            def contributions(batch: Any, w: Array = w, clip_norm: float = clip_norm, bound: float = bound) -> Array:
+                capped = batch.capped_gradient_sum if self.bound == "scale" else batch.gradient_sum
+                return capped(w, clip_norm) / bound
+
+            noisy = budget.release(mechanism, contributions) * (bound / divisor)
+            velocity = self.momentum * velocity + noisy / (clip_norm if self.normalise else 1.0) + problem.l2 * w
+            w = w - self.learning_rate * decay * velocity
+            if self.spectral:
+                w = public.scorer.normalised(w)
+            budget.note(step_size=self.learning_rate * decay, noise_scale=self.noise_multiplier * bound / divisor)
+            if step >= first_averaged:
+                total += w
+        return total / (self.steps - first_averaged)
+
