@@ -30,7 +30,7 @@ RECORD_LEVEL = (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
 CASES = [
     pytest.param(name, adjacency, id=f"{name}-{adjacency}")
     for name, cls in sorted(registry.items())
-    if cls.private
+    if cls.private and not cls.requires.ranking
     for adjacency in RECORD_LEVEL
     if adjacency in cls.adjacencies
 ]
@@ -123,6 +123,7 @@ def test_refusals_are_in_words_and_name_a_way_out(name):
         (cls.requires.bounded_gradient, {"loss": Squared()}, "bounded slope"),
         (cls.requires.strongly_convex, {"l2": 0.0}, "strongly convex"),
         (cls.requires.linear, {"kind": "network"}, "linear model"),
+        (cls.requires.ranking, {"kind": "linear"}, "ranking sessions"),
         (not cls.requires.l1, {"l1": 0.1}, "L1 penalty"),
     ]
     for needed, change, words in broken:
