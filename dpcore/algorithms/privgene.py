@@ -1,0 +1,95 @@
+"""Genetic search: parents and the winner are chosen by the exponential mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import BOTH, register
+from dpcore.checks import require_count, require_fraction, require_positive
+from dpcore.losses import Array
+from dpcore.mechanisms import Exponential, Mechanism
+from dpcore.objective import Objective
+from dpcore.problem import Adjacency, Problem, Requires
+
+# Cap of a record's loss, in units of its loss at w = 0.
+LOSS_SHARE = 2.0
+
+
+@register("privgene")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivGene:
+    """``generations`` times: two parents by the exponential mechanism, then crossover and mutation; last, the best.
+
+    Zhang, Xiao, Yang, Zhang & Winslett (2013). The score of w is minus the sum of losses cut to [0, C], minus the
+    public n l2/2 ||w||^2. Scores move by at most C, one way under add/remove and both ways under replace-one; a choice
+    has bounded range r = noise scale ratio and costs r^2 / 8 in zCDP. A child takes each coordinate from either parent
+    with equal chance, and one coordinate in ``mutations`` moves by a normal step whose size falls from ``reach`` /
+    norm_bound to a hundredth of it. Scale of the Gumbel noise: noise_multiplier * sensitivity. Starts, crossover and
+    mutation use the public generator.
+    """
+
+    requires: ClassVar[Requires] = Requires(l1=False)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    releases: ClassVar[str] = "every parent"
+    default_l2: ClassVar[float] = 1e-4
+    small: ClassVar[dict[str, Any]] = {"population": 5, "generations": 2, "clip_loss": 0.5}
+    limit: ClassVar[dict[str, Any]] = {"generations": 300, "clip_loss": 10.0}
+    limit_gap: ClassVar[float] = 0.05
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"population": 200, "generations": 100}}
+
+    noise_multiplier: float = 2.0
+    population: int = 50
+    generations: int = 30
+    clip_loss: float | None = None
+    mutations: float = 0.2
+    reach: float = 3.0
+
+    def __post_init__(self) -> None:
+        require_positive(noise_multiplier=self.noise_multiplier, reach=self.reach)
+        require_count(population=self.population, generations=self.generations)
+        require_fraction(mutations=self.mutations)
+        if self.clip_loss is not None:
+            require_positive(clip_loss=self.clip_loss)
+
+    def clip(self, problem: Problem) -> float:
+        """The cap C of a record's loss."""
+        if self.clip_loss is not None:
+            return self.clip_loss
+        return LOSS_SHARE * float(problem.loss.value(np.array([0.0 if problem.loss.argument == "margin" else 1.0]))[0])
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        cap = self.clip(problem)
+        choice = Exponential(cap, self.noise_multiplier * cap, problem.adjacency is not Adjacency.ADD_REMOVE)
+        return [choice] * (2 * self.generations + 1)
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the winner of the last generation, shape (d,)."""
+        choice = self.plan(problem)[0]
+        sizes = self.reach / problem.norm_bound * np.geomspace(1.0, 0.01, self.generations)
+        width = problem.dimension * problem.outputs
+        crowd = np.concatenate([np.zeros((1, width)), rng.normal(scale=sizes[0] / 2, size=(self.population, width))])
+        for size in sizes:
+            parents = [crowd[self._best(problem, budget, choice, crowd)] for _ in range(2)]
+            crowd = self._offspring(parents, size, rng)
+            budget.note(step_size=float(size))
+        return crowd[self._best(problem, budget, choice, crowd)]
+
+    def _offspring(self, parents: list[Array], size: float, rng: np.random.Generator) -> Array:
+        """Both parents and ``population`` children, shape (population + 2, d)."""
+        shape = (self.population, len(parents[0]))
+        children = np.where(rng.random(shape) < 0.5, parents[0], parents[1])
+        children = children + rng.normal(scale=size, size=shape) * (rng.random(shape) < self.mutations)
+        return np.concatenate([parents, children])
+
+    def _best(self, problem: Problem, budget: Budget, choice: Mechanism, crowd: Array) -> int:
+        penalty = problem.n * problem.l2 / 2 * np.einsum("ij,ij->i", crowd, crowd)
+        cap = self.clip(problem)
+
+        def query(records: Objective) -> Array:
+            return -(records.value_sum(crowd, cap) + penalty)
+
+        return int(budget.release(choice, query))
