@@ -41,9 +41,7 @@ class Data:
         if self.X.shape[0] != len(self.y):
             raise InputError(f"Expected as many labels as rows, got {self.X.shape[0]} rows and {len(self.y)} labels.")
         if self.X.shape[1] != self.design.dimension:
-            raise InputError(
-                f"Expected {self.design.dimension} columns as the design declares, got {self.X.shape[1]}."
-            )
+            raise InputError(f"Expected {self.design.dimension} columns as the design declares, got {self.X.shape[1]}.")
 
     @property
     def n(self) -> int:

@@ -175,9 +175,7 @@ class HuberRegression:
         return np.where(np.abs(z) <= self.h, 1.0, 0.0)
 
 
-losses: dict[str, type] = {
-    loss.name: loss for loss in (Logistic, HuberHinge, Hinge, Squared, HuberRegression, Sigmoid)
-}
+losses: dict[str, type] = {loss.name: loss for loss in (Logistic, HuberHinge, Hinge, Squared, HuberRegression, Sigmoid)}
 
 
 def make_loss(name: str, **parameters: Any) -> Loss:

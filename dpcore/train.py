@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from time import perf_counter
 from typing import Any
 
@@ -77,9 +77,7 @@ class Result:
     fixed_noise: bool = False
 
 
-def plan(
-    name: str, parameters: dict[str, Any], problem: Problem, *limits: Limit, preset: str | None = None
-) -> Planned:
+def plan(name: str, parameters: dict[str, Any], problem: Problem, *limits: Limit, preset: str | None = None) -> Planned:
     """Choose and calibrate an algorithm from public facts; no record is read.
 
     ``auto`` is resolved here. ``noise_multiplier`` is calibrated to all ``limits`` unless ``parameters`` give it, in
@@ -92,6 +90,7 @@ def plan(
     check(algorithm, problem)
     if problem.outputs > 1 and problem.loss.argument == "margin":
         algorithm = OneVsRest.of(algorithm)  # type: ignore[assignment]
+    limits = tuple(_by_accountant(algorithm, limit) for limit in limits)
     if algorithm.private and limits:
         given = "noise_multiplier" in parameters
         if not given:
@@ -99,6 +98,14 @@ def plan(
         check_limits(planned_events(algorithm, problem), *limits)
     events = planned_events(algorithm, problem)
     return Planned(algorithm.name, algorithm, problem, events, limits, preset, reason)
+
+
+def _by_accountant(algorithm: Algorithm, limit: Limit) -> Limit:
+    """The limit itself; a target that leaves the accountant open takes the one that the algorithm stands for."""
+    wanted = getattr(algorithm, "accountant", None)
+    if wanted is None or not isinstance(limit, Target) or limit.accountant != "auto":
+        return limit
+    return replace(limit, accountant=wanted)
 
 
 def run(

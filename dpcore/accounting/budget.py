@@ -127,4 +127,3 @@ class Budget:
         if not isinstance(mechanism, Sampled):
             return self._objective
         return self._objective.take(mechanism.sampler.draw(self._objective.n, self._secret))
-

@@ -11,7 +11,6 @@ from scipy.optimize import toms748
 
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK, Limit
-from dpcore.errors import BudgetExceeded, PriceUnknown
 from dpcore.problem import Problem
 
 if TYPE_CHECKING:
@@ -33,18 +32,24 @@ def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit) -> Algorit
 
     def excess(multiplier: float) -> float:
         """Log of the worst price over what is allowed, cut to +-50; at most 0 fits."""
-        events = planned_events(replace(algorithm, noise_multiplier=multiplier), problem)
+        events = planned_events(with_noise(algorithm, multiplier), problem)
         worst = max(limit.ratio(events) for limit in limits)
         return 50.0 if worst == inf else max(log(worst), -50.0) if worst > 0 else -50.0
 
     low, high = _bracket(excess)
     if high == inf:
-        events = planned_events(replace(algorithm, noise_multiplier=MOST), problem)
+        events = planned_events(with_noise(algorithm, MOST), problem)
         raise next(limit for limit in limits if limit.ratio(events) > 1.0).refusal(events)
     if low > 0:
         crossing = toms748(lambda t: excess(exp(t)), log(low), log(high), xtol=GAP / 8, rtol=GAP / 8)
         high = _safe_side(excess, exp(crossing), high)
-    return replace(algorithm, noise_multiplier=high)
+    return with_noise(algorithm, high)
+
+
+def with_noise(algorithm: Algorithm, multiplier: float) -> Algorithm:
+    """``algorithm`` with another ``noise_multiplier``."""
+    changed: Algorithm = replace(algorithm, noise_multiplier=multiplier)  # type: ignore[type-var]
+    return changed
 
 
 def planned_events(algorithm: Algorithm, problem: Problem) -> Events:
@@ -82,6 +87,3 @@ def _safe_side(excess: Callable[[float], float], crossing: float, high: float) -
         if excess(candidate) <= 0:
             return candidate
     return high
-
-
-__all__ = ["BudgetExceeded", "PriceUnknown", "calibrate", "check_limits", "planned_events"]

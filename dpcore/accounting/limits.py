@@ -13,6 +13,7 @@ from dpcore.accounting.conversion import CONVERSIONS, epsilon_of, order_budget
 from dpcore.accounting.events import Events
 from dpcore.accounting.orders import ORDERS
 from dpcore.accounting.pld import exactly_gaussian, gdp_epsilon, pld_epsilon
+from dpcore.accounting.single import advanced_epsilon, has_profile, profile_epsilon, pure_total
 from dpcore.checks import require_choice, require_open_unit, require_positive
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.problem import Adjacency
@@ -20,7 +21,7 @@ from dpcore.problem import Adjacency
 # A sum that passes its limit by less than this share is rounding: ten times 0.1 fits 1.0, an eleventh does not.
 SLACK = 1e-9
 
-ACCOUNTANTS = ("auto", "rdp", "pld", "gdp")
+ACCOUNTANTS = ("auto", "rdp", "pld", "gdp", "profile", "advanced")
 
 
 class Limit(Protocol):
@@ -39,8 +40,10 @@ class Limit(Protocol):
 class Target:
     """The (epsilon, delta) of one run.
 
-    ``accountant``: ``rdp`` converts the Rényi curve; ``gdp`` is the exact composition of Gaussian releases without
-    sampling; ``pld`` composes privacy-loss distributions; ``auto`` is ``gdp`` where that is exact, else ``rdp``.
+    ``accountant``: ``rdp`` converts the Rényi curve, or adds pure epsilons where that is less; ``gdp`` is the exact
+    composition of Gaussian releases without sampling; ``profile`` the delta(epsilon) that a single release states for
+    itself; ``pld`` composes privacy-loss distributions; ``advanced`` is the advanced composition theorem, a baseline.
+    ``auto`` is ``gdp`` or ``profile`` where they apply, else ``rdp``.
     """
 
     epsilon: float
@@ -58,7 +61,9 @@ class Target:
         """The accountant that this target uses for ``events``."""
         if self.accountant != "auto":
             return self.accountant
-        return "gdp" if exactly_gaussian(events.counts) else "rdp"
+        if exactly_gaussian(events.counts):
+            return "gdp"
+        return "profile" if has_profile(events.counts) else "rdp"
 
     def spent(self, events: Events) -> float:
         """Epsilon of ``events`` at this target's delta."""
@@ -67,8 +72,13 @@ class Target:
                 return gdp_epsilon(events.counts, self.delta)
             case "pld":
                 return pld_epsilon(events.counts, self.delta)
+            case "advanced":
+                return advanced_epsilon(events.counts, self.delta)
+            case "profile" if has_profile(events.counts):
+                return profile_epsilon(events.counts[0][0], self.delta)
             case _:
-                return epsilon_of(events.price(), self.delta, self.conversion)
+                converted = epsilon_of(events.price(), self.delta, self.conversion)
+                return min(converted, pure_total(events.counts))
 
     def ratio(self, events: Events) -> float:
         return self.spent(events) / self.epsilon
@@ -173,3 +183,9 @@ class Allowance:
 
     def __sklearn_clone__(self) -> Allowance:
         return self
+
+    def __reduce__(self) -> Any:
+        raise InputError(
+            "Expected an Allowance to stay in its process: a pickled copy would be spent twice. Search with n_jobs=1 or "
+            "a threading backend, or use a ledger."
+        )

@@ -38,14 +38,14 @@ class Algorithm(Protocol):
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array: ...
 
 
-class Registry(dict[str, type]):
+class Registry(dict[str, Any]):
     """Algorithms by name; the papers' names are aliases."""
 
     def __init__(self) -> None:
         super().__init__()
         self.aliases: dict[str, str] = {}
 
-    def __missing__(self, name: str) -> type:
+    def __missing__(self, name: str) -> Any:
         if name in self.aliases:
             return self[self.aliases[name]]
         raise unknown_name("algorithm", name, [*self, *self.aliases])
@@ -95,7 +95,9 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
     try:
         return cls(**chosen)
     except TypeError as error:
-        raise InputError(f"Expected values of the right type for the parameters of {name!r}, got {chosen}: {error}.") from error
+        raise InputError(
+            f"Expected values of the right type for the parameters of {name!r}, got {chosen}: {error}."
+        ) from error
 
 
 def check(algorithm: Algorithm, problem: Problem) -> None:
