@@ -45,6 +45,8 @@ class LinearObjective:
     With ``shift`` and ``scale`` (d,) the rows are scale * (x - shift), formed inside the products only.
     """
 
+    _columns: tuple[Array, Self] | None = None
+
     def __init__(
         self, X: Any, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
     ) -> None:
@@ -220,6 +222,14 @@ class LinearObjective:
         if self._view is None or self._view.shift is not shift or self._view.scale is not scale:
             self._view = type(self)(self.X, self.y, self.loss, shift=shift, scale=scale)
         return self._view
+
+    def columns(self, keep: Array) -> Self:
+        """The same records with the columns ``keep`` alone; formed once for all steps on one selection."""
+        if self._columns is None or self._columns[0] is not keep:
+            shift = None if self.shift is None else self.shift[keep]
+            scale = None if self.scale is None else self.scale[keep]
+            self._columns = keep, type(self)(self.X[:, keep], self.y, self.loss, shift=shift, scale=scale)
+        return self._columns[1]
 
 
 def _canonical(X: csr_array) -> csr_array:

@@ -1,0 +1,66 @@
+"""One noisy sum y_i x_i: the cheapest private ranking of columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.admm import CLIP_SHARE, NOMINAL_CURVATURE
+from dpcore.algorithms.base import BOTH, register
+from dpcore.checks import require_positive
+from dpcore.losses import Array
+from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.objective import Objective
+from dpcore.penalties import prox_l1
+from dpcore.problem import Adjacency, Problem, Requires
+
+
+@register("noisy_correlations")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyCorrelations:
+    """Release s = -sum_i clip(gradient_i(0), C) + N(0, sigma^2 I) once, sigma = noise_multiplier * sensitivity(C).
+
+    For a margin loss gradient_i(0) = loss'(0) y_i x_i, so s is X'y up to a factor, each record cut to norm C: a vector
+    of covariances of the columns with the label. |s_j| ranks the columns. Correlated columns inherit from each other,
+    which no further budget repairs (``two_phase`` does). The returned weights are one gradient step of size 1 /
+    smoothness from 0, then the L1 step: their order is what counts, their scale is not fitted.
+    """
+
+    requires: ClassVar[Requires] = Requires(linear=True)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    releases: ClassVar[str] = "one vector of correlations"
+    small: ClassVar[dict[str, Any]] = {"clip_norm": 0.05}
+    limit_gap: ClassVar[float] = 0.9  # one step does not minimise anything
+
+    noise_multiplier: float = 2.0
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        require_positive(noise_multiplier=self.noise_multiplier)
+        if self.clip_norm is not None:
+            require_positive(clip_norm=self.clip_norm)
+
+    def clip(self, problem: Problem) -> float:
+        """The clip norm C."""
+        return CLIP_SHARE * problem.norm_bound if self.clip_norm is None else self.clip_norm
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        sensitivity = problem.sensitivity(self.clip(problem))
+        return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)]
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return one step from 0 along the noisy correlations, shape (d,)."""
+        clip_norm = self.clip(problem)
+
+        def correlations(data: Objective) -> Array:
+            return -data.gradient_sum(np.zeros(problem.dimension), clip_norm)
+
+        [mechanism] = self.plan(problem)
+        noisy = budget.release(mechanism, correlations)
+        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE
+        step = 1.0 / (problem.norm_bound**2 * curvature + problem.l2)
+        return prox_l1(step * noisy / problem.n, step * problem.l1, problem.intercept)

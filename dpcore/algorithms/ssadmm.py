@@ -1,0 +1,100 @@
+"""Subsampled ADMM: a noisy mini-batch gradient for x, the penalty in its own variable z."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.admm import Iterate, Settings
+from dpcore.algorithms.base import BOTH, register
+from dpcore.checks import require_fraction
+from dpcore.errors import AssumptionNotMet
+from dpcore.losses import Array
+from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.objective import Objective
+from dpcore.penalties import penalty_of
+from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
+
+
+@register("ssadmm")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SSADMM(Settings):
+    """x <- x - k_t (v_t + y + rho (x - z)), v_t = momentum v_{t-1} + (sum_{i in B_t} clip(g_i, C) + noise) / (q n) + l2 x,
+
+    then z and y without touching a record (``admm``). noise ~ N(0, sigma^2 I), sigma = noise_multiplier *
+    ``problem.sensitivity(C)``. B_t is a fresh Poisson sample of rate q under add/remove, q n rows without replacement
+    under replace-one, all rows for q = 1 (then the same as mpADMM with one release). The divisor q n is a public
+    constant. ``sampling_rate`` None is the papers' batch of sqrt(n) rows.
+
+    Chen (2020), Algorithm 4.1; the price is theirs (Theorem 4.1 with Lemma 2.3) or tighter, as ``sampling`` has it.
+    The penalty may be any of ``dpcore.penalties``; non-convex ones keep the guarantee, not the convergence theorem.
+    """
+
+    requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    releases: ClassVar[str] = "every iterate"
+    small: ClassVar[dict[str, Any]] = {
+        "steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5, "sampling_rate": 0.5
+    }  # fmt: skip
+    limit: ClassVar[dict[str, Any]] = {"sampling_rate": 1.0}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {
+            "sampling_rate": None, "penalty_parameter": 0.25, "learning_rate": 1.0, "schedule": "epoch",
+            "momentum": 0.0, "clip_norm": 1.0, "output": "x",
+        }
+    }  # fmt: skip
+
+    sampling_rate: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        Settings.__post_init__(self)
+        if self.sampling_rate is not None:
+            require_fraction(sampling_rate=self.sampling_rate)
+
+    def rate(self, problem: Problem) -> float:
+        """The share q of the records in a batch."""
+        return 1.0 / sqrt(problem.n) if self.sampling_rate is None else self.sampling_rate
+
+    def sampler(self, problem: Problem) -> Sampler:
+        """How the rows of a step are drawn."""
+        rate = self.rate(problem)
+        if rate == 1.0:
+            return FullBatch()
+        if problem.adjacency is Adjacency.ADD_REMOVE:
+            return Poisson(rate)
+        batch_size = round(rate * problem.n)
+        if batch_size < 1:
+            raise AssumptionNotMet(
+                f"Expected at least one row a batch for 'ssadmm', got sampling_rate={rate!r} of n={problem.n}; use "
+                f"sampling_rate >= {1 / problem.n:.3g}."
+            )
+        return WithoutReplacement(batch_size, problem.n)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        sensitivity = problem.sensitivity(self.clip(problem))
+        gaussian = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
+        return [self.sampler(problem).amplify(gaussian, problem.adjacency)] * self.steps
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return z (exactly sparse) or x after the last step, shape (outputs * d,)."""
+        clip_norm, rate = self.clip(problem), self.rate(problem)
+        penalty = penalty_of(problem, self.penalty)
+        pace = self.pace(problem, rate * sqrt(self.steps) / self.noise_multiplier, 1.0 / rate)
+        at = Iterate.start(problem.dimension * problem.outputs)
+        velocity = np.zeros_like(at.x)
+        for mechanism, step in zip(self.plan(problem), pace.steps.tolist(), strict=True):
+
+            def gradient(batch: Objective, x: Array = at.x) -> Array:
+                return batch.gradient_sum(x, clip_norm)
+
+            noisy = budget.release(mechanism, gradient) / (rate * problem.n)
+            velocity = pace.momentum * velocity + noisy + problem.l2 * at.x
+            x = at.x - step * (velocity + at.pull(pace.rho))
+            at = at.moved(x, pace.rho, penalty, problem.dimension)
+            budget.note(step_size=step)
+        return at.output(self.output)

@@ -1,0 +1,143 @@
+"""Select columns by noisy correlations, then train on them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import BOTH, Algorithm, check, make, register
+from dpcore.algorithms.noisy_correlations import NoisyCorrelations
+from dpcore.checks import require_count, require_open_unit, require_positive
+from dpcore.errors import AssumptionNotMet
+from dpcore.losses import Array
+from dpcore.mechanisms import Mechanism
+from dpcore.problem import Adjacency, Block, Problem, Requires
+from dpcore.selection import top_columns
+
+# Share of the columns that is kept when the caller names no number.
+KEPT_SHARE = 0.25
+# n mu_1 = (SELECTING (n mu_2)^2)^(1/3): the selection takes 2/3 of a small budget and 1/5 of a large one.
+SELECTING = 500.0
+# The second phase by default, on the columns that are left.
+SECOND: dict[str, Any] = {"steps": 64, "horizon": 1.0}
+
+
+@register("two_phase", "select")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoPhase:
+    """One release of noisy correlations keeps ``keep`` columns; the rest of the budget trains ``second`` on them.
+
+    Rows on K of d columns have norm about norm_bound sqrt(K / d) when no column dominates: that is the public norm of
+    the second phase, whose clipping enforces it. The signal per unit of noise grows by sqrt(d / K), and only K noisy
+    coordinates are left. ``share`` of mu^2 goes to the selection; left out, n mu_1 = (500 (n mu_2)^2)^(1/3), with mu =
+    signal over noise and n halved under replace-one. K, shares and bounds are fixed beforehand and the columns follow
+    from a release, so the price is that of an adaptive composition, exact for Gaussian releases (Dong, Roth & Su 2022,
+    Corollary 3.3). ``second`` is any planned algorithm on clipped gradients, with ``settings``; other columns get weight
+    exactly 0. The constant column is always kept and not counted in ``keep`` (default: a quarter of the columns).
+    """
+
+    requires: ClassVar[Requires] = Requires(linear=True)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    releases: ClassVar[str] = "one vector of correlations and every iterate on the kept columns"
+    small: ClassVar[dict[str, Any]] = {
+        "keep": 2,
+        "clip_norm": 0.05,
+        "settings": {"steps": 2, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5},
+    }
+    limit: ClassVar[dict[str, Any]] = {"keep": 4}
+
+    noise_multiplier: float = 2.0
+    keep: int | None = None
+    share: float | None = None
+    clip_norm: float | None = None
+    second: str = "ssadmm"
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        require_positive(noise_multiplier=self.noise_multiplier)
+        if self.keep is not None:
+            require_count(keep=self.keep)
+        if self.share is not None:
+            require_open_unit(share=self.share)
+        if self.clip_norm is not None:
+            require_positive(clip_norm=self.clip_norm)
+        self.trainer()
+
+    def kept(self, problem: Problem) -> int:
+        """How many columns the second phase sees, without the constant one."""
+        columns = problem.dimension - int(problem.intercept)
+        return min(ceil(KEPT_SHARE * columns) if self.keep is None else self.keep, columns)
+
+    def trainer(self) -> Algorithm:
+        """The algorithm of the second phase; its noise multiplier is this one's."""
+        settings = {**(SECOND if self.second == "ssadmm" else {}), **self.settings}
+        second = make(self.second, {**settings, "noise_multiplier": self.noise_multiplier})
+        if second.adaptive or not second.private or "clip_norm" not in settings_of(second):
+            raise AssumptionNotMet(
+                f"Expected a private, planned algorithm that clips gradients as second phase of 'two_phase', got "
+                f"second={self.second!r}; use 'ssadmm' or 'dp_sgd'."
+            )
+        return second
+
+    def restricted(self, problem: Problem, columns: Array | None = None) -> Problem:
+        """The problem of the second phase; its price depends on how many columns are kept, not on which."""
+        size = self.kept(problem) + int(problem.intercept)
+        norm = problem.norm_bound * sqrt(size / problem.dimension)
+        blocks = () if columns is None else _blocks_of(problem.blocks, columns)
+        return replace(problem, dimension=size, norm_bound=norm, blocks=blocks)
+
+    def first(self, problem: Problem, releases: int) -> NoisyCorrelations:
+        """The selection, with its share of the noise; ``releases`` are those of the second phase."""
+        trainer = self.trainer()
+        mu = getattr(trainer, "sampling_rate", 1.0) * sqrt(releases) / self.noise_multiplier
+        if self.share is not None:
+            ratio = sqrt(self.share / (1.0 - self.share))
+        else:
+            records = problem.n / problem.sensitivity(1.0)
+            ratio = (SELECTING / (records * mu)) ** (1.0 / 3.0)
+        return NoisyCorrelations(noise_multiplier=1.0 / (ratio * mu), clip_norm=self.clip_norm)
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        rest = self.restricted(problem)
+        trainer = self.trainer()
+        check(trainer, rest)
+        second = trainer.plan(rest)
+        return [*self.first(problem, len(second)).plan(problem), *second]
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the weights of the second phase in all columns, exactly 0 in those that were dropped; shape (d,)."""
+        trainer = self.trainer()
+        second = trainer.plan(self.restricted(problem))
+        scores = self.first(problem, len(second)).fit(problem, budget, rng)
+        columns = top_columns(scores, self.kept(problem), problem.intercept)
+        weights = np.zeros(problem.dimension)
+        weights[columns] = trainer.fit(self.restricted(problem, columns), _OnColumns(budget, columns), rng)  # type: ignore[arg-type]
+        return weights
+
+
+class _OnColumns:
+    """A budget whose queries see some columns only; charging and noise stay with the budget behind it."""
+
+    def __init__(self, budget: Budget, columns: Array) -> None:
+        self._budget, self._columns = budget, columns
+        self.note = budget.note
+
+    def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
+        return self._budget.release(mechanism, lambda batch: query(batch.columns(self._columns)))
+
+
+def _blocks_of(blocks: tuple[Block, ...], columns: Array) -> tuple[Block, ...]:
+    """What is left of each block on the kept columns, in their new numbers."""
+    place = {int(column): index for index, column in enumerate(columns)}
+    left = [(tuple(place[c] for c in block.columns if c in place), block.kind) for block in blocks]
+    return tuple(Block(kept, kind) for kept, kind in left if kept)
+
+
+def settings_of(algorithm: Algorithm) -> set[str]:
+    """The names of an algorithm's parameters."""
+    return set(type(algorithm).__dataclass_fields__)  # type: ignore[attr-defined]
