@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
@@ -66,32 +66,38 @@ def open_entries(connection: Connection) -> list[Record]:
     return [Record(*row) for row in rows]
 
 
-def touched(connection: Connection, dataset: str) -> list[str]:
-    """Return the blocks of a data set that a run was ever charged on, sorted."""
-    table = schema.balances
-    first = select(table.c.block).where(table.c.dataset == dataset, table.c.ordinal == 1).order_by(table.c.block)
-    return list(connection.scalars(first))
+class Balance(NamedTuple):
+    """How many times the total of a block changed, and the units that it has spent."""
+
+    ordinal: int = 0
+    units: int = 0
 
 
-def balance(connection: Connection, dataset: str, block: str) -> tuple[int, int]:
-    """Return (how many times the block's total changed, units spent now)."""
-    table = schema.balances
-    newest_total = (
-        select(table.c.ordinal, table.c.units)
-        .where(table.c.dataset == dataset, table.c.block == block)
-        .order_by(table.c.ordinal.desc())
-        .limit(1)
+def balances(connection: Connection, dataset: str, blocks: Iterable[str] | None = None) -> dict[str, Balance]:
+    """Return the newest total of ``blocks``, zero for untouched ones; without ``blocks`` of all touched, sorted.
+
+    One statement that jumps to the newest row of each block by the index, however many entries there are.
+    """
+    first, table = schema.balances.alias(), schema.balances
+    newest_row = select(table.c.ordinal, table.c.units).where(
+        table.c.dataset == first.c.dataset, table.c.block == first.c.block
     )
-    row = connection.execute(newest_total).one_or_none()
-    return (0, 0) if row is None else (row.ordinal, row.units)
+    newest_row = newest_row.order_by(table.c.ordinal.desc()).limit(1)
+    ordinal = newest_row.with_only_columns(table.c.ordinal).scalar_subquery()
+    units = newest_row.with_only_columns(table.c.units).scalar_subquery()
+    query = select(first.c.block, ordinal, units).where(first.c.dataset == dataset, first.c.ordinal == 1)
+    if blocks is None:
+        return {row[0]: Balance(row[1], row[2]) for row in connection.execute(query.order_by(first.c.block))}
+    names = list(blocks)
+    found = {row[0]: Balance(row[1], row[2]) for row in connection.execute(query.where(first.c.block.in_(names)))}
+    return {name: found.get(name, Balance()) for name in names}
 
 
 def admit(connection: Connection, target: Dataset, blocks: Iterable[str], units: int, cost: float) -> None:
     """Raise BudgetExceeded where a block would pass its limit; the caller's transaction keeps other writers out."""
-    for block in blocks:
-        _, spent = balance(connection, target.name, block)
-        if spent + units > target.limit:
-            raise refusal(target, block, cost, spent)
+    for block, balance in balances(connection, target.name, blocks).items():
+        if balance.units + units > target.limit:
+            raise refusal(target, block, cost, balance.units)
 
 
 def move(connection: Connection, record: Record, blocks: Iterable[str], units: int) -> None:
@@ -99,10 +105,9 @@ def move(connection: Connection, record: Record, blocks: Iterable[str], units: i
     if not units:
         return
     rows = []
-    for block in blocks:
-        ordinal, spent = balance(connection, record.dataset, block)
-        place = {"dataset": record.dataset, "block": block, "ordinal": ordinal + 1}
-        rows.append(place | {"seq": record.seq, "units": spent + units})
+    for block, balance in balances(connection, record.dataset, blocks).items():
+        place = {"dataset": record.dataset, "block": block, "ordinal": balance.ordinal + 1}
+        rows.append(place | {"seq": record.seq, "units": balance.units + units})
     connection.execute(schema.balances.insert(), rows)
 
 

@@ -7,6 +7,7 @@ which converts once to (epsilon, delta).
 """
 
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, floor
 
 import numpy as np
@@ -47,9 +48,10 @@ def cost_units(cost: float) -> int:
     """Return a cost in whole units, rounded up. Raises InputError for one that is negative, infinite or too large."""
     if not (0 <= cost < LARGEST):
         raise InputError(f"Expected a cost in [0, {LARGEST:.0f}), got cost={cost!r}; a ledger cannot hold it.")
-    return ceil(Fraction(cost) * UNIT)
+    return ceil(cost * UNIT)  # exact: UNIT is a power of two
 
 
+@lru_cache(maxsize=1024)
 def limit_units(budget: float) -> int:
     """Return the most units that may be spent of ``budget``, with the rounding slack of 1e-9."""
     return floor(Fraction(budget) * UNIT * (1 + Fraction(SLACK)))

@@ -81,8 +81,7 @@ class LedgerReader:
         with self.store.reading() as connection:
             if connection is None:
                 return {}
-            names = list(blocks) if blocks is not None else chain.touched(connection, dataset)
-            return {name: chain.balance(connection, dataset, name)[1] for name in names}
+            return {name: balance.units for name, balance in chain.balances(connection, dataset, blocks).items()}
 
     def room(self, dataset: str, blocks: Sequence[str] | None = None, public: bool = False) -> Room | None:
         """Return what every one of ``blocks`` has left, or None for public data without a limit.
@@ -96,10 +95,12 @@ class LedgerReader:
                 raise self._missing(dataset)
             if found is None or not self._is_limited(found, public):
                 return None
-            charged = chain.touched(connection, dataset) if blocks is None else found.blocks.charged(blocks, found.unit)
-            spent = [chain.balance(connection, dataset, block)[1] for block in charged]
+            assert connection is not None
+            charged = None if blocks is None else found.blocks.charged(blocks, found.unit)
+            balances = chain.balances(connection, dataset, charged)
         assert found.order is not None and found.adjacency is not None
-        return Room(found.order, found.left(max(spent, default=0)), found.adjacency, dataset)
+        fullest = max((balance.units for balance in balances.values()), default=0)
+        return Room(found.order, found.left(fullest), found.adjacency, dataset)
 
     @staticmethod
     def _is_limited(dataset: Dataset, public: bool) -> bool:

@@ -58,7 +58,7 @@ Balance = tuple[str, str, int, int, int]  # dataset, block, ordinal, seq, units
 def verify(connection: Connection | None, head: str | None = None) -> Verification:
     """Replay the ledger behind ``connection`` (None: no ledger yet)."""
     if connection is None:
-        return replay([], {}.get, [], head)
+        return replay([], lambda digest: None, [], head)
 
     def text_of(digest: str) -> str | None:
         return chain.events_text(connection, digest)

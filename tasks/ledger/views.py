@@ -53,16 +53,12 @@ def remaining(ledger: LedgerReader, name: str, blocks: Sequence[str] | None = No
     assert dataset.budget is not None
     charged = None if blocks is None else dataset.blocks.charged(blocks, dataset.unit)
     spent = ledger.spent(name, charged)
+    lefts = {block: dataset.left(units) for block, units in spent.items()}
     rows = [
-        {
-            "block": block,
-            "spent": units / UNIT,
-            "left": dataset.left(units),
-            "share_left": dataset.left(units) / dataset.budget,
-        }
-        for block, units in spent.items()
+        {"block": block, "spent": spent[block] / UNIT, "left": left, "share_left": left / dataset.budget}
+        for block, left in lefts.items()
     ]
-    left = min((row["left"] for row in rows), default=dataset.budget)
+    left = min(lefts.values(), default=dataset.budget)
     share = left / dataset.budget
     return report | {"left": left, "share_left": share, "fits_epsilon": _fits(dataset, left), "blocks": rows}
 
