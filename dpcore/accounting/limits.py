@@ -186,6 +186,6 @@ class Allowance:
 
     def __reduce__(self) -> Any:
         raise InputError(
-            "Expected an Allowance to stay in its process: a pickled copy would be spent twice. Search with n_jobs=1 or "
-            "a threading backend, or use a ledger."
+            "Expected an Allowance to stay in its process: a pickled copy would be spent twice. Search with n_jobs=1 "
+            "or a threading backend, or use a ledger."
         )
