@@ -74,11 +74,11 @@ class Target:
                 return pld_epsilon(events.counts, self.delta)
             case "advanced":
                 return advanced_epsilon(events.counts, self.delta)
-            case "profile" if has_profile(events.counts):
-                return profile_epsilon(events.counts[0][0], self.delta)
-            case _:
-                converted = epsilon_of(events.price(), self.delta, self.conversion)
-                return min(converted, pure_total(events.counts))
+            case accountant:
+                spent = min(epsilon_of(events.price(), self.delta, self.conversion), pure_total(events.counts))
+                if accountant == "profile" and has_profile(events.counts):
+                    spent = min(spent, profile_epsilon(events.counts[0][0], self.delta))
+                return spent
 
     def ratio(self, events: Events) -> float:
         return self.spent(events) / self.epsilon

@@ -11,6 +11,7 @@ from dpcore.checks import require_count, require_nonnegative, require_positive
 from dpcore.errors import InputError
 from dpcore.mechanisms import renyi
 from dpcore.mechanisms.base import Array, Mechanism, l2_distance, mechanism, settle
+from dpcore.mechanisms.profile import gaussian_delta
 from dpcore.noise import rounded_gaussian
 from dpcore.problem import Adjacency
 
@@ -75,6 +76,17 @@ class RandomisedSensitivityGaussian(Mechanism):
         with np.errstate(divide="ignore"):
             excess = logsumexp(terms, axis=1)
         return np.logaddexp(0.0, excess) / (alphas[:, 0] - 1.0)
+
+    def permuted_delta(self, epsilon: float) -> float:
+        """sum_j q_j d_G(epsilon; D_j / sigma), d_G the exact Gaussian profile: the mixture's delta at ``epsilon``.
+
+        The same argument as for the curve: the hockey-stick divergence is jointly convex (proved), and a record that
+        is in no batch changes nothing. Sharper than any conversion of the curve.
+        """
+        return sum(
+            size / self.n * gaussian_delta(epsilon, bound / self.sigma)
+            for bound, size in zip(self.sensitivities, self.sizes, strict=True)
+        )
 
     def distance(self, value: Array, other: Array) -> float:
         """Euclidean distance."""

@@ -19,6 +19,9 @@ from dpcore.problem import Adjacency
 
 Minimiser = Callable[[Array], Array]
 
+# Shares of epsilon that ``AMP.delta`` tries for the output noise.
+OUTPUT_SHARES = (1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.5, 0.7, 0.9)
+
 
 @mechanism("objective_perturbation")
 @dataclass(frozen=True, slots=True)
@@ -180,14 +183,13 @@ class AMP(Mechanism):
         return self.perturbation.rdp(alphas) + renyi.gaussian(alphas, self.output_sensitivity / self.output_sigma)
 
     def delta(self, epsilon: float) -> float:
-        """Least d_perturbation(e1) + d_G(epsilon - e1) over splits on a grid that is dense near e1 = epsilon."""
+        """Least d_perturbation(e1) + d_G(epsilon - e1) over a grid of splits."""
         if self.perturbation.noise == "gamma":
             return 0.0 if epsilon >= self.pure_epsilon else 1.0
         mu = self.output_sensitivity / self.output_sigma
-        shares = np.concatenate([np.geomspace(1e-9, 0.5, 60), np.linspace(0.5, 1.0, 11)[1:-1]])
         return min(
             min(1.0, self.perturbation.delta(epsilon * (1.0 - share)) + gaussian_delta(epsilon * share, mu))
-            for share in shares.tolist()
+            for share in OUTPUT_SHARES
         )
 
     def replaced(self) -> AMP:
