@@ -43,8 +43,8 @@ class Problem:
 
     ``n`` counts the training part: the exact public count under replace-one and replace-labels, a declared nominal
     count (a divisor and a rate, never the real count) under add/remove. ``norm_bound`` bounds ||x||_2 with the
-    constant column in it. ``outputs`` is the number of weight vectors (classes of a softmax model). ``documents`` is the
-    public side of ranking sessions under replace-labels (a ``ScoredDocuments``), None where documents are private too.
+    constant column in it. ``outputs`` is the number of weight vectors (classes of a softmax model). ``documents`` is
+    the public side of ranking sessions under replace-labels (a ``ScoredDocuments``), None where they are private too.
     """
 
     n: int

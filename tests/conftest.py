@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder named by DPFLOWS_SHARED (default: ``shared`` beside the project); the test skips where it is absent."""
+    """The folder named by DPFLOWS_SHARED (default: ``shared`` beside the project); skips where it is absent."""
     folder = Path(os.environ.get("DPFLOWS_SHARED", ROOT.parent / "shared"))
     if not (folder / "data").is_dir():
         pytest.skip(f"no shared data in {folder}; set DPFLOWS_SHARED")

@@ -1,4 +1,4 @@
-"""The door: planned runs follow their plan, adaptive ones stay below its price, batches die, refusals change nothing."""
+"""The door: planned runs follow their plan, adaptive ones stay below its price, batches die, refusals cost nothing."""
 
 from __future__ import annotations
 
