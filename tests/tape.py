@@ -94,7 +94,8 @@ class Tape:
             entry.output = mechanism.release(value, rng)
         if entry.minimiser is not None:
             curvature = getattr(mechanism, "perturbation", mechanism).curvature
-            entry.explained = -(batch.gradient_sum(entry.minimiser) + curvature * entry.minimiser)
+            linear = getattr(value, "linear", 0.0)  # a public linear term beside the noise
+            entry.explained = -(batch.gradient_sum(entry.minimiser) + curvature * entry.minimiser + linear)
         lease.close()
         self.spent = curve(mechanism) + (0.0 if self.spent is None else self.spent)
         self.log.append(entry)
