@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
 from rich.console import Console
@@ -53,7 +52,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Names and texts of the table's rows."""
     internal, seconds = summary["internal"], summary["seconds"]
     curve = f"epsilon {summary['renyi_epsilon']:.6g} by {summary['conversion']} at order {summary['best_order']:g}"
-    rows = [
+    return [
         ("data set", str(summary["data"])),
         ("public n", f"{summary['public_n']} ({summary['n_kind']})"),
         ("dimension", str(summary["dimension"])),
@@ -69,16 +68,15 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("run", f"{summary['run_id']} in experiment {summary['experiment']}"),
         ("look", "dpflows ui"),
     ]
-    return rows
 
 
-def quality_rows(internal: Mapping[str, float]) -> list[tuple[str, str]]:
+def quality_rows(internal: Mapping[str, float | None]) -> list[tuple[str, str]]:
     """Accuracy (or squared error) beside the baselines; exact numbers on records, so marked internal."""
     name = "accuracy" if "accuracy" in internal else "mean_squared_error"
     beside = [
-        f"{label} {internal[f'{key}_{name}']:.4f}"
+        f"{label} {value:.4f}"
         for key, label in (("majority", "majority"), ("non_private", "non-private"))
-        if isfinite(internal.get(f"{key}_{name}", float("nan")))
+        if (value := internal.get(f"{key}_{name}")) is not None
     ]
     text = f"{internal[name]:.4f}" + (f" ({', '.join(beside)})" if beside else "")
     return [(f"{name.replace('_', ' ')} (internal)", text)]

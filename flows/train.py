@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from time import perf_counter
 from typing import Any
 
@@ -162,8 +163,8 @@ def summary(
         "conversion": promise.conversion,
         "best_order": statement.renyi.best_order,
         "renyi_epsilon": statement.renyi.epsilon,
-        "internal": {k.removeprefix("internal."): v for k, v in metrics.items() if k.startswith("internal.")},
-        "released": {k.removeprefix("released."): v for k, v in metrics.items() if k.startswith("released.")},
+        "internal": under("internal.", metrics),
+        "released": under("released.", metrics),
         "releasable": statement.releasable,
         "reasons": statement.reasons,
         "ledger_entry": statement.ledger.entry,
@@ -173,6 +174,12 @@ def summary(
         "model": uri,
         "seconds": seconds,
     }
+
+
+def under(prefix: str, metrics: dict[str, float]) -> dict[str, float | None]:
+    """The metrics of one prefix without it; None for a number that does not exist, which JSON cannot hold."""
+    found = {key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)}
+    return {key: value if isfinite(value) else None for key, value in found.items()}
 
 
 def train(config: TrainConfig) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""The stored model: plain files, no pickle, raw columns in, label and score out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpcore.errors import InputError
+from tasks import model, tracking
+from tasks.home import Home
+from tasks.schema import find_schema
+from tests.flows.small import small_frame
+
+PICKLES = (".pkl", ".pickle", ".joblib", ".skops", ".pt")
+
+
+@pytest.fixture
+def stored(home: Home, small: Path) -> tuple[str, str, np.ndarray]:
+    """A model of the small table in MLflow: URI, run id, weights."""
+    schema = find_schema(str(small))
+    encoder = schema.encoder()
+    weights = np.array([1.0, 0.5, -0.5, -0.4])
+    client = tracking.tracking_client(home)
+    run_id = tracking.open_run(client, tracking.ensure_experiment(client, home, "tests of models"), None, {})
+    folder = home.outbox / run_id / "model"
+    model.save_model(folder, weights, encoder, schema, "logistic")
+    uri = model.log_model(client, run_id, folder, encoder, schema)
+    client.set_tag(run_id, model.MODEL_TAG, uri)
+    tracking.close_run(client, run_id, "FINISHED")
+    return uri, run_id, weights
+
+
+def test_prediction_equals_the_product_of_encoded_row_and_weights(
+    stored: tuple[str, str, np.ndarray], small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    uri, _, weights = stored
+    frame = small_frame(np.random.default_rng(1), 20).drop(columns="paid")
+    assert frame["age"].dtype.kind == "i"
+    scored = model.load_model(uri).predict(frame)
+    expected = find_schema(str(small)).encoder().transform(frame) @ weights
+    np.testing.assert_allclose(scored["score"], expected, rtol=0, atol=1e-12)
+    assert list(scored["label"]) == ["yes" if score >= 0 else "no" for score in expected]
+
+
+def test_stored_files_are_plain_and_hold_no_row_of_the_data(stored: tuple[str, str, np.ndarray], home: Home) -> None:
+    uri, _, _ = stored
+    folder = next(home.artifacts.rglob(uri.removeprefix("models:/"))) / "artifacts"
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if path.suffix in PICKLES]
+    example = json.loads((folder / "input_example.json").read_text())
+    assert example["data"] == [[0.0, "north"], [100.0, "south"]]
+    assert (folder / "requirements.txt").read_text().startswith("mlflow==")
+
+
+def test_values_that_were_not_declared_are_refused_by_name(stored: tuple[str, str, np.ndarray]) -> None:
+    with pytest.raises(InputError, match="'nort' is not a declared level"):
+        model.load_model(stored[0]).predict(pd.DataFrame({"age": [1.0], "city": ["nort"]}))
+
+
+def test_models_are_found_by_run_uri_and_registered_name(stored: tuple[str, str, np.ndarray], home: Home) -> None:
+    uri, run_id, _ = stored
+    client = tracking.tracking_client(home)
+    assert model.model_uri(client, run_id) == uri
+    assert model.model_uri(client, uri) == uri
+    if not client.search_registered_models("name = 'payers'"):
+        client.create_registered_model("payers")
+    version = client.create_model_version("payers", uri, run_id).version
+    assert model.model_uri(client, "payers") == f"models:/payers/{version}"
+    client.set_registered_model_alias("payers", "released", version)
+    assert model.model_uri(client, "payers") == "models:/payers@released"
+    assert len(model.load_model("models:/payers@released").predict(pd.DataFrame({"age": [1], "city": ["north"]}))) == 1
+
+
+@pytest.mark.parametrize(("name", "words"), [("pajers", "Unknown model"), ("0" * 32, "Expected a run of this store")])
+def test_unknown_models_are_named(home: Home, name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        model.model_uri(tracking.tracking_client(home), name)
+    with pytest.raises(InputError, match="can be loaded"):
+        model.load_model("models:/nothing/1")

@@ -1,0 +1,108 @@
+"""The steps as plain functions: what is refused from public facts, what the ledger admits, what stays sealed."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpcore.errors import BudgetExceeded, InputError
+from tasks import training
+from tasks.config import TrainConfig, parse_config
+from tasks.ledger import Ledger
+
+
+def config_of(schema: Path, **sections: dict[str, object]) -> TrainConfig:
+    """A configuration for the small table: a quick fit, delta below 1/300."""
+    values: dict[str, dict[str, object]] = {
+        "data": {"name": str(schema), "path": str(schema.with_name("small.csv"))},
+        "privacy": {"delta": 1e-4},
+        "algorithm": {"name": "dp_sgd", "steps": 8},
+    }
+    for name, section in sections.items():
+        values[name] = {**values.get(name, {}), **section}
+    return parse_config(values)
+
+
+def test_problem_follows_from_declarations_alone(small: Path) -> None:
+    small.with_name("small.csv").unlink()
+    job = training.prepare(config_of(small))
+    assert (job.problem.n, job.problem.dimension, job.problem.norm_bound) == (300, 4, 1.0)
+    with pytest.raises(InputError, match="does not exist"):
+        training.require_files(job)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "words"),
+    [
+        ("algorithm", {"name": "dp_sdg"}, "did you mean 'dp_sgd'"),
+        ("algorithm", {"stepz": 3}, "did you mean 'steps'"),
+        ("algorithm", {"name": "non_private", "steps": 5}, "whose result has no guarantee"),
+        ("objective", {"loss": "logistik"}, "did you mean 'logistic'"),
+        ("objective", {"loss_parameters": {"h": 1.0}}, "parameter of loss 'logistic'"),
+        ("privacy", {"delta": 0.01}, "Expected privacy.delta below 1/n=0.00333 for the public n=300, got 0.01"),
+    ],
+)
+def test_misfits_are_refused_with_a_way_out(small: Path, section: str, values: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        training.plan_training(training.prepare(config_of(small, **{section: values})))
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_loss_that_the_proof_does_not_allow_is_refused(small: Path) -> None:
+    sections = {
+        "privacy": {"adjacency": "replace_one"},
+        "objective": {"loss": "hinge"},
+        "algorithm": {"name": "output_gd"},
+    }
+    with pytest.raises(InputError, match="Expected a smooth loss for 'output_gd', got loss='hinge'"):
+        training.plan_training(training.prepare(config_of(small, **sections)))
+
+
+def test_delta_of_a_paper_is_allowed_and_marked(small: Path) -> None:
+    job = training.prepare(config_of(small, privacy={"delta": 0.01}, algorithm={"preset": "paper"}))
+    assert "can never be released" in job.warnings[0]
+
+
+def test_ledger_admits_a_run_of_its_whole_budget_and_then_refuses(small: Path, tmp_path: Path) -> None:
+    job = training.prepare(config_of(small))
+    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        planned = training.plan_training(job)
+        with pytest.raises(InputError, match="ledger init"):
+            training.fit_to_ledger(job, planned, ledger)
+        ledger.init("small", 1.0, 1e-4, "add_remove")
+        admitted = training.fit_to_ledger(job, planned, ledger)
+        assert admitted.spent_epsilon <= 1.0
+        with training.reserve_budget(job, admitted, ledger) as reservation:
+            reservation.on_charge()
+            reservation.commit()
+        with pytest.raises(BudgetExceeded) as raised:
+            training.fit_to_ledger(job, planned, ledger)
+        assert raised.value.left is not None
+
+
+def test_a_run_is_refused_rather_than_trained_with_more_noise_than_asked_for(small: Path, tmp_path: Path) -> None:
+    job = training.prepare(config_of(small))
+    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        ledger.init("small", 0.5, 1e-4, "add_remove")
+        with pytest.raises(BudgetExceeded):
+            training.fit_to_ledger(job, training.plan_training(job), ledger)
+
+
+def test_sealed_values_neither_print_nor_travel() -> None:
+    sealed = training.Sealed(np.array([123456.0]))
+    assert "123456" not in repr(sealed)
+    with pytest.raises(TypeError, match="Private rows stay"):
+        pickle.dumps(sealed)
+
+
+def test_numbers_on_private_rows_are_internal(small: Path) -> None:
+    job = training.prepare(config_of(small))
+    loaded = training.load_records(job)
+    objective = training.build_objective(job, loaded)
+    found = training.measure(job, np.array([0.1, 0.2, -0.1, 0.0]), loaded, objective)
+    assert {name.partition(".")[0] for name in found} == {"internal"}
+    assert {"internal.accuracy", "internal.majority_accuracy", "internal.non_private_accuracy"} <= set(found)
