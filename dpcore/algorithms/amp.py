@@ -40,8 +40,8 @@ class ApproximateMinimaPerturbation:
 
     noise_multiplier: float = 2.0
     ridge: float | None = None
-    tolerance: float = 1e-3
-    output_ratio: float = 10.0
+    tolerance: float = 1e-4
+    output_ratio: float = 30.0
 
     def __post_init__(self) -> None:
         require_positive(
