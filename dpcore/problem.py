@@ -110,7 +110,7 @@ class Requires:
                 "loss='logistic', which trains one class against the rest",
             ),
             (self.linear and problem.kind != "linear", "a linear model", f"kind={problem.kind!r}", "dp_sgd"),
-            (self.ranking and problem.kind != "ranking", "ranking sessions", f"kind={problem.kind!r}", "dp_sgd"),
+            (self.ranking and not problem.kind.startswith("ranking"), "ranking sessions", f"kind={problem.kind!r}", "dp_sgd"),
             (
                 self.smooth and problem.smoothness == float("inf"),
                 "a smooth loss",

@@ -1,8 +1,8 @@
 """Losses of one session: functions of its scores and labels. Arrays are padded blocks (B, n) with a mask.
 
 ``slope`` is the derivative by the scores, 0 on padding. A loss that is linear in a bounded function of the labels
-(``label_linear``) has the form value = const - sum_i c_i(y) P_i(s): what labels can do to its gradient is then bounded by
-the directions u_i = grad P_i alone, which follow from documents and parameters (``dpcore.ranking_objective``).
+(``label_linear``) has the form value = const - sum_i c_i(y) P_i(s): what labels can do to its gradient is then bounded
+by the directions u_i = grad P_i alone, which follow from documents and parameters (``dpcore.ranking_objective``).
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ def _second(s: Array, mask: Array) -> Array:
 class ListNet:
     """Top-1 cross-entropy -sum_i t_i log p_i. Cao et al. (2007), with the truth's distribution t stated here:
 
-    t_i = gain_i / sum gain, gain = 2^y - 1 (the original takes a softmax of the labels, which gives irrelevant documents
-    a share). A session without relevant documents has t uniform, as if nothing were known: loss and gradient stay
-    bounded by the same sums. With ``empty`` = "skip" it contributes nothing at all, t = p.
+    t_i = gain_i / sum gain, gain = 2^y - 1 (the original takes a softmax of the labels, which gives irrelevant
+    documents a share). A session without relevant documents contributes nothing, as if t = p (``empty`` = "skip"), or
+    has t uniform.
     """
 
     name: ClassVar[str] = "listnet"

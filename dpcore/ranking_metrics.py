@@ -1,4 +1,4 @@
-"""MAP and NDCG over sessions. Every convention on which the literature disagrees is an argument, recorded beside the number."""
+"""MAP and NDCG over sessions. What the literature disagrees about is an argument, recorded beside the number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dpcore.checks import require_choice, require_positive
 from dpcore.errors import InputError
 from dpcore.sessions import Array, Sessions, offsets_of
 
-EMPTY, TIES, DISCOUNTS, DIVISORS = ("skip", "zero", "one"), ("average", "worst"), ("log2", "letor"), ("min_k", "retrieved")
+EMPTY, TIES = ("skip", "zero", "one"), ("average", "worst")
+DISCOUNTS, DIVISORS = ("log2", "letor"), ("min_k", "retrieved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,9 @@ class Conventions:
 
     ``empty``: a query without a relevant document is left out of the mean (``skip``) or counts as 0 or 1, for MAP and
     NDCG alike. ``ties``: equal scores give the mean over their orders, or the ``worst`` order. ``discount``: rank r
-    counts 1 / log2(1 + r), or LETOR's form, 1 for the first two ranks and 1 / log2(r) after. ``divisor`` of AP@k: min(k,
-    number relevant), or ``retrieved``, the relevant ones inside the top k (Chen 2020, (6.2)). A label of at least
-    ``relevant_from`` is relevant for AP; the gain of NDCG is 2^label - 1.
+    counts 1 / log2(1 + r), or LETOR's form, 1 for the first two ranks and 1 / log2(r) after. ``divisor`` of AP@k:
+    min(k, number relevant), or ``retrieved``, the relevant ones inside the top k (Chen 2020, (6.2)). A label of at
+    least ``relevant_from`` is relevant for AP; the gain of NDCG is 2^label - 1.
     """
 
     empty: str = "skip"
@@ -96,7 +97,7 @@ def _dcg(placed: _Sorted, k: int, discount: str) -> Array:
 def session_ap(
     y: Array, scores: Array, offsets: Array, k: int | None = None, conventions: Conventions = Conventions()
 ) -> Array:
-    """Average precision of each session over its first ``k`` ranks (all without ``k``), 0 where nothing is relevant; (n,).
+    """Average precision of each session over its first ``k`` ranks (all without ``k``); 0 without a relevant one; (n,).
 
     In a tie group of m documents, r relevant, that begins after t documents with R relevant, place j holds a relevant
     document with chance r/m, and the expected precision there is (R + 1 + (j-1)(r-1)/(m-1)) / (t + j): the mean of AP
@@ -201,7 +202,7 @@ def ranking_report(
     at: tuple[int, ...] = (1, 2, 4, 8),
     conventions: Conventions = Conventions(),
 ) -> dict[str, Any]:
-    """MAP and NDCG@k of ``scores`` with the number of queries, of those without a relevant document, and the conventions."""
+    """MAP and NDCG@k of ``scores``, the number of queries, how many have no relevant document, and the conventions."""
     y, offsets = sessions.y, sessions.documents.offsets
     if not np.all(np.isfinite(scores)):
         raise InputError("Expected finite scores, got NaN or inf; the model diverged or a feature is missing.")

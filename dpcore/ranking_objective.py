@@ -9,7 +9,6 @@ from math import inf
 import numpy as np
 
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.problem import Adjacency, Problem
 from dpcore.ranking_losses import RankingLoss, softmax
 from dpcore.ranking_metrics import session_ap
 from dpcore.scorers import Array, Layers, Linear, Scorer, gradient, gram, session_norms
@@ -68,7 +67,7 @@ class ScoredDocuments:
 
     def __init__(self, documents: Documents, scorer: Scorer | None = None) -> None:
         self.documents = documents
-        self.scorer: Scorer = Linear(documents.dimension) if scorer is None else scorer
+        self.scorer: Scorer = scorer or Linear(documents.dimension)
         if self.scorer.inputs != documents.dimension:
             raise InputError(f"Expected a scorer of {documents.dimension} features, got inputs={self.scorer.inputs}.")
         self._blocks: list[PaddedBlock] | None = None
@@ -111,10 +110,9 @@ class ScoredDocuments:
         return bounds * (1.0 + ROUNDING)
 
     def longest_directions(self, w: Array, loss: RankingLoss) -> Array:
-        """max_i |u_i| of each session, shape (n,): half the diameter at least, the diameter at most where 0 is in the hull.
+        """max_i |u_i| of each session, shape (n,): at least half the diameter, at most all of it (0 is in the hull).
 
-        A cheap public scale for clip norms; for a loss of document gradients (ListNet) the u_i are taken from their mean
-        under p.
+        A cheap public scale for clip norms. For ListNet the u_i are the score gradients minus their mean under p.
         """
         self._require_label_linear(loss)
         longest = np.empty(self.n)
@@ -256,9 +254,10 @@ class SessionObjective:
         gain = np.exp2(self.sessions.y) - 1.0
         starts = documents.offsets[:-1]
         total = np.add.reduceat(gain, starts)
-        t = gain / np.where(total > 0, total, 1.0)[documents.owner] - (total > 0)[documents.owner] / documents.lengths[
-            documents.owner
-        ]
+        t = (
+            gain / np.where(total > 0, total, 1.0)[documents.owner]
+            - (total > 0)[documents.owner] / documents.lengths[documents.owner]
+        )
         sums = np.add.reduceat(t[:, None] * documents.X, starts, axis=0) @ M.T
         return (sums * _shrink(np.linalg.norm(sums, axis=1), clip_norm)[:, None]).sum(axis=0)
 
@@ -283,12 +282,12 @@ class SessionObjective:
             raise InputError("Expected finite features and labels, got NaN or inf; build Sessions by from_rows.")
 
     def check_documents(self, public: ScoredDocuments) -> None:
-        """Raise ``InputError`` unless ``public``, on which the price rests, holds exactly these documents and scorer."""
+        """Raise ``InputError`` unless ``public``, on which the price rests, has exactly these documents and scorer."""
         mine, theirs = self.sessions.documents, public.documents
         same = mine is theirs or (np.array_equal(mine.offsets, theirs.offsets) and np.array_equal(mine.X, theirs.X))
         if not same or public.scorer != self.public.scorer:
             raise InputError(
-                "Expected problem.documents to be the documents and the scorer of these sessions; build the problem with "
+                "Expected problem.documents to be the documents and the scorer of these sessions; build the problem by "
                 "ranking_problem(sessions, ...)."
             )
 
@@ -296,30 +295,3 @@ class SessionObjective:
 def _shrink(norms: Array, bound: float) -> Array:
     """min(1, bound / norm), 1 for a zero norm."""
     return np.minimum(1.0, bound / np.maximum(norms, 1e-300))
-
-
-def ranking_problem(
-    sessions: Sessions,
-    loss: RankingLoss,
-    scorer: Scorer | None = None,
-    *,
-    adjacency: Adjacency | str = Adjacency.REPLACE_LABELS,
-    n: int | None = None,
-    l2: float = 0.0,
-) -> Problem:
-    """The public facts of learning to rank ``sessions``; documents are among them under replace-labels alone.
-
-    ``n`` is the declared nominal count under add/remove; it is the exact number of sessions otherwise.
-    """
-    public = ScoredDocuments(sessions.documents, scorer)
-    labels_only = Adjacency(adjacency) is Adjacency.REPLACE_LABELS
-    return Problem(
-        n=sessions.n if n is None else n,
-        dimension=public.dimension,
-        loss=loss,  # type: ignore[arg-type]
-        adjacency=Adjacency(adjacency),
-        unit="session_labels" if labels_only else "session",
-        kind="ranking",
-        l2=l2,
-        documents=public if labels_only else None,
-    )

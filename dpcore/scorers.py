@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from math import prod, sqrt
 from typing import Any, ClassVar, Protocol
 
@@ -22,15 +23,16 @@ Layers = list[tuple[Array, Array]]
 
 
 class Scorer(Protocol):
-    """What objectives need of a scorer; ``w`` is the displacement from a public start, so w = 0 is where training begins."""
+    """What objectives need of a scorer; ``w`` is the displacement from a public start: training begins at w = 0."""
 
-    inputs: int
+    name: ClassVar[str]
+    constant: ClassVar[bool]  # the gradient does not depend on w
+
+    @property
+    def inputs(self) -> int: ...
 
     @property
     def size(self) -> int: ...
-
-    @property
-    def constant(self) -> bool: ...  # the gradient does not depend on w
 
     def scores(self, w: Array, X: Array) -> Array: ...
 
@@ -72,9 +74,9 @@ ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
 @dataclass(frozen=True)
 class MLP:
-    """Fully connected layers ``hidden`` with a bias in the first only, and one output: the scorer of Chen (2020), 6.6.3.
+    """Fully connected layers ``hidden``, a bias in the first only, one output: the scorer of Chen (2020), 6.6.3.
 
-    Parameters start from Glorot's uniform law drawn from the public ``seed``; w is measured from there. ``inputs`` is p.
+    Parameters start from Glorot's uniform law, drawn from the public ``seed``; w is measured from there. ``inputs``: p.
     """
 
     name: ClassVar[str] = "mlp"
@@ -88,10 +90,10 @@ class MLP:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
-        require_count(inputs=self.inputs, layers=len(self.hidden), **{f"hidden_{i}": h for i, h in enumerate(self.hidden)})
+        widths = {f"hidden_{i}": width for i, width in enumerate(self.hidden)}
+        require_count(inputs=self.inputs, layers=len(self.hidden), **widths)
         require_choice(ACTIVATIONS, activation=self.activation)
-        widths = [self.inputs + 1, *self.hidden, 1]
-        object.__setattr__(self, "_shapes", list(zip(widths[:-1], widths[1:], strict=True)))
+        object.__setattr__(self, "_shapes", list(pairwise([self.inputs + 1, *self.hidden, 1])))
 
     @property
     def size(self) -> int:

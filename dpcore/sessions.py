@@ -19,7 +19,7 @@ FEATURES = ("raw", "rank")
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Features ``X`` (documents, p) of ``n`` sessions one after the other; session j holds rows offsets[j]:offsets[j+1].
+    """Features ``X`` (documents, p) of ``n`` sessions one after the other; session j is rows offsets[j]:offsets[j+1].
 
     Under replace-labels these are public. Every session holds at least one document.
     """

@@ -13,6 +13,7 @@ from dpcore.checks import require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.ranking_problem import require_linear_scorer
 
 
 @register("best_feature")
@@ -38,6 +39,7 @@ class BestFeature:
         require_positive(noise_multiplier=self.noise_multiplier)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
+        require_linear_scorer(problem, "best_feature")
         two_sided = problem.adjacency is not Adjacency.ADD_REMOVE
         return [Exponential(sensitivity=1.0, scale=self.noise_multiplier, two_sided=two_sided)]
 

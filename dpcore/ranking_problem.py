@@ -1,0 +1,55 @@
+"""The public facts of a ranking problem, and what algorithms ask of them."""
+
+from __future__ import annotations
+
+from dpcore.errors import AssumptionNotMet
+from dpcore.problem import Adjacency, Problem
+from dpcore.ranking_losses import RankingLoss
+from dpcore.ranking_objective import ScoredDocuments
+from dpcore.scorers import Linear, Scorer
+from dpcore.sessions import Sessions
+
+
+def ranking_problem(
+    sessions: Sessions,
+    loss: RankingLoss,
+    scorer: Scorer | None = None,
+    *,
+    adjacency: Adjacency | str = Adjacency.REPLACE_LABELS,
+    n: int | None = None,
+    l2: float = 0.0,
+) -> Problem:
+    """The public facts of learning to rank ``sessions``; documents are among them under replace-labels alone.
+
+    ``n`` is the declared nominal count under add/remove; it is the exact number of sessions otherwise.
+    """
+    public = ScoredDocuments(sessions.documents, scorer)
+    labels_only = Adjacency(adjacency) is Adjacency.REPLACE_LABELS
+    return Problem(
+        n=sessions.n if n is None else n,
+        dimension=public.dimension,
+        loss=loss,  # type: ignore[arg-type]
+        adjacency=Adjacency(adjacency),
+        unit="session_labels" if labels_only else "session",
+        kind="ranking" if isinstance(public.scorer, Linear) else "ranking_network",
+        l2=l2,
+        documents=public if labels_only else None,
+    )
+
+
+def public_documents(problem: Problem, name: str) -> ScoredDocuments:
+    """The public documents of ``problem``; raise ``AssumptionNotMet`` where it has none."""
+    if problem.documents is None:
+        raise AssumptionNotMet(
+            f"Expected public documents for {name!r} under {problem.adjacency}, got documents=None; make the problem by "
+            "ranking_problem(sessions, loss, adjacency='replace_labels'), or use dp_sgd where documents are private."
+        )
+    return problem.documents
+
+
+def require_linear_scorer(problem: Problem, name: str) -> None:
+    """Raise ``AssumptionNotMet`` unless scores are linear in the features."""
+    if problem.kind != "ranking":
+        raise AssumptionNotMet(
+            f"Expected a linear scorer for {name!r}, got kind={problem.kind!r}; use scorer='linear', privbr or dp_sgd."
+        )
