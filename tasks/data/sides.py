@@ -14,6 +14,7 @@ from dpcore.preprocess.tally import Tally
 from tasks.readers import Chunk
 from tasks.schema import Schema
 
+
 def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None:
     """Boolean mask of the rows that belong to the test part; None where the file has no test rows.
 
@@ -83,4 +84,5 @@ def row_blocks(schema: Schema, frame: pd.DataFrame, tally: Tally) -> np.ndarray 
 
 def _date_name(text: str, by: str, form: str) -> str:
     moment = pd.to_datetime(text, format=form, errors="coerce")
-    return "" if pd.isna(moment) else str(moment.strftime({"year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d"}[by]))
+    forms = {"year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
+    return "" if pd.isna(moment) else str(moment.strftime(forms[by]))

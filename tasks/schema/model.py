@@ -76,10 +76,13 @@ class GroupSpec(Strict):
 
 
 class LabelSpec(Strict):
-    """The target. ``binary``: texts for +1 and -1, or numbers from ``positive_from`` on for +1; ``regression``: a
-    number with public bounds, scaled to ``scaled_to``; ``classes``: the position in ``levels``; ``relevance``: the
-    grade of a document, a whole number up to ``high``. ``strip_end`` is dropped from the end of a text. ``undeclared: drop`` leaves out rows whose
-    label is none of the declared ones and counts them (add/remove only: the count of the others becomes private)."""
+    """The target.
+
+    ``binary``: texts for +1 and -1, or numbers from ``positive_from`` on for +1; ``regression``: a number with public
+    bounds, scaled to ``scaled_to``; ``classes``: the position in ``levels``; ``relevance``: the grade of a document, a
+    whole number up to ``high``. ``strip_end`` is dropped from the end of a text. ``undeclared: drop`` leaves out rows
+    whose label is none of the declared ones and counts them (add/remove only: the count of the others becomes private).
+    """
 
     column: str = "label"
     kind: Literal["binary", "regression", "classes", "relevance"] = "binary"
@@ -149,10 +152,12 @@ class TextSpec(Strict):
 
 
 class SplitSpec(Strict):
-    """Training and test part. ``file``: the test part is a second file; ``hash``: a row goes by a hash of its ``by``
-    columns (of all its columns if none is named), so that it stays on one side for ever; for
-    published rows alone (where a row is removed, the others move) ``tail``: rows after the first n are the test part, and
-    ``position``: a row goes by a hash of its number."""
+    """Training and test part.
+
+    ``file``: the test part is a second file; ``hash``: a row goes by a hash of its ``by`` columns (of all its columns
+    if none is named), so that it stays on one side for ever; for published rows alone (where a row is removed, the
+    others move) ``tail``: rows after the first n are the test part, and ``position``: a row goes by a hash of its number.
+    """
 
     kind: Literal["none", "file", "hash", "tail", "position"] = "none"
     path: Texts = ()
@@ -178,11 +183,11 @@ class PublicSpec(Strict):
 
 
 class BlockSpec(Strict):
-    """The block of a row in the ledger: the value of a column, the year, month or day of its date, or one of ``count``
-    parts by a hash of it (which covers all rows of one person when the column is the person's id)."""
+    """The block of a row in the ledger: the value of a column, the year, month, ISO week or day of its date, or one of
+    ``count`` parts by a hash of it (which covers all rows of one person when the column is the person's id)."""
 
     column: str
-    by: Literal["value", "year", "month", "day", "hash"] = "value"
+    by: Literal["value", "year", "month", "week", "day", "hash"] = "value"
     count: int = Field(16, ge=2)
     format: str = "%Y-%m-%d"
 
@@ -220,7 +225,9 @@ class Schema(Strict):
         if self.unit == "user" and not any(c.kind == "user" for c in self.columns.values()):
             raise ValueError("unit: user needs a column of kind user")
         if self.split.kind in ("tail", "position") and not (self.public.public and self.public.n):
-            raise ValueError(f"split.kind {self.split.kind} needs public: {n: ..., public: true}; use hash or file for private rows")
+            raise ValueError(
+                f"split.kind {self.split.kind} needs public.n and public.public: true; private rows need hash or file"
+            )
         if self.bounds == "declared":
             self.declared_columns()
         return self

@@ -1,0 +1,329 @@
+"""Splits, blocks, persons, targets, exact counts, configurations and sources of a data set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from dpcore.errors import InputError, UnknownName
+from dpcore.synthetic import census, sparse_linear, sparse_model
+from tasks.data import load
+from tasks.data.labels import unscale_target
+from tasks.data.sides import hash_share
+from tasks.schema import Schema, find_schema, known_schemas
+
+ROWS = 400
+FRAME = pd.DataFrame(
+    {
+        "id": [f"p{k % 100}" for k in range(ROWS)],
+        "day": pd.date_range("2024-01-01", periods=ROWS, freq="D").strftime("%Y-%m-%d"),
+        "x": np.arange(ROWS) % 10,
+        "y": np.where(np.arange(ROWS) % 3, "yes", "no"),
+    }
+)
+
+
+def schema_of(**keys) -> Schema:
+    base = {
+        "schema_version": 1,
+        "name": "t",
+        "public": {"n": ROWS},
+        "columns": {"id": {"kind": "user"}, "day": {"kind": "ignore"}, "x": {"kind": "numeric", "low": 0, "high": 9}},
+        "label": {"column": "y", "positive": "yes", "negative": "no"},
+    }
+    return Schema.model_validate({**base, **keys})
+
+
+def loaded(schema: Schema, frame: pd.DataFrame = FRAME, **settings):
+    encoder = schema.encoder(normalise="none", intercept=False, sparse=False)
+    return load(schema, encoder, frame=frame, **settings)
+
+
+def test_hash_split_keeps_every_id_on_one_side_whatever_the_other_rows():
+    schema = schema_of(split={"kind": "hash", "by": "id", "test_share": 0.3})
+    whole = loaded(schema)
+    assert 0 < whole.report.rows_test < ROWS
+    train = set(whole.users)
+    assert not train & (set(FRAME["id"]) - train)
+    half = loaded(schema, FRAME.iloc[::2])
+    assert set(half.users) == train & set(FRAME["id"].iloc[::2])
+    shuffled = loaded(schema, FRAME.sample(frac=1, random_state=1))
+    assert set(shuffled.users) == train
+
+
+FROZEN = [0.4416607528437847, 0.5066444396348856, 0.9182090366839403]
+
+
+def test_hash_is_fixed_for_ever():
+    """The side of a row must not change with a version: these numbers are frozen."""
+    columns = [(np.array([0, 1, -1]), ["a", 1.0])]
+    np.testing.assert_array_equal(hash_share(columns, ""), hash_share([(np.array([0, 1, 2]), ["a", "1", ""])], ""))
+    np.testing.assert_allclose(hash_share(columns, ""), FROZEN, rtol=0, atol=1e-15)
+    spread = hash_share([(np.arange(10_000), list(range(10_000)))], "salt")
+    assert abs(spread.mean() - 0.5) < 0.02 and abs((spread < 0.2).mean() - 0.2) < 0.02
+
+
+def test_test_part_from_a_second_frame_and_one_class():
+    schema = schema_of()
+    both = loaded(schema, test_frame=FRAME.iloc[:50])
+    assert both.report.rows_train == ROWS and both.report.rows_test == 50
+    with pytest.raises(InputError, match="one class only"):
+        loaded(schema, FRAME[FRAME["y"] == "yes"])
+    with pytest.raises(InputError, match="no row belongs to the training part"):
+        loaded(schema_of(block={"column": "day", "by": "year"}), blocks=["1999"])
+
+
+def test_exact_count_under_replace_one_only():
+    assert loaded(schema_of(), adjacency="replace_one").train.n == ROWS
+    assert loaded(schema_of(), FRAME.iloc[1:], adjacency="add_remove").train.n == ROWS - 1
+    with pytest.raises(InputError, match=r"399 training rows, public\.n=400; under replace_one n is the exact"):
+        loaded(schema_of(), FRAME.iloc[1:], adjacency="replace_one")
+
+
+DAYS = ["2024-03-05", "2024-03-06", "2024-03-07"]
+
+
+@pytest.mark.parametrize(("by", "names"), [("month", ["2024-03"]), ("year", ["2024"]), ("day", DAYS), ("value", DAYS)])
+def test_date_blocks(by, names):
+    schema = schema_of(block={"column": "day", "by": by}, public={"rows_per_block": 31})
+    everything = loaded(schema)
+    chosen = loaded(schema, blocks=names)
+    assert set(chosen.blocks) == set(names)
+    assert chosen.train.n == int(np.isin(everything.blocks, names).sum())
+    assert schema.n(3) == 93
+
+
+def test_hash_blocks_hold_all_rows_of_a_person():
+    data = loaded(schema_of(block={"column": "id", "by": "hash", "count": 7}))
+    where = pd.DataFrame({"id": data.users, "block": data.blocks})
+    assert (where.groupby("id")["block"].nunique() == 1).all()
+    assert 2 <= where["block"].nunique() <= 7
+    with pytest.raises(InputError, match=r"data row 3, column 'day'.*every row needs a block"):
+        loaded(schema_of(block={"column": "day", "by": "month"}), FRAME.assign(day=["2024-01-01"] * 2 + ["soon"] * 398))
+
+
+def test_undeclared_labels_are_dropped_by_declaration_only():
+    frame = FRAME.assign(y=["=N(TRUE)", "", *FRAME["y"].iloc[2:]])
+    with pytest.raises(InputError, match=r"data row 1.*'=N\(TRUE\)'.*data row 2"):
+        loaded(schema_of(), frame)
+    label = {"column": "y", "positive": "yes", "negative": "no", "undeclared": "drop"}
+    kept = loaded(schema_of(label=label), frame)
+    assert kept.train.n == ROWS - 2 and kept.report.train["dropped"] == {"y": 2}
+    with pytest.raises(InputError, match="under replace_one declare refuse"):
+        loaded(schema_of(label=label), frame, adjacency="replace_one")
+
+
+def test_regression_targets_are_scaled_to_the_declared_range():
+    label = {"column": "z", "kind": "regression", "low": 0, "high": 10, "scaled_to": [-1, 1]}
+    frame = FRAME.assign(z=np.arange(ROWS) % 13).drop(columns="y")
+    data = loaded(schema_of(label=label), frame)
+    expected = np.clip(frame["z"], 0, 10) / 5 - 1
+    np.testing.assert_allclose(data.train.y, expected)
+    np.testing.assert_allclose(unscale_target(data.train.y, 0, 10, (-1, 1)), np.clip(frame["z"], 0, 10))
+    assert data.report.train["clipped"]["z"] == int((frame["z"] > 10).sum())
+    with pytest.raises(InputError, match=r"column 'z'.*a number is needed"):
+        loaded(schema_of(label=label), frame.assign(z=["x"] * ROWS))
+
+
+def test_generated_census_is_as_described():
+    frame = pd.DataFrame(census(20_000))
+    assert frame.shape == (20_000, 13)
+    schema = find_schema("census")
+    data = load(schema, schema.encoder(normalise="none"), adjacency="replace_one")
+    assert data.train.n == schema.public.n == 32_000 and data.test.n == 8_000
+    assert data.report.train == {k: {} for k in ("clipped", "filled", "unknown", "capped", "dropped")}
+    assert abs((data.train.y > 0).mean() - 0.24) < 0.01
+    model = LogisticRegression(C=10, fit_intercept=False, max_iter=500).fit(data.train.X.tocsr(), data.train.y)
+    assert abs(model.score(data.test.X.tocsr(), data.test.y) - 0.85) < 0.01
+
+
+def test_generated_sparse_problem_is_the_papers():
+    table = sparse_linear(20_000, seed=1)
+    X = np.column_stack([table[f"x{j + 1}"] for j in range(100)])
+    covariance = X.T @ X / len(X)
+    expected = 0.5 ** np.abs(np.subtract.outer(np.arange(100), np.arange(100)))
+    assert np.abs(covariance - expected).max() < 0.06  # 8 standard errors
+    assert abs((np.sign(X @ sparse_model()) == table["y"]).mean() - 0.97) < 0.01
+    schema, first = find_schema("sparse-linear"), sparse_linear()
+    data = load(schema, schema.encoder(numeric="centred", intercept=False, normalise="none"))
+    np.testing.assert_allclose(data.train.X[0] * 10, [first[f"x{j + 1}"][0] for j in range(100)], atol=1e-12)
+
+
+WIDTHS = {  # name: columns without the intercept
+    "adult": 104, "a9a": 123, "bank": 51, "bank-42": 42, "bank-dat": 32, "credit": 33, "wine": 11, "bike": 61,
+    "kddcup99": 122, "ipums": 52, "ipums-us": 57, "mq2007": 46, "mq2008": 46, "mnist": 784, "fashion-mnist": 784,
+    "cifar10": 3072, "sparse-linear": 100, "census": 44,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", known_schemas())
+def test_every_packaged_schema_has_a_design_before_any_file_is_opened(name):
+    schema = find_schema(name)
+    design = schema.encoder(normalise="none").design
+    assert design.dimension == WIDTHS.get(name, design.dimension - 1) + 1
+    assert schema.licence and schema.description
+    assert schema.public.public == (not name.startswith("ipums"))
+    if schema.source.kind == "file":
+        assert schema.source.how
+
+
+def test_adult_has_the_published_width_and_norm_bound():
+    design = find_schema("adult").encoder(normalise="none").design
+    assert design.dimension == 105 and design.norm_bound == pytest.approx(np.sqrt(14))
+    assert sum(len(b.columns) for b in design.blocks if b.kind == "one_hot") == 99
+
+
+SHARED = {  # name: path below the shared data
+    "adult": "adult/adult.data.gz", "adult-train": "adult", "a9a": "adult/a9a.gz", "bank": "bank/bank-full.csv.gz",
+    "bank-42": "bank", "bank-dat": "bank", "bank-additional": "bank", "credit": "credit", "wine": "wine",
+    "wine-colour": "wine", "wine-good": "wine", "bike": "bike/hour.csv.gz", "bike-dates": "bike", "compas": "awkward",
+    "german-credit": "awkward", "titanic": "awkward", "telco-churn": "awkward", "hr-attrition": "awkward",
+    "employee-turnover": "awkward", "mq2008": "letor/MQ2008",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_real_files_load_with_the_declared_count(shared, name):
+    schema = find_schema(name)
+    drops = schema.label.undeclared == "drop"
+    data = load(
+        schema,
+        schema.encoder(),
+        shared / "data" / SHARED[name],
+        adjacency="add_remove" if drops else "replace_one",
+    )
+    assert data.train.n == schema.public.n
+    assert data.report.rows_test > 0
+    assert data.report.train["unknown"] == {}
+
+
+def test_damaged_labels_of_the_hr_file_are_named(shared):
+    schema = find_schema("hr-attrition")
+    strict = schema.model_copy(update={"label": schema.label.model_copy(update={"undeclared": "refuse"})})
+    with pytest.raises(InputError, match=r"data row 1, column 'Attrition': '=N\(TRUE\)'.*data row 2"):
+        load(strict, strict.encoder(), shared / "data/awkward")
+
+
+def test_turnover_file_needs_its_encoding(shared):
+    schema = find_schema("employee-turnover")
+    plain = schema.model_copy(update={"text": schema.text.model_copy(update={"encoding": "utf-8"})})
+    with pytest.raises(InputError, match=r"employee_turnover\.csv, line \d+: byte 0xF1 is not utf-8"):
+        load(plain, plain.encoder(), shared / "data/awkward")
+
+
+def test_compas_without_names_is_refused(shared):
+    schema = find_schema("compas")
+    plain = schema.model_copy(update={"text": schema.text.model_copy(update={"names": ()})})
+    with pytest.raises(InputError, match="two columns are named 'decile_score'"):
+        load(plain, plain.encoder(), shared / "data/awkward")
+
+
+def test_adult_accuracy_without_privacy(shared):
+    schema = find_schema("adult")
+    data = load(schema, schema.encoder(normalise="none"), shared / "data/adult/adult.data.gz")
+    assert data.report.train["filled"] == {"workclass": 1836, "occupation": 1843, "native-country": 583}
+    model = LogisticRegression(C=10, fit_intercept=False, max_iter=300).fit(data.train.X.tocsr(), data.train.y)
+    assert model.score(data.test.X.tocsr(), data.test.y) == pytest.approx(0.852, abs=0.003)
+
+
+def generated(schema: Schema, rows: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.random((rows, schema.encoder().width)).round(3)
+
+
+@pytest.mark.parametrize("name", ["ipums", "ipums-us"])
+def test_ipums_layout_on_a_generated_file(tmp_path, name):
+    schema, rng = find_schema(name), np.random.default_rng(0)
+    X, y = generated(schema, 50, rng), rng.integers(0, 2, 50)
+    path = tmp_path / "extract.dat"
+    path.write_text("".join(" ".join(map(str, row)) + f" {label} \n" for row, label in zip(X, y, strict=True)))
+    data = load(schema, schema.encoder(normalise="none"), path)
+    np.testing.assert_allclose(data.train.X[:, :-1], X)
+    np.testing.assert_array_equal(data.train.y, 2 * y - 1)
+
+
+def test_mq2007_layout_on_generated_files(tmp_path):
+    schema, rng = find_schema("mq2007"), np.random.default_rng(0)
+    for part in range(1, 6):
+        rows = [
+            f"{rng.integers(0, 3)} qid:{part}{q} "
+            + " ".join(f"{j + 1}:{v:.6f}" for j, v in enumerate(rng.random(46)))
+            + f" #docid = GX{q} inc = 1 prob = 0.5"
+            for q in range(4)
+            for _ in range(3)
+        ]
+        (tmp_path / f"S{part}.txt").write_text("\r\n".join(rows) + "\r\n")
+    data = load(schema, schema.encoder(intercept=False), tmp_path)
+    assert data.train.n == 12 and data.test.n == 4
+    assert data.train.documents.X.shape == (36, 46)
+
+
+def test_cifar10_layout_on_generated_files(tmp_path):
+    schema, rng = find_schema("cifar10"), np.random.default_rng(0)
+    for name in (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"):
+        rows = np.column_stack([rng.integers(0, 10, 5), rng.integers(0, 256, (5, 3072))]).astype(np.uint8)
+        (tmp_path / name).write_bytes(rows.tobytes())
+    data = load(schema, schema.encoder(), tmp_path)
+    assert data.train.X.shape == (25, 3073) and data.test.n == 5
+
+
+def test_full_kdd_layout_on_a_generated_file(tmp_path):
+    schema = find_schema("kddcup99-full")
+    fields = [["0", "tcp", "http", "SF"], ["1", "udp", "http_8001", "REJ"]]
+    lines = [
+        ",".join([*head, *["0"] * 37, label])
+        for head, label in zip(fields * 40, ["normal.", "smurf."] * 40, strict=True)
+    ]
+    path = tmp_path / "kddcup.data"
+    path.write_text("\n".join(lines) + "\n")
+    data = load(schema, schema.encoder(), path)
+    assert data.train.n + data.test.n == 80 and data.train.X.shape[1] == 123
+
+
+class Fetched:
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
+
+
+def test_openml_source_with_a_stub(monkeypatch, tmp_path):
+    """The table is as OpenML gives it: no marks but NaN, categories, the label called class."""
+    asked = []
+    rows = 300
+    levels = find_schema("adult").columns
+    frame = pd.DataFrame(
+        {
+            name: pd.Categorical([spec.levels[k % len(spec.levels)] for k in range(rows)])
+            if spec.levels
+            else np.arange(rows) % 16 + 1
+            for name, spec in levels.items()
+        }
+    )
+    frame.loc[3, "workclass"] = np.nan
+    frame["class"] = pd.Categorical(np.where(np.arange(rows) % 4, "<=50K", ">50K"))
+
+    def fetch_openml(**arguments):
+        asked.append(arguments)
+        return Fetched(frame)
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
+    monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path))
+    schema = find_schema("adult-openml")
+    data = load(schema, schema.encoder())
+    assert data.train.X.shape[1] == 105 and data.train.n + data.test.n == rows
+    assert asked[0]["data_id"] == 1590 and asked[0]["data_home"] == str(tmp_path / "data")
+
+
+def test_failed_download_is_a_clear_error(monkeypatch):
+    def fetch_openml(**arguments):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
+    schema = find_schema("adult-openml")
+    with pytest.raises(InputError, match=r"could not be downloaded.*no route to host.*or give data\.path"):
+        load(schema, schema.encoder())
+
+
+def test_unknown_data_set_names_near_misses():
+    with pytest.raises(UnknownName, match="Unknown data set 'adlt'; did you mean 'adult'"):
+        find_schema("adlt")

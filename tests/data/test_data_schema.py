@@ -1,0 +1,95 @@
+"""Schema files: unknown keys, ranges, inheritance, YAML surprises, the working directory first."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpcore.errors import InputError
+from tasks.plain_yaml import load_yaml
+from tasks.schema import find_schema, known_schemas
+
+GOOD = """\
+schema_version: 1
+name: mine
+public: {n: 100}
+columns:
+  age: {kind: numeric, low: 0, high: 100}
+  paid: {kind: categorical, levels: [no, yes]}
+label: {column: y, positive: 1, negative: 0}
+"""
+
+
+def write(tmp_path, text, name="mine.yaml"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_a_schema_file_by_path(tmp_path):
+    schema = find_schema(write(tmp_path, GOOD))
+    assert schema.public.n == 100 and not schema.public.public and schema.ledger is None and schema.unit == "record"
+    assert schema.columns["paid"].levels == ("no", "yes")
+    assert schema.encoder().design.names == ("age", "paid=no", "paid=yes", "intercept")
+    assert schema.releasable == (True, "bounds and levels: declared")
+
+
+BAD = {
+    "lowx: 1": (GOOD.replace("low: 0", "lowx: 0"), r"unknown key columns\.age\.lowx; did you mean low"),
+    "top": (GOOD + "colums: {}\n", "unknown key colums; did you mean columns"),
+    "version": (GOOD.replace("schema_version: 1", "schema_version: 2"), "schema_version.*got 2"),
+    "no label": (GOOD.replace("label:", "# label:"), "the key label is missing"),
+    "no n": (GOOD.replace("{n: 100}", "{public: true}"), "declare n or rows_per_block"),
+    "n 0": (GOOD.replace("n: 100", "n: 0"), r"public\.n: .*greater than or equal to 1, got 0"),
+    "reversed": (GOOD.replace("low: 0, high: 100", "low: 9, high: 1"), "Expected low <= high for column 'age'"),
+    "no bounds": (GOOD.replace(", low: 0, high: 100", ""), "Expected declared bounds low and high for column 'age'"),
+    "no levels": (GOOD.replace(", levels: [no, yes]", ""), "Expected declared levels for column 'paid', got none"),
+    "same label": (GOOD.replace("negative: 0", "negative: 1"), "'1' is declared both positive and negative"),
+    "half label": (GOOD.replace(", negative: 0", ""), "needs both positive and negative"),
+    "label twice": (GOOD.replace("column: y", "column: age"), "the label 'age' is also declared as a feature"),
+    "user": (GOOD + "unit: user\n", "unit: user needs a column of kind user"),
+    "tail": (GOOD + "split: {kind: tail}\n", r"split\.kind tail needs public\.n"),
+    "block": (GOOD + "block: {column: day}\n", "the block column 'day' is not among"),
+    "yaml": (GOOD + "x: [1\n", r"mine\.yaml, line \d+: not readable as YAML"),
+    "twice": (GOOD + "name: other\n", "the key 'name' stands there twice"),
+    "list": ("- a\n", "expected keys with values, got list"),
+    "bounds": (GOOD + "bounds: data\n", "bounds: .*'declared', 'private' or 'from_data'.*got 'data'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_schemas_are_refused_on_one_line(tmp_path, name):
+    text, message = BAD[name]
+    with pytest.raises(InputError, match=message) as caught:
+        find_schema(write(tmp_path, text))
+    assert "\n" not in str(caught.value) and "mine.yaml" in str(caught.value)
+
+
+def test_missing_schema_file():
+    with pytest.raises(InputError, match=r"Expected a schema file at data\.name='none\.yaml', which does not exist"):
+        find_schema("none.yaml")
+
+
+def test_the_working_directory_wins(tmp_path, monkeypatch):
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    write(tmp_path / "conf" / "data", GOOD, "adult.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert find_schema("adult").name == "mine"
+    assert find_schema("census").name == "census"
+    assert {"adult", "census", "bank"} <= set(known_schemas())
+
+
+def test_extends_merges_and_null_removes(tmp_path):
+    write(tmp_path, GOOD, "base.yaml")
+    text = f"extends: {tmp_path}/base.yaml\nname: child\ncolumns:\n  age: {{high: 50}}\n  paid: null\n"
+    schema = find_schema(write(tmp_path, text, "child.yaml"))
+    assert schema.name == "child" and list(schema.columns) == ["age"]
+    assert (schema.columns["age"].low, schema.columns["age"].high) == (0, 50)
+    loop = write(tmp_path, f"extends: {tmp_path}/loop.yaml\n", "loop.yaml")
+    with pytest.raises(InputError, match="extends itself"):
+        find_schema(loop)
+
+
+def test_yaml_keeps_words_dates_and_times():
+    text = "a: [no, NO, on, 2011-01-01, 1:30, 1_000, 1e5, .5, true, null, 0123, -2, 1.5]"
+    found = load_yaml(text, "here")["a"]
+    assert found == ["no", "NO", "on", "2011-01-01", "1:30", 1000, 1e5, 0.5, True, None, 123, -2, 1.5]
