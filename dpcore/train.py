@@ -88,7 +88,7 @@ def plan(name: str, parameters: dict[str, Any], problem: Problem, *limits: Limit
     name, parameters, reason = resolve(name, parameters, problem, target)
     algorithm = make(name, parameters, preset)
     check(algorithm, problem)
-    if problem.outputs > 1 and problem.loss.argument == "margin":
+    if problem.outputs > 1 and problem.loss.argument in ("margin", "residual"):
         algorithm = OneVsRest.of(algorithm)  # type: ignore[assignment]
     limits = tuple(_by_accountant(algorithm, limit) for limit in limits)
     if algorithm.private and limits:

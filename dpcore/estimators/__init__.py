@@ -1,0 +1,7 @@
+"""scikit-learn estimators: private training behind fit and predict."""
+
+from dpcore.estimators.base import PrivacyWarning, Spent
+from dpcore.estimators.classifier import DPClassifier
+from dpcore.estimators.regressor import DPRegressor
+
+__all__ = ["DPClassifier", "DPRegressor", "PrivacyWarning", "Spent"]

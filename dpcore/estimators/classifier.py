@@ -1,0 +1,158 @@
+"""Private linear classification."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+
+from dpcore.accounting.limits import Allowance
+from dpcore.algorithms import registry
+from dpcore.auto import resolve_name
+from dpcore.errors import InputError
+from dpcore.estimators.base import PrivacyWarning, PrivateEstimator, refuse_weights
+from dpcore.losses import Array, Loss, make_loss
+from dpcore.objective import LinearObjective
+from dpcore.softmax import MulticlassObjective, Softmax
+
+
+def _has_probabilities(estimator: DPClassifier) -> bool:
+    return estimator.loss == "logistic"
+
+
+class DPClassifier(ClassifierMixin, PrivateEstimator):
+    """Linear classifier trained under (epsilon, delta)-differential privacy.
+
+    ``algorithm``: a name of the registry; ``auto`` chooses by a public rule. ``loss``: of the margin; ``logistic`` with
+    more than two classes is trained as a joint softmax where the algorithm can, otherwise one class against the rest.
+    ``adjacency``: ``add_remove`` or ``replace_one``. ``norm_bound`` bounds ||x||_2 with the constant in it, longer rows
+    are scaled down; ``scaled_gd`` clips values to [0, 1] and ``blocks`` (column numbers of each one-hot group) to sum
+    <= 1 instead. ``bounds`` = (low, high), scalars or one a column, first maps columns onto [0, 1] and clips them.
+    ``l2``: ridge, None for the algorithm's rule. ``n``: the nominal number of records under add/remove. ``classes``:
+    the labels. ``budget``: an ``Allowance`` that outlives fits and clones. ``intercept``: True appends a constant column,
+    ``"last"`` says that the last column is one. ``random_state`` seeds starts only; noise and samples come from the
+    operating system. Other keyword arguments go to the algorithm.
+
+    After ``fit``: ``coef_`` (1 or K, d), ``intercept_``, ``classes_``, ``spent_``, ``events_`` (what was charged),
+    ``trace_``, ``reason_``, ``ranked_features_`` (with l1 > 0), ``releasable_`` and ``blocked_`` (why not), ``internal_``
+    (exact counts that must not leave). Labels, classes and n that are left out are read from the data and block release.
+    """
+
+    def __init__(
+        self,
+        algorithm: str = "auto",
+        loss: str = "logistic",
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        adjacency: str = "add_remove",
+        norm_bound: float = 1.0,
+        l2: float | None = None,
+        l1: float = 0.0,
+        n: int | None = None,
+        classes: Any = None,
+        budget: Allowance | None = None,
+        random_state: Any = None,
+        intercept: bool | str = True,
+        blocks: Any = None,
+        bounds: Any = None,
+        preset: str | None = None,
+        **algorithm_parameters: Any,
+    ) -> None:
+        self.algorithm = algorithm
+        self.loss = loss
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.norm_bound = norm_bound
+        self.l2 = l2
+        self.l1 = l1
+        self.n = n
+        self.classes = classes
+        self.budget = budget
+        self.random_state = random_state
+        self.intercept = intercept
+        self.blocks = blocks
+        self.bounds = bounds
+        self.preset = preset
+        for name, value in algorithm_parameters.items():
+            setattr(self, name, value)
+
+    def fit(self, X: Any, y: Any, **unsupported: Any) -> DPClassifier:
+        """Train on rows ``X`` (n, d), dense or CSR, and labels ``y`` (n,).
+
+        Raises ``InputError`` for anything malformed and ``BudgetExceeded`` where ``budget`` has no room, both before
+        anything is spent.
+        """
+        refuse_weights(unsupported)
+        X, y = self._validated(X, y=y)
+        check_classification_targets(y)
+        self.blocked_: tuple[str, ...] = ()
+        self.classes_ = self._classes(y)
+        numbers = encode(y, self.classes_)
+        if len(self.classes_) == 2:
+            self._train(X, 2.0 * numbers - 1.0, make_loss(self.loss), 1, LinearObjective)
+        else:
+            self._train(X, numbers, self._multiclass_loss(), len(self.classes_), MulticlassObjective)
+        return self
+
+    def _classes(self, y: Array) -> Array:
+        if self.classes is None:
+            warnings.warn(
+                "classes=None reads the label values from the private data, so this model must not be released; "
+                "declare classes.",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+            self._block("the label values were read from the data; declare classes")
+            classes = unique_labels(y)
+        else:
+            classes = np.unique(np.asarray(self.classes))
+        if len(classes) < 2:
+            raise InputError(f"Expected at least two classes, got {len(classes)} class; declare classes=[...].")
+        return classes
+
+    def _multiclass_loss(self) -> Loss:
+        """Joint softmax where the loss is logistic and the algorithm can; else the margin loss, one against the rest."""
+        loss = make_loss(self.loss)
+        name = resolve_name(self.algorithm, "softmax" if self.loss == "logistic" else self.loss)
+        return Softmax() if self.loss == "logistic" and registry[name].requires.softmax else loss
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: (n,) for two classes, positive for ``classes_[1]``; (n, K) for more."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> Array:
+        """Labels (n,) of the largest score."""
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (n, K) that the model states. Clipping biases them: they rank records, but are not calibrated."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            positive = expit(scores)
+            return np.column_stack([1.0 - positive, positive])
+        if self.planned_.problem.loss.argument == "scores":
+            return softmax(scores, axis=1)
+        odds = expit(scores)
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+def encode(y: Array, classes: Array) -> Array:
+    """Positions (n,) of labels among sorted ``classes`` as floats; raises ``InputError`` for a label that is none."""
+    places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    if not np.array_equal(classes[places], y):
+        raise InputError(f"Expected labels among classes={classes.tolist()}, got others; correct y or declare them all.")
+    return places.astype(np.float64)

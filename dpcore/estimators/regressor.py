@@ -1,0 +1,108 @@
+"""Private linear regression."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from dpcore.accounting.limits import Allowance
+from dpcore.errors import InputError
+from dpcore.estimators.base import PrivacyWarning, PrivateEstimator, refuse_weights
+from dpcore.losses import Array, make_loss
+from dpcore.objective import LinearObjective
+
+
+class DPRegressor(RegressorMixin, PrivateEstimator):
+    """Linear regression trained under (epsilon, delta)-differential privacy.
+
+    ``target_bounds`` = (low, high) declares the range of the target: values beyond are clipped, and the range is mapped
+    onto [-1, 1] for training, so a loss sees residuals of at most 2. None reads the range from the data and blocks
+    release. ``loss``: ``squared`` or ``huber_regression``. All else is as in ``DPClassifier``.
+    """
+
+    def __init__(
+        self,
+        algorithm: str = "auto",
+        loss: str = "squared",
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        adjacency: str = "add_remove",
+        norm_bound: float = 1.0,
+        l2: float | None = None,
+        l1: float = 0.0,
+        n: int | None = None,
+        target_bounds: tuple[float, float] | None = None,
+        budget: Allowance | None = None,
+        random_state: Any = None,
+        intercept: bool | str = True,
+        blocks: Any = None,
+        bounds: Any = None,
+        preset: str | None = None,
+        **algorithm_parameters: Any,
+    ) -> None:
+        self.algorithm = algorithm
+        self.loss = loss
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.norm_bound = norm_bound
+        self.l2 = l2
+        self.l1 = l1
+        self.n = n
+        self.target_bounds = target_bounds
+        self.budget = budget
+        self.random_state = random_state
+        self.intercept = intercept
+        self.blocks = blocks
+        self.bounds = bounds
+        self.preset = preset
+        for name, value in algorithm_parameters.items():
+            setattr(self, name, value)
+
+    def fit(self, X: Any, y: Any, **unsupported: Any) -> DPRegressor:
+        """Train on rows ``X`` (n, d), dense or CSR, and targets ``y`` (n,); errors as in ``DPClassifier.fit``."""
+        refuse_weights(unsupported)
+        X, y = self._validated(X, y=y, y_numeric=True)
+        self.blocked_: tuple[str, ...] = ()
+        low, high = self._target_bounds(y)
+        loss = make_loss(self.loss)
+        if loss.argument != "residual":
+            raise InputError(
+                f"Expected a loss of residuals for regression, got loss={self.loss!r}; use 'squared' or 'huber_regression'."
+            )
+        self.target_bounds_ = (low, high)
+        middle, half = (low + high) / 2.0, (high - low) / 2.0
+        targets = np.clip((np.asarray(y, dtype=np.float64) - middle) / half, -1.0, 1.0)
+        self._train(X, targets, loss, 1, LinearObjective)
+        self.coef_, self.intercept_ = self.coef_[0] * half, float(self.intercept_[0] * half + middle)
+        return self
+
+    def _target_bounds(self, y: Array) -> tuple[float, float]:
+        if self.target_bounds is not None:
+            low, high = map(float, self.target_bounds)
+            if not (np.isfinite(low) and np.isfinite(high) and low < high):
+                raise InputError(f"Expected target_bounds=(low, high) with low < high, got {self.target_bounds!r}.")
+            return low, high
+        warnings.warn(
+            "target_bounds=None reads the range of the target from the private data, so this model must not be released; "
+            "declare target_bounds.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+        self._block("the range of the target was read from the data; declare target_bounds")
+        low, high = float(np.min(y)), float(np.max(y))
+        return (low, high) if low < high else (low - 1.0, low + 1.0)
+
+    def predict(self, X: Any) -> Array:
+        """Predicted targets (n,) in the units of ``y``."""
+        scores = self._scores(X)[:, 0]
+        low, high = self.target_bounds_
+        return (low + high) / 2.0 + scores * (high - low) / 2.0
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
