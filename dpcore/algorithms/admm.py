@@ -23,7 +23,7 @@ SCHEDULES = ("linear", "constant", "epoch")
 OUTPUTS = ("z", "x")
 
 # Clip norm in units of norm_bound.
-CLIP_SHARE = 0.3
+CLIP_SHARE = 0.4
 # Largest step times norm_bound^2 * curvature bound: heavy-ball descent is stable up to 2 (1 + momentum).
 STABLE = 4.0
 MAX_MOMENTUM = 0.95
@@ -73,7 +73,7 @@ class Pace:
 class Settings:
     """What ssADMM, mpADMM and DP-ADMM have in common; what is left out follows from public facts (``pace``).
 
-    ``clip_norm`` C bounds a record's gradient (of the data term); default 0.3 norm_bound. ``learning_rate`` eta and
+    ``clip_norm`` C bounds a record's gradient (of the data term); default 0.4 norm_bound. ``learning_rate`` eta and
     ``penalty_parameter`` rho are the papers'; without them the steps k_t sum to ``horizon`` * n mu / (S norm_bound),
     S = ``problem.sensitivity(C)``, mu the signal of the whole run over its noise: a direction of curvature h is worth
     learning when h > 1 / H. ``schedule``: ``linear`` to 0, ``constant``, or ``epoch`` (eta / h, h the current epoch,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import CLIP_SHARE, NOMINAL_CURVATURE
+from dpcore.algorithms.admm import NOMINAL_CURVATURE
 from dpcore.algorithms.base import BOTH, register
 from dpcore.checks import require_positive
 from dpcore.losses import Array
@@ -17,6 +17,11 @@ from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
+
+# Clip norm in units of norm_bound times the slope of the loss at 0: all rows longer than half the bound count alike.
+CLIP_SHARE = 0.5
+# Slope at 0 that stands in for a residual loss, whose slope there is the label.
+NOMINAL_SLOPE = 1.0
 
 
 @register("noisy_correlations")
@@ -46,7 +51,10 @@ class NoisyCorrelations:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return CLIP_SHARE * problem.norm_bound if self.clip_norm is None else self.clip_norm
+        if self.clip_norm is not None:
+            return self.clip_norm
+        at_zero = abs(float(problem.loss.slope(np.zeros(1))[0])) if problem.loss.argument == "margin" else NOMINAL_SLOPE
+        return CLIP_SHARE * problem.norm_bound * at_zero
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         sensitivity = problem.sensitivity(self.clip(problem))

@@ -24,7 +24,7 @@ KEPT_SHARE = 0.25
 # n mu_1 = (SELECTING (n mu_2)^2)^(1/3): the selection takes 2/3 of a small budget and 1/5 of a large one.
 SELECTING = 500.0
 # The second phase by default, on the columns that are left.
-SECOND: dict[str, Any] = {"steps": 64, "horizon": 1.0}
+SECOND: dict[str, Any] = {"steps": 128, "horizon": 1.0}
 
 
 @register("two_phase", "select")
