@@ -151,7 +151,7 @@ class DPAGD:
             fresh = self._noisy_gradient(problem, budget, gradient, w)
             total, spent = (spent * total + extra * fresh) / rho, rho
             direction = total / (self.sampling_rate * problem.n) + problem.l2 * w
-            direction /= np.linalg.norm(direction)
+            direction /= max(float(np.linalg.norm(direction)), 1e-300)
             steps = self.steps(largest)
             index = self._best(problem, budget, choice, w - np.outer(steps, direction))
             budget.note(step_size=float(steps[index]), noise_scale=1.0 / sqrt(2.0 * rho))
