@@ -15,6 +15,7 @@ from dpcore.errors import InputError
 from tasks.ledger import schema
 from tasks.ledger.errors import LedgerUnavailable
 
+UNKNOWN = "whether the last record was stored is unknown: `dpflows ledger show` tells; if it was, it is charged"
 NOTHING_SPENT = "nothing was reserved and no budget was spent"
 _MIGRATION_LOCK = 0x6470666C  # any fixed number: two processes must not create the tables at once
 
@@ -105,10 +106,22 @@ class Store:
         self._prepare(consequence)
         with self._told(consequence), self.engine.connect() as connection:
             connection = connection.execution_options(ledger_write=True)
-            with connection.begin():
+            transaction = connection.begin()
+            try:
                 if self.path is None:
                     connection.execute(select(schema.lock.c.id).with_for_update()).one()
                 yield connection
+            except BaseException:
+                transaction.rollback()
+                raise
+            # A file rolls back what it could not commit; a server may have committed before the connection broke.
+            with self._told(consequence if self.path else UNKNOWN):
+                try:
+                    transaction.commit()
+                except BaseException:
+                    # Nobody may go on with a connection in an unknown state; closing it rolls back.
+                    connection.invalidate()
+                    raise
 
     def migrate(self) -> int:
         """Create or upgrade the tables; return the number of steps applied."""

@@ -6,7 +6,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
+from sqlalchemy.exc import OperationalError
 
 from dpcore.errors import DPFlowsError, InputError
 from tasks.ledger import Ledger, LedgerUnavailable, schema, store
@@ -65,6 +66,21 @@ def test_an_absent_server_reserves_nothing(events) -> None:
             with pytest.raises(LedgerUnavailable, match=r"127\.0\.0\.1.*server") as failed:
                 act()
             assert "secret" not in str(failed.value)
+
+
+def test_a_server_that_breaks_at_commit_may_have_charged(ledger: Ledger, events) -> None:
+    ledger.init("east", 1.0, 1e-6, "add_remove")
+
+    def break_off(_: Connection) -> None:
+        raise OperationalError("COMMIT", None, Exception("server closed the connection unexpectedly"))
+
+    event.listen(ledger.store.engine, "commit", break_off)
+    words = "nothing was reserved" if ledger.store.path else "unknown.*if it was, it is charged"
+    with pytest.raises(LedgerUnavailable, match=words):
+        ledger.reserve("east", events(20.0))
+    event.remove(ledger.store.engine, "commit", break_off)
+    ledger.reserve("east", events(20.0)).commit()
+    assert ledger.verify().entries == 1
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
