@@ -12,7 +12,7 @@ from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.objective_perturbation import default_ridge, perturbation, release_minimiser
 from dpcore.checks import require_nonnegative, require_positive
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import AMP
 from dpcore.problem import Adjacency, Problem, Requires
 
 
@@ -25,7 +25,7 @@ class ApproximateMinimaPerturbation:
     reaches that gradient norm for every input, so both data sets end within tolerance L / curvature of their exact
     minimisers, and the output moves by at most 2 tolerance L / curvature: the printed sigma_2 lacks the 2. Noise on the
     output has standard deviation output_ratio * noise_multiplier in units of that, so it takes 1 / output_ratio^2 of
-    the price. ``ridge`` as in ``objective_perturbation``; everything follows from public facts, there is nothing to tune.
+    the price. ``ridge`` as in ``objective_perturbation``; all follows from public facts, there is nothing to tune.
 
     ``preset: paper``: eps_2 = eps / 100, eps_3 = 0.9 eps_1, Lambda = 2 beta / (eps_1 - eps_3), gradient norm 1 / n^2 of
     the mean, all at delta = 1e-8, written as multiples of the noise; the price is ours, since the printed one fails.
@@ -50,7 +50,7 @@ class ApproximateMinimaPerturbation:
         if self.ridge is not None:
             require_nonnegative(ridge=self.ridge)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> list[AMP]:
         ridge = default_ridge(problem, "gaussian") if self.ridge is None else self.ridge
         return [perturbation(problem, self.noise_multiplier, "gaussian", ridge, self.tolerance, self.output_ratio)]
 

@@ -35,10 +35,10 @@ class DPAGD:
     the exponential mechanism, range^2 / 8 in zCDP; "laplace" the noisy minimum of the paper, range^2 / 2.
 
     When step 0 wins, rho_g grows by ``growth``, only the difference is spent on a second gradient at the same point,
-    and both are averaged with weights rho (the running average each time, unlike the public code). The largest candidate
-    becomes 1.1 times the largest step of the last ``update_every`` rounds. What the run may spend is the price of
-    ``rounds`` plain rounds; a query runs only if it and the choice that must follow are affordable. Candidates follow
-    a geometric ladder down to 1/100 of the largest, or ("linear") equal spacings as in the paper.
+    and both are averaged with weights rho (the running average each time, unlike the public code). The largest
+    candidate becomes 1.1 times the largest step of the last ``update_every`` rounds. What the run may spend is the
+    price of ``rounds`` plain rounds; a query runs only if it and the choice that must follow are affordable. Candidates
+    follow a geometric ladder down to 1/100 of the largest, or ("linear") equal spacings as in the paper.
 
     ``sampling_rate`` < 1: every query reads a fresh batch of its own and is priced for it. The source reads one batch
     for the gradient and all its choices, which nothing amplifies.

@@ -113,7 +113,7 @@ def _lbfgs(function: Callable[[Array], tuple[float, Array]], start: Array, toler
 
 
 def _newton(problem: Perturbed, w: Array, tolerance: float) -> Array:
-    """Newton steps; a factor is kept while it still takes 9/10 off the gradient, and a step that does not help ends it."""
+    """Newton steps; a factor is kept while it takes 9/10 off the gradient, and a step that does not help ends it."""
     gradient = problem.gradient(w)
     norm, factor = float(np.linalg.norm(gradient)), None
     for _ in range(NEWTON_STEPS):

@@ -15,7 +15,7 @@ from dpcore.algorithms.minimise import minimise
 from dpcore.checks import require_choice, require_nonnegative, require_positive
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
-from dpcore.mechanisms import AMP, Mechanism, ObjectivePerturbation
+from dpcore.mechanisms import AMP, ObjectivePerturbation
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 
@@ -59,7 +59,7 @@ class ObjectivePerturbationGLM:
         if self.ridge is not None:
             require_nonnegative(ridge=self.ridge)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> list[AMP]:
         ridge = default_ridge(problem, self.noise) if self.ridge is None else self.ridge
         return [perturbation(problem, self.noise_multiplier, self.noise, ridge, self.tolerance, OUTPUT_RATIO)]
 
@@ -69,7 +69,7 @@ class ObjectivePerturbationGLM:
 
 
 def default_ridge(problem: Problem, noise: str) -> float:
-    """Ridge in units of beta * scale / L: a flat optimum on Adult; gamma noise is sqrt(d + 1) times longer a coordinate."""
+    """Ridge in units of beta * scale / L: flat optimum on Adult; gamma noise is sqrt(d + 1) times longer."""
     return RIDGE * (sqrt(problem.dimension + 1.0) if noise == "gamma" else 1.0)
 
 

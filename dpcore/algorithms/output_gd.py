@@ -114,7 +114,7 @@ class OutputGD:
 
         [last_iterate] = self.plan(problem)
         released = budget.release(last_iterate, descend)
-        budget.note(steps=steps, step_size=eta, noise_scale=last_iterate.scale if self.noise == "gamma" else last_iterate.sigma)
+        budget.note(steps=steps, step_size=eta, noise_scale=self.noise_multiplier * self.sensitivity(problem))
         return released
 
 

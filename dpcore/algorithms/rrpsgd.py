@@ -25,15 +25,15 @@ MOST_SQUARED = 2000
 @register("rrpsgd")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RRPSGD:
-    """w <- w - eta (g_t + noise) for R rounds, R drawn before training; minimises ||grad F||^2 for non-convex losses too.
+    """w <- w - eta (g_t + noise) for R rounds, R drawn before training: small ||grad F||^2 even for non-convex losses.
 
     Zhang, Zheng, Mou & Wang (2017), Algorithm 2 and Theorem 5: P(R = k) ~ 2 eta_k - beta eta_k^2, which is uniform for
     the constant eta = min(1 / beta, D / (s sqrt(T))), s^2 = L^2 / m + d sigma^2 / m^2 the variance of a noisy batch
     gradient and D = ``radius`` / norm_bound. R comes from the public generator and is priced at its maximum T, with
     the accountant in place of Theorem 4 (epsilon <= 1 only, and twice the noise).
 
-    ``rounds``: "passes" is batches of ``batch_size`` (left out: sqrt(n)) rows and T = ``passes`` n / m; "squared" is the
-    source, one record a round and T = n^2, for n <= 2000.
+    ``rounds``: "passes" is batches of ``batch_size`` (left out: sqrt(n)) rows and T = ``passes`` n / m; "squared" is
+    the source, one record a round and T = n^2, for n <= 2000.
     """
 
     requires: ClassVar[Requires] = Requires(smooth=True, bounded_gradient=True, l1=False)

@@ -1,4 +1,4 @@
-"""Permuted SGD with averaging and restarts; noise once, on the last iterate, by the mixture over where a record lands."""
+"""Permuted SGD with averaging and restarts; noise once, priced as the mixture over where a record lands."""
 
 from __future__ import annotations
 

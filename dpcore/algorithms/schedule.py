@@ -38,7 +38,7 @@ class Walk:
             yield self.eta0 / (1 + (epoch % self.interval if self.interval else epoch))
 
     def follow(self, state: Array, step: Callable[[Array, float, int], Array]) -> Array:
-        """Walk from ``state`` with ``step(state, step size, batch)``; the last state, averaged where the walk says so."""
+        """Walk from ``state`` by ``step(state, step size, batch)``; the last state, averaged where the walk says so."""
         total = np.zeros_like(state)
         for epoch, eta in enumerate(self.rates(), start=1):
             for batch in range(len(self.sizes)):
@@ -80,7 +80,7 @@ def _sensitivities(walk: Walk, l2: float, smoothness: float, jump: float) -> tup
 
 
 def near_equal(n: int, batches: int) -> tuple[int, ...]:
-    """Sizes of ``batches`` parts of n rows that differ by at most one: a short last batch would cost many times more."""
+    """Sizes of ``batches`` parts of n rows that differ by at most one: a short last batch costs many times more."""
     batches = min(batches, n)
     return tuple(n // batches + (part < n % batches) for part in range(batches))
 

@@ -113,7 +113,7 @@ def test_refusals_are_in_words_and_name_a_way_out(name):
     cls = registry[name]
     adjacency = next(iter(sorted(set(cls.adjacencies) & set(RECORD_LEVEL))), None)
     for other in set(RECORD_LEVEL) - set(cls.adjacencies):
-        with pytest.raises(AssumptionNotMet, match="got adjacency=.*choose another"):
+        with pytest.raises(AssumptionNotMet, match=r"got adjacency=.*choose another"):
             check(small(name), small_problem(name, other))
     if adjacency is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from math import sqrt
 from pathlib import Path
 
@@ -121,7 +122,7 @@ def test_neighbours_stay_within_the_bound_of_their_batch(averaging: int) -> None
 
     def result(X: np.ndarray, y: np.ndarray) -> np.ndarray:
         whole = LinearObjective(X, y, Logistic())
-        return walk.descend([whole.take(slice(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True)], problem)
+        return walk.descend([whole.take(slice(a, b)) for a, b in pairwise(ends)], problem)
 
     for batch, bound in enumerate(walk.sensitivities(problem)):
         other_X, other_y = X.copy(), y.copy()

@@ -135,7 +135,7 @@ def claimed(mechanisms: list[Any], adjacency: str) -> float:
 
 
 def audited(value: np.ndarray, other: np.ndarray, mechanism: Any, believed: Any = None) -> tuple[float, float]:
-    """(claimed epsilon, least epsilon seen) for the noise of ``mechanism`` on two values; ``believed`` sets the claim."""
+    """(claimed epsilon, least epsilon seen) for noise of ``mechanism`` on two values; ``believed`` makes the claim."""
     rng = np.random.default_rng(11)
     axis = (value - other) / np.linalg.norm(value - other)
     first = rng.normal(size=DRAWS) * mechanism.sigma + value @ axis
@@ -199,7 +199,7 @@ def test_audit_of_amp(kind, sound):
 def test_audit_of_the_step_choice(kind, sound):
     """21 candidates of equal score; on the neighbour all but one move by the full sensitivity (one-sided).
 
-    The sign fault makes the choice of the one all but impossible on one side: the log-ratio grows like 20 sensitivities.
+    The sign fault makes one choice all but impossible on one side: the log-ratio grows like 20 sensitivities.
     """
     choice = kind(1.0, 0.8, False)
     rng = np.random.default_rng(3)
