@@ -72,7 +72,7 @@ def run_flow(settings: TrainConfig, home: Home, terminal: Terminal) -> dict[str,
 
 
 def keep_quiet() -> None:
-    """Keep Prefect's copies of our own errors off the terminal; they still reach Prefect's store, and ours are printed."""
+    """Keep Prefect's copies of our errors off the terminal; they reach Prefect's store, and ours are printed."""
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).propagate = False
 

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from dpcore.errors import InputError
 
 SUFFIXES = (".yaml", ".txt")
+TOP = PurePosixPath()
 
 
 def copy_configs(folder: Path, force: bool = False) -> list[Path]:
@@ -34,9 +35,7 @@ def copy_configs(folder: Path, force: bool = False) -> list[Path]:
     return list(sources)
 
 
-def config_files(
-    root: Traversable, below: PurePosixPath = PurePosixPath()
-) -> Iterator[tuple[PurePosixPath, Traversable]]:
+def config_files(root: Traversable, below: PurePosixPath = TOP) -> Iterator[tuple[PurePosixPath, Traversable]]:
     """Configuration files under ``root`` with their relative paths."""
     for item in sorted(root.iterdir(), key=lambda entry: entry.name):
         if item.is_dir() and item.name != "__pycache__":

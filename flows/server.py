@@ -1,7 +1,7 @@
 """The local Prefect server of one command: started early, found again when one runs already, stopped at the end.
 
-Prefect can start such a server by itself, but only after it was imported and with its log on our standard error. Started
-here, it comes up while the other libraries are imported, and its log goes to a file.
+Prefect can start such a server by itself, but only after it was imported and with its log on our standard error.
+Started here, it comes up while the other libraries are imported, and its log goes to a file.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ class Silence:
         """Nothing is shown."""
 
 
-reporter: ContextVar[Reporter] = ContextVar("reporter", default=Silence())
+SILENCE = Silence()
+reporter: ContextVar[Reporter] = ContextVar("reporter", default=SILENCE)
 
 
 def step(function: Callable[P, R], name: str) -> Callable[P, R]:

@@ -23,13 +23,14 @@ def serve(with_prefect: bool, port: int, prefect_port: int, as_json: bool) -> No
     """Start the servers, print their links, and wait until interrupted or until one of them ends."""
     home = Home.find().prepare()
     with ExitStack() as stack:
-        servers, links = [], {}
+        servers: list[subprocess.Popen[bytes]] = []
         if os.environ["MLFLOW_TRACKING_URI"] == home.tracking_uri:
             base, process = stack.enter_context(mlflow_server(home, usable(port)))
             servers.append(process)
         else:
             base = os.environ["MLFLOW_TRACKING_URI"].rstrip("/")
-        links |= {"mlflow": base, **{f"experiment {name}": link for name, link in experiment_links(home, base).items()}}
+        links = {"mlflow": base}
+        links |= {f"experiment {name}": link for name, link in experiment_links(home, base).items()}
         if with_prefect:
             api, process = stack.enter_context(prefect_server(home, usable(prefect_port)))
             servers.append(process)
