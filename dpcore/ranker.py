@@ -61,8 +61,8 @@ class DPRanker(BaseEstimator):
     ``listmle`` or ``bayesrank``; ``scorer``: ``linear`` or ``mlp`` (with ``hidden``, ``activation``). ``features``:
     ``raw``, within-session ``rank``, or both. ``n`` is the declared nominal number of sessions under add/remove;
     without it the count of the data is taken, and ``releasable_`` is false. ``budget`` is an ``Allowance`` that
-    outlives fits. Other keyword arguments go to the algorithm. The noise comes from the operating system; ``random_state`` seeds
-    the public start alone.
+    outlives fits. Other keyword arguments go to the algorithm. The noise comes from the operating system;
+    ``random_state`` seeds the public start alone.
     """
 
     def __init__(

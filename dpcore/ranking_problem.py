@@ -41,7 +41,7 @@ def public_documents(problem: Problem, name: str) -> ScoredDocuments:
     """The public documents of ``problem``; raise ``AssumptionNotMet`` where it has none."""
     if problem.documents is None:
         raise AssumptionNotMet(
-            f"Expected public documents for {name!r} under {problem.adjacency}, got documents=None; make the problem by "
+            f"Expected public documents for {name!r} under {problem.adjacency}, got documents=None; build it by "
             "ranking_problem(sessions, loss, adjacency='replace_labels'), or use dp_sgd where documents are private."
         )
     return problem.documents

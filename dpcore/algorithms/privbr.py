@@ -78,7 +78,7 @@ class PrivBR:
     bound: str = "scale"
     cap: float = 1.0
     cap_rule: str = "median"
-    learning_rate: float = 3.0
+    learning_rate: float = 1.0
     momentum: float = 0.8
     schedule: str = "linear"
     average: float = 0.5
