@@ -245,7 +245,7 @@ class MCP:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupL1:
-    """strength * sum over column groups of sqrt(|g|) ||w_g||_2: a whole attribute stays or leaves. Yuan & Lin (2006)."""
+    """strength * sum over column groups of sqrt(|g|) ||w_g||_2: an attribute stays or leaves. Yuan & Lin (2006)."""
 
     name: ClassVar[str] = "group_l1"
     convex: ClassVar[bool] = True
@@ -292,7 +292,8 @@ class NuclearNorm:
     def prox(self, v: Array, step: float) -> Array:
         inner = np.atleast_2d(features(v, self.intercept))
         shrunk = np.array(v, dtype=np.float64)
-        features(shrunk, self.intercept)[...] = prox_nuclear(inner, step * self.strength).reshape(inner.shape[-v.ndim :])
+        lower = prox_nuclear(inner, step * self.strength)
+        features(shrunk, self.intercept)[...] = lower.reshape(inner.shape[-v.ndim :])
         return shrunk
 
 
@@ -329,6 +330,6 @@ def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
     if name != "group_l1":
         return make_penalty(name, strength=problem.l1, intercept=problem.intercept)
     if not problem.blocks:
-        raise AssumptionNotMet("Expected column blocks for penalty='group_l1', got none; declare a schema, or use 'l1'.")
+        raise AssumptionNotMet("Expected blocks for penalty='group_l1', got none; declare a schema, or use 'l1'.")
     groups = tuple(block.columns for block in problem.blocks)
     return make_penalty(name, strength=problem.l1, groups=groups, intercept=problem.intercept)

@@ -23,14 +23,14 @@ from dpcore.problem import Adjacency, Problem, Requires
 @register("admm_objp", "dpll")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ADMMObjP:
-    """x <- argmin_x sum_i loss(x_i @ x) + n l2/2 ||x||^2 + n (y @ x + rho/2 ||x - z||^2) + b_k @ x, then z and y (``admm``).
+    """x <- argmin_x sum_i loss(x_i @ x) + n l2/2 ||x||^2 + n (y @ x + rho/2 ||x - z||^2) + b_k @ x, then z and y.
 
-    b_k ~ N(0, scale^2 I) anew in each of ``steps`` iterations. y and z follow from earlier releases, so an iteration is
-    objective perturbation with curvature n (l2 + rho), and the run costs the sum. Wang & Zhang (2019) claim the price of
-    exact minimisers, which no solver gives, and lose a factor 2 in it (SOUNDNESS section 9); here each x is solved to
-    ``tolerance`` L in gradient norm, for any records, and output noise covers the rest (``mechanisms.AMP``), so the
-    price is of what really runs. ``penalty_parameter`` rho left out: the rule of objective perturbation, proportional
-    to the noise. No clipping: the proof needs L from ``norm_bound``.
+    b_k ~ N(0, scale^2 I) anew in each of ``steps`` iterations. y and z (``admm``) follow from earlier releases, so an
+    iteration is objective perturbation with curvature n (l2 + rho), and the run costs the sum. Wang & Zhang (2019)
+    claim the price of exact minimisers, which no solver gives (Chen 2020, 4.5.1), at half the noise that the proof
+    needs. Here each x is solved to ``tolerance`` L in gradient norm, for any records, and output noise covers the rest
+    (``mechanisms.AMP``): the price is that of what really runs. ``penalty_parameter`` rho left out follows the rule of
+    objective perturbation, proportional to the noise. No clipping: the proof needs L from ``norm_bound``.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True)

@@ -25,7 +25,7 @@ from dpcore.problem import Adjacency, Problem, Requires
 class DPADMM(Settings):
     """Party p: x_p <- x_p - k_t (P v_p + y_p + rho (x_p - z)); centre: z <- prox_{h/rho}(mean_p (x_p + y_p / rho)).
 
-    v_p = (sum over the records of p of clip(g_i, C) + N(0, sigma^2 I)) / n + l2 x_p / P, so that the parties' v_p add up
+    v_p = (sum over the records of p of clip(g_i, C) + N(0, sigma^2 I)) / n + l2 x_p / P, so the parties' v_p add up
     to the gradient of the mean; y_p <- y_p + rho (x_p - z). A round releases the (P, d) stack of the parties' sums: one
     record stands in one row of it, so its sensitivity is ``problem.sensitivity(C)``, and sigma = noise_multiplier times
     that. The centre averages P noises: sqrt(P) more noise than a curator of all records needs, which is what
@@ -49,14 +49,15 @@ class DPADMM(Settings):
     def plan(self, problem: Problem) -> list[Mechanism]:
         if self.parties > problem.n:
             raise AssumptionNotMet(
-                f"Expected at most n={problem.n} parties for 'dp_admm', got parties={self.parties}; every party needs a record."
+                f"Expected at most n={problem.n} parties for 'dp_admm', got parties={self.parties}; every party needs "
+                "a record."
             )
         sensitivity = problem.sensitivity(self.clip(problem))
         return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)] * self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the consensus z, or the mean of the x_p, after the last round; shape (d,)."""
-        clip_norm, parties = self.clip(problem), self.parties
+        clip_norm, parties, everyone = self.clip(problem), self.parties, range(self.parties)
         penalty = penalty_of(problem, self.penalty)
         pace = self.pace(problem, sqrt(self.steps / parties) / self.noise_multiplier)
         x, y = np.zeros((parties, problem.dimension)), np.zeros((parties, problem.dimension))
@@ -64,7 +65,7 @@ class DPADMM(Settings):
         for mechanism, step in zip(self.plan(problem), pace.steps.tolist(), strict=True):
 
             def gradients(data: Objective, x: Array = x) -> Array:
-                return np.stack([data.take(slice(p, None, parties)).gradient_sum(x[p], clip_norm) for p in range(parties)])
+                return np.stack([data.take(slice(p, None, parties)).gradient_sum(x[p], clip_norm) for p in everyone])
 
             noisy = parties * budget.release(mechanism, gradients) / problem.n
             velocity = pace.momentum * velocity + noisy + problem.l2 * x

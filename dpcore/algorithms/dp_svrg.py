@@ -123,8 +123,8 @@ class DPSVRG:
                 if step > 0:
                     bound = max(min(2.0 * clip_norm, beta * float(np.linalg.norm(w - anchor))), LEAST_BOUND)
 
-                    def difference(batch: Objective, at: Array = w, anchor: Array = anchor, bound: float = bound) -> Array:
-                        return (batch.gradient_sum(at, clip_norm) - batch.gradient_sum(anchor, clip_norm)) / bound
+                    def difference(batch: Objective, at: Array = w, a: Array = anchor, bound: float = bound) -> Array:
+                        return (batch.gradient_sum(at, clip_norm) - batch.gradient_sum(a, clip_norm)) / bound
 
                     change = bound * budget.release(inner, difference) / (self.sampling_rate * problem.n)
                     direction = anchor_gradient + change

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -16,10 +18,12 @@ from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
-from dpcore.penalties import Penalty, penalty_of
+from dpcore.penalties import penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
 
 PERTURBED = ("x", "xzy")
+
+XStep = Callable[[Objective], Array]
 
 
 def x_sensitivity(clip_sensitivity: float, n: int, eta: float, rho: float) -> float:
@@ -37,8 +41,8 @@ class MPADMM(Settings):
     """x <- x - k_t (v_t + y + rho (x - z)) + N(0, sigma_t^2 I), v_t = momentum v_{t-1} + sum_i clip(g_i, C) / n + l2 x,
 
     sigma_t = noise_multiplier * D_t, D_t = ``problem.sensitivity(C)`` k_t / n (``x_sensitivity``, k = eta / (1 + eta
-    rho)). z, y and the velocity follow from the released x, so an epoch is one Gaussian release; it is full-batch ssADMM
-    with the noise of the gradient written on x.
+    rho)). z, y and the velocity follow from the released x, so an epoch is one Gaussian release; it is full-batch
+    ssADMM with the noise of the gradient written on x.
 
     ``perturb`` = "xzy" is the papers' form, Chen (2020), Algorithm 4.2: x, z and y computed from exact x get noise of
     one sigma each. By firm non-expansiveness of a convex prox their sensitivities are D, D and rho D (Theorem 4.3 with
@@ -96,14 +100,12 @@ class MPADMM(Settings):
             x = budget.release(releases[0], x_step)
             # The noisy velocity that this x amounts to: post-processing, so momentum costs nothing.
             velocity = (at.x - x) / step - at.pull(pace.rho)
-            if self.perturb == "x":
-                at = at.moved(x, pace.rho, penalty, problem.dimension)
-            else:
-                at = _three_releases(budget, releases[1:], at, x, x_step, pace.rho, penalty, problem.dimension)
+            move = partial(at.moved, rho=pace.rho, penalty=penalty, dimension=problem.dimension)
+            at = move(x) if self.perturb == "x" else _three_releases(budget, releases[1:], x, x_step, move)
             budget.note(step_size=step)
         return at.output(self.output)
 
-    def _x_step(self, problem: Problem, at: Iterate, pace: Pace, step: float, velocity: Array):  # noqa: ANN202
+    def _x_step(self, problem: Problem, at: Iterate, pace: Pace, step: float, velocity: Array) -> XStep:
         clip_norm = self.clip(problem)
 
         def x_step(data: Objective) -> Array:
@@ -113,13 +115,15 @@ class MPADMM(Settings):
         return x_step
 
 
-def _three_releases(budget, mechanisms, at, x, x_step, rho, penalty, dimension) -> Iterate:  # noqa: ANN001
+def _three_releases(
+    budget: Budget, mechanisms: list[Mechanism], x: Array, x_step: XStep, move: Callable[[Array], Iterate]
+) -> Iterate:
     """x as released, and z and y that the data yield, each with noise of its own."""
 
     def exact_z(data: Objective) -> Array:
-        return at.moved(x_step(data), rho, penalty, dimension).z
+        return move(x_step(data)).z
 
     def exact_y(data: Objective) -> Array:
-        return at.moved(x_step(data), rho, penalty, dimension).y
+        return move(x_step(data)).y
 
     return Iterate(x, budget.release(mechanisms[0], exact_z), budget.release(mechanisms[1], exact_y))

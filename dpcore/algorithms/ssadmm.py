@@ -24,10 +24,10 @@ from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
 @register("ssadmm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SSADMM(Settings):
-    """x <- x - k_t (v_t + y + rho (x - z)), v_t = momentum v_{t-1} + (sum_{i in B_t} clip(g_i, C) + noise) / (q n) + l2 x,
+    """x <- x - k_t (v_t + y + rho (x - z)), v_t = b v_{t-1} + (sum_{i in B} clip(g_i, C) + noise) / (q n) + l2 x,
 
-    then z and y without touching a record (``admm``). noise ~ N(0, sigma^2 I), sigma = noise_multiplier *
-    ``problem.sensitivity(C)``. B_t is a fresh Poisson sample of rate q under add/remove, q n rows without replacement
+    with momentum b, then z and y without touching a record (``admm``). noise ~ N(0, sigma^2 I), sigma = noise_multiplier *
+    ``problem.sensitivity(C)``. B is a fresh Poisson sample of rate q under add/remove, q n rows without replacement
     under replace-one, all rows for q = 1 (then the same as mpADMM with one release). The divisor q n is a public
     constant. ``sampling_rate`` None is the papers' batch of sqrt(n) rows.
 

@@ -36,9 +36,9 @@ class TwoPhase:
     the second phase, whose clipping enforces it. The signal per unit of noise grows by sqrt(d / K), and only K noisy
     coordinates are left. ``share`` of mu^2 goes to the selection; left out, n mu_1 = (500 (n mu_2)^2)^(1/3), with mu =
     signal over noise and n halved under replace-one. K, shares and bounds are fixed beforehand and the columns follow
-    from a release, so the price is that of an adaptive composition, exact for Gaussian releases (Dong, Roth & Su 2022,
-    Corollary 3.3). ``second`` is any planned algorithm on clipped gradients, with ``settings``; other columns get weight
-    exactly 0. The constant column is always kept and not counted in ``keep`` (default: a quarter of the columns).
+    from a release, so the price is that of an adaptive composition, exact for Gaussian releases (Dong, Roth & Su
+    2022, Corollary 3.3). ``second`` is any planned algorithm on clipped gradients, with ``settings``; other columns get
+    weight exactly 0. The constant column is always kept, beside ``keep`` others (default: a quarter of the columns).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True)

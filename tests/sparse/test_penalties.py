@@ -38,7 +38,9 @@ def test_prox_of_one_coordinate_beats_every_grid_point(name, v, strength, step):
 
 
 @pytest.mark.parametrize("name", sorted(penalties))
-@given(v=st.lists(numbers, min_size=4, max_size=4), strength=strengths, step=st.floats(0.05, 1.5), seed=st.integers(0, 99))
+@given(
+    v=st.lists(numbers, min_size=4, max_size=4), strength=strengths, step=st.floats(0.05, 1.5), seed=st.integers(0, 99)
+)
 @settings(max_examples=40, deadline=None)
 def test_prox_of_a_vector_beats_its_neighbourhood(name, v, strength, step, seed):
     """Random points near and far: nothing has a smaller ||w - v||^2 / 2 + step * penalty(w)."""
