@@ -37,7 +37,7 @@ class PrivGene:
     releases: ClassVar[str] = "every parent"
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"population": 5, "generations": 2, "clip_loss": 0.5}
-    limit: ClassVar[dict[str, Any]] = {"generations": 300, "clip_loss": 10.0}
+    limit: ClassVar[dict[str, Any]] = {"generations": 150, "population": 40, "clip_loss": 10.0}
     limit_gap: ClassVar[float] = 0.05
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"population": 200, "generations": 100}}
 

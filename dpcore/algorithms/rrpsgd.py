@@ -41,7 +41,7 @@ class RRPSGD:
     releases: ClassVar[str] = "every iterate"
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"batch_size": 2, "passes": 1}
-    limit: ClassVar[dict[str, Any]] = {"passes": 300, "radius": 1000.0}
+    limit: ClassVar[dict[str, Any]] = {"passes": 100, "batch_size": 200, "radius": 1000.0}
     # The last iterate of plain SGD with constant steps at a random round still carries the noise of its batches.
     limit_gap: ClassVar[float] = 0.05
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"rounds": "squared"}}

@@ -36,7 +36,7 @@ class SGDAdv:
     accountant: ClassVar[str] = "advanced"
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"batch_size": 2, "epochs": 1}
-    limit: ClassVar[dict[str, Any]] = {"epochs": 100}
+    limit: ClassVar[dict[str, Any]] = {"epochs": 60, "batch_size": 100}
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"epochs": None}}
 
     noise_multiplier: float = 2.0
