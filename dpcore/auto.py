@@ -24,7 +24,11 @@ def resolve(
     loss = problem.loss.name
     chosen = resolve_name(name, loss, problem.kind)
     if chosen == "scaled_gd":
-        return chosen, parameters, f"descent on columns scaled by their noisy variances, measured best for loss {loss!r}"
+        return (
+            chosen,
+            parameters,
+            f"descent on columns scaled by their noisy variances, measured best for loss {loss!r}",
+        )
     return chosen, parameters, f"noisy gradient descent needs no more of loss {loss!r} than clipped gradients"
 
 

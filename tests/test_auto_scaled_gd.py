@@ -138,6 +138,7 @@ def test_exact_price_is_the_gaussian_one_and_split_as_declared(epsilon: float, m
     assert gradient.sensitivity == pytest.approx(0.4 if adjacency is Adjacency.ADD_REMOVE else 0.8)
 
 
+@pytest.mark.slow
 def test_privacy_loss_distributions_agree_with_the_exact_price() -> None:
     planned = plan("scaled_gd", {"steps": 16}, problem(n=1000), Target(0.8, 1e-6))
     assert pld_epsilon(planned.events.counts, 1e-6) == pytest.approx(0.8, rel=1e-3)
@@ -194,7 +195,7 @@ def test_numeric_variance_comes_from_the_second_moment() -> None:
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_row_norms_of_a_scaled_view_are_upper_bounds(sparse: bool, dtype: type) -> None:
-    """Against extended precision, with shifts chosen so that rows nearly vanish (the expanded formula cancels there)."""
+    """Against extended precision, with shifts chosen so that rows nearly vanish and the expanded formula cancels."""
     rng = np.random.default_rng(0)
     X = (rng.random((200, 12)) < 0.3).astype(dtype) * dtype(0.3)
     shift, scale = X[0].astype(float) + 1e-9, rng.uniform(1, 30, 12)
@@ -237,7 +238,15 @@ def test_it_learns_with_privacy() -> None:
 def test_joint_softmax_learns_with_privacy(name: str) -> None:
     X, y, blocks = records(20_000, classes=4)
     facts = Problem(
-        n=20_000, dimension=9, loss=Softmax(), norm_bound=2.01, blocks=blocks, intercept=True, outputs=4, l1=1e-6, l2=1e-6
+        n=20_000,
+        dimension=9,
+        loss=Softmax(),
+        norm_bound=2.01,
+        blocks=blocks,
+        intercept=True,
+        outputs=4,
+        l1=1e-6,
+        l2=1e-6,
     )
     planned = plan(name, {}, facts, Target(2.0, 1e-6))
     weights = run(planned, MulticlassObjective(X, y, Softmax()), fixed_noise_seed=0).weights.reshape(4, 9)

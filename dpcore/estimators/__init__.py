@@ -3,5 +3,6 @@
 from dpcore.estimators.base import PrivacyWarning, Spent
 from dpcore.estimators.classifier import DPClassifier
 from dpcore.estimators.regressor import DPRegressor
+from dpcore.ranker import DPRanker
 
-__all__ = ["DPClassifier", "DPRegressor", "PrivacyWarning", "Spent"]
+__all__ = ["DPClassifier", "DPRanker", "DPRegressor", "PrivacyWarning", "Spent"]

@@ -85,7 +85,9 @@ class PrivateEstimator(BaseEstimator):
         known = algorithm_fields(algorithm)
         for name in params:
             if name not in own and name not in known and name not in self._algorithm_parameters():
-                raise unknown_name(f"parameter of {type(self).__name__} with algorithm {algorithm!r}", name, own | known)
+                raise unknown_name(
+                    f"parameter of {type(self).__name__} with algorithm {algorithm!r}", name, own | known
+                )
         for name, value in params.items():
             setattr(self, name, value)
         return self
@@ -113,8 +115,9 @@ class PrivateEstimator(BaseEstimator):
         chosen = registry[name]
         by_blocks = getattr(chosen, "bounds_rows_by", "norm") == "blocks"
         rows = RowMap(d, self.norm_bound, by_blocks, blocks, self.intercept, self.bounds)
-        if self.l2 is None and chosen.requires.strongly_convex:
-            facts["l2"] = LEAST_RIDGE
+        if self.l2 is None:
+            least = LEAST_RIDGE if chosen.requires.strongly_convex else 0.0
+            facts["l2"] = max(getattr(chosen, "default_l2", 0.0), least)
         problem = Problem(dimension=rows.dimension, norm_bound=rows.row_bound, intercept=rows.constant, **facts)
         limits = (target,) if self.budget is None else (target, self.budget.room)
         planned = plan(name, parameters, problem, *limits, preset=self.preset)
@@ -135,8 +138,6 @@ class PrivateEstimator(BaseEstimator):
         mapped, _, counts = rows(X)
         sums = objective(mapped, y, loss)
         check_public_facts(planned.problem, sums)
-        if planned.warning:
-            warnings.warn(planned.warning, PrivacyWarning, stacklevel=4)
         if self.budget is not None:
             if planned.spent_epsilon < LEAST_SHARE * self.epsilon:
                 raise BudgetExceeded(
@@ -146,6 +147,8 @@ class PrivateEstimator(BaseEstimator):
                     left=planned.spent_epsilon,
                 )
             self.budget.charge(planned.events)
+        if planned.warning:
+            warnings.warn(planned.warning, PrivacyWarning, stacklevel=3)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         result = run(planned, sums, seed=seed)
         weights = result.weights.reshape(outputs, rows.dimension)
@@ -185,7 +188,7 @@ class PrivateEstimator(BaseEstimator):
 
 
 def algorithm_fields(name: Any) -> set[str]:
-    """Parameters of an algorithm, or of any of them for ``auto`` and for names that do not exist (fit refuses those)."""
+    """Parameters of an algorithm, or of any of them for ``auto`` and for a name that ``fit`` will refuse."""
     exists = isinstance(name, str) and (name in registry or name in registry.aliases)
     known = registry[name] if exists else None
     return {field.name for cls in ([known] if known else registry.values()) for field in fields(cls)}

@@ -16,7 +16,7 @@ from dpcore.algorithms import registry
 from dpcore.auto import resolve_name
 from dpcore.errors import InputError
 from dpcore.estimators.base import PrivacyWarning, PrivateEstimator, refuse_weights
-from dpcore.losses import Array, Loss, make_loss
+from dpcore.losses import Array, make_loss
 from dpcore.objective import LinearObjective
 from dpcore.softmax import MulticlassObjective, Softmax
 
@@ -34,13 +34,14 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
     are scaled down; ``scaled_gd`` clips values to [0, 1] and ``blocks`` (column numbers of each one-hot group) to sum
     <= 1 instead. ``bounds`` = (low, high), scalars or one a column, first maps columns onto [0, 1] and clips them.
     ``l2``: ridge, None for the algorithm's rule. ``n``: the nominal number of records under add/remove. ``classes``:
-    the labels. ``budget``: an ``Allowance`` that outlives fits and clones. ``intercept``: True appends a constant column,
+    the labels. ``budget``: an ``Allowance`` that outlives fits and clones. ``intercept``: True appends a constant,
     ``"last"`` says that the last column is one. ``random_state`` seeds starts only; noise and samples come from the
     operating system. Other keyword arguments go to the algorithm.
 
     After ``fit``: ``coef_`` (1 or K, d), ``intercept_``, ``classes_``, ``spent_``, ``events_`` (what was charged),
-    ``trace_``, ``reason_``, ``ranked_features_`` (with l1 > 0), ``releasable_`` and ``blocked_`` (why not), ``internal_``
-    (exact counts that must not leave). Labels, classes and n that are left out are read from the data and block release.
+    ``trace_``, ``reason_``, ``ranked_features_`` (with l1 > 0), ``releasable_`` and ``blocked_`` (why not), and
+    ``internal_`` (exact counts that must not leave). Where ``classes`` or ``n`` is left out it is read from the data, and
+    the model must not be released.
     """
 
     def __init__(
@@ -116,8 +117,8 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
             raise InputError(f"Expected at least two classes, got {len(classes)} class; declare classes=[...].")
         return classes
 
-    def _multiclass_loss(self) -> Loss:
-        """Joint softmax where the loss is logistic and the algorithm can; else the margin loss, one against the rest."""
+    def _multiclass_loss(self) -> Any:
+        """Joint softmax where the loss is logistic and the algorithm can; else one class against the rest."""
         loss = make_loss(self.loss)
         name = resolve_name(self.algorithm, "softmax" if self.loss == "logistic" else self.loss)
         return Softmax() if self.loss == "logistic" and registry[name].requires.softmax else loss
@@ -134,7 +135,7 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities (n, K) that the model states. Clipping biases them: they rank records, but are not calibrated."""
+        """Probabilities (n, K) that the model states. Clipping biases them: they rank records, uncalibrated."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             positive = expit(scores)
@@ -154,5 +155,7 @@ def encode(y: Array, classes: Array) -> Array:
     """Positions (n,) of labels among sorted ``classes`` as floats; raises ``InputError`` for a label that is none."""
     places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     if not np.array_equal(classes[places], y):
-        raise InputError(f"Expected labels among classes={classes.tolist()}, got others; correct y or declare them all.")
+        raise InputError(
+            f"Expected labels among classes={classes.tolist()}, got others; correct y or declare them all."
+        )
     return places.astype(np.float64)

@@ -71,13 +71,14 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
         loss = make_loss(self.loss)
         if loss.argument != "residual":
             raise InputError(
-                f"Expected a loss of residuals for regression, got loss={self.loss!r}; use 'squared' or 'huber_regression'."
+                f"Expected a loss of residuals for regression, got loss={self.loss!r}; use 'squared'."
             )
         self.target_bounds_ = (low, high)
         middle, half = (low + high) / 2.0, (high - low) / 2.0
         targets = np.clip((np.asarray(y, dtype=np.float64) - middle) / half, -1.0, 1.0)
         self._train(X, targets, loss, 1, LinearObjective)
-        self.coef_, self.intercept_ = self.coef_[0] * half, float(self.intercept_[0] * half + middle)
+        self.coef_ = self.coef_[0] * half
+        self.intercept_: Any = float(self.intercept_[0] * half + middle)
         return self
 
     def _target_bounds(self, y: Array) -> tuple[float, float]:
@@ -87,8 +88,8 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
                 raise InputError(f"Expected target_bounds=(low, high) with low < high, got {self.target_bounds!r}.")
             return low, high
         warnings.warn(
-            "target_bounds=None reads the range of the target from the private data, so this model must not be released; "
-            "declare target_bounds.",
+            "target_bounds=None reads the range of the target from the private data, so this model must "
+            "not be released; declare target_bounds.",
             PrivacyWarning,
             stacklevel=3,
         )

@@ -22,7 +22,7 @@ INTERCEPTS = (True, False, "last")
 class RowMap:
     """Rescale by declared ``bounds``, append the constant, and bring every row within its bound.
 
-    The bound is ||x||_2 <= ``norm_bound`` with the constant column in it, or, ``by_blocks``, values in [0, 1] with every
+    The bound is ||x||_2 <= ``norm_bound`` with the constant column in it, or, ``by_blocks``, values in [0, 1] with each
     one-hot block scaled down to sum <= 1. The map is the same for training and prediction and looks at one row only.
     """
 
@@ -67,7 +67,7 @@ class RowMap:
         return sqrt(len(self.blocks) + self.dimension - named) * (1.0 + 10.0 * SUM_TOLERANCE)
 
     def __call__(self, X: Matrix) -> tuple[Matrix, Array, dict[str, int]]:
-        """Mapped rows, the factor (n,) that each row was scaled by, and how many values, blocks and rows were bounded."""
+        """Mapped rows, the factor (n,) that each was scaled by, and how many values, blocks and rows were bounded."""
         X = self._rescaled(X)
         counts: dict[str, int] = {}
         if self.by_blocks:
