@@ -62,7 +62,7 @@ def open_entries(connection: Connection) -> list[Record]:
     """Return the reserving records of entries that nothing closed, oldest first."""
     table, closing = schema.records, schema.records.alias()
     closed = select(closing.c.seq).where(closing.c.entry == table.c.entry, closing.c.kind.in_(schema.CLOSING)).exists()
-    rows = connection.execute(select(table).where(table.c.kind == "reserved", ~closed).order_by(table.c.seq))
+    rows = connection.execute(select(table).where(schema.IS_RESERVING, ~closed).order_by(table.c.seq))
     return [Record(*row) for row in rows]
 
 

@@ -81,6 +81,7 @@ CLOSING = ("committed", "forfeited", "cancelled")
 # A data set is opened once, an entry is reserved once and closed once: the database itself refuses a second time.
 # SQLite uses a partial index only for a condition without parameters, hence the literals.
 IS_OPENING = records.c.kind == literal_column("'opened'")
+IS_RESERVING = records.c.kind == literal_column("'reserved'")
 _opened = records.c.kind == "opened"
 _reserved = records.c.kind == "reserved"
 _closing = records.c.kind.in_(CLOSING)

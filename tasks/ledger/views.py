@@ -13,6 +13,7 @@ from sqlalchemy import Connection, func, select
 from dpcore.accounting.conversion import epsilon_of
 from dpcore.accounting.events import Events
 from dpcore.accounting.orders import ORDERS
+from dpcore.errors import InputError
 from tasks.ledger import chain, schema
 from tasks.ledger.orders import UNIT
 from tasks.ledger.reader import LedgerReader
@@ -98,10 +99,10 @@ def _counts(ledger: LedgerReader) -> dict[str, dict[str, int]]:
 def detail(ledger: LedgerReader, name: str, last: int = 20) -> dict[str, Any]:
     """Return ``remaining`` with the realised epsilon of each block (a diagnostic) and the ``last`` entries."""
     report = remaining(ledger, name)
-    realised = realised_epsilon(ledger, name)
+    everything = entries(ledger, name)
+    realised = realised_epsilon(ledger, name, everything)
     for row in report["blocks"]:
         row["realised_epsilon"] = realised.get(row["block"], 0.0)
-    everything = entries(ledger, name)
     return report | {"entry_count": len(everything), "entries": everything[-last:] if last else []}
 
 
@@ -122,6 +123,32 @@ def entries(ledger: LedgerReader, name: str, block: str | None = None) -> list[d
     return [entry for entry in found.values() if block is None or block in entry["read"] or entry["read"] == ["all"]]
 
 
+def entry(ledger: LedgerReader, entry_id: str) -> dict[str, Any]:
+    """Return one entry with its state, its hashes and the text of its mechanisms: what an audit compares.
+
+    Raises InputError when the ledger has no such entry.
+    """
+    with ledger.store.reading() as connection:
+        found = chain.history(connection, entry_id) if connection is not None else []
+        if not found:
+            raise InputError(
+                f"Expected an entry of the ledger {ledger.store.shown}, got {entry_id!r}, which it lacks; check "
+                f"that it is the ledger that the run was charged to."
+            )
+        body = json.loads(found[0].body)
+        text = chain.events_text(connection, body["events"]) if connection is not None else None
+    hashes = {name: value for record in found for name, value in json.loads(record.body).get("hashes", {}).items()}
+    return {
+        "entry": entry_id,
+        "dataset": found[0].dataset,
+        "state": found[-1].kind,
+        "head": found[-1].hash,
+        "hashes": hashes | {"events": body["events"]},
+        "events": text,
+        **{field: body[field] for field in ("cost", "releases", "unit", "adjacency", "read", "blocks")},
+    }
+
+
 def _records(connection: Connection | None, name: str) -> list[Record]:
     if connection is None:
         return []
@@ -130,8 +157,9 @@ def _records(connection: Connection | None, name: str) -> list[Record]:
     return [Record(*row) for row in rows]
 
 
-def realised_epsilon(ledger: LedgerReader, name: str) -> dict[str, float]:
+def realised_epsilon(ledger: LedgerReader, name: str, known: list[dict[str, Any]] | None = None) -> dict[str, float]:
     """Return, for each touched block, the conversion of the sum of all charged curves at its best order.
+    ``known`` spares the reading of ``entries(ledger, name)``.
 
     A diagnostic: runs were chosen by people who saw earlier results, so the guarantee is the target, not this number.
     """
@@ -140,7 +168,7 @@ def realised_epsilon(ledger: LedgerReader, name: str) -> dict[str, float]:
         return {}
     assert dataset.delta is not None
     mixes: dict[str, Counter[tuple[str, str]]] = {}
-    for entry in entries(ledger, name):
+    for entry in known if known is not None else entries(ledger, name):
         if entry["state"] != "cancelled":
             for block in entry["blocks"]:
                 mixes.setdefault(block, Counter())[entry["events"], entry["adjacency"]] += 1

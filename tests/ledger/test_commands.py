@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from dpcore.errors import InputError
 from flows.cli import run
 from tasks.ledger import Ledger
+from tasks.ledger.views import entries, entry
 
 HASHES = {"weights": "ab" * 32, "statement": "cd" * 32}
 
@@ -170,6 +173,17 @@ def test_explain_names_the_models_and_the_bound(weekly: Ledger, capsys) -> None:
     for words in ("20.1 times as likely", "95.3%", "Erasure", "k blocks", "ab" * 6):
         assert words in text
     assert "no promise" in answer(capsys, "explain", "toy")["answers"]["promise"]
+
+
+def test_an_audit_finds_the_hashes_of_an_entry(weekly: Ledger, events) -> None:
+    found = entry(weekly, entries(weekly, "east")[0]["entry"])
+    assert found["state"] == "committed" and found["dataset"] == "east"
+    assert found["events"] == events(30.0, 2).to_json()
+    digest = sha256(found["events"].encode()).hexdigest()
+    assert found["hashes"] == HASHES | {"config": "ef" * 32, "events": digest}
+    assert weekly.verify(found["head"]).head_found_at == 3
+    with pytest.raises(InputError, match="ledger"):
+        entry(weekly, "0" * 32)
 
 
 def test_the_figure_is_written(weekly: Ledger, folder: Path, capsys) -> None:

@@ -24,7 +24,7 @@ def spend(url: str, seed: int, answers) -> None:
     random, entries, refused = Random(seed), [], 0
     with Ledger(url, timeout=60) as ledger:
         while refused < 3:
-            events = gaussian(random.choice([20.0, 40.0, 80.0]) if not refused else 80.0)
+            events = gaussian(random.choice([40.0, 60.0, 80.0]) if not refused else 80.0)
             try:
                 reservation = ledger.reserve("east", events)
             except BudgetExceeded:
@@ -57,6 +57,24 @@ def test_eight_processes_never_overspend_and_lose_no_entry(url: str) -> None:
         assert report.entries == len(entries) == len(set(entries)) > 50
         assert ledger.spent("east")["all"] <= opened.budget * UNIT * (1 + 1e-9)
         assert ledger.room("east").left < 80.0**-2 * opened.order, "the budget was used up"
+
+
+def first_write(url: str, answers) -> None:
+    with Ledger(url, timeout=60) as ledger:
+        answers.put(ledger.reserve("toy", gaussian(50.0), public=True).commit())
+
+
+def test_processes_that_meet_at_a_ledger_that_does_not_exist_yet(url: str) -> None:
+    context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "fork")
+    answers = context.Queue()
+    workers = [context.Process(target=first_write, args=(url, answers)) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    heads = {answers.get(timeout=60) for _ in workers}
+    for worker in workers:
+        worker.join()
+    with Ledger(url) as ledger:
+        assert ledger.verify().entries == len(heads) == 8 and len(ledger.datasets()) == 1
 
 
 def train(url: str, out: Path, fatal: int, answers) -> None:
