@@ -19,7 +19,7 @@ from dpcore.losses import Array
 from dpcore.penalties import Penalty, penalties
 from dpcore.problem import Problem
 
-SCHEDULES = ("linear", "constant", "epoch")
+SCHEDULES = ("constant", "linear", "epoch")
 OUTPUTS = ("z", "x")
 
 # Clip norm in units of norm_bound.
@@ -31,6 +31,9 @@ MAX_MOMENTUM = 0.95
 NOMINAL_CURVATURE = 0.25
 # rho in units of 1 / (first step): x and z then agree to a tenth of a step, and the steps are hardly shortened.
 COUPLING = 0.1
+# Few steps and an early end: for the ranking of columns shrinkage is worth more than convergence. Measured on sparse
+# Gaussian columns with l1 = 1e-3, where it keeps every relevant column within the ranking of noisy correlations.
+SELECTION = {"horizon": 0.25, "steps": 32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Settings:
     ``clip_norm`` C bounds a record's gradient (of the data term); default 0.4 norm_bound. ``learning_rate`` eta and
     ``penalty_parameter`` rho are the papers'; without them the steps k_t sum to ``horizon`` * n mu / (S norm_bound),
     S = ``problem.sensitivity(C)``, mu the signal of the whole run over its noise: a direction of curvature h is worth
-    learning when h > 1 / H. ``schedule``: ``linear`` to 0, ``constant``, or ``epoch`` (eta / h, h the current epoch,
+    learning when h > 1 / H. ``schedule``: ``constant``, ``linear`` to 0, or ``epoch`` (eta / h, h the current epoch,
     Chen 2020, 4.6.4). ``penalty`` names a class of ``dpcore.penalties``; its strength is ``problem.l1``.
     """
 
@@ -86,8 +89,8 @@ class Settings:
     learning_rate: float | None = None
     penalty_parameter: float | None = None
     momentum: float | None = None
-    schedule: str = "linear"
-    horizon: float = 2.0
+    schedule: str = "constant"
+    horizon: float = 1.5
     penalty: str = "l1"
     output: str = "z"
 

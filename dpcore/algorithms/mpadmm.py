@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import Iterate, Pace, Settings
+from dpcore.algorithms.admm import SELECTION, Iterate, Pace, Settings
 from dpcore.algorithms.base import BOTH, register
 from dpcore.checks import require_choice
 from dpcore.errors import AssumptionNotMet
@@ -54,10 +54,11 @@ class MPADMM(Settings):
     releases: ClassVar[str] = "x of each epoch"
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 10.0, "momentum": 0.5}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "selection": SELECTION,
         "paper": {
             "perturb": "xzy", "penalty_parameter": 0.5, "learning_rate": 1.0, "schedule": "constant", "momentum": 0.0,
             "clip_norm": 1.0, "steps": 20, "output": "x",
-        }
+        },
     }  # fmt: skip
 
     perturb: str = "x"

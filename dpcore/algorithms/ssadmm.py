@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import Iterate, Settings
+from dpcore.algorithms.admm import SELECTION, Iterate, Settings
 from dpcore.algorithms.base import BOTH, register
 from dpcore.checks import require_fraction
 from dpcore.errors import AssumptionNotMet
@@ -26,7 +26,7 @@ from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
 class SSADMM(Settings):
     """x <- x - k_t (v_t + y + rho (x - z)), v_t = b v_{t-1} + (sum_{i in B} clip(g_i, C) + noise) / (q n) + l2 x,
 
-    with momentum b, then z and y without touching a record (``admm``). noise ~ N(0, sigma^2 I), sigma = noise_multiplier *
+    with momentum b, then z and y without a record (``admm``). noise ~ N(0, sigma^2 I), sigma = noise_multiplier *
     ``problem.sensitivity(C)``. B is a fresh Poisson sample of rate q under add/remove, q n rows without replacement
     under replace-one, all rows for q = 1 (then the same as mpADMM with one release). The divisor q n is a public
     constant. ``sampling_rate`` None is the papers' batch of sqrt(n) rows.
@@ -43,10 +43,11 @@ class SSADMM(Settings):
     }  # fmt: skip
     limit: ClassVar[dict[str, Any]] = {"sampling_rate": 1.0}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "selection": SELECTION,
         "paper": {
             "sampling_rate": None, "penalty_parameter": 0.25, "learning_rate": 1.0, "schedule": "epoch",
             "momentum": 0.0, "clip_norm": 1.0, "output": "x",
-        }
+        },
     }  # fmt: skip
 
     sampling_rate: float | None = 1.0
