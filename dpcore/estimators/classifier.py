@@ -40,8 +40,8 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
 
     After ``fit``: ``coef_`` (1 or K, d), ``intercept_``, ``classes_``, ``spent_``, ``events_`` (what was charged),
     ``trace_``, ``reason_``, ``ranked_features_`` (with l1 > 0), ``releasable_`` and ``blocked_`` (why not), and
-    ``internal_`` (exact counts that must not leave). Where ``classes`` or ``n`` is left out it is read from the data, and
-    the model must not be released.
+    ``internal_`` (exact counts that must not leave). Where ``classes`` or ``n`` is left out it is read from the data,
+    and the model must not be released.
     """
 
     def __init__(
