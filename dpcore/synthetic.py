@@ -11,6 +11,8 @@ import numpy as np
 from scipy.signal import lfilter
 from scipy.special import expit
 
+from dpcore.ranking_synthetic import search
+
 CENSUS_SEED = 20260101
 EDUCATION = ("none", "primary", "lower-secondary", "upper-secondary", "college", "bachelor", "master", "doctorate")
 SECTOR = ("private", "public", "self-employed", "family-business", "not-working")
@@ -103,7 +105,11 @@ def sparse_model(columns: int = 100) -> np.ndarray:
     return np.concatenate([ramp, -ramp, np.zeros(columns - 20)])
 
 
-GENERATORS: dict[str, Callable[..., dict[str, np.ndarray]]] = {"census": census, "sparse_linear": sparse_linear}
+GENERATORS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
+    "census": census,
+    "search": search,
+    "sparse_linear": sparse_linear,
+}
 
 
 def _pick(rng: np.random.Generator, logits: np.ndarray) -> np.ndarray:

@@ -70,13 +70,15 @@ class ListNetOneShot:
     def plan(self, problem: Problem) -> list[Mechanism]:
         require_linear_scorer(problem, "listnet_one_shot")
         if problem.adjacency is Adjacency.REPLACE_LABELS:
-            public_documents(problem, "listnet_one_shot")
             return [Gaussian(1.0, self.noise_multiplier)]
         sensitivity = problem.sensitivity(self.clip_norm)
         return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)]
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the weights of the features, shape (p,)."""
+        """Return the weights of the features, shape (p,).
+
+        Raises ``AssumptionNotMet``, before anything is released, for a problem without its public documents.
+        """
         [release] = self.plan(problem)
         if problem.adjacency is not Adjacency.REPLACE_LABELS:
             identity = np.eye(problem.dimension)

@@ -101,7 +101,7 @@ class PrivBR:
         return self.sampling_rate if self.batch_size is None else min(self.batch_size / problem.n, 1.0)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
-        self.public(problem)
+        self.check_loss(problem)
         loss: Any = problem.loss
         gaussian = Gaussian(1.0, self.noise_multiplier)
         rate = self.rate(problem)
@@ -111,14 +111,13 @@ class PrivBR:
         geometry = "ball" if centred else "triangle"
         return [Poisson(rate).amplify(gaussian, problem.adjacency, geometry)] * self.steps
 
-    def public(self, problem: Problem) -> ScoredDocuments:
-        """The public documents; raises ``AssumptionNotMet`` for a problem without them or a loss without bound."""
+    def check_loss(self, problem: Problem) -> None:
+        """Raise ``AssumptionNotMet`` for a loss that labels can move without bound."""
         if not getattr(problem.loss, "label_linear", False):
             raise AssumptionNotMet(
                 f"Expected a loss that is linear in the labels for 'privbr', got loss={problem.loss.name!r}; use "
                 "bayesrank or listnet, or dp_sgd, which clips whole sessions."
             )
-        return public_documents(problem, "privbr")
 
     def limits(self, public: ScoredDocuments, w: Array, loss: RankingLoss) -> tuple[float, float]:
         """The public C and D at ``w``; both above 0."""
@@ -151,8 +150,11 @@ class PrivBR:
                 return 1.0 - t / self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (dimension,)."""
-        public, loss = self.public(problem), problem.loss
+        """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (dimension,).
+
+        Raises ``AssumptionNotMet``, before anything is released, for a problem without its public documents.
+        """
+        public, loss = public_documents(problem, self.name), problem.loss
         divisor = self.rate(problem) * problem.n
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w, velocity, total = (np.zeros(problem.dimension) for _ in range(3))

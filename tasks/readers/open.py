@@ -17,6 +17,8 @@ from tasks.schema import Schema
 
 Paths = str | Path | Sequence[str | Path] | None
 
+QUERY = "query"  # the column of a generated ranking table that says which documents were shown together
+
 
 def open_chunks(schema: Schema, files: Sequence[Path], skip_lines: int | None = None) -> Iterator[Chunk]:
     """Yield the rows of ``files`` in order (of the generator or the fetched table if there are none)."""
@@ -58,10 +60,12 @@ def frame_chunks(schema: Schema, frame: pd.DataFrame, where: str = "the data fra
     label = schema.label.column
     if label not in frame:
         raise InputError(f"{where}: the label column {label!r} is missing; correct label.column.")
+    ranked = schema.label.kind == "relevance" and QUERY in frame
     step = chunk_rows(len(frame.columns))
     for start in range(0, len(frame), step):
         piece = frame.iloc[start : start + step]
-        yield Chunk(piece.drop(columns=label).to_numpy(dtype=float), piece[label].to_numpy())
+        queries = piece.pop(QUERY).to_numpy() if ranked else None
+        yield Chunk(piece.drop(columns=label).to_numpy(dtype=float), piece[label].to_numpy(), queries)
 
 
 def made_frame(schema: Schema) -> pd.DataFrame:
