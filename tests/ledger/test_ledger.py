@@ -13,8 +13,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from dpcore.accounting import ORDERS, Events
 from dpcore.accounting.conversion import epsilon_of
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, DPFlowsError, InputError
+from dpcore.mechanisms import Gaussian
+from dpcore.sampling import Poisson
 from tasks.ledger import Ledger
 from tasks.ledger.orders import UNIT
 
@@ -201,6 +204,41 @@ def test_runs_that_a_budget_does_not_take(sqlite_ledger: Ledger, events, budget,
     with pytest.raises(AssumptionNotMet, match=way_out):
         sqlite_ledger.reserve("east", events(20.0, 1, *run))
     assert sqlite_ledger.verify().entries == 0
+
+
+def cost_of(ledger: Ledger, dataset: str) -> float:
+    return max(ledger.spent(dataset).values()) / UNIT
+
+
+def test_an_add_remove_run_costs_a_replace_one_budget_four_times(sqlite_ledger: Ledger, events) -> None:
+    """Twice the sensitivity of a clipped sum: the Rényi divergence of a Gaussian grows with its square."""
+    opened = sqlite_ledger.init("swap", 1.0, 1e-6, "replace_one")
+    sqlite_ledger.reserve("swap", events(50.0)).commit()
+    assert cost_of(sqlite_ledger, "swap") == pytest.approx(4 * opened.order / (2 * 50.0**2), rel=1e-9)
+
+
+def test_a_poisson_batch_is_priced_by_three_points_under_replace_one(sqlite_ledger: Ledger) -> None:
+    """Lemma 2.3's formula with the base at 2C lies above the add/remove lemma with 2C, which is never used."""
+    q, sigma = 0.05, 20.0
+    opened = sqlite_ledger.init("swap", 1.0, 1e-6, "replace_one")
+    place = list(ORDERS).index(opened.order)
+    add_remove = Events.of([Poisson(q).amplify(Gaussian(1.0, sigma))], adjacency="add_remove")
+    sqlite_ledger.reserve("swap", add_remove).commit()
+    wrong = Poisson(q).amplify(Gaussian(2.0, sigma)).rdp(ORDERS)[place]
+    assert cost_of(sqlite_ledger, "swap") > wrong * (1 + 1e-6)
+    assert cost_of(sqlite_ledger, "swap") == pytest.approx(add_remove.price("replace_one")[place], rel=1e-6)
+    assert sqlite_ledger.verify().ok
+
+
+def test_a_budget_for_labels_takes_whole_sessions_at_their_replace_one_price(sqlite_ledger: Ledger, events) -> None:
+    opened = sqlite_ledger.init("clicks", 1.0, 1e-6, "replace_labels", unit="session_labels")
+    for number, run in enumerate([("replace_labels", "session_labels"), ("replace_one", "session")], start=1):
+        sqlite_ledger.reserve("clicks", events(50.0, 1, *run)).commit()
+        assert cost_of(sqlite_ledger, "clicks") == pytest.approx(number * opened.order / (2 * 50.0**2), rel=1e-9)
+    sqlite_ledger.reserve("clicks", events(50.0, 1, "add_remove", "session")).commit()
+    assert cost_of(sqlite_ledger, "clicks") == pytest.approx((2 + 4) * opened.order / (2 * 50.0**2), rel=1e-9)
+    with pytest.raises(InputError, match="session_labels"):
+        sqlite_ledger.init("other", 1.0, 1e-6, "replace_labels")
 
 
 def test_a_period_is_trained_once(ledger: Ledger, events) -> None:
