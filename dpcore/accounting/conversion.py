@@ -56,13 +56,15 @@ def delta_of(curve: Array, epsilon: float, conversion: str = "cks", orders: Arra
     if not epsilon >= 0.0:
         raise InputError(f"Expected epsilon >= 0, got epsilon={epsilon!r}.")
     _check(orders, conversion)
-    slack = (orders - 1.0) * (curve - epsilon)
-    if conversion == "cks":
-        slack = slack + (orders - 1.0) * np.log1p(-1.0 / orders) - np.log(orders)
-    total_variation = 0.5 * np.log(max(-np.expm1(-max(float(curve.min()), 0.0)), 1e-320))
-    if curve.min() <= 0.0:
+    lowest = float(curve.min())
+    if lowest <= 0.0:
         return 0.0
-    return float(np.exp(min(float(slack.min()), total_variation, 0.0)))
+    # The conversion solved for ln(delta), order by order.
+    log_delta = (orders - 1.0) * (curve - epsilon)
+    if conversion == "cks":
+        log_delta = log_delta + (orders - 1.0) * np.log1p(-1.0 / orders) - np.log(orders)
+    log_total_variation = 0.5 * np.log(-np.expm1(-lowest))
+    return float(np.exp(min(float(log_delta.min()), log_total_variation, 0.0)))
 
 
 def best_order(curve: Array, delta: float, conversion: str = "cks", orders: Array = ORDERS) -> float:

@@ -11,6 +11,8 @@ from functools import lru_cache
 from math import inf, sqrt
 from typing import Any
 
+import numpy as np
+
 from dpcore.accounting.conversion import epsilon_of
 from dpcore.accounting.rdp import curve_of
 from dpcore.checks import require_open_unit
@@ -85,7 +87,7 @@ def _composed(counts: tuple[tuple[Mechanism, int], ...], pessimistic: bool) -> A
         return inf
     if all(count == 0 for _, count in counts):
         return None
-    reach = epsilon_of(sum(count * curve_of(mechanism) for mechanism, count in counts), 1e-9)
+    reach = epsilon_of(np.sum([count * curve_of(mechanism) for mechanism, count in counts], axis=0), 1e-9)
     cell = min(max(SHARE * reach, FINEST), COARSEST)
     total = None
     for mechanism, count in counts:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from dpcore.checks import require_count, require_nonnegative, require_positive
+from dpcore.checks import require_below_one, require_count, require_nonnegative, require_positive
 from dpcore.errors import InputError
 from dpcore.mechanisms import renyi
 from dpcore.mechanisms.base import Array, Mechanism, l2_distance, mechanism, settle
 from dpcore.mechanisms.profile import gaussian_delta
-from dpcore.noise import rounded_gaussian
+from dpcore.noise import discrete_gaussian, rounded_gaussian
 from dpcore.problem import Adjacency
 
 
@@ -23,17 +23,20 @@ class RandomisedSensitivityGaussian(Mechanism):
 
     ``sensitivities`` are the D_j and ``sizes`` the batch sizes, in one order; the other of the ``n`` records are in no
     batch and move nothing. Alone its price is that of the largest D_j. ``Permuted(sizes, n).amplify`` makes it the
-    mixture over a secret uniform permutation (``permuted_rdp``).
+    mixture over a secret uniform permutation (``permuted_rdp``). ``rounding`` > 0 selects the exact discrete form, at
+    that share of the largest D_j more for every batch; see ``Gaussian``.
     """
 
     sensitivities: tuple[float, ...]
     sizes: tuple[int, ...]
     n: int
     sigma: float
+    rounding: float = 0.0
 
     def __post_init__(self) -> None:
         settle(self)
         require_positive(sigma=self.sigma)
+        require_below_one(rounding=self.rounding)
         require_count(n=self.n)
         for bound, size in zip(self.sensitivities, self.sizes, strict=False):
             require_nonnegative(sensitivity=bound)
@@ -56,11 +59,18 @@ class RandomisedSensitivityGaussian(Mechanism):
 
     def release(self, value: Array, rng: np.random.Generator) -> Array:
         """Return the noisy value, float64, same shape."""
+        if self.rounding > 0.0:
+            return discrete_gaussian(value, self.sigma, self.rounding * self.sensitivity, rng)
         return rounded_gaussian(value, self.sigma, rng)
 
     def rdp(self, alphas: Array) -> Array:
         """a max_j D_j^2 / (2 sigma^2), shape (k,): no secret permutation."""
-        return renyi.gaussian(np.asarray(alphas, dtype=np.float64), self.sensitivity / self.sigma)
+        return renyi.gaussian(np.asarray(alphas, dtype=np.float64), float(self.ratios.max()))
+
+    @property
+    def ratios(self) -> Array:
+        """D_j over sigma for each batch, the rounding of the input included."""
+        return (np.array(self.sensitivities) + self.rounding * self.sensitivity) / self.sigma
 
     def permuted_rdp(self, alphas: Array) -> Array:
         """ln( sum_j q_j exp(a (a-1) D_j^2 / (2 sigma^2)) ) / (a-1), q_j = sizes_j / n, and D = 0 for the rest.
@@ -70,9 +80,8 @@ class RandomisedSensitivityGaussian(Mechanism):
         release of batches or inner iterates.
         """
         alphas = np.asarray(alphas, dtype=np.float64)[:, None]
-        ratios = np.array(self.sensitivities) / self.sigma
         shares = np.array(self.sizes, dtype=np.float64) / self.n
-        terms = renyi.log_expm1(alphas * (alphas - 1.0) * ratios**2 / 2.0) + np.log(shares)
+        terms = renyi.log_expm1(alphas * (alphas - 1.0) * self.ratios**2 / 2.0) + np.log(shares)
         with np.errstate(divide="ignore"):
             excess = logsumexp(terms, axis=1)
         return np.logaddexp(0.0, excess) / (alphas[:, 0] - 1.0)

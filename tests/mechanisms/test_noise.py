@@ -135,6 +135,16 @@ def test_discrete_output_lies_on_a_grid_that_the_price_covers(dimension: int) ->
     assert Gaussian(sensitivity, sigma, ROUNDING).ratio == sensitivity * (1 + ROUNDING) / sigma
 
 
+@pytest.mark.parametrize("dimension", [1, 30, 1000])
+def test_the_discrete_grid_is_fine_enough_for_its_dimension(dimension: int) -> None:
+    """The released values resolve sqrt(d) g <= slack (L2), d g <= slack (L1): no coarser power of two divides them."""
+    for make, share in ((Gaussian, sqrt(dimension)), (Laplace, dimension)):
+        noisy = make(1.0, 0.5, ROUNDING).release(np.zeros(dimension), plain_generator(2))
+        noisy = np.concatenate([noisy, make(1.0, 0.5, ROUNDING).release(np.zeros(dimension), plain_generator(3))])
+        too_coarse = 2.0 ** (np.floor(log2(ROUNDING / share)) + 1)
+        assert not np.array_equal(noisy / too_coarse, np.rint(noisy / too_coarse))
+
+
 def test_the_discrete_form_costs_what_its_fields_say() -> None:
     orders = np.array([2.0, 30.0])
     plain, exact = Gaussian(1.0, 2.0), Gaussian(1.0, 2.0, ROUNDING)

@@ -1,0 +1,313 @@
+"""Plant small faults in a copy of the sources and see that the tests notice: ``python tests/mutate.py [PATTERN]``.
+
+Each mutant is one line of one file changed the way people get privacy wrong: a sign, a factor 2, noise of 2/3 the
+scale, a dropped count. For each the tests that cover the file must turn red. Exit code 1 names the mutants that live.
+Faults of the docstring's kind for algorithms are the Tape's; these are for prices, noise, draws and storage.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("dpcore", "tests", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In ``file``, the one place that reads ``old`` becomes ``new``; ``tests`` must fail."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}: {self.old.strip()} -> {self.new.strip()}"
+
+
+M, A = "dpcore/mechanisms", "dpcore/accounting"
+TM, TA = "tests/mechanisms", "tests/accounting"
+
+MUTANTS = [
+    # closed forms
+    Mutant(
+        f"{M}/renyi.py", "alphas * (ratio * ratio / 2.0)", "alphas * (ratio * ratio / 4.0)", f"{TM}/test_mechanisms.py"
+    ),
+    Mutant(f"{M}/renyi.py", "down = alphas * loss", "down = -alphas * loss", f"{TM}/test_mechanisms.py"),
+    Mutant(
+        f"{M}/renyi.py",
+        "quadratic = alphas * (eta * eta / 8.0)",
+        "quadratic = alphas * (eta * eta / 16.0)",
+        f"{TM}/test_selection.py",
+    ),
+    Mutant(
+        f"{M}/renyi.py",
+        "log_cosh((alphas - 0.5) * epsilon)",
+        "log_cosh((alphas - 1.0) * epsilon)",
+        f"{TM}/test_mechanisms.py",
+    ),
+    # noise
+    Mutant(
+        "dpcore/noise.py",
+        "rng.standard_normal(value.shape) * sigma + value",
+        "rng.standard_normal(value.shape) * (sigma * 2 / 3) + value",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant(
+        "dpcore/noise.py",
+        "rng.laplace(scale=scale, size=value.shape)",
+        "rng.laplace(scale=scale * 2 / 3, size=value.shape)",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant(
+        "dpcore/noise.py",
+        "length = rng.gamma(value.size, scale)",
+        "length = rng.gamma(1, scale)",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant("dpcore/noise.py", "u + scale * v", "u + v", f"{TM}/test_noise.py"),
+    Mutant("dpcore/noise.py", "keep = ~(negative & (magnitude == 0))", "keep = magnitude >= 0", f"{TM}/test_noise.py"),
+    Mutant("dpcore/noise.py", "slack / sqrt(max(value.size, 1))", "slack * max(value.size, 1)", f"{TM}/test_noise.py"),
+    Mutant("dpcore/noise.py", "slack / max(value.size, 1)", "slack * max(value.size, 1)", f"{TM}/test_noise.py"),
+    Mutant(
+        "dpcore/noise.py",
+        "return np.rint(np.asarray(noisy) / grid) * grid",
+        "return np.asarray(noisy)",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant(
+        "dpcore/noise.py",
+        "ChaCha(key=secrets.randbits(256), rounds=20)",
+        "ChaCha(key=secrets.randbits(8), rounds=20)",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant(
+        f"{M}/gaussian.py",
+        "self.sensitivity * (1.0 + self.rounding) / self.sigma",
+        "self.sensitivity / self.sigma",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant(
+        f"{M}/gaussian.py",
+        "sensitivity=2.0 * self.sensitivity",
+        "sensitivity=self.sensitivity",
+        f"{TA}/test_relations.py",
+    ),
+    # selection, threshold, perturbation, permutation
+    Mutant(
+        f"{M}/selection.py",
+        "rng.gumbel(scale=self.scale, size=scores.shape)",
+        "rng.gumbel(scale=self.scale * 2 / 3, size=scores.shape)",
+        f"{TM}/test_selection.py",
+    ),
+    Mutant(
+        f"{M}/selection.py",
+        "np.argmax(scores + rng.laplace",
+        "np.argmax(scores - 0 * rng.laplace",
+        f"{TM}/test_selection.py",
+    ),
+    Mutant(f"{M}/selection.py", "(2.0 if self.two_sided else 1.0)", "1.0", f"{TM}/test_selection.py"),
+    Mutant(
+        f"{M}/threshold.py",
+        "bar = self.threshold + draw(scale=self.threshold_scale)",
+        "bar = self.threshold",
+        f"{TM}/test_threshold.py",
+    ),
+    Mutant(
+        f"{M}/threshold.py",
+        "return alphas * slope + np.log(self.max_queries) / (alphas - 1.0)",
+        "return alphas * slope",
+        f"{TM}/test_threshold.py",
+    ),
+    Mutant(
+        f"{M}/threshold.py",
+        "renyi.laplace(alphas, threshold) + 2.0 * query",
+        "renyi.laplace(alphas, threshold) + query",
+        f"{TM}/test_threshold.py",
+    ),
+    Mutant(
+        f"{M}/perturbation.py",
+        "log1p(self.smoothness / self.curvature)",
+        "log1p(-self.smoothness / self.curvature)",
+        f"{TM}/test_perturbation.py",
+    ),
+    Mutant(
+        f"{M}/perturbation.py", "self.lipschitz * (1.0 if", "self.lipschitz * (0.5 if", f"{TM}/test_perturbation.py"
+    ),
+    Mutant(
+        f"{M}/perturbation.py",
+        "return 2.0 * self.gradient_norm",
+        "return self.gradient_norm",
+        f"{TM}/test_perturbation.py",
+    ),
+    Mutant(
+        f"{M}/perturbation.py",
+        "(log(2.0) + log_ndtr(t)) / (alphas - 1.0)",
+        "log_ndtr(t) / (alphas - 1.0)",
+        f"{TM}/test_perturbation.py",
+    ),
+    Mutant(
+        f"{M}/permuted.py", "dtype=np.float64) / self.n", "dtype=np.float64) / (2 * self.n)", f"{TM}/test_permuted.py"
+    ),
+    Mutant(
+        f"{M}/permuted.py",
+        "(alphas - 1.0) * self.ratios**2 / 2.0",
+        "(alphas - 1.0) * self.ratios / 2.0",
+        f"{TM}/test_permuted.py",
+    ),
+    # profiles and conversion
+    Mutant(
+        f"{M}/profile.py",
+        "epsilon / mu - mu / 2.0, epsilon / mu + mu / 2.0",
+        "epsilon / mu - mu / 2.0, epsilon / mu - mu / 2.0",
+        f"{TA}/test_known_faults.py",
+    ),
+    Mutant(
+        f"{A}/conversion.py",
+        "np.log1p(-1.0 / orders) - (log_delta",
+        "-np.log1p(-1.0 / orders) - (log_delta",
+        f"{TA}/test_conversion.py",
+    ),
+    Mutant(
+        f"{A}/conversion.py",
+        "(log_delta + np.log(orders)) / (orders - 1.0)",
+        "(log_delta + 2 * np.log(orders)) / (orders - 1.0)",
+        f"{TA}/test_conversion.py",
+    ),
+    Mutant(
+        f"{A}/conversion.py",
+        "return -log_delta / (orders - 1.0)",
+        "return -log_delta / orders",
+        f"{TA}/test_conversion.py",
+    ),
+    Mutant(
+        f"{A}/conversion.py", "<= delta * delta else least", "<= 100 * delta else least", f"{TA}/test_conversion.py"
+    ),
+    # amplification
+    Mutant(
+        f"{M}/binomial.py",
+        "terms = np.concatenate([np.arange(2, size + 1) for size in sizes])",
+        "terms = np.concatenate([np.arange(1, size) for size in sizes])",
+        f"{TA}/test_subsampling.py",
+    ),
+    Mutant(f"{M}/binomial.py", "moments + table.sizes * log_rest)", "moments)", f"{TA}/test_subsampling.py"),
+    Mutant(
+        f"{M}/subsampling.py",
+        "log_expm1(j * (j - 1.0) * (ratio * ratio / 2.0))",
+        "log_expm1(j * (j - 1.0) * (ratio * ratio / 4.0))",
+        f"{TA}/test_subsampling.py",
+    ),
+    Mutant(
+        f"{M}/subsampling.py",
+        "exponent = ratio * z - ratio * ratio / 2.0",
+        "exponent = ratio * z + ratio * ratio / 2.0",
+        f"{TA}/test_subsampling.py",
+    ),
+    Mutant(f"{M}/subsampling.py", "factor: float = 3.0", "factor: float = 2.0", f"{TA}/test_subsampling.py"),
+    Mutant(
+        f"{M}/subsampling.py",
+        "np.log1p(-rate) + spread, np.log(rate) + binary",
+        "np.log1p(-rate) + binary, np.log(rate) + binary",
+        f"{TA}/test_subsampling.py",
+    ),
+    Mutant(
+        f"{M}/subsampling.py",
+        "np.log1p(rate * np.expm1(epsilon))",
+        "np.log1p(rate * rate * np.expm1(epsilon))",
+        f"{TM}/test_threshold.py",
+    ),
+    Mutant(f"{M}/ternary.py", "shrink = 1.0 if", "shrink = 0.5 if", f"{TA}/test_subsampling.py"),
+    Mutant(
+        f"{M}/ternary.py", "_log_q(j, -(j - 0.5) * t, t)", "_log_q(j, -(j + 0.5) * t, t)", f"{TA}/test_subsampling.py"
+    ),
+    Mutant(f"{M}/ternary.py", "np.maximum(spread, binary) if", "spread if", f"{TA}/test_subsampling.py"),
+    # samplers, relations, loss distributions
+    Mutant(
+        "dpcore/sampling.py", "int(rng.binomial(n, self.rate))", "round(n * self.rate)", f"{TM}/test_sampling_draws.py"
+    ),
+    Mutant("dpcore/sampling.py", "size=size, replace=False", "size=size, replace=True", f"{TM}/test_sampling_draws.py"),
+    Mutant("dpcore/sampling.py", "rng.permutation(n)[", "np.arange(n)[", f"{TM}/test_permuted.py"),
+    Mutant(
+        "dpcore/sampling.py",
+        'sampled.contributions != "pair"',
+        'sampled.contributions != "none"',
+        f"{TA}/test_subsampling.py",
+    ),
+    Mutant(
+        "dpcore/sampling.py",
+        "if sampled.adjacency is Adjacency.REPLACE_ONE:\n        return None",
+        "if sampled.adjacency is not None:\n        return None",
+        f"{TA}/test_subsampling.py",
+    ),
+    Mutant(
+        f"{A}/relations.py",
+        'inner, mechanism.sampler, Adjacency.REPLACE_ONE, "ball"',
+        "inner, mechanism.sampler, Adjacency.ADD_REMOVE",
+        f"{TA}/test_relations.py",
+    ),
+    Mutant(
+        f"{A}/relations.py",
+        "inner = mechanism.mechanism.replaced()",
+        "inner = mechanism.mechanism",
+        f"{TA}/test_relations.py",
+    ),
+    Mutant(f"{A}/pld.py", "total += count * mechanism.ratio**2", "total += mechanism.ratio**2", f"{TA}/test_pld.py"),
+    Mutant(f"{A}/pld.py", ".self_compose(count)", ".self_compose(1)", f"{TA}/test_pld.py"),
+    Mutant(f"{A}/pld.py", '"sampling_prob": rate,', '"sampling_prob": rate / 2,', f"{TA}/test_pld.py"),
+    # counts, doors and searches
+    Mutant(
+        f"{A}/events.py", "total += count * curve(mechanism)", "total += curve(mechanism)", "tests/core/test_events.py"
+    ),
+]
+
+
+def run(mutant: Mutant, folder: Path) -> bool:
+    """Whether the tests turn red."""
+    path = folder / mutant.file
+    source = path.read_text()
+    if source.count(mutant.old) != 1:
+        raise SystemExit(f"Expected {mutant.old!r} once in {mutant.file}, found it {source.count(mutant.old)} times.")
+    path.write_text(source.replace(mutant.old, mutant.new))
+    environment = {**os.environ, "DPFLOWS_SHARED": os.environ.get("DPFLOWS_SHARED", str(ROOT.parent / "shared"))}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.tests]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+    finally:
+        path.write_text(source)
+    return done.returncode == 1
+
+
+def main(pattern: str = "") -> int:
+    chosen = [mutant for mutant in MUTANTS if re.search(pattern, mutant.name)]
+    alive = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in COPIED:
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"))
+            else:
+                shutil.copy(source, folder / part)
+        for mutant in chosen:
+            killed = run(mutant, folder)
+            sys.stdout.write(f"{'killed' if killed else 'ALIVE '}  {mutant.name}\n")
+            sys.stdout.flush()
+            if not killed:
+                alive.append(mutant)
+    sys.stdout.write(f"{len(chosen) - len(alive)} of {len(chosen)} mutants killed\n")
+    return 1 if alive or not chosen else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:2]))
