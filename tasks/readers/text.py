@@ -1,4 +1,4 @@
-"""CSV and other separated text, by chunks, through pandas' C parser."""
+"""CSV and other separated text, by chunks: checked names, one meaning, two parsers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pandas as pd
 from dpcore.errors import InputError
 from dpcore.preprocess import Tally
 from dpcore.preprocess.encoder import unknown_column
+from tasks.readers.arrow import NotPlain, is_plain, read_plain
 from tasks.readers.chunk import Chunk, chunk_rows, is_gzip, require_rows, truncated
 from tasks.schema import Schema
 
@@ -24,7 +25,7 @@ NUMBERS = ("numeric", "flag")
 
 
 def read_text(schema: Schema, path: Path, skip_lines: int | None = None) -> Iterator[Chunk]:
-    """Yield frames of the file's rows; numbers are float64, texts categories, ignored columns as they come.
+    """Yield frames of the file's rows; numbers are float64, texts categories, ignored columns texts.
 
     Raises ``InputError`` naming file, row and column: empty or damaged file, wrong encoding, duplicate, missing or
     undeclared columns, rows of another length, text in a numeric column.
@@ -33,19 +34,39 @@ def read_text(schema: Schema, path: Path, skip_lines: int | None = None) -> Iter
     skip = schema.text.skip_lines if skip_lines is None else skip_lines
     with _readable(path, schema):
         names = column_names(schema, path, skip)
+        kinds = {name: dtype_of(schema, name) for name in names}
         options = parser_options(schema, path, names, skip)
-        dtypes = {name: kind for name in names if (kind := dtype_of(schema, name))}
-        try:
-            with pd.read_csv(path, dtype=dtypes, **options) as reader:
-                yield from (Chunk(frame) for frame in reader)
-        except ValueError as error:
-            if isinstance(error, UnicodeError | pd.errors.ParserError | pd.errors.EmptyDataError):
-                raise
-            refuse_texts(schema, path, options, error)
+        marks = options["na_values"]
+        done = 0
+        if is_plain(schema, marks):
+            try:
+                yield from read_plain(schema, path, names, kinds, next(iter(marks.values()), []), options["skiprows"])
+                return
+            except NotPlain as stop:
+                done = stop.rows
+        yield from _read_carefully(schema, path, kinds, options, done)
+
+
+def _read_carefully(
+    schema: Schema, path: Path, kinds: dict[str, str | None], options: dict[str, Any], done: int
+) -> Iterator[Chunk]:
+    """Yield frames through pandas' parser, without the first ``done`` rows; it can say what is wrong and where."""
+    dtypes = {name: kind or "category" for name, kind in kinds.items()}
+    row = 0
+    try:
+        with pd.read_csv(path, dtype=dtypes, **options) as reader:
+            for frame in reader:
+                start, row = row, row + len(frame)
+                if row > done:
+                    yield Chunk(frame.iloc[max(done - start, 0) :])
+    except ValueError as error:
+        if isinstance(error, UnicodeError | pd.errors.ParserError | pd.errors.EmptyDataError | InputError):
+            raise
+        refuse_texts(schema, path, options, error)
 
 
 def dtype_of(schema: Schema, name: str) -> str | None:
-    """How a column is parsed; None lets the parser choose (ignored columns)."""
+    """How a column is parsed: as a number, as text with few values, or (ignored columns: None) as text."""
     if name == schema.label.column:
         numbers = schema.label.kind == "regression" or schema.label.positive_from is not None
         return "float64" if numbers else "category"
@@ -75,7 +96,7 @@ def parser_options(schema: Schema, path: Path, names: list[str], skip: int) -> d
         "encoding": _encoding(schema, path),
         "compression": "gzip" if is_gzip(path) else None,
         "keep_default_na": False,
-        "na_values": {n: ["", *found] for n, found in marks.items()},
+        "na_values": {n: ["", "nan", "NaN", *found] for n, found in marks.items()},
         "low_memory": False,
         "chunksize": chunk_rows(len(names)),
     }

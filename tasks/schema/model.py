@@ -156,7 +156,7 @@ class SplitSpec(Strict):
 
     ``file``: the test part is a second file; ``hash``: a row goes by a hash of its ``by`` columns (of all its columns
     if none is named), so that it stays on one side for ever; for published rows alone (where a row is removed, the
-    others move) ``tail``: rows after the first n are the test part, and ``position``: a row goes by a hash of its number.
+    others move) ``tail``: rows after the first n are the test part, and ``position``: by a hash of the row's number.
     """
 
     kind: Literal["none", "file", "hash", "tail", "position"] = "none"

@@ -63,9 +63,17 @@ LAYOUTS = {
 }
 
 
+@pytest.fixture(params=["fast", "careful"])
+def parser(request, monkeypatch):
+    """Both parsers must read, and refuse, the same."""
+    if request.param == "careful":
+        monkeypatch.setattr("tasks.readers.text.is_plain", lambda schema, marks: False)
+    return request.param
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_layouts_of_text(tmp_path, name, packed):
+def test_layouts_of_text(tmp_path, parser, name, packed):
     text, keys = LAYOUTS[name]
     path = write(tmp_path, text)
     if packed:
@@ -74,6 +82,20 @@ def test_layouts_of_text(tmp_path, name, packed):
     data = loaded(schema_of(**keys), path).train
     np.testing.assert_allclose(data.X, EXPECTED)
     assert data.y.tolist() == [1, -1, 1]
+
+
+def test_quotes_after_a_blank_and_lines_inside_quotes(tmp_path, parser):
+    text = 'name, sector, hours, y\n"a, b", "Gov", 40, yes\n"c\nd", "Private", "20", no\ne, Gov, 60, "yes"\n'
+    schema = schema_of({"name": {"kind": "ignore"}, **COLUMNS})
+    np.testing.assert_allclose(loaded(schema, write(tmp_path, text)).train.X, EXPECTED)
+
+
+def test_marks_of_missing_numbers(tmp_path, parser):
+    columns = {"x": {"kind": "numeric", "low": 0, "high": 4, "missing": ["?", "n/a"], "fill": 1}}
+    text = "x,y\n?,yes\n 2 ,no\n n/a,yes\nNaN,no\ninf,no\n1e400,no\n"
+    data = loaded(schema_of(columns), write(tmp_path, text))
+    assert data.train.X[:, 0].tolist() == [0.25, 0.5, 0.25, 0.25, 0.25, 0.25]
+    assert data.report.train["filled"] == {"x": 5}
 
 
 def test_thousands_and_quoted_separators(tmp_path):
@@ -116,7 +138,7 @@ REFUSED = {
     "wrong separator": ("sector;hours;y\nGov;40;yes\n", {}, "declared column 'sector' is missing"),
     "unknown level": ("sector,hours,y\n" + ROWS + "Mine,1,no\n", {}, "data row 4, column 'sector': 'Mine'"),
     "short row": ("sector,hours,y\nGov,1,yes\nGov,2\n", {}, "data row 2, column 'y': "),
-    "nan": ("sector,hours,y\nGov,1,yes\nGov,nan,no\n", {}, "data row 2, column 'hours': 'nan' is not a number"),
+    "nan": ("sector,hours,y\nGov,1,yes\nGov,nan,no\n", {}, "data row 2, column 'hours': no value"),
     "empty number": ("sector,hours,y\nGov,1,yes\nGov,,no\n", {}, "data row 2, column 'hours': no value"),
     "empty level": ("sector,hours,y\nGov,1,yes\n,1,no\n", {}, "data row 2, column 'sector': ''"),
     "one class": ("sector,hours,y\nGov,1,yes\nGov,2,yes\n", {}, "one class only"),
@@ -125,7 +147,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_bad_text_is_refused_on_one_line(tmp_path, name):
+def test_bad_text_is_refused_on_one_line(tmp_path, parser, name):
     text, keys, message = REFUSED[name]
     with pytest.raises(InputError, match=message) as caught:
         loaded(schema_of(**keys), write(tmp_path, text))
@@ -160,8 +182,9 @@ def test_level_list_that_misses_rows_is_refused_or_counted(tmp_path):
     assert loaded(schema_of(columns), path).report.train["unknown"] == {"sector": 1000}
 
 
-def test_rows_are_numbered_through_chunks(tmp_path, monkeypatch):
+def test_rows_are_numbered_through_chunks(tmp_path, monkeypatch, parser):
     monkeypatch.setattr("tasks.readers.text.chunk_rows", lambda columns: 1000)
+    monkeypatch.setattr("tasks.readers.arrow.block_bytes", lambda columns: 3000)
     rows = ["Gov,1,yes"] * 2500 + ["Gov,x,no"]
     with pytest.raises(InputError, match="data row 2501, column 'hours'"):
         loaded(schema_of(), write(tmp_path, "sector,hours,y\n" + "\n".join(rows)))
@@ -170,12 +193,13 @@ def test_rows_are_numbered_through_chunks(tmp_path, monkeypatch):
         loaded(schema_of(), write(tmp_path, "sector,hours,y\n" + "\n".join(rows)))
 
 
-def test_chunks_and_mapped_files_give_the_same(tmp_path, monkeypatch):
+def test_chunks_and_mapped_files_give_the_same(tmp_path, monkeypatch, parser):
     rows = "".join(f"{'Gov' if k % 7 else 'Private'},{k % 101},{'yes' if k % 3 else 'no'}\n" for k in range(5000))
     path = write(tmp_path, "sector,hours,y\n" + rows)
     schema = schema_of(split={"kind": "hash", "test_share": 0.3})
     whole = loaded(schema, path)
     monkeypatch.setattr("tasks.readers.text.chunk_rows", lambda columns: 700)
+    monkeypatch.setattr("tasks.readers.arrow.block_bytes", lambda columns: 3000)
     for sparse in (False, True):
         encoder = schema.encoder(normalise="none", intercept=False, sparse=sparse)
         spooled = load(schema, encoder, path, spool=tmp_path / "spool")

@@ -1,0 +1,109 @@
+"""Any separated text or Parquet file as text cells, with a guess of its layout."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dpcore.errors import InputError
+from tasks.readers.chunk import is_gzip, require_rows, truncated
+
+MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")
+ENCODINGS = ("utf-8", "cp1252", "latin-1")
+
+
+def read_cells(path: Path, notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The whole file as text cells, and the ``text``/``source`` keys that say how it is laid out."""
+    if not path.is_file():
+        raise InputError(f"Expected a file to profile, got {str(path)!r}, which does not exist; correct the path.")
+    require_rows(path)
+    if path.suffix == ".parquet":
+        frame = pd.read_parquet(path)
+        return frame.astype(object).where(frame.notna(), "").astype(str), {}
+    try:
+        with (gzip.open if is_gzip(path) else open)(path, "rb") as file:
+            raw = file.read()
+    except (EOFError, gzip.BadGzipFile):
+        raise truncated(path) from None
+    encoding = next(e for e in ENCODINGS if _decodes(raw, e))
+    if encoding != "utf-8":
+        notes.append(f"the file is not UTF-8; {encoding} decodes it, but check for cp1251 and others")
+    if raw.startswith(b"\xef\xbb\xbf"):
+        notes.append("the file starts with a byte order mark, which is read over")
+    lines = raw.decode(encoding).removeprefix("\ufeff").splitlines()
+    separator = _separator(lines[:50])
+    rows = [r for r in csv.reader(lines, delimiter=separator, skipinitialspace=True) if r]
+    text: dict[str, Any] = {} if separator == "," else {"separator": separator}
+    text |= {} if encoding == "utf-8" else {"encoding": encoding}
+    names, body = _header(rows, text, notes)
+    if not body:
+        raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+    if uneven := sum(len(r) != len(names) for r in body):
+        notes.append(f"{uneven} lines have another number of fields than the header")
+    body = [(r + [""] * len(names))[: len(names)] for r in body]
+    frame = pd.DataFrame({n: [r[i].strip() for r in body] for i, n in enumerate(names)}, dtype=object)
+    if _only_with_comma(frame):
+        text["decimal"] = ","
+        notes.append("some columns are numbers only with a decimal comma")
+        frame = frame.apply(lambda c: c.str.replace(",", ".") if _comma_numbers(c) else c)
+    return frame, {"text": text} if text else {}
+
+
+def _decodes(raw: bytes, encoding: str) -> bool:
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _separator(lines: Sequence[str]) -> str:
+    """The separator that gives the most fields, the same number on most lines."""
+
+    def score(mark: str) -> tuple[int, int]:
+        widths = [len(r) for r in csv.reader(lines, delimiter=mark, skipinitialspace=True) if r]
+        common = max(set(widths), key=widths.count, default=1)
+        return (widths.count(common) if common > 1 else 0, common)
+
+    return max((",", ";", "\t", "|", " "), key=score)
+
+
+def _header(rows: list[list[str]], text: dict[str, Any], notes: list[str]) -> tuple[list[str], list[list[str]]]:
+    """Column names and data rows; a first row with a number in it is data."""
+    first = [cell.strip() for cell in rows[0]] if rows else []
+    if any(_is_number(cell) for cell in first):
+        notes.append("the file has no header; the columns are numbered, name them in text.names")
+        names = [f"c{i + 1}" for i in range(len(first))]
+        text |= {"header": False, "names": names}
+        return names, rows
+    if len(set(first)) < len(first):
+        twice = sorted({n for n in first if first.count(n) > 1})
+        notes.append(f"columns share a name: {', '.join(twice)}; text.names gives each its own")
+        seen: dict[str, int] = {}
+        for i, cell in enumerate(first):
+            seen[cell] = seen.get(cell, 0) + 1
+            first[i] = cell if seen[cell] == 1 else f"{cell}_{seen[cell]}"
+        text["names"] = first
+    return first, rows[1:]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _comma_numbers(cells: pd.Series) -> bool:
+    full = cells[~cells.isin(MARKS)]
+    return bool(len(full) and full.str.fullmatch(r"[-+]?\d*,\d+|[-+]?\d+").all() and full.str.contains(",").any())
+
+
+def _only_with_comma(frame: pd.DataFrame) -> bool:
+    return any(_comma_numbers(frame[c]) for c in frame)

@@ -1,0 +1,177 @@
+"""Draft a schema from a file for a human to review.
+
+A draft reads the rows, so it says so: bounds and levels are suggestions to check against the documentation, not facts
+to train on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from dpcore.accounting import Events
+from dpcore.errors import InputError
+from tasks.profile.cells import MARKS, read_cells
+from tasks.schema.files import known_schemas
+
+DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
+LABELS = ("label", "target", "class", "y", "outcome", "income", "churn", "default", "survived", "attrition", "event")
+MOST_LEVELS = 60
+WARNING = """\
+# Draft of a schema, made by reading private rows: bounds, levels and the count are suggestions.
+# Replace each by what the documentation says before training, or the run's epsilon does not cover them.
+"""
+PRIVATE = """\
+# Draft of a schema from charged private estimates (see the ledger for their price): rare levels are missing and
+# bounds are rounded; review it before training.
+"""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A drafted schema as YAML, the quirks that were found, and (private drafts) what was charged."""
+
+    values: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+    events: Events | None = None
+
+    @property
+    def text(self) -> str:
+        notes = "".join(f"# - {note}\n" for note in self.notes)
+        body = yaml.safe_dump(self.values, sort_keys=False, allow_unicode=True, width=118, default_flow_style=None)
+        return (WARNING if self.events is None else PRIVATE) + notes + body
+
+
+def draft_schema(path: str | Path, label: str | None = None, name: str | None = None) -> Draft:
+    """Read a separated text or Parquet file whole and draft its schema.
+
+    Kinds, bounds rounded outward, levels, label candidates; notes on constant columns, identifiers, columns equal to
+    each other or to the label, dates, mixed types, duplicate names, encoding. Raises ``InputError`` for a file that
+    cannot be read at all.
+    """
+    path = Path(path)
+    draft = Draft({"schema_version": 1, "name": draft_name(path, name)})
+    frame, layout = read_cells(path, draft.notes)
+    label = label or _label(frame, draft.notes)
+    if label not in frame:
+        raise InputError(f"Expected a label column of {path}, got label={label!r}; it has {', '.join(frame.columns)}.")
+    columns = {c: _column(frame[c], draft.notes) for c in frame.columns if c != label}
+    _twins(frame, label, columns, draft.notes)
+    draft.values |= {"public": {"n": len(frame)}, "source": {"path": str(path)}, **layout}
+    draft.values |= {"columns": columns, "label": _label_spec(frame[label], draft.notes)}
+    draft.values["split"] = {"kind": "hash", "test_share": 0.2}
+    draft.values["public"]["n"] = round(0.8 * len(frame))
+    return draft
+
+
+def draft_name(path: Path, name: str | None) -> str:
+    plain = name or path.name.split(".")[0].lower().replace("_", "-").replace(" ", "-")
+    return f"my-{plain}" if plain in known_schemas() else plain
+
+
+def _column(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
+    """The suggested declaration of one column."""
+    name, full = str(cells.name), cells[~cells.isin(MARKS)]
+    distinct, blank = full.unique(), len(full) < len(cells)
+    marks = sorted(set(cells[cells.isin(MARKS)]) - {""})
+    extra: dict[str, Any] = ({"missing": marks} if marks else {}) | ({"fill": "zeros"} if blank else {})
+    if blank:
+        notes.append(f"{name}: {len(cells) - len(full)} cells without a value; decide on a fill")
+    if len(distinct) <= 1:
+        notes.append(f"{name}: constant" if len(distinct) else f"{name}: empty")
+        return {"kind": "ignore"}
+    numbers = pd.to_numeric(full, errors="coerce")
+    share = float(numbers.notna().mean())
+    whole = share == 1.0 and bool((numbers % 1 == 0).all())
+    if len(distinct) == len(cells) and len(cells) > 20 and (whole or share < 0.5) and not _date_format(full):
+        notes.append(f"{name}: a value of its own in every row, an identifier")
+        return {"kind": "id"}
+    if share == 1.0 and not (form := _date_format(full)):
+        if set(numbers.unique()) == {0, 1}:
+            return {"kind": "flag", **extra}
+        low, high = outward(float(numbers.min()), float(numbers.max()))
+        if whole and len(distinct) <= 12:
+            notes.append(f"{name}: {len(distinct)} whole numbers; categorical if they are codes")
+        return {"kind": "numeric", "low": low, "high": high, **extra}
+    if 0.5 < share < 1.0:
+        odd = next(t for t, n in zip(full, numbers, strict=True) if pd.isna(n))
+        notes.append(f"{name}: mixed types, mostly numbers but also {odd!r}")
+    if form := _date_format(full):
+        days = pd.to_datetime(full, format=form)
+        notes.append(f"{name}: dates as {form}")
+        bounds = {"low": f"{days.min().year}-01-01", "high": f"{days.max().year}-12-31"}
+        return {"kind": "date", "format": form, **bounds, "parts": ["elapsed"], **extra}
+    if len(distinct) > MOST_LEVELS:
+        notes.append(f"{name}: {len(distinct)} different texts, free text or an identifier")
+        return {"kind": "ignore"}
+    return {"kind": "categorical", "levels": sorted(map(str, distinct)), **extra}
+
+
+def _date_format(full: pd.Series) -> str:
+    sample = full.iloc[:200]
+    for form in DATES:
+        if pd.to_datetime(sample, format=form, errors="coerce").notna().all():
+            if form == "%Y%m%d" and not sample.str.fullmatch(r"(19|20)\d{6}").all():
+                continue
+            if pd.to_datetime(full, format=form, errors="coerce").notna().all():
+                return form
+    return ""
+
+
+def outward(low: float, high: float) -> tuple[float, float]:
+    """Bounds rounded outward to two leading digits of the larger one, so that they say less about single rows."""
+    size = max(abs(low), abs(high))
+    if size == 0.0:
+        return 0.0, 0.0
+    unit = 10.0 ** (floor(log10(size)) - 1)
+    bounds = floor(low / unit) * unit, ceil(high / unit) * unit
+    digits = max(0, -floor(log10(unit)))
+    return round(bounds[0], digits), round(bounds[1], digits)
+
+
+def _label(frame: pd.DataFrame, notes: list[str]) -> str:
+    """The likeliest label: a telling name, else the last column of two values, else the last column."""
+    columns = [str(c) for c in frame.columns]
+    two = [c for c in columns if frame[c][~frame[c].isin(MARKS)].nunique() == 2]
+    notes.append(f"label candidates (two values): {', '.join(two) or 'none'}")
+    named = [c for c in columns if any(c.lower() == word or c.lower().endswith(f" {word}") for word in LABELS)]
+    return (named or two or columns)[-1]
+
+
+def _label_spec(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
+    counts = cells.value_counts()
+    name = str(cells.name)
+    if len(counts) == 2:
+        negative, positive = (str(v) for v in counts.index)
+        notes.append(f"label {name}: {positive!r}, the rarer value, is taken as positive")
+        return {"column": name, "positive": positive, "negative": negative}
+    numbers = pd.to_numeric(cells, errors="coerce")
+    if numbers.notna().all() and len(counts) > 2:
+        low, high = outward(float(numbers.min()), float(numbers.max()))
+        return {"column": name, "kind": "regression", "low": low, "high": high}
+    notes.append(f"label {name}: {len(counts)} values, {', '.join(map(repr, list(counts.index)[:5]))}; check the rows")
+    return {
+        "column": name,
+        "positive": str(counts.index[1]) if len(counts) > 1 else "?",
+        "negative": str(counts.index[0]),
+    }
+
+
+def _twins(frame: pd.DataFrame, label: str, columns: dict[str, Any], notes: list[str]) -> None:
+    """Note columns that say the same as another one or as the label."""
+    codes = {c: pd.factorize(frame[c])[0] for c in frame}
+    seen: dict[bytes, str] = {codes[label].tobytes(): label}
+    for name in columns:
+        key = codes[name].tobytes()
+        if columns[name]["kind"] in ("ignore", "id"):
+            continue
+        if key in seen:
+            notes.append(f"{name}: says the same as {'the label' if seen[key] == label else seen[key]}")
+            columns[name] = {"kind": "ignore"}
+        else:
+            seen[key] = name

@@ -1,0 +1,79 @@
+"""Draft a schema from charged estimates alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpcore.accounting import Budget, Events, Target
+from dpcore.errors import InputError
+from dpcore.estimate import Columns, EstimateColumns, calibrated, calibrated_gaussian, estimate_columns
+from dpcore.noise import secure_generator
+from dpcore.problem import Adjacency
+from tasks.profile.cells import MARKS, read_cells
+from tasks.profile.draft import Draft, draft_name
+
+
+def draft_private(
+    path: str | Path,
+    label: str,
+    target: Target,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    name: str | None = None,
+    on_charge: Any = None,
+    fixed_noise_seed: int | None = None,
+) -> Draft:
+    """Draft a schema of which only the layout of the file and its header are read for free; ``target`` pays the rest.
+
+    A tenth of epsilon tells by noisy counts how many rows there are and which columns hold numbers, the rest estimates
+    their bounds and the other columns' levels; the label's two texts are levels like any others.
+    """
+    path, adjacency = Path(path), Adjacency(adjacency)
+    draft = Draft({"schema_version": 1, "name": draft_name(path, name)})
+    frame, layout = read_cells(path, [])
+    if label not in frame:
+        raise InputError(f"Expected a label column of {path}, got label={label!r}; it has {', '.join(frame.columns)}.")
+    names = list(frame.columns)
+    width = sqrt(len(names) + 1.0) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
+    first = calibrated_gaussian(width, Target(0.1 * target.epsilon, target.delta / 2, target.conversion), adjacency)
+    secret = secure_generator() if fixed_noise_seed is None else np.random.default_rng(fixed_noise_seed)
+    numbers = {c: pd.to_numeric(frame[c], errors="coerce") for c in names}
+    cells = Columns({c: v.to_numpy(dtype=float) for c, v in numbers.items()}, {}, len(frame))
+    door = Budget(Events.of([first], adjacency=adjacency), cells, secret, on_charge=on_charge)  # type: ignore[arg-type]
+    counts = door.release(first, lambda batch: np.array([batch.n, *_filled(batch, names)], dtype=float))
+    rows = max(int(counts[0]), 1)
+    numeric = [c for c, hits in zip(names, counts[1:], strict=True) if c != label and hits > 0.6 * rows]
+    texts = [c for c in names if c not in numeric]
+    estimate = EstimateColumns(numeric=tuple(numeric), texts=tuple(texts), n=rows, adjacency=adjacency)
+    rest = Target(0.9 * target.epsilon, target.delta / 2, target.conversion)
+    estimate = calibrated(estimate, rest)
+    finite = {c: v[np.isfinite(v)] for c in numeric if (v := numbers[c].to_numpy(dtype=float)) is not None}
+    cells = Columns(finite, {c: [t.encode() for t in frame[c] if t not in MARKS] for c in texts}, len(frame))
+    found = estimate_columns(estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
+    draft.events = Events.of([first, *estimate.plan()], adjacency=adjacency)
+    draft.values |= {"public": {"n": round(0.8 * rows)}, "source": {"path": str(path)}, **layout}
+    draft.values["columns"] = {c: _found(found[c]) for c in names if c != label}
+    levels = list(found[label]["levels"])
+    draft.values["label"] = {"column": label, "positive": levels[1:2], "negative": levels[:1]}
+    draft.values["split"] = {"kind": "hash", "test_share": 0.2}
+    if len(levels) != 2:
+        draft.notes.append(f"label {label!r}: {len(levels)} texts were found; declare positive and negative by hand")
+    return draft
+
+
+def _filled(batch: Columns, names: Sequence[str]) -> list[int]:
+    """How many cells of each column are numbers."""
+    return [int(np.count_nonzero(~np.isnan(batch.numbers[c]))) for c in names]
+
+
+def _found(fields: dict[str, Any]) -> dict[str, Any]:
+    if "low" in fields:
+        return {"kind": "numeric", **fields, "fill": "zeros"}
+    if not fields["levels"]:
+        return {"kind": "ignore"}
+    return {"kind": "categorical", "levels": list(fields["levels"]), "unknown": "zeros", "fill": "zeros"}
