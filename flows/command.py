@@ -125,5 +125,5 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
         "conversion": promise.conversion,
         "best_order": price.renyi.best_order,
         "renyi_epsilon": price.renyi.epsilon,
-        "warnings": list(job.warnings),
+        "warnings": [*job.warnings, *([planned.warning] if planned.warning else [])],
     }

@@ -20,7 +20,7 @@ from prefect import flow
 from dpcore.errors import DPFlowsError
 from dpcore.train import Planned
 from flows.steps import StepFailed, reporter, step
-from tasks import record, tracking, training
+from tasks import evaluation, record, tracking, training
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
@@ -35,7 +35,7 @@ reserve_step = step(training.reserve_budget, "reserve")
 fit_step = step(training.fit_model, "fit")
 convert_step = step(record.convert, "convert")
 commit_step = step(record.commit, "commit")
-evaluate_step = step(training.measure, "evaluate")
+evaluate_step = step(evaluation.measure, "evaluate")
 track_step = step(record.track, "track")
 
 
@@ -70,6 +70,8 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
     store = open_store(config)
     with Ledger(training.ledger_url(config, job.schema, store.home)) as ledger:
         planned = afford_step(job, plan_step(job), ledger)
+        if planned.warning:
+            reporter.get().say(f"Warning: {planned.warning}")
         loaded = load_step(job)
         objective = preprocess_step(job, loaded)
         with mlflow_run(store, job, planned) as run_id:

@@ -45,30 +45,30 @@ class Section(BaseModel):
 
 
 class DataSection(Section):
-    name: str = Field("census", min_length=1, description="name a schema of conf/data, or a YAML file")
-    path: str | None = Field(None, description="name a file that exists")
-    test_path: str | None = Field(None, description="name a file that exists")
-    blocks: tuple[str, ...] | None = Field(None, description="for example [2026-01, 2026-02]")
+    name: str = Field(default="census", min_length=1, description="name a schema of conf/data, or a YAML file")
+    path: str | None = Field(default=None, description="name a file that exists")
+    test_path: str | None = Field(default=None, description="name a file that exists")
+    blocks: tuple[str, ...] | None = Field(default=None, description="for example [2026-01, 2026-02]")
 
 
 class PreprocessSection(Section):
-    normalise: Literal["none", "cap", "unit"] = Field("cap", description="cap shortens rows longer than 1")
-    numeric: str = Field("minmax", description="minmax, log, centred or hats(8)")
+    normalise: Literal["none", "cap", "unit"] = Field(default="cap", description="cap shortens rows longer than 1")
+    numeric: str = Field(default="minmax", description="minmax, log, centred or hats(8)")
 
 
 class ObjectiveSection(Section):
-    loss: str = Field("logistic", description="for example logistic or huber_hinge")
-    loss_parameters: dict[str, Number] = Field({}, description="for example {h: 0.5} for huber_hinge")
-    l2: Number = Field(0.0, ge=0, description="0 is no penalty; 0.001 is a usual one")
-    l1: Number = Field(0.0, ge=0, description="0 is no penalty")
+    loss: str = Field(default="logistic", description="for example logistic or huber_hinge")
+    loss_parameters: dict[str, Number] = Field(default={}, description="for example {h: 0.5} for huber_hinge")
+    l2: Number = Field(default=0.0, ge=0, description="0 is no penalty; 0.001 is a usual one")
+    l1: Number = Field(default=0.0, ge=0, description="0 is no penalty")
 
 
 class PrivacySection(Section):
-    epsilon: Number = Field(1.0, gt=0, description="usual values lie between 0.1 and 8")
-    delta: Number = Field(1e-6, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
-    adjacency: Adjacency = Field(Adjacency.ADD_REMOVE, description=f"one of {', '.join(map(str, Adjacency))}")
-    conversion: Literal["cks", "prop21"] = Field("cks", description="one of cks, prop21")
-    accountant: Literal["auto", "rdp", "pld", "gdp"] = Field("auto", description="one of auto, rdp, pld, gdp")
+    epsilon: Number = Field(default=1.0, gt=0, description="usual values lie between 0.1 and 8")
+    delta: Number = Field(default=1e-6, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
+    adjacency: Adjacency = Field(default=Adjacency.ADD_REMOVE, description=f"one of {', '.join(map(str, Adjacency))}")
+    conversion: Literal["cks", "prop21"] = Field(default="cks", description="one of cks, prop21")
+    accountant: Literal["auto", "rdp", "pld", "gdp"] = Field(default="auto", description="one of auto, rdp, pld, gdp")
 
 
 class AlgorithmSection(Section):
@@ -76,8 +76,8 @@ class AlgorithmSection(Section):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str = Field("dp_sgd", min_length=1, description="for example dp_sgd or output_gd")
-    preset: str | None = Field(None, description="paper takes the setting of the source; leave it out for ours")
+    name: str = Field(default="dp_sgd", min_length=1, description="for example dp_sgd or output_gd")
+    preset: str | None = Field(default=None, description="paper takes the setting of the source; leave it out for ours")
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -85,32 +85,32 @@ class AlgorithmSection(Section):
 
 
 class EvaluateSection(Section):
-    baselines: bool = Field(True, description="true or false")
+    baselines: bool = Field(default=True, description="true or false")
 
 
 class LedgerSection(Section):
-    url: str | None = Field(None, description="for example sqlite:////srv/privacy/ledger.db")
+    url: str | None = Field(default=None, description="for example sqlite:////srv/privacy/ledger.db")
 
 
 class TrackingSection(Section):
-    experiment: str = Field("dpflows", min_length=1, description="name an MLflow experiment")
-    name: str | None = Field(None, description="a name for the run")
+    experiment: str = Field(default="dpflows", min_length=1, description="name an MLflow experiment")
+    name: str | None = Field(default=None, description="a name for the run")
 
 
 class TrainConfig(Section):
     """Everything that decides about one training. ``seed`` is the public one: splits and starts, never noise."""
 
-    schema_version: Literal[1] = Field(1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
-    data: DataSection = Field(DataSection(), description="name and path of the data")
-    preprocess: PreprocessSection = Field(PreprocessSection(), description="normalise and numeric")
-    objective: ObjectiveSection = Field(ObjectiveSection(), description="loss, l2 and l1")
-    privacy: PrivacySection = Field(PrivacySection(), description="epsilon, delta and adjacency")
-    algorithm: AlgorithmSection = Field(AlgorithmSection(), description="name and parameters")
-    evaluate: EvaluateSection = Field(EvaluateSection(), description="what is measured")
-    ledger: LedgerSection = Field(LedgerSection(), description="where the budget is kept")
-    tracking: TrackingSection = Field(TrackingSection(), description="names in MLflow")
-    seed: Whole = Field(0, ge=0, description="any whole number from 0")
-    unsafe_fixed_noise_seed: Whole | None = Field(None, ge=0, description="leave it out: for tests, never releasable")
+    schema_version: Literal[1] = Field(default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
+    data: DataSection = Field(default=DataSection(), description="name and path of the data")
+    preprocess: PreprocessSection = Field(default=PreprocessSection(), description="normalise and numeric")
+    objective: ObjectiveSection = Field(default=ObjectiveSection(), description="loss, l2 and l1")
+    privacy: PrivacySection = Field(default=PrivacySection(), description="epsilon, delta and adjacency")
+    algorithm: AlgorithmSection = Field(default=AlgorithmSection(), description="name and parameters")
+    evaluate: EvaluateSection = Field(default=EvaluateSection(), description="what is measured")
+    ledger: LedgerSection = Field(default=LedgerSection(), description="where the budget is kept")
+    tracking: TrackingSection = Field(default=TrackingSection(), description="names in MLflow")
+    seed: Whole = Field(default=0, ge=0, description="any whole number from 0")
+    unsafe_fixed_noise_seed: Whole | None = Field(default=None, ge=0, description="leave it out: it is for tests")
 
     def canonical(self) -> str:
         """Canonical JSON of the whole configuration, defaults included."""

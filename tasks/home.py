@@ -14,7 +14,7 @@ PRIVATE_FOLDER = 0o700
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Paths below ``root`` (``./runs``, or ``DPFLOWS_HOME``): MLflow, Prefect, ledger, figures' cache, unfinished models."""
+    """Paths below ``root`` (``./runs``, or ``DPFLOWS_HOME``): MLflow, Prefect, ledger, unfinished models."""
 
     root: Path
 
@@ -69,7 +69,10 @@ class Home:
         }
 
     def prepare(self) -> Home:
-        """Create the folders for their owner alone (0700) and set the environment; before Prefect or MLflow is imported."""
+        """Create the folders for their owner alone (0700) and set the environment; call it before Prefect is imported.
+
+        Raises ``InputError`` where the folder cannot be made.
+        """
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"Expected a folder for DPFLOWS_HOME, got the file {self.root}; name another folder.")
         for folder in (self.root, self.prefect, self.artifacts, self.outbox):

@@ -33,6 +33,8 @@ def label_card(schema: Schema) -> dict[str, Any]:
     label = schema.label
     if label.kind == "regression":
         return {"kind": "regression", "bounds": [label.low, label.high], "scaled_to": list(label.scaled_to)}
+    if label.kind == "classes":
+        return {"kind": "classes", "levels": list(label.levels)}
     if label.positive and label.negative:
         return {"kind": "binary", "positive": label.positive[0], "negative": label.negative[0]}
     return {"kind": "binary", "positive": f">= {label.positive_from:g}", "negative": f"< {label.positive_from:g}"}
@@ -94,10 +96,11 @@ def signature(encoder: Encoder | MatrixEncoder, regression: bool) -> Any:
     The encoder checks each value itself, by the declared bounds, levels and fills.
     """
     from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, Schema as MlflowSchema
+    from mlflow.types import ColSpec
+    from mlflow.types import Schema as MlflowSchema
     from mlflow.types.schema import AnyType
 
-    inputs = [ColSpec(AnyType(), name, required=False) for name in raw_columns(encoder)]
+    inputs: list[Any] = [ColSpec(AnyType(), name, required=False) for name in raw_columns(encoder)]
     label = ColSpec("double" if regression else "string", "label")
     return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema([label, ColSpec("double", "score")]))
 
@@ -155,7 +158,7 @@ def log_model(client: MlflowClient, run_id: str, folder: Path, encoder: Encoder 
 
 
 def model_uri(client: MlflowClient, name: str) -> str:
-    """The URI of a model named by run id, URI, folder, or ``NAME``, ``NAME@ALIAS``, ``NAME/VERSION`` of a registered one.
+    """The URI of a model: a run id, a URI, a folder, or a registered ``NAME``, ``NAME@ALIAS`` or ``NAME/VERSION``.
 
     Raises ``InputError`` where there is no such model, with near misses among the registered names.
     """

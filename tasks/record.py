@@ -74,7 +74,7 @@ HASHED = {"config": CONFIG, "statement": STATEMENT, "mechanisms": MECHANISMS}
 def make_statement(
     job: Job, planned: Planned, price: Price, result: Result, ledger: Ledger, reservation: Reservation, weights: str
 ) -> words.Statement:
-    """Everything that the guarantee depends on. The ledger's head is that of the reservation: the commit holds this text."""
+    """Everything that the guarantee depends on. The head is the reservation's: the commit holds this text's hash."""
     mechanisms = json.loads(planned.events.to_json())
     reasons = words.unreleasable(planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise)
     exact = planned.problem.adjacency != "add_remove"

@@ -11,7 +11,7 @@ MOST_PANELS = 3
 
 
 def budget_figure(trace: Sequence[Mapping[str, float]], title: str, delta: float, path: Path) -> None:
-    """Draw epsilon spent so far against the release, and below it the noted numbers that change; write a PNG to ``path``.
+    """Draw epsilon spent so far against the release, and below it noted numbers that change; write a PNG to ``path``.
 
     ``trace`` has rows with ``release``, ``spent_epsilon`` and noted numbers, all of them public or released.
     """

@@ -22,7 +22,8 @@ from dpcore.preprocess import Encoder, MatrixEncoder
 class LinearScorer(PythonModel):
     """score = x @ w for the encoded row x; the label is the positive one where score >= 0.
 
-    A regression model has the score in the label's own unit and repeats it as the label.
+    Of several classes the one with the largest score is the label. A regression model has the score in the label's own
+    unit and repeats it as the label.
     """
 
     def load_context(self, context: PythonModelContext) -> None:
@@ -39,8 +40,13 @@ class LinearScorer(PythonModel):
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
         frame = pd.DataFrame(model_input)
-        score = np.asarray(self.encoder.transform(frame) @ self.weights, dtype=np.float64)
         label = self.card["label"]
+        rows = self.encoder.transform(frame)
+        if label["kind"] == "classes":
+            scores = np.asarray(rows @ self.weights.reshape(len(label["levels"]), -1).T, dtype=np.float64)
+            names = np.array(label["levels"], dtype=object)[scores.argmax(axis=1)]
+            return pd.DataFrame({"label": names, "score": scores.max(axis=1)}, index=frame.index)
+        score = np.asarray(rows @ self.weights, dtype=np.float64)
         if label["kind"] == "regression":
             (low, high), (first, last) = label["bounds"], label["scaled_to"]
             score = low + (score - first) * (high - low) / (last - first)

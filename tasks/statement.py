@@ -198,8 +198,9 @@ def sensitivity_argument(planned: Planned) -> str:
         Adjacency.REPLACE_ONE: "one record replaced",
         Adjacency.REPLACE_LABELS: "the labels of one session replaced",
     }[planned.problem.adjacency]
-    text = re.sub(r"\s+", " ", (type(planned.algorithm).__doc__ or "").replace("``", "")).strip()
-    return f"With {relation} each release moves by at most the sensitivity stored with its mechanism. Proof and source: {text}"
+    algorithm = getattr(planned.algorithm, "inner", planned.algorithm)
+    text = re.sub(r"\s+", " ", (type(algorithm).__doc__ or "").replace("``", "")).strip()
+    return f"With {relation} each release moves by at most the sensitivity stored with it. Proof and source: {text}"
 
 
 def software() -> dict[str, str]:

@@ -43,7 +43,8 @@ def ensure_experiment(client: MlflowClient, home: Home, name: str) -> str:
     if found is not None:
         if found.lifecycle_stage != "active":
             raise InputError(
-                f"Expected an active experiment, got {name!r}, which was deleted; restore it or take another tracking.experiment."
+                f"Expected an active experiment, got {name!r}, which was deleted; "
+                "restore it or take another tracking.experiment."
             )
         return str(found.experiment_id)
     local = client.tracking_uri == home.tracking_uri

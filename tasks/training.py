@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dpcore.accounting.conversion import order_budgets
-from dpcore.accounting.limits import SLACK, Room, Target, order_index
+from dpcore.accounting.limits import SLACK, Limit, Room, Target, order_index
 from dpcore.data import Data
 from dpcore.errors import InputError, unknown_name
 from dpcore.losses import Loss, losses
-from dpcore.metrics import accuracy, balanced_accuracy, roc_auc
 from dpcore.objective import LinearObjective
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Problem
+from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import Planned, Result, plan, run
 from tasks.config import ObjectiveSection, TrainConfig
-from tasks.data import Loaded, load
+from tasks.data import load
 from tasks.home import Home
-from tasks.ledger import Ledger, Reservation
+from tasks.ledger import Blocks, Ledger, Reservation
 from tasks.readers import source_paths
 from tasks.schema import Schema, find_schema
-
-Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def prepare(config: TrainConfig) -> Job:
     blocks = tuple(config.data.blocks or ())
     encoder = schema.encoder(normalise=config.preprocess.normalise, numeric=config.preprocess.numeric)
     design = encoder.design
-    loss = make_loss(config.objective)
+    loss = make_loss(config.objective, schema)
     check_fit(schema, loss, blocks)
     problem = Problem(
         n=schema.n(len(blocks) or 1),
@@ -82,16 +81,21 @@ def prepare(config: TrainConfig) -> Job:
         norm_bound=design.norm_bound,
         blocks=design.blocks,
         intercept=design.intercept,
+        outputs=len(schema.label.levels) if schema.label.kind == "classes" else 1,
     )
     return Job(config, schema, encoder, problem, blocks or ("all",), check_delta(config, problem.n))
 
 
-def make_loss(objective: ObjectiveSection) -> Loss:
-    """The loss with its parameters; raises with near misses for an unknown name or parameter."""
-    if objective.loss not in losses:
-        raise unknown_name("loss", objective.loss, losses)
-    kind = losses[objective.loss]
-    known = [name for name in getattr(kind, "__dataclass_fields__", {})]
+def make_loss(objective: ObjectiveSection, schema: Schema) -> Loss:
+    """The loss with its parameters; raises with near misses for an unknown name or parameter.
+
+    Several classes have ``softmax`` besides; any other loss then sees each class against the rest.
+    """
+    known_losses: dict[str, type] = {**losses, **({Softmax.name: Softmax} if schema.label.kind == "classes" else {})}
+    if objective.loss not in known_losses:
+        raise unknown_name("loss", objective.loss, known_losses)
+    kind = known_losses[objective.loss]
+    known = list(getattr(kind, "__dataclass_fields__", {}))
     for name in objective.loss_parameters:
         if name not in known:
             raise unknown_name(f"parameter of loss {objective.loss!r}", name, known or ["none: it has no parameter"])
@@ -101,30 +105,30 @@ def make_loss(objective: ObjectiveSection) -> Loss:
 def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:
     """Raise ``InputError`` where schema and objective do not belong together."""
     kind = schema.label.kind
-    if kind not in ("binary", "regression"):
+    if kind not in ("binary", "regression", "classes"):
         raise InputError(
-            f"Expected a binary or regression label for a linear model, got label.kind={kind!r} in schema "
+            f"Expected a binary, regression or classes label for a linear model, got label.kind={kind!r} in schema "
             f"{schema.name!r}; declare one, or choose another data set."
         )
     if kind == "regression" and loss.argument == "margin":
         raise InputError(
-            f"Expected a loss of residuals for the regression label of {schema.name!r}, got objective.loss={loss.name!r}; "
+            f"Expected a loss of residuals for a regression label ({schema.name!r}), got objective.loss={loss.name!r}; "
             "use squared or huber_regression."
         )
     if schema.unit != "record":
         raise InputError(
-            f"Expected unit record for a linear model, got unit={schema.unit!r} in schema {schema.name!r}; a person with "
-            "several records is protected by a ledger with a user column: see `dpflows ledger init --help`."
+            f"Expected unit record for a linear model, got unit={schema.unit!r} in schema {schema.name!r}; a person "
+            "with several records is protected by a ledger with a user column: see `dpflows ledger init --help`."
         )
     if schema.bounds != "declared":
         raise InputError(
-            f"Expected declared bounds and levels, got bounds={schema.bounds!r} in schema {schema.name!r}; declare them "
-            "from the data's documentation, `dpflows profile` drafts them."
+            f"Expected declared bounds and levels, got bounds={schema.bounds!r} in schema {schema.name!r}; declare "
+            "them from the data's documentation, `dpflows profile` drafts them."
         )
     if schema.public.n is None and not blocks:
         raise InputError(
-            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the blocks "
-            "to train on."
+            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
+            "blocks to train on."
         )
 
 
@@ -149,15 +153,20 @@ def target_of(config: TrainConfig) -> Target:
 def plan_training(job: Job, *limits: Room) -> Planned:
     """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is read."""
     algorithm = job.config.algorithm
-    planned = plan(
-        algorithm.name, algorithm.parameters, job.problem, target_of(job.config), *limits, preset=algorithm.preset
-    )
+    parameters = json.dumps(algorithm.parameters)
+    planned = _plan(algorithm.name, parameters, algorithm.preset, job.problem, target_of(job.config), *limits)
     if not planned.algorithm.private:
         raise InputError(
-            f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it is "
-            "measured beside every private run (evaluate.baselines)."
+            f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it "
+            "is measured beside every private run (evaluate.baselines)."
         )
     return planned
+
+
+@lru_cache(maxsize=8)
+def _plan(name: str, parameters: str, preset: str | None, problem: Problem, *limits: Limit) -> Planned:
+    """A plan follows from its arguments alone; the command line asks for the same one before and in the flow."""
+    return plan(name, json.loads(parameters), problem, *limits, preset=preset)
 
 
 def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
@@ -182,12 +191,17 @@ def fit_to_ledger(job: Job, planned: Planned, ledger: Ledger) -> Planned:
     return plan_training(job, room)
 
 
-def require_files(job: Job) -> None:
-    """Raise ``InputError`` for a table that is not there; nothing is opened."""
+def require_files(job: Job) -> list[Path]:
+    """The files of the training table, which may be none; raises ``InputError`` for one that is not there.
+
+    Nothing is opened.
+    """
+    found: list[Path] = []
     if job.config.data.path is not None or job.schema.source.kind == "file":
-        source_paths(job.schema, job.config.data.path, job.schema.source.path)
+        found = source_paths(job.schema, job.config.data.path, job.schema.source.path)
     if job.config.data.test_path is not None:
         source_paths(job.schema, job.config.data.test_path, job.schema.split.path, "data.test_path")
+    return found
 
 
 def load_records(job: Job) -> Sealed:
@@ -205,16 +219,28 @@ def build_objective(job: Job, loaded: Sealed) -> Sealed:
         raise InputError(
             f"Expected a table of records in {job.schema.name!r}, got sessions; choose a ranking schema's flow."
         )
-    objective = LinearObjective(train.X, train.y, job.problem.loss)
+    kind = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
+    objective = kind(train.X, train.y, job.problem.loss)
     objective.check_records(job.problem.dimension, job.problem.norm_bound)
     return Sealed(objective)
 
 
 def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
-    """Charge the plan; on disk when this returns. Entries of processes that are gone are forfeited on the way."""
+    """Charge the plan; on disk when this returns. Entries of processes that are gone are forfeited on the way.
+
+    The ledger warns when it has seen private files under another name, which would have a budget of its own.
+    """
     ledger.reap()
-    hashes = {"config": job.config.sha256}
-    return ledger.reserve(job.schema.name, planned.events, job.blocks, hashes, public=job.public)
+    files = [] if job.public else require_files(job)
+    return ledger.reserve(
+        job.schema.name,
+        planned.events,
+        job.blocks,
+        {"config": job.config.sha256},
+        public=job.public,
+        fingerprint=ledger.fingerprint(files) if files else None,
+        division=Blocks.of(job.schema),
+    )
 
 
 def fit_model(
@@ -234,39 +260,3 @@ def fit_model(
         on_progress=on_progress,
         fixed_noise_seed=config.unsafe_fixed_noise_seed,
     )
-
-
-def measure(job: Job, weights: Array, loaded: Sealed, objective: Sealed) -> dict[str, float]:
-    """Exact numbers on records: internal, unless the whole data set is declared public.
-
-    On the test part where there is one, else on the training records. Keys carry their prefix.
-    """
-    data: Loaded = loaded.open()
-    part = data.train if data.test is None else data.test
-    scores = {"": weights, **(baselines(job, objective) if job.config.evaluate.baselines else {})}
-    found = {
-        f"internal.{name}{key}": value for name, w in scores.items() for key, value in quality(job, part, w).items()
-    }
-    found |= {"internal.rows_train": float(data.report.rows_train), "internal.rows_test": float(data.report.rows_test)}
-    if job.public:
-        found |= {f"released.{key}": value for key, value in quality(job, part, weights).items()}
-    return found
-
-
-def baselines(job: Job, objective: Sealed) -> dict[str, Array]:
-    """Weights of the exact baselines. They have no guarantee: only their quality is kept, as an internal number."""
-    problem = replace(job.problem, l1=0.0)
-    names = ["non_private"] if job.schema.label.kind == "regression" else ["majority", "non_private"]
-    return {f"{name}_": run(plan(name, {}, problem), objective.open(), seed=job.config.seed).weights for name in names}
-
-
-def quality(job: Job, part: Data, weights: Array) -> dict[str, float]:
-    """Accuracy, balanced accuracy and ROC AUC of a classifier; the mean squared error of a regression."""
-    score = np.asarray(part.X @ weights)
-    if job.schema.label.kind == "regression":
-        return {"mean_squared_error": float(np.mean((score - part.y) ** 2))}
-    return {
-        "accuracy": float(accuracy(part.y, score)),
-        "balanced_accuracy": float(balanced_accuracy(part.y, score)),
-        "roc_auc": float(roc_auc(part.y, score)),
-    }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import BudgetExceeded, InputError
-from tasks import training
+from tasks import evaluation, training
 from tasks.config import TrainConfig, parse_config
 from tasks.ledger import Ledger
 
@@ -103,6 +103,6 @@ def test_numbers_on_private_rows_are_internal(small: Path) -> None:
     job = training.prepare(config_of(small))
     loaded = training.load_records(job)
     objective = training.build_objective(job, loaded)
-    found = training.measure(job, np.array([0.1, 0.2, -0.1, 0.0]), loaded, objective)
+    found = evaluation.measure(job, np.array([0.1, 0.2, -0.1, 0.0]), loaded, objective)
     assert {name.partition(".")[0] for name in found} == {"internal"}
     assert {"internal.accuracy", "internal.majority_accuracy", "internal.non_private_accuracy"} <= set(found)
