@@ -12,8 +12,8 @@ FEATURES = 24
 def search(sessions: int = 1500, seed: int = SEARCH_SEED) -> dict[str, np.ndarray]:
     """Columns ``query``, ``grade`` (0, 1, 2) and ``feature_1`` to ``feature_24`` in [0, 1], one row a shown document.
 
-    Every document has a hidden usefulness made of topical match, quality and freshness. Features 1-8 are match scores of
-    several fields on scales that differ between queries, 9-14 link and quality counts with heavy tails, 15-18 click
+    Every document has a hidden usefulness made of topical match, quality and freshness. Features 1-8 are match scores
+    of several fields on scales that differ between queries, 9-14 link and quality counts with heavy tails, 15-18 click
     statistics, the rest says nothing about usefulness. Lists hold 5 to 40 documents; in about a quarter of the sessions
     nothing is relevant. PCG64 with a fixed public seed: everybody has the same rows.
     """

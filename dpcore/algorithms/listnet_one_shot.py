@@ -10,6 +10,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.checks import require_count, require_nonnegative, require_positive
+from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
@@ -69,6 +70,10 @@ class ListNetOneShot:
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         require_linear_scorer(problem, "listnet_one_shot")
+        if problem.loss.name != "listnet":
+            raise AssumptionNotMet(
+                f"Expected loss listnet for 'listnet_one_shot', got loss={problem.loss.name!r}; use listnet or dp_sgd."
+            )
         if problem.adjacency is Adjacency.REPLACE_LABELS:
             return [Gaussian(1.0, self.noise_multiplier)]
         sensitivity = problem.sensitivity(self.clip_norm)

@@ -2,7 +2,7 @@
 
 from dpcore.estimators.base import PrivacyWarning, Spent
 from dpcore.estimators.classifier import DPClassifier
+from dpcore.estimators.ranker import DPRanker
 from dpcore.estimators.regressor import DPRegressor
-from dpcore.ranker import DPRanker
 
 __all__ = ["DPClassifier", "DPRanker", "DPRegressor", "PrivacyWarning", "Spent"]

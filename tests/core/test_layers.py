@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Libraries that only the named modules of dpcore may import.
 ROOMS = {
     "pandas": ("dpcore/preprocess", "dpcore/features", "dpcore/synthetic", "dpcore/data.py", "dpcore/estimators"),
-    "sklearn": ("dpcore/estimators", "dpcore/preprocess", "dpcore/features", "dpcore/metrics", "dpcore/ranker"),
+    "sklearn": ("dpcore/estimators", "dpcore/preprocess", "dpcore/features", "dpcore/metrics"),
     "dp_accounting": ("dpcore/accounting/pld.py",),
     "torch": ("dpcore/network",),
     "randomgen": ("dpcore/noise.py",),

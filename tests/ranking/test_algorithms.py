@@ -197,12 +197,12 @@ def test_degenerate_documents_give_finite_weights():
 
 def test_refusals_name_a_way_out():
     first, second = neighbours(LABELS)
-    with pytest.raises(AssumptionNotMet, match="linear in the labels.*dp_sgd"):
+    with pytest.raises(AssumptionNotMet, match=r"linear in the labels.*dp_sgd"):
         make("privbr", {}).plan(ranking_problem(first, ListMLE()))
     with pytest.raises(AssumptionNotMet, match="replace_labels"):
         plan("privbr", {}, ranking_problem(first, GAIN, adjacency=ADD), Target(1.0, 1e-5))
     for name in ("listnet_one_shot", "best_feature"):
-        with pytest.raises(AssumptionNotMet, match="linear scorer.*privbr or dp_sgd"):
+        with pytest.raises(AssumptionNotMet, match=r"linear scorer.*privbr or dp_sgd"):
             make(name, {}).plan(ranking_problem(first, ListNet(), MLP(4, (3,))))
     moved = Sessions.from_rows(first.documents.X + 1, first.y, first.documents.owner)
     planned = plan("listnet_one_shot", {}, ranking_problem(moved, ListNet()), Target(1.0, 1e-5))

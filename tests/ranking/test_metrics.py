@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -91,9 +91,7 @@ def test_average_over_ties_is_the_mean_over_all_orders(divisor):
     for _ in range(60):
         n = int(rng.integers(1, 7))
         y, scores, k = rng.integers(0, 3, n).astype(float), rng.integers(0, 3, n).astype(float), int(rng.integers(1, 8))
-        orders = [
-            o for o in permutations(range(n)) if all(scores[a] >= scores[b] for a, b in zip(o, o[1:], strict=False))
-        ]
+        orders = [o for o in permutations(range(n)) if all(scores[a] >= scores[b] for a, b in pairwise(o))]
         expected = np.mean([brute_ap(y, order, k, divisor) for order in orders])
         found = session_ap(y, scores, np.array([0, n]), k, Conventions(divisor=divisor))[0]
         assert found == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,247 @@
+"""A ranking model from names, and one cell of a comparison: train on a fold, score the test sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpcore.accounting.limits import Limit, Target
+from dpcore.algorithms import registry
+from dpcore.checks import require_count
+from dpcore.errors import InputError, unknown_name
+from dpcore.losses import Array
+from dpcore.problem import Adjacency, Problem
+from dpcore.ranking_losses import RankingLoss, make_ranking_loss
+from dpcore.ranking_metrics import Conventions, ranking_report
+from dpcore.ranking_objective import SessionObjective
+from dpcore.ranking_problem import ranking_problem
+from dpcore.scorers import SCORERS, Scorer, make_scorer
+from dpcore.sessions import FEATURES, Documents, Fold, Sessions, partition_folds
+from dpcore.train import Planned, plan, run
+
+# Clipped ListNet on [raw, rank] features: the setting that was best at every epsilon where documents are private.
+CLIPPED_LISTNET: dict[str, Any] = {
+    "steps": 10,
+    "clip_norm": 0.3,
+    "learning_rate": 1.0,
+    "momentum": 0.8,
+    "schedule": "linear",
+    "average": 0.5,
+}
+# Loss that an algorithm is meant for, where none is named.
+LOSSES = {"privbr": "bayesrank"}
+
+
+USUAL = Conventions()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What ``auto`` stands for."""
+
+    algorithm: str
+    parameters: dict[str, Any]
+    reason: str
+
+
+def ranking_recipe(adjacency: Adjacency | str, scorer: str = "linear", loss: str = "auto") -> Recipe:
+    """The default for this adjacency: one noisy vector where documents are public, clipped steps otherwise."""
+    if Adjacency(adjacency) is Adjacency.REPLACE_LABELS and scorer == "linear" and loss in ("auto", "listnet"):
+        return Recipe("listnet_one_shot", {}, "documents are public: labels enter a linear ListNet through one vector")
+    return Recipe("dp_sgd", CLIPPED_LISTNET, "clipped steps: documents are private, or the model is no linear ListNet")
+
+
+@dataclass(frozen=True)
+class RankingModel:
+    """Features, scorer and loss by name.
+
+    ``features``: ``raw`` and within-session ``rank``, one or both. ``scorer``: ``linear``, or ``mlp`` with ``hidden``
+    widths, ``activation`` and a public ``seed`` of its start. ``loss``: ``listnet``, ``listmle`` or ``bayesrank`` with
+    ``loss_parameters``.
+    """
+
+    features: tuple[str, ...] = FEATURES
+    scorer: str = "linear"
+    hidden: tuple[int, ...] = (256,)
+    activation: str = "relu"
+    seed: int = 0
+    loss: str = "listnet"
+    loss_parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kinds = (self.features,) if isinstance(self.features, str) else tuple(self.features)
+        if not kinds or any(kind not in FEATURES for kind in kinds):
+            raise InputError(f"Expected features among {', '.join(FEATURES)}, got features={self.features!r}.")
+        object.__setattr__(self, "features", kinds)
+        if self.scorer not in SCORERS:
+            raise unknown_name("scorer", self.scorer, SCORERS)
+
+    def make_loss(self) -> RankingLoss:
+        """The loss with its parameters."""
+        return make_ranking_loss(self.loss, **self.loss_parameters)
+
+    def make_scorer(self, inputs: int) -> Scorer:
+        """The scorer of documents with ``inputs`` described features."""
+        if self.scorer == "linear":
+            return make_scorer("linear", inputs)
+        return make_scorer(self.scorer, inputs, hidden=self.hidden, activation=self.activation, seed=self.seed)
+
+    def objective(self, sessions: Sessions) -> SessionObjective:
+        """The sums over ``sessions``, given with their raw features."""
+        described = sessions.features(*self.features)
+        return SessionObjective(described, self.make_loss(), self.make_scorer(described.documents.dimension))
+
+    def problem(
+        self, objective: SessionObjective, adjacency: Adjacency | str, n: int | None = None, l2: float = 0.0
+    ) -> Problem:
+        """The public facts of ``objective``; ``n`` is the nominal count of add/remove."""
+        nominal = n if Adjacency(adjacency) is Adjacency.ADD_REMOVE else None
+        scorer = objective.public.scorer
+        return ranking_problem(objective.sessions, objective.loss, scorer, adjacency=adjacency, n=nominal, l2=l2)
+
+    def scores(self, weights: Array, documents: Documents) -> Array:
+        """Scores of documents given with their raw features, higher is better; shape (documents,)."""
+        described = documents.features(*self.features)
+        return self.make_scorer(described.dimension).scores(weights, described.X)
+
+
+class Watched:
+    """A SessionObjective that remembers at which w it was asked: the iterates of an algorithm that releases them all.
+
+    They are post-processing of what was released, so the curve of a metric over them tells no more than the run did
+    (the metric itself is computed on test sessions, and internal where these are private).
+    """
+
+    def __init__(self, objective: SessionObjective, iterates: list[Array] | None = None) -> None:
+        self._objective = objective
+        self.iterates: list[Array] = [] if iterates is None else iterates
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objective, name)
+
+    def take(self, rows: Array | slice) -> Watched:
+        return Watched(self._objective.take(rows), self.iterates)
+
+    def gradient_sum(self, w: Array, *clip: float) -> Array:
+        self.iterates.append(w)
+        return self._objective.gradient_sum(w, *clip)
+
+    def capped_gradient_sum(self, w: Array, cap: float) -> Array:
+        self.iterates.append(w)
+        return self._objective.capped_gradient_sum(w, cap)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a comparison: an algorithm with its model. ``auto`` follows ``ranking_recipe``."""
+
+    label: str
+    algorithm: str = "auto"
+    parameters: dict[str, Any] = field(default_factory=dict)
+    model: RankingModel = RankingModel()
+    adjacency: str = "replace_labels"
+    preset: str | None = None
+    l2: float = 0.0
+
+    def plan(self, problem: Problem, *limits: Limit) -> Planned:
+        """The calibrated algorithm; nothing but public facts is used."""
+        name, parameters = self.algorithm, self.parameters
+        if name == "auto":
+            recipe = ranking_recipe(problem.adjacency, self.model.scorer, self.model.loss)
+            name, parameters = recipe.algorithm, recipe.parameters | parameters
+        return plan(name, parameters, problem, *(limits if registry[name].private else ()), preset=self.preset)
+
+
+def run_cell(
+    entry: Entry,
+    fold: Fold,
+    target: Target | None,
+    draw: int = 0,
+    *,
+    conventions: Conventions = USUAL,
+    every: int = 0,
+    fixed_noise_seed: int | None = None,
+) -> dict[str, Any]:
+    """Train ``entry`` on ``fold.train`` and report MAP and NDCG@{1,2,4,8} on ``fold.test``, as plain data.
+
+    ``target`` is left out for baselines and for a noise multiplier given by hand. With ``every`` > 0 the metrics of
+    each ``every``-th iterate come too, under ``curve``. The metrics are exact: internal where sessions are private.
+    """
+    objective = Watched(entry.model.objective(fold.train))
+    problem = entry.model.problem(objective._objective, entry.adjacency, l2=entry.l2)
+    planned = entry.plan(problem, *([target] if target is not None else []))
+    result = run(planned, objective, seed=draw, fixed_noise_seed=fixed_noise_seed)
+    test = fold.test.features(*entry.model.features)
+    scorer = objective.public.scorer
+    row: dict[str, Any] = {"label": entry.label, "draw": draw, "spent_epsilon": planned.spent_epsilon}
+    row |= {"adjacency": str(problem.adjacency), "unit": problem.unit, "seconds": result.seconds}
+    row |= ranking_report(test, scorer.scores(result.weights, test.documents.X), conventions=conventions)
+    if every:
+        row["curve"] = [
+            {"iteration": t}
+            | _numbers(ranking_report(test, scorer.scores(w, test.documents.X), conventions=conventions))
+            for t, w in enumerate(objective.iterates)
+            if t % every == 0
+        ]
+    return row
+
+
+def _numbers(report: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in report.items() if isinstance(value, float)}
+
+
+def crossval(
+    entries: Iterable[Entry],
+    parts: Sequence[Sessions],
+    epsilons: Sequence[float | None],
+    delta: float,
+    draws: int = 3,
+    **options: Any,
+) -> Iterator[dict[str, Any]]:
+    """Rows of ``run_cell`` for every entry, epsilon, fold and draw; None as epsilon keeps a given noise multiplier."""
+    require_count(draws=draws)
+    folds = list(partition_folds(parts))
+    for entry in entries:
+        for epsilon in epsilons:
+            target = None if epsilon is None else Target(epsilon, delta)
+            for i, fold in enumerate(folds):
+                for draw in range(draws):
+                    yield {"epsilon": epsilon, "fold": i + 1} | run_cell(entry, fold, target, draw, **options)
+
+
+def summary(rows: Iterable[dict[str, Any]], metric: str = "map") -> list[dict[str, Any]]:
+    """Mean, standard deviation and standard error over the cells of each (label, epsilon), in order of appearance."""
+    groups: dict[tuple[str, float | None], list[float]] = {}
+    for row in rows:
+        groups.setdefault((row["label"], row["epsilon"]), []).append(row[metric])
+    return [
+        {
+            "label": label,
+            "epsilon": epsilon,
+            "metric": metric,
+            "mean": float(np.mean(values)),
+            "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+            "se": float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0,
+            "cells": len(values),
+        }
+        for (label, epsilon), values in groups.items()
+    ]
+
+
+def paired(rows: Sequence[dict[str, Any]], label: str, other: str, metric: str = "map") -> list[dict[str, Any]]:
+    """Mean difference ``label`` - ``other`` on equal folds and draws with its standard error, for each epsilon."""
+    cells: dict[tuple[str, Any, Any, Any], float] = {
+        (row["label"], row["epsilon"], row["fold"], row["draw"]): row[metric] for row in rows
+    }
+    found: dict[Any, list[float]] = {}
+    for (name, epsilon, fold, draw), value in cells.items():
+        if name == label and (other, epsilon, fold, draw) in cells:
+            found.setdefault(epsilon, []).append(value - cells[other, epsilon, fold, draw])
+    return [
+        {"epsilon": e, "difference": float(np.mean(d)), "se": float(np.std(d, ddof=1) / np.sqrt(len(d)))}
+        for e, d in found.items()
+        if len(d) > 1
+    ]
