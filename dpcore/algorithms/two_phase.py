@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import ceil, sqrt
 from typing import Any, ClassVar
 
@@ -23,8 +23,9 @@ from dpcore.selection import top_columns
 KEPT_SHARE = 0.25
 # n mu_1 = (SELECTING (n mu_2)^2)^(1/3): the selection takes 2/3 of a small budget and 1/5 of a large one.
 SELECTING = 500.0
-# The second phase by default, on the columns that are left.
+# The second phase by default: settings, and the clip norm in units of the norm of the rows that are left.
 SECOND: dict[str, Any] = {"steps": 128, "horizon": 1.0}
+SECOND_CLIP = 0.2
 
 
 @register("two_phase", "select")
@@ -32,13 +33,14 @@ SECOND: dict[str, Any] = {"steps": 128, "horizon": 1.0}
 class TwoPhase:
     """One release of noisy correlations keeps ``keep`` columns; the rest of the budget trains ``second`` on them.
 
-    Rows on K of d columns have norm about norm_bound sqrt(K / d) when no column dominates: that is the public norm of
-    the second phase, whose clipping enforces it. The signal per unit of noise grows by sqrt(d / K), and only K noisy
-    coordinates are left. ``share`` of mu^2 goes to the selection; left out, n mu_1 = (500 (n mu_2)^2)^(1/3), with mu =
-    signal over noise and n halved under replace-one. K, shares and bounds are fixed beforehand and the columns follow
-    from a release, so the price is that of an adaptive composition, exact for Gaussian releases (Dong, Roth & Su
-    2022, Corollary 3.3). ``second`` is any planned algorithm on clipped gradients, with ``settings``; other columns get
-    weight exactly 0. The constant column is always kept, beside ``keep`` others (default: a quarter of the columns).
+    Rows on K of d columns have norm about norm_bound sqrt(K / d) when no column dominates (with a constant column, that
+    one holding half of the squared norm): the public norm of the second phase, whose clipping enforces it. The signal
+    per unit of noise grows by sqrt(d / K), and only K noisy coordinates are left. ``share`` of mu^2 goes to the
+    selection; left out, n mu_1 = (500 (n mu_2)^2)^(1/3), with mu = signal over noise and n halved under replace-one.
+    K, shares and bounds are fixed beforehand and the columns follow from a release, so the price is that of an adaptive
+    composition, exact for Gaussian releases (Dong, Roth & Su 2022, Corollary 3.3). ``second`` is any planned algorithm
+    on clipped gradients, with ``settings``; other columns get weight exactly 0. The constant column is always kept,
+    beside ``keep`` others (default: a quarter of the columns).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True)
@@ -66,57 +68,65 @@ class TwoPhase:
             require_open_unit(share=self.share)
         if self.clip_norm is not None:
             require_positive(clip_norm=self.clip_norm)
-        self.trainer()
+        self._checked()
 
     def kept(self, problem: Problem) -> int:
         """How many columns the second phase sees, without the constant one."""
         columns = problem.dimension - int(problem.intercept)
         return min(ceil(KEPT_SHARE * columns) if self.keep is None else self.keep, columns)
 
-    def trainer(self) -> Algorithm:
-        """The algorithm of the second phase; its noise multiplier is this one's."""
-        settings = {**(SECOND if self.second == "ssadmm" else {}), **self.settings}
-        second = make(self.second, {**settings, "noise_multiplier": self.noise_multiplier})
-        if second.adaptive or not second.private or "clip_norm" not in settings_of(second):
+    def trainer(self, problem: Problem) -> Algorithm:
+        """The algorithm of the second phase on ``problem``, the restricted one; its noise multiplier is this one's."""
+        settings = {"clip_norm": SECOND_CLIP * problem.norm_bound, **(SECOND if self.second == "ssadmm" else {})}
+        return make(self.second, {**settings, **self.settings, "noise_multiplier": self.noise_multiplier})
+
+    def _checked(self) -> None:
+        """Raise for a second phase that this composition does not cover, or for settings that it does not have."""
+        second = make(self.second, {**self.settings, "noise_multiplier": self.noise_multiplier})
+        if second.adaptive or not second.private or "clip_norm" not in {item.name for item in fields(second)}:  # type: ignore[arg-type]
             raise AssumptionNotMet(
                 f"Expected a private, planned algorithm that clips gradients as second phase of 'two_phase', got "
                 f"second={self.second!r}; use 'ssadmm' or 'dp_sgd'."
             )
-        return second
 
     def restricted(self, problem: Problem, columns: Array | None = None) -> Problem:
         """The problem of the second phase; its price depends on how many columns are kept, not on which."""
-        size = self.kept(problem) + int(problem.intercept)
-        norm = problem.norm_bound * sqrt(size / problem.dimension)
+        kept = self.kept(problem)
+        share = kept / (problem.dimension - int(problem.intercept))
+        if problem.intercept:  # the constant column stays: it is taken to hold half of the squared norm
+            share = (1.0 + share) / 2.0
         blocks = () if columns is None else _blocks_of(problem.blocks, columns)
-        return replace(problem, dimension=size, norm_bound=norm, blocks=blocks)
+        size = kept + int(problem.intercept)
+        return replace(problem, dimension=size, norm_bound=problem.norm_bound * sqrt(share), blocks=blocks)
 
-    def first(self, problem: Problem, releases: int) -> NoisyCorrelations:
-        """The selection, with its share of the noise; ``releases`` are those of the second phase."""
-        trainer = self.trainer()
-        mu = getattr(trainer, "sampling_rate", 1.0) * sqrt(releases) / self.noise_multiplier
+    def phases(self, problem: Problem) -> tuple[NoisyCorrelations, Algorithm, list[Mechanism]]:
+        """The selection, the trainer on what is left, and the trainer's releases."""
+        rest = self.restricted(problem)
+        trainer = self.trainer(rest)
+        check(trainer, rest)
+        second = trainer.plan(rest)
+        rate = getattr(trainer, "sampling_rate", 1.0) or 1.0 / sqrt(problem.n)
+        mu = rate * sqrt(len(second)) / self.noise_multiplier
         if self.share is not None:
             ratio = sqrt(self.share / (1.0 - self.share))
         else:
             records = problem.n / problem.sensitivity(1.0)
             ratio = (SELECTING / (records * mu)) ** (1.0 / 3.0)
-        return NoisyCorrelations(noise_multiplier=1.0 / (ratio * mu), clip_norm=self.clip_norm)
+        first = NoisyCorrelations(noise_multiplier=1.0 / (ratio * mu), clip_norm=self.clip_norm)
+        return first, trainer, second
 
     def plan(self, problem: Problem) -> list[Mechanism]:
-        rest = self.restricted(problem)
-        trainer = self.trainer()
-        check(trainer, rest)
-        second = trainer.plan(rest)
-        return [*self.first(problem, len(second)).plan(problem), *second]
+        first, _, second = self.phases(problem)
+        return [*first.plan(problem), *second]
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the weights of the second phase in all columns, exactly 0 in those that were dropped; shape (d,)."""
-        trainer = self.trainer()
-        second = trainer.plan(self.restricted(problem))
-        scores = self.first(problem, len(second)).fit(problem, budget, rng)
+        first, trainer, _ = self.phases(problem)
+        scores = first.fit(problem, budget, rng)
         columns = top_columns(scores, self.kept(problem), problem.intercept)
+        on_columns: Any = _OnColumns(budget, columns)
         weights = np.zeros(problem.dimension)
-        weights[columns] = trainer.fit(self.restricted(problem, columns), _OnColumns(budget, columns), rng)  # type: ignore[arg-type]
+        weights[columns] = trainer.fit(self.restricted(problem, columns), on_columns, rng)
         return weights
 
 
@@ -136,8 +146,3 @@ def _blocks_of(blocks: tuple[Block, ...], columns: Array) -> tuple[Block, ...]:
     place = {int(column): index for index, column in enumerate(columns)}
     left = [(tuple(place[c] for c in block.columns if c in place), block.kind) for block in blocks]
     return tuple(Block(kept, kind) for kept, kind in left if kept)
-
-
-def settings_of(algorithm: Algorithm) -> set[str]:
-    """The names of an algorithm's parameters."""
-    return set(type(algorithm).__dataclass_fields__)  # type: ignore[attr-defined]

@@ -179,7 +179,7 @@ def test_blocks_follow_the_columns():
     algorithm = make("two_phase", {"keep": 3, "settings": {"penalty": "group_l1"}})
     left = algorithm.restricted(problem, np.array([1, 2, 4, 5]))
     assert left.blocks == (Block((0, 1)), Block((2,), "numeric"))
-    assert left.dimension == 4 and left.norm_bound == pytest.approx((4 / 6) ** 0.5)
+    assert left.dimension == 4 and left.norm_bound == pytest.approx((0.5 + 0.5 * 3 / 5) ** 0.5)
 
 
 def test_trainers_that_cannot_follow_are_refused():
