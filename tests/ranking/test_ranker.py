@@ -58,7 +58,7 @@ def test_clone_keeps_parameters_of_the_algorithm_and_shares_the_budget():
     assert copy.get_params()["steps"] == 7 and copy.budget is budget
     copy.fit(X[TRAIN], Y[TRAIN], groups=Q[TRAIN])
     with pytest.raises(BudgetExceeded, match="allowance"):
-        ranker.set_params(noise_multiplier=1.0).fit(X[TRAIN], Y[TRAIN], groups=Q[TRAIN])
+        ranker.set_params(epsilon=90.0, noise_multiplier=1.0).fit(X[TRAIN], Y[TRAIN], groups=Q[TRAIN])
     assert len(budget.history) == 1
 
 
