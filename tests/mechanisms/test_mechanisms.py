@@ -204,6 +204,27 @@ def test_a_laplace_shift_spread_over_coordinates_costs_no_more(shift: list[float
     assert apart <= renyi.laplace(orders, sum(shift))[0] * (1 + 1e-9) + 1e-12
 
 
+@given(first=st.floats(0.05, 3.0), second=st.floats(0.05, 3.0), epsilon=st.floats(-3.0, 3.0))
+@settings(max_examples=40)
+def test_one_laplace_coordinate_tells_more_than_two_that_share_its_shift(first, second, epsilon) -> None:
+    """delta(eps) of the pair on a grid of both losses against the closed form of one coordinate."""
+
+    def losses(shift: float) -> tuple[np.ndarray, np.ndarray]:
+        """Values t of the cut variable and their chances under the moved law: atoms at both ends, density between."""
+        edges = np.linspace(0.0, shift, 401)
+        inner = np.exp(-edges[:-1]) - np.exp(-edges[1:])
+        values = np.concatenate([[0.0], (edges[:-1] + edges[1:]) / 2, [shift]])
+        return 2 * values - shift, np.concatenate([[0.5], inner / 2, [np.exp(-shift) / 2]])
+
+    def delta(loss: np.ndarray, chance: np.ndarray) -> float:
+        return float(np.sum(chance * np.maximum(np.exp(loss) - np.exp(epsilon), 0.0)))
+
+    one, chance_one = losses(first)
+    two, chance_two = losses(second)
+    apart = np.add.outer(one, two).ravel(), np.multiply.outer(chance_one, chance_two).ravel()
+    assert delta(*apart) <= delta(*losses(first + second)) + 1e-4
+
+
 @given(
     eta=st.floats(0.02, 8.0), order=st.floats(1.05, 60.0), values=st.lists(st.floats(0.0, 1.0), min_size=3, max_size=8)
 )

@@ -29,7 +29,7 @@ scores = st.lists(st.floats(-5.0, 5.0), min_size=2, max_size=6)
 
 
 @given(scores, st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6), st.floats(0.2, 5.0))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_exponential_one_sided(base: list[float], moves: list[float], scale: float) -> None:
     first = np.array(base)
     second = first + np.array(moves[: len(base)])
@@ -40,7 +40,7 @@ def test_exponential_one_sided(base: list[float], moves: list[float], scale: flo
 
 
 @given(scores, st.lists(st.floats(-1.0, 1.0), min_size=6, max_size=6), st.floats(0.2, 5.0))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_exponential_two_sided(base: list[float], moves: list[float], scale: float) -> None:
     first = np.array(base)
     second = first + np.array(moves[: len(base)])
