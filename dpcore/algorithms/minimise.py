@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from math import ceil, log
 
 import numpy as np
@@ -16,7 +17,13 @@ from dpcore.objective import BLOCK_ROWS
 # Beyond this many columns a (d, d) matrix costs more than it saves.
 MOST_COLUMNS = 2000
 QUICK_STEPS = 100
-NEWTON_STEPS = 30
+NEWTON_STEPS = 40
+# Rows (beside 20 a column) whose Hessian makes the metric of the quick steps.
+METRIC_ROWS = 2000
+# A factor that leaves more than this share of the gradient is made anew.
+KEEP = 0.5
+
+Factor = tuple[Array, bool]
 
 
 class Perturbed:
@@ -38,6 +45,16 @@ class Perturbed:
         self.margin = self.loss.argument == "margin"
         squares = self.X.data if issparse(self.X) else self.X.ravel()
         self.steepest = curvature + self.loss.smoothness * float(squares @ squares)
+        self.weight = 1.0
+
+    def part(self, rows: int) -> Perturbed:
+        """About ``rows`` rows, evenly spread, each standing for as many as it takes to make up the whole."""
+        stride = max(self.X.shape[0] // rows, 1)
+        if stride == 1:
+            return self
+        part = copy(self)
+        part.X, part.y, part.weight = self.X[::stride], self.y[::stride], float(stride)
+        return part
 
     def _argument(self, w: Array) -> Array:
         z = self.X @ w
@@ -61,7 +78,7 @@ class Perturbed:
 
     def hessian(self, w: Array) -> Array:
         """Hessian of F (almost everywhere, for a loss with kinks in its slope), shape (d, d)."""
-        weights = self.loss.curvature(self._argument(w))  # type: ignore[attr-defined]
+        weights = self.weight * self.loss.curvature(self._argument(w))  # type: ignore[attr-defined]
         if issparse(self.X):
             weighted = self.X.copy()
             weighted.data = weighted.data * np.repeat(weights, np.diff(self.X.indptr))
@@ -86,25 +103,26 @@ def minimise(batch: object, curvature: float, noise: Array, tolerance: float) ->
     problem = Perturbed(batch, curvature, noise)
     w = np.zeros(len(noise))
     if len(noise) <= MOST_COLUMNS:
-        w = _newton(problem, _quick(problem, w, tolerance), tolerance)
+        w = _newton(problem, *_quick(problem, w, tolerance), tolerance)
     else:
         w = _lbfgs(problem.value_and_gradient, w, tolerance)
     return _certain(problem, w, tolerance)
 
 
-def _quick(problem: Perturbed, w: Array, tolerance: float) -> Array:
-    """L-BFGS in u = L' w with L L' the Hessian at the start: its condition is that of the changes of curvature only."""
+def _quick(problem: Perturbed, w: Array, tolerance: float) -> tuple[Array, Factor | None]:
+    """L-BFGS in u = L' w, with L L' the Hessian at the start on some of the rows: a metric need not be exact, and in
+    this one the condition is that of the changes of curvature only. Returns the point and the factor."""
     try:
-        lower = np.linalg.cholesky(problem.hessian(w))
+        lower = np.linalg.cholesky(problem.part(METRIC_ROWS + 20 * len(w)).hessian(w))
     except np.linalg.LinAlgError:
-        return w
+        return w, None
 
     def in_metric(u: Array) -> tuple[float, Array]:
         value, gradient = problem.value_and_gradient(solve_triangular(lower, u, lower=True, trans="T"))
         return value, solve_triangular(lower, gradient, lower=True)
 
     u = _lbfgs(in_metric, lower.T @ w, tolerance / np.sqrt(problem.steepest))
-    return solve_triangular(lower, u, lower=True, trans="T")
+    return solve_triangular(lower, u, lower=True, trans="T"), (lower, True)
 
 
 def _lbfgs(function: Callable[[Array], tuple[float, Array]], start: Array, tolerance: float) -> Array:
@@ -112,26 +130,29 @@ def _lbfgs(function: Callable[[Array], tuple[float, Array]], start: Array, toler
     return minimize(function, start, jac=True, method="L-BFGS-B", options=options).x
 
 
-def _newton(problem: Perturbed, w: Array, tolerance: float) -> Array:
-    """Newton steps; a factor is kept while it takes 9/10 off the gradient, and a step that does not help ends it."""
+def _newton(problem: Perturbed, w: Array, factor: Factor | None, tolerance: float) -> Array:
+    """Newton steps with a factor that is kept while it takes ``KEEP`` off the gradient; a step that does not help is
+    not taken, and ends it where the factor was fresh."""
     gradient = problem.gradient(w)
-    norm, factor = float(np.linalg.norm(gradient)), None
+    norm = float(np.linalg.norm(gradient))
     for _ in range(NEWTON_STEPS):
         if norm <= tolerance:
             break
+        fresh = factor is None
         if factor is None:
             try:
-                factor = cho_factor(problem.hessian(w))
+                factor = cho_factor(problem.hessian(w), lower=True)
             except np.linalg.LinAlgError:
                 break
         step = w - cho_solve(factor, gradient)
         there = problem.gradient(step)
         shorter = float(np.linalg.norm(there))
-        if not shorter < norm:
+        if not shorter < norm and fresh:
             break
-        if shorter > norm / 10:
+        if not shorter <= KEEP * norm:
             factor = None
-        w, gradient, norm = step, there, shorter
+        if shorter < norm:
+            w, gradient, norm = step, there, shorter
     return w
 
 

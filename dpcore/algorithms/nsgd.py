@@ -10,7 +10,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import register
 from dpcore.algorithms.rsgd_ar import checked_sensitivities, permuted_release, release_walk
-from dpcore.algorithms.schedule import Walk, horizon, near_equal
+from dpcore.algorithms.schedule import Walk, horizon, near_equal, useful
 from dpcore.checks import require_count, require_positive
 from dpcore.errors import InputError
 from dpcore.losses import Array
@@ -59,7 +59,7 @@ class NSGD:
         eta0 = self.learning_rate
         if eta0 is None:
             harmonic = float(np.sum(1.0 / np.arange(1, self.epochs + 1)))
-            reach = horizon(problem, self.noise_multiplier) / (len(sizes) * harmonic)
+            reach = useful(problem, horizon(problem, self.noise_multiplier)) / (len(sizes) * harmonic)
             eta0 = min(reach, 2.0 / (problem.l2 + problem.smoothness))
         return Walk(sizes, self.epochs, eta0)
 

@@ -27,9 +27,9 @@ class PrivGene:
     Zhang, Xiao, Yang, Zhang & Winslett (2013). The score of w is minus the sum of losses cut to [0, C], minus the
     public n l2/2 ||w||^2. Scores move by at most C, one way under add/remove and both ways under replace-one; a choice
     has bounded range r = noise scale ratio and costs r^2 / 8 in zCDP. A child takes each coordinate from either parent
-    with equal chance, and one coordinate in ``mutations`` moves by a normal step whose size falls from ``reach`` /
-    norm_bound to a hundredth of it. Scale of the Gumbel noise: noise_multiplier * sensitivity. Starts, crossover and
-    mutation use the public generator.
+    with equal chance, and a share ``mutations`` of the coordinates (one at least, on average) moves by a normal step
+    whose size falls from ``reach`` / norm_bound to a hundredth of it. Scale of the Gumbel noise: noise_multiplier *
+    sensitivity. Starts, crossover and mutation use the public generator.
     """
 
     requires: ClassVar[Requires] = Requires(l1=False)
@@ -42,11 +42,11 @@ class PrivGene:
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"population": 200, "generations": 100}}
 
     noise_multiplier: float = 2.0
-    population: int = 50
-    generations: int = 30
+    population: int = 20
+    generations: int = 60
     clip_loss: float | None = None
-    mutations: float = 0.2
-    reach: float = 3.0
+    mutations: float = 0.02
+    reach: float = 12.0
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier, reach=self.reach)
@@ -82,7 +82,8 @@ class PrivGene:
         """Both parents and ``population`` children, shape (population + 2, d)."""
         shape = (self.population, len(parents[0]))
         children = np.where(rng.random(shape) < 0.5, parents[0], parents[1])
-        children = children + rng.normal(scale=size, size=shape) * (rng.random(shape) < self.mutations)
+        chance = max(self.mutations, 1.0 / shape[1])
+        children = children + rng.normal(scale=size, size=shape) * (rng.random(shape) < chance)
         return np.concatenate([parents, children])
 
     def _best(self, problem: Problem, budget: Budget, choice: Mechanism, crowd: Array) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import register
-from dpcore.algorithms.schedule import Walk, horizon, near_equal
+from dpcore.algorithms.schedule import Walk, horizon, near_equal, useful
 from dpcore.checks import require_count, require_positive
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
@@ -66,7 +66,7 @@ class RSGDAR:
         """The one schedule that training and price share."""
         sizes = near_equal(problem.n, max(round(problem.n / self.batch_size), 1))
         harmonic = float(np.sum(1.0 / np.arange(1, self.interval + 1)))
-        reach = horizon(problem, self.noise_multiplier) / (len(sizes) * harmonic)
+        reach = useful(problem, horizon(problem, self.noise_multiplier)) / (len(sizes) * harmonic)
         longest = self.learning_rate or 2.0 / (problem.l2 + problem.smoothness)
         restarts = min(ceil(reach / longest), MOST_RESTARTS)
         epochs = self.epochs or restarts * self.interval

@@ -91,9 +91,12 @@ def horizon(problem: Problem, noise_multiplier: float) -> float:
     After steps that sum to H the sensitivity is about H S / n with S = ``problem.sensitivity(R)``, so noise moves the
     score of a row by H norm_bound^2 / x, x = n norm_bound / (noise_multiplier S), in units of the slope bound, while
     what is still unlearnt falls like a power of 1 / (H norm_bound^2). Both balance at H ~ x^(2/3) / norm_bound^2, the
-    power of Zhang, Zheng, Mou & Wang (2017), Theorem 3. The constant is from Adult, where the optimum is flat. With a
-    ridge nothing is left to learn after a few times 1 / l2.
+    power of Zhang, Zheng, Mou & Wang (2017), Theorem 3. The constant is from Adult, where the optimum is flat.
     """
     x = problem.n * problem.norm_bound / (noise_multiplier * problem.sensitivity(problem.norm_bound))
-    reach = PROGRESS * x ** (2.0 / 3.0) / problem.norm_bound**2
+    return PROGRESS * x ** (2.0 / 3.0) / problem.norm_bound**2
+
+
+def useful(problem: Problem, reach: float) -> float:
+    """``reach``, cut where a ridge has left nothing to learn: a few times 1 / l2."""
     return min(reach, CONVERGED / problem.l2) if problem.l2 > 0 else reach

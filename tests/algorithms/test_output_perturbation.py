@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpcore.accounting import Events, Target
-from dpcore.algorithms import make
+from dpcore.algorithms import make, output_gd
 from dpcore.algorithms.output_gd import OutputGD, geometric
 from dpcore.algorithms.rsgd_ar import RSGDAR
 from dpcore.algorithms.schedule import Walk, near_equal
@@ -21,6 +21,7 @@ from dpcore.losses import Logistic
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan
+from tests.tape import RECORDS, ConstantSlope, replay
 
 
 @dataclass(frozen=True)
@@ -172,3 +173,22 @@ def test_default_horizon_falls_with_noise() -> None:
     assert reach[1] / reach[2] == pytest.approx(4.0, rel=1e-6)  # the power 2/3
     assert OutputGD(pace="paper").descent(problem)[1] == pytest.approx(1 / (problem.l2 + problem.smoothness))
     assert sqrt(problem.dimension + 1) * 2.0 == pytest.approx(OutputGD(noise="gamma").spread(problem))
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "gamma"])
+def test_the_minimiser_that_replaces_a_long_descent_keeps_its_bound(noise: str, monkeypatch) -> None:
+    problem = Problem(n=RECORDS, dimension=4, loss=ConstantSlope(), adjacency="replace_one", l2=0.1)
+    monkeypatch.setattr(output_gd, "MOST_STEPS", 0)
+    algorithm = OutputGD(noise=noise)
+    assert algorithm.shortcut(problem) is not None
+    shown = [replay(algorithm, problem, seed) for seed in range(4)]
+    assert all(item.sound for item in shown)
+    assert max(item.ratios[0] for item in shown) >= 0.99
+
+
+def test_the_minimiser_replaces_only_a_long_descent_that_nobody_asked_for() -> None:
+    problem = Problem(n=100_000, dimension=4, loss=Logistic(), adjacency="replace_one", l2=1e-4)
+    assert OutputGD(noise_multiplier=1.0).shortcut(problem) is not None
+    assert OutputGD(noise_multiplier=1e4).shortcut(problem) is None
+    for given in ({"steps": 500}, {"learning_rate": 1.0}, {"pace": "paper"}):
+        assert OutputGD(noise_multiplier=1.0, **given).shortcut(problem) is None
