@@ -70,6 +70,15 @@ class Column:
         if len(set(self.levels)) < len(self.levels):
             twice = next(v for v in self.levels if self.levels.count(v) > 1)
             raise InputError(f"Expected each level of column {self.name!r} once, got {twice!r} twice; drop one.")
+        if self.kind == "ordinal" and self.unknown == "other":
+            raise InputError(
+                f"Expected unknown refuse or zeros for the ordinal column {self.name!r}, got unknown='other': there is"
+                " no place for it in the order."
+            )
+        if self.fill == ZEROS and ZEROS in self.levels:
+            raise InputError(
+                f"Column {self.name!r} has a level named zeros, so fill={ZEROS!r} is ambiguous; rename it."
+            )
         if isinstance(self.fill, str) and self.fill != ZEROS and self.fill not in self.levels:
             raise InputError(
                 f"Expected fill of column {self.name!r} to be zeros or a declared level, got fill={self.fill!r}."

@@ -82,6 +82,8 @@ class Encoder(TransformerMixin, BaseEstimator):
 
     def encode(self, frame: pd.DataFrame, tally: Tally) -> np.ndarray | csr_array:
         """As ``transform``; counts what was clipped, filled and unknown in ``tally``, which also names file and row."""
+        if not isinstance(frame, pd.DataFrame):
+            raise InputError(f"Expected a pandas DataFrame with named columns, got {type(frame).__name__}; name them.")
         plan = self._compiled()
         rows = len(frame)
         index = np.empty((rows, plan.slots), dtype=np.int32)

@@ -37,6 +37,8 @@ class Column:
             if not self.rows or not self.path.stat().st_size:
                 return np.zeros((self.rows, *self.shape), self.dtype)
             return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.rows, *self.shape))
+        if len(self.pieces) == 1:
+            return self.pieces.pop()
         whole = np.empty((self.rows, *self.shape), self.dtype)
         start = 0
         for i, piece in enumerate(self.pieces):

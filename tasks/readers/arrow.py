@@ -48,6 +48,7 @@ def read_plain(
     """
     text = schema.text
     types = {"float64": pa.float64(), "category": pa.dictionary(pa.int32(), pa.string()), None: pa.string()}
+    wanted = [name for name in names if kinds[name] or needed(schema, name)]
     rows = 0
     try:
         with (
@@ -59,7 +60,8 @@ def read_plain(
                 ),
                 pacsv.ParseOptions(delimiter=text.separator, quote_char=text.quote),
                 pacsv.ConvertOptions(
-                    column_types={name: types[kinds[name]] for name in names},
+                    column_types={name: types[kinds[name]] for name in wanted},
+                    include_columns=wanted,
                     null_values=marks,
                     strings_can_be_null=False,
                     decimal_point=text.decimal,
@@ -79,6 +81,12 @@ def read_plain(
         raise NotPlain(rows) from None
 
 
+def needed(schema: Schema, name: str) -> bool:
+    """Whether an ignored column is still read: the split may go by it."""
+    split = schema.split
+    return split.kind == "hash" and (name in split.by or not split.by)
+
+
 def _quoted(chunk: Chunk, quote: str, kinds: dict[str, str | None]) -> bool:
-    levels = (chunk.table[name].cat.categories for name, kind in kinds.items() if kind == "category")
+    levels = (chunk.table[n].cat.categories for n, kind in kinds.items() if kind == "category")
     return any(level.lstrip().startswith(quote) for found in levels for level in found)

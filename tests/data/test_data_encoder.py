@@ -201,6 +201,8 @@ def test_two_columns_at_the_same_time_are_refused():
         ({"low": 0, "high": 1, "numeric": "spline"}, "numeric='spline'"),
         ({"kind": "date", "low": "soon", "high": "2020-01-01"}, "ISO date as low"),
         ({"kind": "date", "low": "2020-01-01", "high": "2021-01-01", "parts": ("yeer",)}, "did you mean 'year'"),
+        ({"kind": "ordinal", "levels": ("a", "b"), "unknown": "other"}, "no place for it in the order"),
+        ({"kind": "categorical", "levels": ("zeros",), "fill": "zeros"}, "ambiguous"),
         ({"low": 0, "high": 1, "unknown": "zero"}, "did you mean 'zeros'"),
     ],
 )
@@ -225,6 +227,12 @@ def test_text_is_not_covered_by_a_fill():
     assert rows_of(encoder.transform(pd.DataFrame({"a": ["?", "", "1"]}))).tolist() == [[0], [0], [1]]
     with pytest.raises(InputError, match="'abc' is not a finite number"):
         encoder.transform(pd.DataFrame({"a": ["abc", "1"]}))
+
+
+def test_an_array_without_names_is_refused_and_no_rows_are_fine():
+    with pytest.raises(InputError, match="Expected a pandas DataFrame with named columns, got ndarray"):
+        Encoder(COLUMNS).transform(np.zeros((1, 6)))
+    assert Encoder(COLUMNS).transform(FRAME.iloc[:0]).shape == (0, Encoder(COLUMNS).design.dimension)
 
 
 def test_missing_column_names_near_misses():

@@ -12,6 +12,7 @@ from sklearn.datasets import load_svmlight_file
 
 from dpcore.errors import InputError
 from tasks.data import load
+from tasks.data.sides import test_rows as side_of
 from tasks.readers import open_chunks
 from tasks.schema import Schema
 
@@ -322,8 +323,18 @@ def test_cifar10_batches(tmp_path):
         loaded(schema, tmp_path / "c.bin")
 
 
-def test_reader_keeps_a_mixed_ignored_column(tmp_path):
-    path = write(tmp_path, "note,sector,hours,y\n1,Gov,40,yes\nx,Private,20,no\n")
+SIDES = [[False] * 3, [True, True, False], [False] * 3, [False] * 3]
+
+
+def test_an_ignored_column_may_hold_anything(tmp_path, parser):
+    path = write(tmp_path, "note,sector,hours,y\n1,Gov,40,yes\nx,Private,20,no\n,Gov,60,yes\n")
     schema = schema_of({"note": {"kind": "ignore"}, **COLUMNS})
-    [chunk] = open_chunks(schema, [path])
-    assert list(chunk.table.columns) == ["note", "sector", "hours", "y"]
+    np.testing.assert_allclose(loaded(schema, path).train.X, EXPECTED)
+    sides = []
+    for salt in "abcd":  # the split goes by all cells, ignored ones too, and alike with both parsers
+        by_content = schema_of(
+            {"note": {"kind": "ignore"}, **COLUMNS}, split={"kind": "hash", "test_share": 0.4, "salt": salt}
+        )
+        [chunk] = open_chunks(by_content, [path])
+        sides.append(side_of(by_content, chunk, 0).tolist())
+    assert sides == SIDES
