@@ -39,7 +39,8 @@ class PrivBR:
 
     s_j(w) bounds what labels can do to session j's gradient and comes from its documents and w alone
     (``ScoredDocuments.label_bounds``); C is public: a constant (``fixed``), or ``cap`` times the median or the largest
-    over *all* sessions, never over a batch, whose maximum in Algorithm 6.1 reveals who is in it. So G_t / D has
+    over *all* sessions at every ``cap_every``-th step (a session whose s_j grew meanwhile is scaled down all the same),
+    never over a batch, whose maximum in Algorithm 6.1 reveals who is in it. So G_t / D has
     sensitivity 1 under replace-labels, whatever the sessions are. In a batch every contribution is at most D long and
     at most D from what other labels give, the three points that the price of Poisson sampling needs; with the ``gain``
     target it is at most D / 2 long, for s_j bounds twice its length, and the price of a ball is used. Chen (2020),
@@ -62,6 +63,7 @@ class PrivBR:
             "bound": "scale",
             "cap": 1.0,
             "cap_rule": "largest",
+            "cap_every": 50,
             "learning_rate": 1.0,
             "momentum": 0.0,
             "schedule": "stairs",
@@ -78,6 +80,7 @@ class PrivBR:
     bound: str = "scale"
     cap: float = 1.0
     cap_rule: str = "median"
+    cap_every: int = 1
     learning_rate: float = 1.0
     momentum: float = 0.8
     schedule: str = "linear"
@@ -87,7 +90,7 @@ class PrivBR:
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier, cap=self.cap, learning_rate=self.learning_rate)
-        require_count(steps=self.steps)
+        require_count(steps=self.steps, cap_every=self.cap_every)
         require_fraction(sampling_rate=self.sampling_rate)
         if self.batch_size is not None:
             require_count(batch_size=self.batch_size)
@@ -159,7 +162,10 @@ class PrivBR:
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w, velocity, total = (np.zeros(problem.dimension) for _ in range(3))
         for step, (mechanism, decay) in enumerate(zip(self.plan(problem), self.decay(), strict=True)):
-            clip_norm, bound = self.limits(public, w, loss)  # type: ignore[arg-type]
+            if step % self.cap_every == 0:
+                clip_norm, bound = self.limits(public, w, loss)  # type: ignore[arg-type]
+            elif self.bound == "clip":
+                bound = 2.0 * clip_norm  # the diameters have moved since: only this holds without looking again
 
             def contributions(batch: Any, w: Array = w, clip_norm: float = clip_norm, bound: float = bound) -> Array:
                 capped = batch.capped_gradient_sum if self.bound == "scale" else batch.gradient_sum

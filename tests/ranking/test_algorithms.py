@@ -48,6 +48,8 @@ REPLAYS = [
     ("privbr", {"bound": "scale", "cap_rule": "largest", "batch_size": 4}, GAIN, LABELS, None),
     ("privbr", {"bound": "clip", "cap": 0.3}, SIMPLEX, LABELS, None),
     ("privbr", {"bound": "clip", "cap": 5.0}, SIMPLEX, LABELS, None),
+    ("privbr", {"bound": "clip", "cap": 0.2, "cap_every": 2, "steps": 4}, GAIN, LABELS, None),
+    ("privbr", {"bound": "scale", "cap": 0.2, "cap_every": 2, "steps": 4}, GAIN, LABELS, None),
     ("privbr", {"bound": "clip", "cap": 0.3, "cap_rule": "fixed"}, ListNet(), LABELS, None),
     ("privbr", {"bound": "scale", "spectral": True}, BayesRank(1, "one_hot"), LABELS, MLP(4, (5,), "tanh")),
     ("privbr", {"bound": "scale", "sampling_rate": 0.5}, SIMPLEX, LABELS, MLP(4, (5,), "tanh")),
