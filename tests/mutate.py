@@ -217,7 +217,7 @@ MUTANTS = [
         f"{M}/subsampling.py",
         "np.log1p(-rate) + spread, np.log(rate) + binary",
         "np.log1p(-rate) + binary, np.log(rate) + binary",
-        f"{TA}/test_subsampling.py",
+        f"{TA}/test_ternary.py",
     ),
     Mutant(
         f"{M}/subsampling.py",
@@ -225,11 +225,9 @@ MUTANTS = [
         "np.log1p(rate * rate * np.expm1(epsilon))",
         f"{TM}/test_threshold.py",
     ),
-    Mutant(f"{M}/ternary.py", "shrink = 1.0 if", "shrink = 0.5 if", f"{TA}/test_subsampling.py"),
-    Mutant(
-        f"{M}/ternary.py", "_log_q(j, -(j - 0.5) * t, t)", "_log_q(j, -(j + 0.5) * t, t)", f"{TA}/test_subsampling.py"
-    ),
-    Mutant(f"{M}/ternary.py", "np.maximum(spread, binary) if", "spread if", f"{TA}/test_subsampling.py"),
+    Mutant(f"{M}/ternary.py", "shrink = 1.0 if", "shrink = 0.5 if", f"{TA}/test_ternary.py"),
+    Mutant(f"{M}/ternary.py", "_log_q(j, -(j - 0.5) * t, t)", "_log_q(j, -(j + 0.5) * t, t)", f"{TA}/test_ternary.py"),
+    Mutant(f"{M}/ternary.py", "np.maximum(spread, binary) if", "spread if", f"{TA}/test_ternary.py"),
     # samplers, relations, loss distributions
     Mutant(
         "dpcore/sampling.py", "int(rng.binomial(n, self.rate))", "round(n * self.rate)", f"{TM}/test_sampling_draws.py"
