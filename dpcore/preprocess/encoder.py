@@ -84,6 +84,9 @@ class Encoder(TransformerMixin, BaseEstimator):
         """As ``transform``; counts what was clipped, filled and unknown in ``tally``, which also names file and row."""
         if not isinstance(frame, pd.DataFrame):
             raise InputError(f"Expected a pandas DataFrame with named columns, got {type(frame).__name__}; name them.")
+        if not frame.columns.is_unique:
+            twice = frame.columns[frame.columns.duplicated()][0]
+            raise InputError(f"Expected each column once, got two columns named {twice!r}; rename one.")
         plan = self._compiled()
         rows = len(frame)
         index = np.empty((rows, plan.slots), dtype=np.int32)

@@ -139,6 +139,16 @@ def test_text_categories_and_plain_columns_encode_alike(sparse):
     np.testing.assert_array_equal(rows_of(encoder.transform(as_object)), expected)
 
 
+def test_dates_as_timestamps_and_as_text_encode_alike():
+    encoder = Encoder([COLUMNS[-1]], sparse=False)
+    text = pd.DataFrame({"day": ["2020-01-01", "2021-06-30"]})
+    np.testing.assert_array_equal(encoder.transform(text.astype({"day": "datetime64[ns]"})), encoder.transform(text))
+    filled = Encoder(
+        [Column(**{**COLUMNS[-1].to_dict(), "parts": ("elapsed", "month"), "fill": "zeros"})], intercept=False
+    )
+    assert rows_of(filled.transform(pd.DataFrame({"day": [None, "2020-01-01"]})))[0].tolist() == [0] * 13
+
+
 def test_json_round_trip_is_plain_and_exact():
     encoder = Encoder(COLUMNS, normalise="none", numeric="hats(5)", dtype="float32")
     text = encoder.to_json()
@@ -232,6 +242,8 @@ def test_text_is_not_covered_by_a_fill():
 def test_an_array_without_names_is_refused_and_no_rows_are_fine():
     with pytest.raises(InputError, match="Expected a pandas DataFrame with named columns, got ndarray"):
         Encoder(COLUMNS).transform(np.zeros((1, 6)))
+    with pytest.raises(InputError, match="two columns named 'age'"):
+        Encoder(COLUMNS).transform(pd.concat([FRAME, FRAME[["age"]]], axis=1))
     assert Encoder(COLUMNS).transform(FRAME.iloc[:0]).shape == (0, Encoder(COLUMNS).design.dimension)
 
 
