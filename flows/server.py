@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 from urllib.error import URLError
+from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 from dpcore.errors import DPFlowsError
@@ -100,8 +101,16 @@ class LocalServer:
         return self
 
     def ready(self) -> None:
-        """Wait for the server; raises ``DPFlowsError`` when it dies or does not answer in time."""
+        """Wait for the server; raises ``DPFlowsError`` when it dies or does not answer in time.
+
+        One that ``PREFECT_API_URL`` names on this machine must answer now; others are Prefect's affair.
+        """
         if self.process is None:
+            if urlsplit(str(self.api)).hostname in ("127.0.0.1", "localhost") and not healthy(str(self.api)):
+                raise DPFlowsError(
+                    f"Expected a Prefect server at PREFECT_API_URL={self.api}, which does not answer; start it, or "
+                    "unset the variable: a local server is then started."
+                )
             return
         give_up = time.monotonic() + STARTUP_SECONDS
         while not healthy(str(self.api)):

@@ -15,6 +15,7 @@ from typing import Any
 
 import prefect.runtime.flow_run
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from prefect import flow
 
 from dpcore.errors import DPFlowsError
@@ -49,11 +50,19 @@ class Open:
 
 
 def open_store(config: TrainConfig) -> Open:
-    """Connect to MLflow, close what dead processes left RUNNING there, and find or create the experiment."""
+    """Connect to MLflow, close what dead processes left RUNNING there, and find or create the experiment.
+
+    Raises ``DPFlowsError`` where the store does not answer; nothing was spent then.
+    """
     home = Home.find()
     client = tracking.tracking_client(home)
-    tracking.close_stale_runs(client)
-    return Open(home, client, tracking.ensure_experiment(client, home, config.tracking.experiment))
+    try:
+        tracking.close_stale_runs(client)
+        experiment = tracking.ensure_experiment(client, home, config.tracking.experiment)
+    except MlflowException as error:
+        text = " ".join(str(error).split())[:200]
+        raise DPFlowsError(f"Expected MLflow's store at {client.tracking_uri} to answer, but: {text}.") from error
+    return Open(home, client, experiment)
 
 
 @flow(name="dpflows-train", retries=0, persist_result=False, log_prints=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 from dpcore.errors import DPFlowsError
 from flows.server import ADDRESS_FILE, free_port, healthy, is_free, reachable
 from tasks.home import Home
-from tasks.tracking import OURS_TAG, tracking_client
+from tasks.tracking import DATABASES, OURS_TAG, tracking_client
 
 STARTUP_SECONDS = 120.0
 
@@ -24,7 +24,7 @@ def serve(with_prefect: bool, port: int, prefect_port: int, as_json: bool) -> No
     home = Home.find().prepare()
     with ExitStack() as stack:
         servers: list[subprocess.Popen[bytes]] = []
-        if os.environ["MLFLOW_TRACKING_URI"] == home.tracking_uri:
+        if os.environ["MLFLOW_TRACKING_URI"].startswith(DATABASES):
             base, process = stack.enter_context(mlflow_server(home, usable(port)))
             servers.append(process)
         else:
@@ -68,7 +68,7 @@ def experiment_links(home: Home, base: str) -> dict[str, str]:
 @contextmanager
 def mlflow_server(home: Home, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """MLflow's server on the local database; yields its address when it answers."""
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", home.tracking_uri]
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", os.environ["MLFLOW_TRACKING_URI"]]
     options = ["--default-artifact-root", home.artifacts.as_uri(), "--host", "127.0.0.1", "--port", str(port)]
     with running([*command, *options, "--workers", "1"], home.root / "mlflow-server.log", {}) as process:
         base = f"http://127.0.0.1:{port}"

@@ -87,7 +87,7 @@ def make_private(folder: Path) -> None:
     """Create ``folder`` with its parents; only the owner may enter it, also where it existed with wider rights."""
     try:
         folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        if folder.stat().st_uid == os.getuid():
+        if not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid():
             folder.chmod(PRIVATE_FOLDER)
     except OSError as error:
         raise InputError(

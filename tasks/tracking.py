@@ -24,6 +24,8 @@ from tasks.ledger.owner import is_gone, this_process
 
 OWNER_TAG = "dpflows.owner"
 OURS_TAG = "dpflows"
+# Stores that MLflow opens itself; for others a server decides where artifacts go.
+DATABASES = ("sqlite:", "postgresql", "mysql", "mssql")
 # A figure shows no more points than this, and one batch carries them.
 CURVE_POINTS = 1000
 PARAM_LENGTH = 500
@@ -35,7 +37,7 @@ def tracking_client(home: Home) -> MlflowClient:
 
 
 def ensure_experiment(client: MlflowClient, home: Home, name: str) -> str:
-    """Return the id of the experiment ``name``; a new one keeps its artifacts in ``home``, for a local store.
+    """Return the id of the experiment ``name``; a new one keeps its artifacts in ``home``, unless a server keeps them.
 
     The location is absolute, since it cannot be changed later, and a relative one would follow the working directory.
     """
@@ -47,8 +49,8 @@ def ensure_experiment(client: MlflowClient, home: Home, name: str) -> str:
                 "restore it or take another tracking.experiment."
             )
         return str(found.experiment_id)
-    local = client.tracking_uri == home.tracking_uri
-    location = (home.artifacts / "experiments" / safe_name(name)).as_uri() if local else None
+    database = client.tracking_uri.startswith(DATABASES)
+    location = (home.artifacts / "experiments" / safe_name(name)).as_uri() if database else None
     try:
         return str(client.create_experiment(name, artifact_location=location, tags={OURS_TAG: "1"}))
     except MlflowException as error:
