@@ -18,6 +18,7 @@ from dpcore.sessions import Documents, Sessions, join, partition_folds
 from dpcore.train import run
 from tasks.data import load
 from tasks.ranking import partition_parts, query_parts
+from tasks.ranking_figures import curve_figure, mean_curves
 from tasks.schema import find_schema
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -129,3 +130,10 @@ def test_speed(parts):
     flat = [SessionObjective(part, ListNet()) for part in (fold.train.take(np.arange(157)), fold.train)]
     few, many = (seconds(lambda o=o: [o.gradient_sum(np.zeros(46)) for _ in range(50)]) for o in flat)
     assert many <= 6 * few
+
+
+def test_figure_shows_curves_and_lines(tmp_path):
+    rows = [{"label": "a", "curve": [{"iteration": t, "map": 0.4 + 0.01 * t * d} for t in (0, 10)]} for d in (1, 3)]
+    assert mean_curves(rows, "map")["a"][1] == pytest.approx([0.4, 0.6])
+    curve_figure(rows, {"no privacy": 0.66}, "map", "MQ2008", tmp_path / "map.png")
+    assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"

@@ -1,0 +1,49 @@
+"""Curves of ranking metrics over iterations, as Fig. 6.1 and 6.2 of Chen (2020) show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TITLES = {"map": "MAP"}
+
+
+def mean_curves(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, tuple[list[int], np.ndarray]]:
+    """Iterations and the mean of ``metric`` over folds and draws for each label whose rows hold a ``curve``."""
+    values: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        for point in row.get("curve", ()):
+            values.setdefault(row["label"], {}).setdefault(point["iteration"], []).append(point[metric])
+    return {
+        label: (sorted(points), np.array([np.mean(points[t]) for t in sorted(points)]))
+        for label, points in values.items()
+    }
+
+
+def curve_figure(
+    rows: Sequence[Mapping[str, Any]], baselines: Mapping[str, float], metric: str, title: str, path: Path
+) -> None:
+    """Draw the mean curve of every label and the models without privacy as dashed lines; write a PNG to ``path``.
+
+    ``rows`` come from ``run_cell(every=...)``; ``baselines`` are means by label. Exact metrics: internal where the test
+    sessions are private.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    panel = figure.subplots()
+    for label, (iterations, means) in mean_curves(rows, metric).items():
+        panel.plot(iterations, means, label=label, linewidth=1.4)
+    for number, (label, value) in enumerate(baselines.items()):
+        panel.axhline(value, label=label, linestyle="--", linewidth=1.0, color=str(0.1 + 0.2 * (number % 4)))
+    panel.set_xlabel("iteration")
+    panel.set_ylabel(TITLES.get(metric, metric.upper()))
+    panel.set_title(title, fontsize=10)
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
