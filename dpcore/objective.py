@@ -207,6 +207,17 @@ class LinearObjective:
             return np.bincount(self.X.indices, np.square(self.X.data, dtype=np.float64), self.dimension)
         return np.einsum("ij,ij->j", self.X, self.X, dtype=np.float64)
 
+    def score_counts(self, w: Array, edges: Array) -> Array:
+        """How many records of each label have a score in each cell of ``edges`` (k + 1,); (2, k), label +1 first.
+
+        Scores beyond the outer edges count in the outer cells, so every record stands in exactly one cell.
+        """
+        scores = np.concatenate([np.ravel(self._scores(rows, w)) for rows in self._blocks()] or [np.empty(0)])
+        cell = np.clip(np.searchsorted(edges, scores, "right") - 1, 0, len(edges) - 2)
+        positive = self.y > 0.0
+        counts = [np.bincount(cell[side], minlength=len(edges) - 1) for side in (positive, ~positive)]
+        return np.array(counts, dtype=np.float64)
+
     def within(self, blocks: tuple[Block, ...]) -> Self:
         """The same records with values clipped to [0, 1] and one-hot blocks scaled down to sum <= 1; formed once."""
         if self._within is None or self._within[0] != blocks:

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpcore import calibration
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.dp_sgd import MAX_MOMENTUM, NOMINAL_CURVATURE, STABLE
 from dpcore.bounding import SUM_TOLERANCE
-from dpcore.checks import require_count, require_open_unit, require_positive
+from dpcore.checks import require_below_one, require_count, require_open_unit, require_positive
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian
@@ -50,7 +51,8 @@ class ScaledGD:
     this space w <- w - eta (1 - t/T) V, V <- b V + (sum_i clip(g_i, C) + noise) / n, from w = 0. The step sizes sum to
     H = 0.8 n mu_g / S (0.2 for residuals), S the sensitivity: stopping there plays the ridge 1/H, proportional to the
     noise. A ridge and an L1 penalty of the problem act on the returned weights. Each record's clipped gradient is the
-    slope of a convex loss (logistic, then linear), so labels are predicted well but probabilities are not calibrated.
+    slope of a convex loss (logistic, then linear), so labels are predicted well but probabilities are not calibrated. A
+    ``calibration_share`` of mu^2 pays for one histogram of scores by label that corrects them (``dpcore.calibration``).
 
     Both adjacencies. Abadi et al. (2016), Algorithm 1, with q = 1, on the scaled columns; the exact price is that of
     Dong, Roth & Su (2022), Corollary 3.3.
@@ -64,10 +66,11 @@ class ScaledGD:
     limit_gap: ClassVar[float] = 0.03  # what clipping values below 0 costs on the signed columns of the shared test
 
     noise_multiplier: float = 2.0
-    steps: int = 128
+    steps: int = 256
     clip_norm: float | None = None
     marginal_share: float = 0.1
     horizon: float | None = None
+    calibration_share: float = 0.0
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
@@ -76,17 +79,26 @@ class ScaledGD:
                 require_positive(**{name: getattr(self, name)})
         require_count(steps=self.steps)
         require_open_unit(marginal_share=self.marginal_share)
+        require_below_one(calibration_share=self.calibration_share, shares=self.marginal_share + self.calibration_share)
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
         return CLIP_NORM[problem.loss.argument] if self.clip_norm is None else self.clip_norm
 
     def plan(self, problem: Problem) -> list[Gaussian]:  # type: ignore[override]
-        marginals = Marginals.of(problem).sensitivity(problem.adjacency)
-        ratio = self.noise_multiplier * sqrt((1.0 - self.marginal_share) / (self.marginal_share * self.steps))
         sensitivity = problem.sensitivity(self.clip(problem))
         gradient = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
-        return [Gaussian(marginals, ratio * marginals), *[gradient] * self.steps]
+        marginals = self._priced(Marginals.of(problem).sensitivity(problem.adjacency), self.marginal_share)
+        planned = [marginals, *[gradient] * self.steps]
+        if self.calibration_share > 0.0:
+            calibration.check(problem)
+            planned.append(self._priced(calibration.sensitivity(problem.adjacency), self.calibration_share))
+        return planned
+
+    def _priced(self, sensitivity: float, share: float) -> Gaussian:
+        """A release that takes ``share`` of mu^2, where the gradients take what the shares leave."""
+        rest = 1.0 - self.marginal_share - self.calibration_share
+        return Gaussian(sensitivity, self.noise_multiplier * sqrt(rest / (share * self.steps)) * sensitivity)
 
     def signal(self, problem: Problem) -> float:
         """n * mu of the gradients, halved under replace-one: what the steps can learn from."""
@@ -117,7 +129,8 @@ class ScaledGD:
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate in the columns of the problem, shape (outputs * d,)."""
         layout = Marginals.of(problem)
-        first, *gradients = self.plan(problem)
+        first, *others = self.plan(problem)
+        gradients = others[: self.steps]
         released = budget.release(first, layout.query)
         view = layout.scaling(released, first.sigma / problem.n, problem)
         clip_norm = self.clip(problem)
@@ -135,7 +148,10 @@ class ScaledGD:
             velocity = momentum * velocity + noisy + problem.l2 * view.pull_back(view.weights(w))
             w = view.prox(w - eta * velocity, eta * problem.l1)
             budget.note(step_size=eta)
-        return view.weights(w).ravel()
+        weights = view.weights(w).ravel()
+        if self.calibration_share > 0.0:
+            weights = calibration.calibrate(weights, others[-1], layout.blocks, problem, budget)
+        return weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,85 @@
+"""What `auto` reaches on real tables at delta = 1e-8: 5 folds x 3 draws; mean + 2 standard errors must reach the bar.
+
+The rule has no setting for any of these tables; `pytest -m slow tests/test_auto_accuracy.py -s` prints the figures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, vstack
+
+from dpcore.accounting import Target
+from dpcore.data import Data
+from dpcore.losses import make_loss
+from dpcore.metrics import accuracy, roc_auc
+from dpcore.objective import LinearObjective
+from dpcore.problem import Problem
+from dpcore.train import plan, run
+from tasks.data import load
+from tasks.schema import find_schema
+
+pytestmark = pytest.mark.slow
+
+EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+FILES = {
+    "adult": ("adult/adult.data.gz", "adult/adult.test.gz"),
+    "a9a": ("adult/a9a.gz", "adult/a9a.t.gz"),
+    "bank": ("bank/bank-full.csv.gz",),
+    "credit": ("credit/credit-card-clients.csv.gz",),
+}
+BARS = [
+    ("adult", "hats(8)", "add_remove", accuracy, (83.9, 84.7, 85.1, 85.4, 85.5, 85.5)),
+    ("adult", "minmax", "add_remove", accuracy, (82.7, 83.3, 83.7, 84.2, 84.5, 84.6)),
+    ("adult", "hats(8)", "replace_one", accuracy, (82.7, 83.9, 84.7, 85.1, 85.4, 85.5)),
+    ("a9a", "minmax", "add_remove", accuracy, (83.4, 84.1, 84.4, 84.6, 84.6, 84.6)),
+    ("bank", "hats(8)", "add_remove", roc_auc, (83.5, 87.5, 88.8, 89.4, 89.7, 89.7)),
+    ("credit", "hats(8)", "add_remove", accuracy, (80.0, 80.7, 81.1, 81.5, 81.7, 81.7)),
+]
+
+
+def whole_table(shared: Path, name: str, numeric: str) -> Data:
+    """All rows of a declared table, encoded for `auto`: no row is scaled, bounds are the schema's."""
+    schema = find_schema(name)
+    encoder = schema.encoder(normalise="none", numeric=numeric)
+    loaded = load(schema, encoder, *(shared / "data" / file for file in FILES[name]))
+    parts = [part for part in (loaded.train, loaded.test) if part is not None]
+    X = csr_array(vstack([csr_array(part.X) for part in parts]))
+    return Data(X, np.concatenate([part.y for part in parts]), parts[0].design)
+
+
+def scores(data: Data, adjacency: str, metric, epsilon: float, folds: int = 5, draws: int = 3) -> np.ndarray:
+    """The metric in percent on each held-out fold and draw, trained on the rest."""
+    order = np.random.default_rng(0).permutation(data.n)
+    design, found = data.design, []
+    for fold in range(folds):
+        test = data.take(order[fold::folds])
+        train = data.take(np.delete(order, np.s_[fold::folds]))
+        problem = Problem(
+            n=train.n,
+            dimension=design.dimension,
+            loss=make_loss("logistic"),
+            adjacency=adjacency,
+            norm_bound=design.norm_bound,
+            blocks=design.blocks,
+            intercept=design.intercept,
+        )
+        planned = plan("auto", {}, problem, Target(epsilon, 1e-8))
+        objective = LinearObjective(train.X, train.y, problem.loss)
+        found += [100 * metric(test.y, test.X @ run(planned, objective).weights) for _ in range(draws)]
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("name", "numeric", "adjacency", "metric", "bars"), BARS)
+def test_auto_reaches_its_bars(shared: Path, name: str, numeric: str, adjacency: str, metric, bars) -> None:
+    data = whole_table(shared, name, numeric)
+    missed = []
+    for epsilon, bar in zip(EPSILONS, bars, strict=True):
+        values = scores(data, adjacency, metric, epsilon)
+        mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
+        print(f"{name} {numeric} {adjacency} {epsilon}: {mean:.2f} +- {error:.2f}, bar {bar}")  # noqa: T201
+        if mean + 2 * error < bar:
+            missed.append((epsilon, mean, error, bar))
+    assert not missed
