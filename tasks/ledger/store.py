@@ -159,7 +159,9 @@ class Store:
         cause = " ".join(str(error.orig).split())
         hints = {
             "full": "make room on the disk and run again",
+            "No space left": "make room on the server's disk and run again",
             "locked": f"another process held it for more than {self.timeout:g} s: wait for it and run again",
+            "lock timeout": f"another process held it for more than {self.timeout:g} s: wait for it and run again",
             "unable to open": "check that the folder exists and may be written",
             "readonly": "check the permissions of the file and its folder",
             "read-only": "check the permissions of the file and its folder",

@@ -59,6 +59,15 @@ def test_a_locked_file_reserves_nothing(sqlite_ledger: Ledger, events) -> None:
     assert sqlite_ledger.verify().entries == 0
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_server_on_which_another_flow_writes_is_not_waited_for_without_end(ledger: Ledger, events) -> None:
+    ledger.init("east", 1.0, 1e-6, "add_remove")
+    with ledger.store.writing(), Ledger(ledger.store.url.render_as_string(hide_password=False), timeout=1) as waiting:
+        with pytest.raises(LedgerUnavailable, match=r"lock timeout.*nothing was reserved.*wait for it"):
+            waiting.reserve("east", events(20.0))
+        assert waiting.room("east").left > 0, "readers do not wait"
+
+
 def test_an_absent_server_reserves_nothing(events) -> None:
     pytest.importorskip("psycopg2")
     with Ledger("postgresql+psycopg2://nobody:secret@127.0.0.1:9/none", timeout=2) as ledger:
