@@ -72,8 +72,8 @@ class DPSVRG:
         return CLIP_SHARE * problem.norm_bound if self.clip_norm is None else self.clip_norm
 
     def rate(self, problem: Problem) -> float:
-        """The step size: 1 / smoothness unless given."""
-        return 1.0 / problem.smoothness if self.learning_rate is None else self.learning_rate
+        """The step size: 2 / smoothness unless given."""
+        return 2.0 / problem.smoothness if self.learning_rate is None else self.learning_rate
 
     def sampler(self, problem: Problem) -> Sampler:
         """How the rows of an inner step are drawn."""

@@ -22,7 +22,7 @@ from dpcore.selection import top_columns
 # Share of the columns that is kept when the caller names no number.
 KEPT_SHARE = 0.25
 # n mu_1 = (SELECTING (n mu_2)^2)^(1/3): the selection takes 2/3 of a small budget and 1/5 of a large one.
-SELECTING = 500.0
+SELECTING = 700.0
 # The second phase by default: settings, and the clip norm in units of the norm of the rows that are left.
 SECOND: dict[str, Any] = {"steps": 128, "horizon": 1.0}
 SECOND_CLIP = 0.2
@@ -36,7 +36,7 @@ class TwoPhase:
     Rows on K of d columns have norm about norm_bound sqrt(K / d) when no column dominates (with a constant column, that
     one holding half of the squared norm): the public norm of the second phase, whose clipping enforces it. The signal
     per unit of noise grows by sqrt(d / K), and only K noisy coordinates are left. ``share`` of mu^2 goes to the
-    selection; left out, n mu_1 = (500 (n mu_2)^2)^(1/3), with mu = signal over noise and n halved under replace-one.
+    selection; left out, n mu_1 = (700 (n mu_2)^2)^(1/3), with mu = signal over noise and n halved under replace-one.
     K, shares and bounds are fixed beforehand and the columns follow from a release, so the price is that of an adaptive
     composition, exact for Gaussian releases (Dong, Roth & Su 2022, Corollary 3.3). ``second`` is any planned algorithm
     on clipped gradients, with ``settings``; other columns get weight exactly 0. The constant column is always kept,

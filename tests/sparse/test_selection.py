@@ -160,7 +160,7 @@ def test_a_given_share_is_kept(share):
 @given(log_m=st.floats(-2, 5), log_n=st.floats(2, 6))
 @settings(max_examples=30, deadline=None)
 def test_the_public_share_falls_with_the_budget_and_the_price_with_the_noise(log_m, log_n):
-    """n mu_1 = (500 (n mu_2)^2)^(1/3): monotone, so that calibration closes on one crossing."""
+    """n mu_1 = (700 (n mu_2)^2)^(1/3): monotone, so that calibration closes on one crossing."""
     problem = Problem(n=int(10**log_n), dimension=COLUMNS, loss=Logistic())
 
     def parts(multiplier: float) -> tuple[float, float]:
@@ -170,7 +170,7 @@ def test_the_public_share_falls_with_the_budget_and_the_price_with_the_noise(log
     loud, quiet = parts(2 * 10**log_m), parts(10**log_m)
     assert loud[0] < quiet[0] and loud[1] < quiet[1]
     assert loud[0] / sum(loud) >= quiet[0] / sum(quiet)
-    assert problem.n * quiet[0] ** 0.5 == pytest.approx((500.0 * problem.n**2 * quiet[1]) ** (1 / 3), rel=1e-6)
+    assert problem.n * quiet[0] ** 0.5 == pytest.approx((700.0 * problem.n**2 * quiet[1]) ** (1 / 3), rel=1e-6)
 
 
 def test_blocks_follow_the_columns():
