@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.accounting.events import curve
 from dpcore.accounting.limits import SLACK
 from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.rdp import curve_of
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
@@ -69,7 +69,7 @@ class OneVsRest:
     def fit(self, problem: Problem, budget: Any, rng: np.random.Generator) -> Array:
         """Return the weights of all classes, one after the other, shape (outputs * d,)."""
         single = one_class(problem)
-        share = sum((curve(item) for item in self.inner.plan(single)), np.zeros(len(ORDERS)))
+        share = sum((curve_of(item) for item in self.inner.plan(single)), np.zeros(len(ORDERS)))
         doors = (ClassDoor(budget, label, single, share) for label in range(problem.outputs))
         return np.concatenate([self.inner.fit(single, door, rng) for door in doors])
 
@@ -91,11 +91,11 @@ class ClassDoor:
 
     def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
         value = self._budget.release(mechanism, lambda batch: query(batch.against_rest(self._label, self._loss)))
-        self._spent = self._spent + curve(mechanism)
+        self._spent = self._spent + curve_of(mechanism)
         return value
 
     def affords(self, *mechanisms: Mechanism) -> bool:
-        cost = sum((curve(item) for item in mechanisms), self._spent)
+        cost = sum((curve_of(item) for item in mechanisms), self._spent)
         return bool(np.all(cost <= self._share)) and self._budget.affords(*mechanisms)
 
     def note(self, **numbers: float) -> None:

@@ -37,6 +37,7 @@ class Planned:
     limits: tuple[Limit, ...] = ()
     preset: str | None = None
     reason: str = ""
+    noise: str = "rounded"
 
     @property
     def target(self) -> Target | None:
@@ -77,12 +78,19 @@ class Result:
     fixed_noise: bool = False
 
 
-def plan(name: str, parameters: dict[str, Any], problem: Problem, *limits: Limit, preset: str | None = None) -> Planned:
+def plan(
+    name: str,
+    parameters: dict[str, Any],
+    problem: Problem,
+    *limits: Limit,
+    preset: str | None = None,
+    noise: str = "rounded",
+) -> Planned:
     """Choose and calibrate an algorithm from public facts; no record is read.
 
     ``auto`` is resolved here. ``noise_multiplier`` is calibrated to all ``limits`` unless ``parameters`` give it, in
     which case it must fit. Raises ``InputError`` for names, ranges and unmet assumptions, ``BudgetExceeded`` where the
-    limits do not admit the run.
+    limits do not admit the run. ``noise``: ``rounded``, or ``discrete`` for exact integer noise (``dpcore.noise``).
     """
     target = next((limit for limit in limits if isinstance(limit, Target)), None)
     name, parameters, reason = resolve(name, parameters, problem, target)
@@ -94,10 +102,10 @@ def plan(name: str, parameters: dict[str, Any], problem: Problem, *limits: Limit
     if algorithm.private and limits:
         given = "noise_multiplier" in parameters
         if not given:
-            algorithm = calibrate(algorithm, problem, *limits)
-        check_limits(planned_events(algorithm, problem), *limits)
-    events = planned_events(algorithm, problem)
-    return Planned(algorithm.name, algorithm, problem, events, limits, preset, reason)
+            algorithm = calibrate(algorithm, problem, *limits, form=noise)
+        check_limits(planned_events(algorithm, problem, noise), *limits)
+    events = planned_events(algorithm, problem, noise)
+    return Planned(algorithm.name, algorithm, problem, events, limits, preset, reason, noise)
 
 
 def _by_accountant(algorithm: Algorithm, limit: Limit) -> Limit:
@@ -130,6 +138,7 @@ def run(
         objective,
         secret,
         adaptive=planned.algorithm.adaptive,
+        form=planned.noise,
         on_charge=on_charge,
         on_progress=on_progress,
     )

@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Times of single examples say nothing on a shared machine.
+settings.register_profile("dpflows", deadline=None)
+settings.load_profile("dpflows")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting.budget import Lease
-from dpcore.accounting.events import Events, curve
+from dpcore.accounting.events import Events
+from dpcore.accounting.rdp import curve_of
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.objective import LinearObjective
@@ -97,7 +98,7 @@ class Tape:
             linear = getattr(value, "linear", 0.0)  # a public linear term beside the noise
             entry.explained = -(batch.gradient_sum(entry.minimiser) + curvature * entry.minimiser + linear)
         lease.close()
-        self.spent = curve(mechanism) + (0.0 if self.spent is None else self.spent)
+        self.spent = curve_of(mechanism) + (0.0 if self.spent is None else self.spent)
         self.log.append(entry)
         return np.copy(entry.output)
 
@@ -114,7 +115,7 @@ class Tape:
         return rows if isinstance(mechanism.sampler, Permuted) else np.sort(rows)
 
     def affords(self, *mechanisms: Mechanism) -> bool:
-        cost = sum(curve(mechanism) for mechanism in mechanisms)
+        cost = sum(curve_of(mechanism) for mechanism in mechanisms)
         spent = 0.0 if self.spent is None else self.spent
         return bool(np.all(spent + cost <= self.planned.price() * (1 + SLACK)))
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.accounting.events import Events, curve
+from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK
 from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.rdp import curve_of
 from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import Mechanism, in_form
 from dpcore.objective import Objective
 from dpcore.sampling import Sampled
 
@@ -41,6 +42,7 @@ class Budget:
     A planned run must release exactly what ``planned`` lists, in order (a prefix is allowed). An ``adaptive`` run may
     release anything as long as its sum stays below the price of ``planned`` at every order; the one-order filter
     theorem (Feldman & Zrnic 2021; Lécuyer 2021) at each order then gives the run that whole curve.
+    ``form`` is the form of the noise (``dpcore.noise.FORMS``), in which ``planned`` was priced too.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Budget:
         secret: np.random.Generator,
         *,
         adaptive: bool = False,
+        form: str = "rounded",
         on_charge: Callable[[], None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -59,6 +62,7 @@ class Budget:
         self.notes: list[dict[str, float]] = []
         self._objective = objective
         self._secret = secret
+        self._form = form
         self._on_charge, self._on_progress = on_charge, on_progress
         self._expected = iter(planned)
         self._total = len(planned)
@@ -71,6 +75,7 @@ class Budget:
 
         Raises ``BudgetExceeded`` (and changes nothing) where the run has no room for it.
         """
+        mechanism = in_form(mechanism, self._form)
         self._charge(mechanism)
         if self._on_charge is not None:
             self._on_charge()
@@ -87,7 +92,7 @@ class Budget:
         """Whether all of ``mechanisms`` could be released now, one after the other."""
         if not self.adaptive:
             raise InputError("Expected an adaptive run for affords(); a planned run releases what its plan lists.")
-        cost = sum(count * curve(mechanism) for mechanism, count in Counter(mechanisms).items())
+        cost = sum(count * curve_of(in_form(mechanism, self._form)) for mechanism, count in Counter(mechanisms).items())
         return bool(np.all(self._spent + cost <= self._cap))
 
     def note(self, **numbers: float) -> None:
@@ -105,7 +110,7 @@ class Budget:
         return Events.of(self._ran, adjacency=self.planned.adjacency, unit=self.planned.unit)
 
     def _charge(self, mechanism: Mechanism) -> None:
-        spent = self._spent + curve(mechanism)
+        spent = self._spent + curve_of(mechanism)
         if self.adaptive:
             if not (spent <= self._cap).all():
                 raise BudgetExceeded(

@@ -11,6 +11,7 @@ from scipy.optimize import toms748
 
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK, Limit
+from dpcore.mechanisms import in_form
 from dpcore.problem import Problem
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ GAP = 1e-4
 LEAST, MOST = 1e-4, 1e9
 
 
-def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit) -> Algorithm:
+def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit, form: str = "rounded") -> Algorithm:
     """Return ``algorithm`` with the least ``noise_multiplier`` for which every limit admits its plan.
 
     The price falls as noise grows, so the search brackets and then closes on the crossing of
@@ -32,13 +33,13 @@ def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit) -> Algorit
 
     def excess(multiplier: float) -> float:
         """Log of the worst price over what is allowed, cut to +-50; at most 0 fits."""
-        events = planned_events(with_noise(algorithm, multiplier), problem)
+        events = planned_events(with_noise(algorithm, multiplier), problem, form)
         worst = max(limit.ratio(events) for limit in limits)
         return 50.0 if worst == inf else max(log(worst), -50.0) if worst > 0 else -50.0
 
     low, high = _bracket(excess)
     if high == inf:
-        events = planned_events(with_noise(algorithm, MOST), problem)
+        events = planned_events(with_noise(algorithm, MOST), problem, form)
         raise next(limit for limit in limits if limit.ratio(events) > 1.0).refusal(events)
     if low > 0:
         crossing = toms748(lambda t: excess(exp(t)), log(low), log(high), xtol=GAP / 8, rtol=GAP / 8)
@@ -52,9 +53,13 @@ def with_noise(algorithm: Algorithm, multiplier: float) -> Algorithm:
     return changed
 
 
-def planned_events(algorithm: Algorithm, problem: Problem) -> Events:
-    """What ``algorithm`` would release on ``problem``."""
-    return Events.of(algorithm.plan(problem), adjacency=problem.adjacency, unit=problem.unit)
+def planned_events(algorithm: Algorithm, problem: Problem, form: str = "rounded") -> Events:
+    """What ``algorithm`` would release on ``problem``, with its noise in ``form`` (``dpcore.noise.FORMS``)."""
+    mechanisms = algorithm.plan(problem)
+    if form != "rounded":
+        formed = {id(mechanism): in_form(mechanism, form) for mechanism in mechanisms}
+        mechanisms = [formed[id(mechanism)] for mechanism in mechanisms]
+    return Events.of(mechanisms, adjacency=problem.adjacency, unit=problem.unit)
 
 
 def check_limits(events: Events, *limits: Limit) -> None:

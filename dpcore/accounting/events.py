@@ -5,27 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.rdp import curve_of
 from dpcore.accounting.relations import restate
-from dpcore.errors import InputError
+from dpcore.errors import InputError, PriceUnknown
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism, from_dict, to_dict
 from dpcore.problem import Adjacency
 
 VERSION = 1
-
-
-@lru_cache(maxsize=4096)
-def curve(mechanism: Mechanism) -> Array:
-    """Rényi divergence of one run of ``mechanism`` at every order of the grid, read-only, shape of ``ORDERS``."""
-    price = np.array(mechanism.rdp(ORDERS), dtype=np.float64)
-    price.setflags(write=False)
-    return price
 
 
 @dataclass(frozen=True)
@@ -41,6 +34,14 @@ class Events:
     order: tuple[tuple[int, int], ...]
     adjacency: Adjacency
     unit: str = "record"
+
+    def __post_init__(self) -> None:
+        for mechanism in self.table:
+            if mechanism.proved_for not in (None, self.adjacency):
+                raise PriceUnknown(
+                    f"Expected mechanisms priced for adjacency {self.adjacency!s}, got {mechanism.kind!r} for "
+                    f"{mechanism.proved_for!s}; build it for {self.adjacency!s}."
+                )
 
     @classmethod
     def of(cls, mechanisms: Iterable[Mechanism], *, adjacency: Adjacency | str, unit: str = "record") -> Events:
@@ -80,7 +81,7 @@ class Events:
         for mechanism, count in self.counts:
             if adjacency is not None and Adjacency(adjacency) is not self.adjacency:
                 mechanism = restate(mechanism, self.adjacency, Adjacency(adjacency))
-            total += count * curve(mechanism)
+            total += count * curve_of(mechanism)
         return total
 
     def prefix(self, releases: int) -> Events:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dpcore.accounting.budget import Budget
-from dpcore.accounting.events import Events, curve
+from dpcore.accounting.events import Events
+from dpcore.accounting.rdp import curve_of
 from dpcore.errors import BudgetExceeded, DPFlowsError
 from dpcore.losses import make_loss
 from dpcore.mechanisms import Gaussian
@@ -89,7 +90,7 @@ def test_an_adaptive_run_stays_below_the_plan_at_every_order() -> None:
     while budget.affords(other):
         budget.release(other, gradient)
         spent += 1
-    assert np.all(budget.events.price() <= 10 * curve(GAUSSIAN) * (1 + 1e-9))
+    assert np.all(budget.events.price() <= 10 * curve_of(GAUSSIAN) * (1 + 1e-9))
     assert spent == 19  # 19 / 49 <= 10 / 25 < 20 / 49
 
 

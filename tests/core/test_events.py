@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from dpcore.accounting.events import Events, curve
-from dpcore.errors import InputError
+from dpcore.accounting.events import Events
+from dpcore.accounting.rdp import curve_of
+from dpcore.errors import InputError, PriceUnknown
 from dpcore.mechanisms import Gaussian
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson
@@ -32,7 +33,7 @@ def test_equal_neighbours_are_one_run() -> None:
 
 def test_price_is_the_sum_of_the_parts() -> None:
     events = Events.of([A] * 5 + [B] * 7, adjacency="add_remove")
-    np.testing.assert_allclose(events.price(), 5 * curve(A) + 7 * curve(B), rtol=1e-14)
+    np.testing.assert_allclose(events.price(), 5 * curve_of(A) + 7 * curve_of(B), rtol=1e-14)
 
 
 def test_prefix() -> None:
@@ -63,3 +64,8 @@ def test_a_million_steps_are_encoded_quickly() -> None:
     events = Events.of([B] * 10**6, adjacency="add_remove")
     assert len(events) == 10**6
     assert events.order == ((0, 10**6),)
+
+
+def test_a_mechanism_priced_for_another_relation_is_refused() -> None:
+    with pytest.raises(PriceUnknown, match="replace_one"):
+        Events.of([B], adjacency="replace_one")

@@ -153,3 +153,16 @@ def test_private_training_learns() -> None:
     w = run(planned, objective(4000)).weights
     test = objective(4000, seed=1)
     assert np.mean(np.sign(test.X @ w) == test.y) > 0.95
+
+
+def test_exact_integer_noise_is_priced_and_drawn_in_one_form() -> None:
+    planned = plan("dp_sgd", {"steps": 3}, PROBLEM, TARGET, noise="discrete")
+    plain = plan("dp_sgd", {"steps": 3}, PROBLEM, TARGET)
+    assert planned.algorithm.noise_multiplier > plain.algorithm.noise_multiplier
+    assert all(mechanism.rounding > 0 for mechanism, _ in planned.events.counts)
+    assert run(planned, objective()).events == planned.events
+
+
+def test_exact_noise_is_refused_where_there_is_none() -> None:
+    with pytest.raises(InputError, match="noise='rounded'"):
+        plan("objective_perturbation", {}, PROBLEM, TARGET, noise="discrete")
