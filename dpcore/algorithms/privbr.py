@@ -81,7 +81,7 @@ class PrivBR:
     cap: float = 1.0
     cap_rule: str = "median"
     cap_every: int = 1
-    learning_rate: float = 1.0
+    learning_rate: float = 0.3
     momentum: float = 0.8
     schedule: str = "linear"
     average: float = 0.5
