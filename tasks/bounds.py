@@ -34,6 +34,11 @@ def plan_estimate(schema: Schema, target: Target, adjacency: Adjacency | str) ->
     ``target`` is the declared share (``bounds_share``) of the run's (epsilon, delta); training gets the rest, and the
     two add up by basic composition.
     """
+    if schema.unit != "record":
+        raise InputError(
+            f"Expected unit record to estimate bounds, got unit={schema.unit!r}: a person with several rows would move a"
+            " count by more than its sensitivity; declare the bounds and levels."
+        )
     kinds = {name: schema.columns[name].kind for name in schema.undeclared_columns}
     if not kinds:
         raise InputError(f"Every column of {schema.name!r} is declared; set bounds: declared.")

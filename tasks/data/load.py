@@ -20,6 +20,7 @@ from dpcore.sessions import Sessions
 from tasks.data.labels import decode_labels
 from tasks.data.sides import row_blocks, test_rows
 from tasks.data.store import Column, Matrix, private_folder
+from tasks.home import Home
 from tasks.readers import Chunk, open_chunks, source_paths
 from tasks.readers.open import Paths, frame_chunks, sibling_paths
 from tasks.schema import Schema
@@ -85,15 +86,15 @@ def load(
 
     ``path``/``test_path`` override the declared files, ``frame``/``test_frame`` replace them; ``blocks`` keeps the
     rows of those ledger blocks only; under ``adjacency`` replace_one the rows must be exactly the declared n. Large
-    files are encoded into private mapped files, under ``spool`` if given. Raises ``InputError`` with file, data row,
-    column, rule and way out, before anything could be reserved.
+    files are encoded into private mapped files, under ``spool`` or the home folder. Raises ``InputError`` with file,
+    data row, column, rule and way out, before anything could be reserved.
     """
     files = [] if frame is not None else source_paths(schema, path, schema.source.path)
     tests = _test_files(schema, files, test_path) if frame is None and test_frame is None else []
     if frame is None and not files and schema.source.kind == "file":
         raise InputError(f"Expected a file for data set {schema.name!r}, got none; give data.path. {schema.source.how}")
     large = spool is not None or _large([*files, *tests])
-    with private_folder(spool) if large else nullcontext(None) as folder:
+    with private_folder(spool or Home.find().root / "rows") if large else nullcontext(None) as folder:
         return _load(schema, encoder, files, tests, frame, test_frame, adjacency, blocks, folder)
 
 

@@ -94,6 +94,6 @@ def private_folder(parent: Path | None) -> Iterator[Path]:
     """A folder that only this user can read, gone at the end; files that are mapped live on without a name (on
     Windows, which allows no such thing, they stay until the folder is removed)."""
     if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dpflows-rows-", dir=parent, ignore_cleanup_errors=True) as folder:
         yield Path(folder)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from dpcore.errors import InputError
+from tasks.home import Home
 from tasks.schema import Schema
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: ``data`` under ``DPFLOWS_HOME`` (``./runs``)."""
-    return Path(os.environ.get("DPFLOWS_HOME", "runs")) / "data"
+    """Where downloads are kept: ``data`` in the home folder."""
+    return Home.find().root / "data"
 
 
 def fetched_frame(schema: Schema) -> pd.DataFrame:

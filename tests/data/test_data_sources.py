@@ -66,6 +66,19 @@ def test_private_estimates_are_charged_and_complete(adjacency):
     assert data.train.n == ROWS
 
 
+def test_estimates_are_for_records_and_unordered_columns_only():
+    values = schema_of("private").model_dump(exclude_unset=True)
+    ordinal = Schema.model_validate({**values, "columns": {"size": {"kind": "ordinal"}}})
+    with pytest.raises(InputError, match="the order of its levels must be declared"):
+        plan_estimate(ordinal, Target(1, 1e-6), "add_remove")
+    columns = {**values["columns"], "id": {"kind": "user"}}
+    person = Schema.model_validate({**values, "columns": columns, "unit": "user"})
+    with pytest.raises(InputError, match="got unit='user'"):
+        plan_estimate(person, Target(1, 1e-6), "add_remove")
+    with pytest.raises(InputError, match="set bounds: declared"):
+        plan_estimate(find_schema("census"), Target(1, 1e-6), "add_remove")
+
+
 def test_rare_levels_stay_hidden():
     frame = FRAME.copy()
     frame.loc[0, "sector"] = "the one and only"
