@@ -1,4 +1,4 @@
-"""Which algorithm ``auto`` stands for, from public facts alone."""
+"""Which algorithm and which public features ``auto`` stands for, from public facts alone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 from dpcore.accounting.limits import Target
 from dpcore.problem import Problem
 
-# Losses of linear models for which the descent on scaled columns was measured ahead of plain noisy descent: logistic and
-# hinges on Adult, a9a, Bank and credit, residual losses on bike and wine.
+# Losses of linear models for which the descent on scaled columns was measured ahead of plain noisy descent: logistic on
+# Adult, a9a, Bank and credit, hinges on Adult, softmax on MNIST, residual losses on bike and wine.
 SCALED = ("logistic", "softmax", "hinge", "huber_hinge", "squared", "huber_regression")
+# Public encoding that each was measured with: whole rows and hat functions where columns are scaled by themselves.
+HATS = {"normalise": "none", "numeric": "hats(8)"}
+PLAIN = {"normalise": "cap", "numeric": "minmax"}
 
 
 def resolve(
@@ -17,18 +20,16 @@ def resolve(
 ) -> tuple[str, dict[str, Any], str]:
     """Return (name, parameters, reason); names other than ``auto`` pass through with an empty reason.
 
-    The rule reads the loss and the kind of model, which are public, and nothing else.
+    The rule reads the loss, the kind of model and whether documents are public, and no record.
     """
     if name != "auto":
         return name, parameters, ""
     loss = problem.loss.name
+    if loss == "listnet" and problem.documents is not None and problem.documents.scorer.name == "linear":
+        return "listnet_one_shot", parameters, "documents are public: labels enter a linear ranker through one vector"
     chosen = resolve_name(name, loss, problem.kind)
     if chosen == "scaled_gd":
-        return (
-            chosen,
-            parameters,
-            f"descent on columns scaled by their noisy variances, measured best for loss {loss!r}",
-        )
+        return chosen, parameters, f"descent on columns scaled by noisy variances, measured best for loss {loss!r}"
     return chosen, parameters, f"noisy gradient descent needs no more of loss {loss!r} than clipped gradients"
 
 
@@ -37,3 +38,8 @@ def resolve_name(name: str, loss: str, kind: str = "linear") -> str:
     if name != "auto":
         return name
     return "scaled_gd" if kind == "linear" and loss in SCALED else "dp_sgd"
+
+
+def encoding(name: str, loss: str, kind: str = "linear") -> dict[str, str]:
+    """Settings of the encoder to use where the caller named none; a choice among public maps, so it costs nothing."""
+    return dict(HATS if resolve_name(name, loss, kind) == "scaled_gd" else PLAIN)

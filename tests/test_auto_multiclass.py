@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from dpcore.accounting import Events, Target
 from dpcore.algorithms import make, registry
-from dpcore.auto import resolve
+from dpcore.auto import encoding, resolve
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import HuberHinge, Logistic, Squared, losses, make_loss
 from dpcore.objective import LinearObjective
@@ -170,6 +170,11 @@ def test_auto_follows_from_the_loss_and_the_kind_of_model(loss: str) -> None:
     assert plan("auto", {"steps": 3}, facts, Target(1.0, 1e-5)).name == name
     assert resolve("auto", {}, replace(facts, kind="network"), None)[0] == "dp_sgd"
     assert resolve("amp", {}, facts, None) == ("amp", {}, "")
+
+
+def test_auto_names_the_encoding_that_goes_with_it() -> None:
+    assert encoding("auto", "logistic") == {"normalise": "none", "numeric": "hats(8)"}
+    assert encoding("amp", "logistic") == encoding("auto", "sigmoid") == {"normalise": "cap", "numeric": "minmax"}
 
 
 def test_auto_for_known_losses() -> None:
