@@ -36,8 +36,8 @@ def plan_estimate(schema: Schema, target: Target, adjacency: Adjacency | str) ->
     """
     if schema.unit != "record":
         raise InputError(
-            f"Expected unit record to estimate bounds, got unit={schema.unit!r}: a person with several rows would move a"
-            " count by more than its sensitivity; declare the bounds and levels."
+            f"Expected unit record to estimate bounds, got unit={schema.unit!r}: a person with several rows would move"
+            " a count by more than its sensitivity; declare the bounds and levels."
         )
     kinds = {name: schema.columns[name].kind for name in schema.undeclared_columns}
     if not kinds:

@@ -314,6 +314,26 @@ def test_openml_source_with_a_stub(monkeypatch, tmp_path):
     assert asked[0]["data_id"] == 1590 and asked[0]["data_home"] == str(tmp_path / "data")
 
 
+def test_mnist_and_kdd_by_download_with_stubs(monkeypatch):
+    rng = np.random.default_rng(0)
+    pixels = pd.DataFrame(rng.integers(0, 256, (40, 784)), columns=[f"pixel{k + 1}" for k in range(784)])
+    pixels["class"] = pd.Categorical([str(k % 10) for k in range(40)])
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **arguments: Fetched(pixels))
+    schema = find_schema("mnist-openml")
+    data = load(schema, schema.encoder(normalise="none", intercept=False))
+    np.testing.assert_allclose(data.train.X * 255, pixels.drop(columns="class"))
+    assert data.train.y.tolist() == [k % 10 for k in range(40)]
+
+    schema = find_schema("kddcup99-sklearn")
+    rows = 60
+    table = {name: np.zeros(rows) for name in schema.columns}
+    table |= {"protocol_type": [b"tcp"] * rows, "service": [b"http"] * rows, "flag": [b"SF"] * rows}
+    frame = pd.DataFrame(table).assign(labels=[b"normal." if k % 2 else b"smurf." for k in range(rows)])
+    monkeypatch.setattr("sklearn.datasets.fetch_kddcup99", lambda **arguments: Fetched(frame))
+    data = load(schema, schema.encoder())
+    assert data.train.n + data.test.n == rows and data.train.X.shape[1] == 123
+
+
 def test_failed_download_is_a_clear_error(monkeypatch):
     def fetch_openml(**arguments):
         raise OSError("no route to host")
