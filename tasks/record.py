@@ -15,6 +15,7 @@ from tasks import statement as words
 from tasks import tracking
 from tasks.ledger import Ledger, Reservation
 from tasks.model import MODEL_TAG, file_hash, log_model, save_model
+from tasks.release.statement_text import to_html, to_markdown
 from tasks.report import budget_figure
 from tasks.training import Job
 
@@ -27,7 +28,8 @@ MECHANISMS = "privacy/mechanisms.json"
 CURVE = "privacy/curve.json"
 TRACE = "privacy/trace.json"
 FIGURE = "figures/budget.png"
-FILES = (CONFIG, STATEMENT, MECHANISMS, CURVE, TRACE, FIGURE)
+READABLE = {"privacy/statement.md": to_markdown, "privacy/statement.html": to_html}
+FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, FIGURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,20 @@ def commit(
         MECHANISMS: planned.events.to_json(),
         CURVE: price.renyi.model_dump_json(indent=1),
         TRACE: json.dumps([dict(row) for row in result.trace]),
+        **{name: render(statement) for name, render in READABLE.items()},
     }
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     hashes = {key: sha256(texts[name].encode()).hexdigest() for key, name in HASHED.items()}
-    reservation.commit({**hashes, "weights": weights})
+    model = {key: file_hash(folder / "model" / name) for key, name in MODEL_HASHED.items()}
+    reservation.commit({**hashes, "weights": weights, **model})
     return statement
 
 
 HASHED = {"config": CONFIG, "statement": STATEMENT, "mechanisms": MECHANISMS}
+# Files of the model whose hashes close the ledger's entry too, beside the weights.
+MODEL_HASHED = {"encoder": "encoder.json", "model": "model.json"}
 
 
 def make_statement(

@@ -32,6 +32,20 @@ KNOWN_LIMITS = (
     "The hyper-parameters are taken as public; choosing them by looking at results on the same records is not covered.",
 )
 
+# What NIST SP 800-226 asks of a guarantee beside the numbers: who is trusted, how runs add up, what choices cost.
+TRUST_MODEL = (
+    "Central: the operator who trains sees the records and every internal number; the guarantee is against everybody "
+    "who sees what is released, whatever else they know and with any computing power."
+)
+COMPOSITION = (
+    "The epsilon here is of this run alone. Runs on the same records add up; the ledger entry holds the block totals "
+    "after this run and the data set's own limit."
+)
+TUNING = (
+    "Choosing this run among others on the same records costs what all of them cost: a release states that sum as its "
+    "own epsilon."
+)
+
 
 class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -109,6 +123,9 @@ class Statement(Part):
     releasable: bool
     reasons: list[str] = Field(description="why the run must not be released; empty when it may")
     limits: list[str]
+    trust_model: str = TRUST_MODEL
+    composition: str = COMPOSITION
+    tuning: str = TUNING
     versions: dict[str, str]
     lock_sha256: str | None
     git_commit: str | None

@@ -1,0 +1,69 @@
+"""One self-contained HTML page: inline style, no script, no remote asset; readable on a phone and by a screen reader."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 1rem/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; margin: 0 auto; max-width: 60rem;
+  padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; } caption { text-align: left; color: #444; padding: .3rem 0; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #ccc; }
+th[scope=row] { width: 14rem; font-weight: 600; } td.number { font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; } img { max-width: 100%; height: auto; } figure { margin: 1rem 0; }
+.internal { border-left: .4rem solid #9a3412; padding-left: .8rem; }
+.note { background: #f1f5f9; padding: .6rem .8rem; }
+@media (max-width: 36rem) { th[scope=row] { width: 8rem; } body { padding: .6rem; } }
+"""
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole document from parts that are HTML already; ``title`` is text."""
+    body = "\n".join(parts)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def heading(text: str) -> str:
+    return f"<h2>{escape(text)}</h2>"
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def rows(pairs: Sequence[tuple[str, str]]) -> str:
+    """A table of names and values."""
+    lines = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in pairs)
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+
+
+def grid(caption: str, names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table with a head; the first cell of a line names it."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    body = "".join(
+        f'<tr><th scope="row">{escape(line[0])}</th>'
+        + "".join(f'<td class="number">{escape(cell)}</td>' for cell in line[1:])
+        + "</tr>"
+        for line in lines
+    )
+    return (
+        f'<div class="wide"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def figure(png: bytes, description: str) -> str:
+    """A picture inside the page; ``description`` says in words what it shows."""
+    data = base64.b64encode(png).decode()
+    return (
+        f'<figure><img src="data:image/png;base64,{data}" alt="{escape(description, quote=True)}">'
+        f"<figcaption>{escape(description)}</figcaption></figure>"
+    )

@@ -1,0 +1,163 @@
+"""The privacy statement for people: the same facts as the JSON, as Markdown and as HTML.
+
+The headings follow what NIST SP 800-226 asks of a differential privacy guarantee: its parameters, the unit of privacy,
+neighbours, trust model, mechanisms and sensitivity, composition, implementation, handling of data, what stays outside.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf
+
+import numpy as np
+
+from dpcore.accounting.conversion import epsilon_of
+from dpcore.errors import InputError
+from tasks.release import page
+from tasks.statement import Statement
+
+Section = tuple[str, list[tuple[str, str]]]
+
+NEIGHBOURS = {
+    "add_remove": "two tables that differ by one record being there or not",
+    "replace_one": "two tables of the same public size in which one record has other values",
+    "replace_labels": "two collections of sessions in which one session has other labels; documents are public",
+}
+DELTAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+
+
+def plain_words(statement: Statement) -> str:
+    """The guarantee in two sentences that need no formula."""
+    promise = statement.guarantee
+    odds = f"a factor of {exp(promise.epsilon):.3g}" if promise.epsilon < 20 else "an unlimited factor, in practice"
+    return (
+        f"Whoever sees what is released can hardly tell whether it came from one or the other of "
+        f"{NEIGHBOURS[promise.adjacency]}: the odds of any conclusion about one {promise.unit} change by at most {odds} "
+        f"(epsilon = {promise.epsilon:.6g}), except with probability delta = {promise.delta:g}."
+    )
+
+
+def epsilon_table(statement: Statement) -> list[tuple[str, str]]:
+    """Epsilon of the stored Rényi curve at several deltas."""
+    curve = np.array([inf if value is None else value for value in statement.renyi.curve])
+    orders = np.array(statement.renyi.orders)
+    deltas = sorted({*DELTAS, statement.guarantee.delta}, reverse=True)
+    found = []
+    for delta in deltas:
+        try:
+            found.append((f"{delta:g}", f"{epsilon_of(curve, delta, statement.guarantee.conversion, orders):.6g}"))
+        except InputError:
+            continue
+    return found
+
+
+def mechanism_lines(statement: Statement) -> list[str]:
+    """Each run of equal releases in order: how many, of which kind, with which fields."""
+    table = statement.mechanisms["mechanisms"]
+    return [f"{count} x {_fields(table[index])}" for index, count in statement.mechanisms["order"]]
+
+
+def _fields(item: dict[str, object]) -> str:
+    inner = ", ".join(
+        f"{key} {_fields(value) if isinstance(value, dict) else _short(value)}"
+        for key, value in item.items()
+        if key != "kind"
+    )
+    return f"{item['kind']} ({inner})"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def sections(statement: Statement) -> list[Section]:
+    """All facts under their headings."""
+    s, promise, data = statement, statement.guarantee, statement.data
+    lines = mechanism_lines(statement)
+    shown = lines if len(lines) <= 12 else [*lines[:11], f"... and {len(lines) - 11} more runs, in the JSON"]
+    return [
+        (
+            "Guarantee",
+            [
+                ("unit of privacy", f"one {promise.unit}"),
+                ("neighbours", f"{promise.adjacency}: {NEIGHBOURS[promise.adjacency]}"),
+                ("epsilon", f"{promise.epsilon:.6g} (asked: {promise.target_epsilon:g})"),
+                ("delta", f"{promise.delta:g}"),
+                ("accountant", promise.accountant),
+                ("conversion", promise.conversion),
+                ("Rényi curve", f"{len(s.renyi.orders)} orders; epsilon {s.renyi.epsilon:.6g} at {s.renyi.best_order:g}"),
+                ("trust model", s.trust_model),
+            ],
+        ),
+        (
+            "Mechanisms and sensitivity",
+            [
+                ("algorithm", f"{s.training.algorithm}{f', {s.training.reason}' if s.training.reason else ''}"),
+                ("loss", f"{s.training.loss}, l1 = {s.training.l1:g}, l2 = {s.training.l2:g}"),
+                *[(f"releases {index}", line) for index, line in enumerate(shown, start=1)],
+                ("sampler", ", ".join(s.samplers)),
+                ("sensitivity", s.sensitivity),
+            ],
+        ),
+        (
+            "Data",
+            [
+                ("data set", f"{data.name}{', declared public' if data.public else ', private'}"),
+                ("public n", f"{data.public_n} ({data.n_kind})"),
+                ("dimension, norm bound", f"{data.dimension}, {data.norm_bound:g}"),
+                ("bounds", data.bounds),
+            ],
+        ),
+        ("What is released", [("released", "; ".join(s.released)), ("not released", "; ".join(s.not_released))]),
+        (
+            "Composition and ledger",
+            [
+                ("composition", s.composition),
+                ("tuning", s.tuning),
+                ("ledger entry", f"{s.ledger.entry} of {s.ledger.dataset}, blocks {', '.join(s.ledger.blocks)}"),
+                ("head", s.ledger.head),
+                ("units spent after it", ", ".join(f"{k}: {v}" for k, v in s.ledger.spent_units.items()) or "none"),
+            ],
+        ),
+        (
+            "Implementation",
+            [
+                ("noise", s.noise),
+                ("source of randomness", s.noise_source),
+                ("versions", ", ".join(f"{name} {number}" for name, number in s.versions.items())),
+                ("lock file", s.lock_sha256 or "none"),
+                ("git commit", s.git_commit or "none"),
+                ("hashes", f"weights {s.weights_sha256}, config {s.config_sha256}, mechanisms {s.mechanisms_sha256}"),
+                ("created", s.created),
+            ],
+        ),
+        (
+            "Limits",
+            [
+                ("may be released", "yes" if s.releasable else f"no: {'; '.join(s.reasons)}"),
+                *[(f"limit {index}", text) for index, text in enumerate(s.limits, start=1)],
+            ],
+        ),
+    ]
+
+
+def to_markdown(statement: Statement) -> str:
+    """The statement as Markdown."""
+    lines = ["# Privacy statement", "", plain_words(statement), ""]
+    for title, pairs in sections(statement):
+        lines += [f"## {title}", "", *[f"- **{name}**: {value}" for name, value in pairs], ""]
+    lines += ["## Epsilon against delta (Rényi curve)", "", "| delta | epsilon |", "|---|---|"]
+    lines += [f"| {delta} | {epsilon} |" for delta, epsilon in epsilon_table(statement)]
+    return "\n".join(lines) + "\n"
+
+
+def to_html(statement: Statement) -> str:
+    """The statement as one self-contained page."""
+    parts = [page.paragraph(plain_words(statement), "note")]
+    for title, pairs in sections(statement):
+        parts += [page.heading(title), page.rows(pairs)]
+    parts.append(page.heading("Epsilon against delta"))
+    parts.append(page.grid("Conversions of the Rényi curve", ("delta", "epsilon"), epsilon_table(statement)))
+    return page.page("Privacy statement", parts)
