@@ -193,6 +193,17 @@ def test_drop_first_and_lone_flag_are_blocks_of_one_column():
     assert rows_of(encoder.transform(pd.DataFrame({"s": ["n", "y"]}))).tolist() == [[0], [1]]
 
 
+def test_hats_that_unit_rows_stretch_are_no_longer_one_block():
+    """(1/2, 1/2) becomes (0.707, 0.707), whose sum is above 1: only single columns stay within [0, 1]."""
+    settings = {"numeric": "hats(3)", "normalise": "unit"}
+    encoder = Encoder([Column(name="a", low=0, high=4)], intercept=False, **settings)
+    X = rows_of(encoder.transform(pd.DataFrame({"a": [1.0]})))
+    assert X.sum() > 1.4
+    assert [len(b.columns) for b in encoder.design.blocks] == [1, 1, 1]
+    with_intercept = Encoder([Column(name="a", low=0, high=4)], **settings)
+    assert [len(b.columns) for b in with_intercept.design.blocks] == [3]
+
+
 def test_two_columns_at_the_same_time_are_refused():
     with pytest.raises(InputError, match="'a' twice"):
         _ = Encoder([Column(name="a", low=0, high=1), Column(name="a", low=0, high=1)]).design
