@@ -109,10 +109,20 @@ def plan(
 
 
 def _by_accountant(algorithm: Algorithm, limit: Limit) -> Limit:
-    """The limit itself; a target that leaves the accountant open takes the one that the algorithm stands for."""
-    wanted = getattr(algorithm, "accountant", None)
-    if wanted is None or not isinstance(limit, Target) or limit.accountant != "auto":
+    """The limit itself; a target that leaves the accountant open takes the one that the algorithm stands for.
+
+    An adaptive run keeps below the Rényi curve of its plan and nothing else, so only that curve may be converted.
+    """
+    wanted = "rdp" if algorithm.adaptive else getattr(algorithm, "accountant", None)
+    if wanted is None or not isinstance(limit, Target) or limit.accountant == wanted:
         return limit
+    if limit.accountant != "auto":
+        if not algorithm.adaptive:
+            return limit
+        raise InputError(
+            f"Expected accountant auto or rdp for the adaptive {algorithm.name!r}, got accountant={limit.accountant!r}: "
+            "its releases are not known beforehand; use accountant='auto'."
+        )
     return replace(limit, accountant=wanted)
 
 

@@ -21,7 +21,7 @@ from dpcore.problem import Adjacency
 # A sum that passes its limit by less than this share is rounding: ten times 0.1 fits 1.0, an eleventh does not.
 SLACK = 1e-9
 
-ACCOUNTANTS = ("auto", "rdp", "pld", "gdp", "profile", "advanced")
+ACCOUNTANTS = ("auto", "rdp", "pld", "gdp", "profile", "pure", "advanced")
 
 
 class Limit(Protocol):
@@ -40,10 +40,11 @@ class Limit(Protocol):
 class Target:
     """The (epsilon, delta) of one run.
 
-    ``accountant``: ``rdp`` converts the Rényi curve, or adds pure epsilons where that is less; ``gdp`` is the exact
-    composition of Gaussian releases without sampling; ``profile`` the delta(epsilon) that a single release states for
-    itself; ``pld`` composes privacy-loss distributions; ``advanced`` is the advanced composition theorem, a baseline.
-    ``auto`` is ``gdp`` or ``profile`` where they apply, else ``rdp``.
+    ``accountant``: ``rdp`` converts the Rényi curve; ``gdp`` is the exact composition of Gaussian releases without
+    sampling; ``profile`` the delta(epsilon) that a single release states for itself; ``pure`` adds pure epsilons;
+    ``pld`` composes privacy-loss distributions; ``advanced`` is the advanced composition theorem, a baseline. ``auto``
+    is the first of ``gdp``, ``profile`` and ``pure`` that applies, else ``rdp``. All but ``rdp`` describe the very list
+    of events, so an adaptive run, which only keeps below its curve, is stated by ``rdp`` (``dpcore.train.plan``).
     """
 
     epsilon: float
@@ -63,7 +64,9 @@ class Target:
             return self.accountant
         if exactly_gaussian(events.counts):
             return "gdp"
-        return "profile" if has_profile(events.counts) else "rdp"
+        if has_profile(events.counts):
+            return "profile"
+        return "pure" if pure_total(events.counts) < inf else "rdp"
 
     def spent(self, events: Events) -> float:
         """Epsilon of ``events`` at this target's delta."""
@@ -75,9 +78,11 @@ class Target:
             case "advanced":
                 return advanced_epsilon(events.counts, self.delta)
             case accountant:
-                spent = min(epsilon_of(events.price(), self.delta, self.conversion), pure_total(events.counts))
+                spent = epsilon_of(events.price(), self.delta, self.conversion)
+                if accountant == "pure":
+                    return min(spent, pure_total(events.counts))
                 if accountant == "profile" and has_profile(events.counts):
-                    spent = min(spent, profile_epsilon(events.counts[0][0], self.delta))
+                    return min(spent, profile_epsilon(events.counts[0][0], self.delta))
                 return spent
 
     def ratio(self, events: Events) -> float:

@@ -39,9 +39,9 @@ class OutputGD:
     constants 3 and 5 are tightened to 2 and kept for finite T; their Gaussian scale is replaced by the exact one.
 
     ``steps`` and ``learning_rate`` left out follow from ``schedule.horizon``: steps of the largest contracting size
-    that sum to H. Where those would be more than 48 passes, the minimiser with ridge l2 + 1 / H takes their place: descent
-    stopped at H shrinks a direction of curvature h like that ridge does, and costs the same, 2R H / n at most. A
-    point with a gradient sum of norm <= g will do: it moves by (2R + 2g) / (n (l2 + 1 / H)).
+    that sum to H. Where those would be more than 48 passes, the minimiser with ridge l2 + 1 / H takes their place:
+    descent stopped at H shrinks a direction of curvature h like that ridge does, and costs the same, 2R H / n at most.
+    A point with a gradient sum of norm <= g will do: it moves by (2R + 2g) / (n (l2 + 1 / H)).
 
     ``noise``: "gaussian" for (epsilon, delta); "gamma" for pure epsilon = 1 / noise_multiplier (density
     ~ exp(-||z|| / scale)). Replace-one only: under add/remove the curvature of count / n terms has no public bound.
@@ -81,7 +81,7 @@ class OutputGD:
             eta = self.learning_rate or 1.0 / (problem.l2 + problem.smoothness)
             return self.steps or self._paper_steps(problem), eta
         reach = useful(problem, horizon(problem, self.spread(problem)))
-        steps = self.steps or min(ceil(reach / (self.learning_rate or longest)), MOST_STEPS)
+        steps = self.steps or max(min(ceil(reach / (self.learning_rate or longest)), MOST_STEPS), 1)
         return steps, self.learning_rate or min(reach / steps, longest)
 
     def shortcut(self, problem: Problem) -> float | None:

@@ -168,3 +168,12 @@ def mean_loss(problem: Problem, objective: LinearObjective):
         return float(objective.value_sum(w[None, :])[0]) / problem.n + penalty
 
     return value
+
+
+@pytest.mark.parametrize("name", sorted(name for name, cls in registry.items() if cls.adaptive))
+def test_an_adaptive_run_is_stated_by_its_curve_alone(name):
+    adjacency = sorted(set(registry[name].adjacencies) & set(RECORD_LEVEL))[0]
+    problem, _ = blobs(name, adjacency, 300)
+    assert plan(name, {}, problem, Target(1.0, 1e-5)).target.accountant == "rdp"
+    with pytest.raises(InputError, match=r"accountant auto or rdp"):
+        plan(name, {}, problem, Target(1.0, 1e-5, accountant="pld"))
