@@ -74,11 +74,11 @@ class PrivBR:
     }
 
     noise_multiplier: float = 2.0
-    steps: int = 10
+    steps: int = 5
     sampling_rate: float = 1.0
     batch_size: int | None = None
     bound: str = "scale"
-    cap: float = 1.0
+    cap: float = 0.5
     cap_rule: str = "median"
     cap_every: int = 1
     learning_rate: float = 0.3
