@@ -20,6 +20,7 @@ from dpcore.mechanisms import Gaussian
 from dpcore.sampling import Poisson
 from tasks.ledger import Ledger
 from tasks.ledger.orders import UNIT
+from tasks.ledger.owner import this_process
 
 
 def test_a_run_is_charged_when_reserve_returns_and_stays_charged(ledger: Ledger, events) -> None:
@@ -52,6 +53,13 @@ def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
         modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "runs").iterdir()}
     assert modes and set(modes.values()) == {0o600}
     assert stat.S_IMODE((tmp_path / "runs").stat().st_mode) == 0o700
+
+
+def test_a_file_with_wider_rights_is_narrowed(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").touch(mode=0o644)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.init("east", 1.0, 1e-6, "add_remove")
+    assert stat.S_IMODE((tmp_path / "ledger.db").stat().st_mode) == 0o600
 
 
 def test_a_budget_is_opened_once(ledger: Ledger) -> None:
@@ -157,6 +165,28 @@ def test_another_process_can_neither_draw_nor_cancel(sqlite_ledger: Ledger, even
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(reservation)
     reservation.cancel()
+
+
+def test_a_reaper_leaves_the_living_alone_and_gives_nothing_back(sqlite_ledger: Ledger, events, monkeypatch) -> None:
+    sqlite_ledger.init("east", 1.0, 1e-6, "add_remove")
+    reservation = sqlite_ledger.reserve("east", events(20.0))
+    left = sqlite_ledger.room("east").left
+    assert sqlite_ledger.reap() == [] and len(sqlite_ledger.open_entries()) == 1
+    monkeypatch.setattr("tasks.ledger.ledger.is_gone", lambda owner: True)
+    assert sqlite_ledger.reap() == [reservation.entry_id]
+    assert sqlite_ledger.room("east").left == left and sqlite_ledger.reap() == []
+    for close in (reservation.cancel, reservation.commit):
+        with pytest.raises(DPFlowsError, match="reserved -> forfeited"):
+            close()
+
+
+def test_the_stored_owner_alone_may_cancel(sqlite_ledger: Ledger, events, monkeypatch) -> None:
+    sqlite_ledger.init("east", 1.0, 1e-6, "add_remove")
+    reservation = sqlite_ledger.reserve("east", events(20.0))
+    monkeypatch.setattr("tasks.ledger.ledger.this_process", lambda: this_process() | {"started": "earlier"})
+    with pytest.raises(DPFlowsError, match="stays charged"):
+        reservation.cancel()
+    assert len(sqlite_ledger.open_entries()) == 1
 
 
 def test_public_data_are_recorded_without_a_limit(ledger: Ledger, events) -> None:

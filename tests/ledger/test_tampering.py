@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import VerificationFailed
-from tasks.ledger import Ledger
+from tasks.ledger import Ledger, chain
 from tasks.ledger.orders import cost_units
 from tasks.ledger.records import GENESIS, Record, canonical
 
@@ -89,6 +89,14 @@ def test_a_forged_price_or_budget_is_found_although_the_hashes_fit(ledger: Ledge
     assert any(words in problem for problem in report.problems)
     assert not any("hash" in problem for problem in report.problems)
     assert any("not in the chain" in problem for problem in ledger.check(head).problems)
+
+
+def test_a_run_that_was_let_in_above_the_budget_is_found(ledger: Ledger, events, monkeypatch) -> None:
+    """Written by a program without the check: hashes, prices and totals all fit."""
+    monkeypatch.setattr(chain, "admit", lambda *_: None)
+    ledger.reserve("east", events(2.0)).commit()
+    with pytest.raises(VerificationFailed, match="block all of 'east' is above its budget"):
+        ledger.verify()
 
 
 def test_an_older_copy_is_found_by_the_head(ledger: Ledger, events, tmp_path: Path) -> None:
