@@ -111,6 +111,11 @@ def test_undeclared_labels_are_dropped_by_declaration_only():
     label = {"column": "y", "positive": "yes", "negative": "no", "undeclared": "drop"}
     kept = loaded(schema_of(label=label), frame)
     assert kept.train.n == ROWS - 2 and kept.report.train["dropped"] == {"y": 2}
+    for salt in "abcdef":  # also where such a row would be a test row
+        split = {"kind": "hash", "by": "id", "test_share": 0.5, "salt": salt}
+        parts = loaded(schema_of(label=label, split=split), frame)
+        assert parts.train.n + parts.test.n == ROWS - 2
+        assert set(parts.train.y) | set(parts.test.y) == {-1.0, 1.0}
     with pytest.raises(InputError, match="under replace_one declare refuse"):
         loaded(schema_of(label=label), frame, adjacency="replace_one")
 
