@@ -66,6 +66,7 @@ def run_flow(settings: TrainConfig, home: Home, terminal: Terminal) -> dict[str,
             summary = train(settings)
         finally:
             reporter.reset(token)
+            send_logs()
         terminal.step("closing")
         server.drain(summary["flow_run_id"])
     return summary
@@ -75,6 +76,13 @@ def keep_quiet() -> None:
     """Keep Prefect's copies of our errors off the terminal; they reach Prefect's store, and ours are printed."""
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).propagate = False
+
+
+def send_logs() -> None:
+    """Hand Prefect's last log lines to its server, while that still runs."""
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        for handler in logging.getLogger(name).handlers:
+            handler.flush()
 
 
 def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> None:

@@ -17,13 +17,17 @@ R = TypeVar("R")
 class StepFailed(Exception):
     """What the orchestrator gets to see and store of a failure; ``error`` is the failure itself, for the operator.
 
-    The text of an error may quote a cell of a private table, so only its kind goes to the orchestrator's database.
+    The text of an error may quote a cell of a private table, so only its kind goes to the orchestrator's database. The
+    orchestrator also pickles the exception of a failed run to its storage, whatever is said about results.
     """
 
     def __init__(self, step: str, error: Exception) -> None:
         super().__init__(f"{step}: {type(error).__name__}")
         self.step = step
         self.error = error
+
+    def __reduce__(self) -> Any:
+        return RuntimeError, (str(self),)
 
 
 class Reporter(Protocol):

@@ -68,7 +68,9 @@ class PrivacySection(Section):
     delta: Number = Field(default=1e-6, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
     adjacency: Adjacency = Field(default=Adjacency.ADD_REMOVE, description=f"one of {', '.join(map(str, Adjacency))}")
     conversion: Literal["cks", "prop21"] = Field(default="cks", description="one of cks, prop21")
-    accountant: Literal["auto", "rdp", "pld", "gdp"] = Field(default="auto", description="one of auto, rdp, pld, gdp")
+    accountant: Literal["auto", "rdp", "pld", "gdp", "profile", "pure", "advanced"] = Field(
+        default="auto", description="auto takes the exact one where there is one, else rdp"
+    )
 
 
 class AlgorithmSection(Section):

@@ -147,7 +147,7 @@ SMALL = ["--set", "data.name=small.yaml", "--set", "privacy.delta=1e-4", "--set"
 BAD_ROWS = [
     ("age,city\n40,north\n", "the label column 'paid' is missing"),
     ("age,city,paid\n40,north,perhaps\n", "'perhaps' is not a declared label"),
-    ("age,city,paid\nnan,north,yes\n", "'nan' is not a number"),
+    ("age,city,paid\nnan,north,yes\n", "column 'age': no value; a number is needed"),
     ("age,city,paid\ninf,north,yes\n", "inf"),
     ("age,city,paid\n40,west,yes\n", "'west' is not a declared level"),
     ("age,town,paid\n40,north,yes\n", "'city' is missing"),
