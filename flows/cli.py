@@ -75,6 +75,53 @@ def ui(
     serve(prefect, port, prefect_port, as_json)
 
 
+def audit(
+    run: Annotated[str, typer.Argument(help="Run id, or a run record in a JSON file.")],
+    ledger: Annotated[str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")] = None,
+    empirical: Annotated[
+        bool, typer.Option("--empirical", help="Also attack the algorithm on synthetic neighbours.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check a run against its statement, its ledger and itself; exit 4 where it must not be released."""
+    from flows.audit import audit_run
+
+    audit_run(run, ledger, empirical, as_json)
+
+
+def release(
+    run: Annotated[str, typer.Argument(help="Run id of a finished training.")],
+    to: Annotated[str, typer.Option("--to", metavar="NAME", help="Name of the registered model.")],
+    approved_by: Annotated[str, typer.Option("--approved-by", help="Who decides; stands in the bundle.")],
+    policy: Annotated[str | None, typer.Option("--policy", help="Policy file; default: conf/release.yaml.")] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="Ed25519 private key (PEM); default: DPFLOWS_SIGNING_KEY.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the bundle.")] = None,
+    note: Annotated[str, typer.Option("--note", help="Why; stands in the bundle.")] = "",
+    ledger: Annotated[str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Release a run: audit, policy, champion comparison, registry version with aliases, signed bundle."""
+    from flows.release import release_run
+
+    release_run(run, to, approved_by, note, policy, key, output, ledger, as_json)
+
+
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="Bundle: a folder or a zip of it.")],
+    key: Annotated[str | None, typer.Option("--key", metavar="FINGERPRINT", help="Whose signature it must have.")] = None,
+    expect: Annotated[
+        str | None, typer.Option("--expect", metavar="NAME@VERSION", help="Which release it must be.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a bundle: signature, checksums, statement, epsilon. Needs no data, ledger or server; runs nothing of it."""
+    from flows.verify import verify_bundle
+
+    verify_bundle(bundle, key, expect, as_json)
+
+
 def init(
     folder: Annotated[Path, typer.Argument(help="Where conf/ is written.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
@@ -100,7 +147,7 @@ def build(chosen: str | None) -> Any:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for command in (init, train, predict, plan, ui):
+    for command in (init, train, predict, plan, ui, audit, release, verify):
         app.command()(command)
     for name, (module, text) in GROUPS.items():
         if name == chosen:

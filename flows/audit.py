@@ -1,0 +1,106 @@
+"""``dpflows audit``: check a run before it may leave, and mark it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dpcore.errors import DPFlowsError, VerificationFailed
+from tasks.audit import Audit, Subject, audit
+from tasks.audit.subject import CONFIG, from_record
+from tasks.home import Home
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+AUDIT_TAG = "dpflows.audit"
+
+
+def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool) -> None:
+    """Audit a run of the store, or a record in a JSON file; raises ``VerificationFailed`` where it is blocked."""
+    path = Path(run)
+    if path.suffix == ".json" and path.is_file():
+        subject, report = from_record(path), audit(from_record(path))
+    else:
+        client = open_store()
+        subject = read(client, run, ledger)
+        report = audit(subject)
+        mark(client, run, report)
+    measured = measure(subject) if empirical else None
+    show(report, measured, as_json)
+    if report.blocked:
+        raise VerificationFailed(f"Run {report.run_id} must not be released: {', '.join(sorted(report.codes))}.")
+
+
+def open_store() -> MlflowClient:
+    """The client of this project's store."""
+    home = Home.find().prepare()
+    from tasks.tracking import tracking_client
+
+    return tracking_client(home)
+
+
+def read(client: MlflowClient, run: str, ledger: str | None = None) -> Subject:
+    """A run of the store with the facts of its ledger."""
+    from tasks.audit.mlflow_run import ledger_facts, read_run
+
+    subject = read_run(client, run)
+    url = ledger or ledger_of(subject)
+    facts, metric_facts = ledger_facts(subject.files, url)
+    from dataclasses import replace
+
+    return replace(subject, ledger=facts, metric_ledger=metric_facts)
+
+
+def ledger_of(subject: Subject) -> str:
+    """Where the budget of the run is kept: its configuration, its data schema, ``DPFLOWS_LEDGER``, the home folder."""
+    from tasks.config import parse_config
+    from tasks.schema import find_schema
+    from tasks.training import ledger_url
+
+    home = Home.find()
+    try:
+        config = parse_config(json.loads(subject.files[CONFIG]))
+        return ledger_url(config, find_schema(config.data.name), home)
+    except (KeyError, ValueError, DPFlowsError):
+        return os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
+
+
+def mark(client: MlflowClient, run: str, report: Audit) -> None:
+    """Write on the run what the audit found."""
+    words = f"blocked: {', '.join(sorted(report.codes))}" if report.blocked else "clean"
+    client.set_tag(run, AUDIT_TAG, words[:1000])
+
+
+def measure(subject: Subject) -> dict[str, Any]:
+    """Empirical lower bounds for the algorithm of the run, on synthetic data of the same shape."""
+    from tasks.audit.empirical import measure_run
+
+    return measure_run(subject)
+
+
+def show(report: Audit, measured: dict[str, Any] | None, as_json: bool) -> None:
+    """Print the findings."""
+    if as_json:
+        answer = report.to_dict() | ({"empirical": measured} if measured is not None else {})
+        sys.stdout.write(json.dumps(answer) + "\n")
+        return
+    console = Console()
+    state = "blocked" if report.blocked else "nothing found that blocks a release"
+    table = Table(title=f"Audit of {report.run_id}: {state}", title_justify="left")
+    for name in ("severity", "code", "what", "why", "fix"):
+        table.add_column(name, overflow="fold")
+    for item in report.findings:
+        table.add_row(str(item.severity), item.code, item.what, item.why, item.fix)
+    console.print(table if report.findings else f"Audit of {report.run_id}: {state} ({len(report.checks)} rules).")
+    if measured is not None:
+        empirical = Table(title="Empirical lower bounds on epsilon", title_justify="left", show_header=False)
+        for name, value in measured.items():
+            empirical.add_row(name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
+        console.print(empirical)

@@ -1,0 +1,110 @@
+"""Epsilon from the stored mechanisms alone: by this library, and by other code where that knows the mechanism."""
+
+from __future__ import annotations
+
+from math import exp, isfinite, sqrt
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpcore.accounting.events import Events
+from dpcore.accounting.limits import Target
+from dpcore.accounting.orders import ORDERS
+from dpcore.mechanisms import Gaussian, Laplace, Mechanism
+from dpcore.problem import Adjacency
+from dpcore.sampling import Poisson, Sampled, WithoutReplacement
+from tasks.statement import Guarantee, Statement
+
+# Rounding between versions of the numerical libraries.
+TOLERANCE = 1e-6
+# dp-accounting takes whole orders for batches without replacement; a grid of them costs a little.
+LOOSE = 0.02
+
+
+def own_epsilon(events: Events, promise: Guarantee) -> float:
+    """Epsilon of ``events`` by the stated accountant and conversion."""
+    target = Target(promise.target_epsilon, promise.delta, promise.conversion, promise.accountant)
+    return target.spent(events)
+
+
+def close(first: float, second: float, tolerance: float = TOLERANCE) -> bool:
+    """Whether two numbers agree up to a relative ``tolerance``."""
+    return abs(first - second) <= tolerance * max(abs(first), abs(second), 1e-12)
+
+
+def curve_problem(events: Events, statement: Statement) -> str:
+    """What differs between the stored curve and the one of the mechanisms; empty where nothing does."""
+    stored = statement.renyi
+    if len(stored.orders) != len(stored.curve):
+        return "the stored curve has another length than its orders"
+    grid = {float(order): float(value) for order, value in zip(ORDERS, events.price(), strict=True)}
+    for order, value in zip(stored.orders, stored.curve, strict=True):
+        computed = grid.get(order)
+        if computed is None:
+            continue  # a later version has another grid; the conversion is checked besides
+        if (value is None) != (not isfinite(computed)) or (value is not None and not close(value, computed)):
+            return f"at order {order:g} the stored curve has {value}, the mechanisms give {computed:.6g}"
+    return ""
+
+
+def independent_epsilon(events: Events, statement: Statement) -> tuple[str, float, float] | None:
+    """(method, stated, recomputed) by code outside this library; None where it knows no such mechanism.
+
+    Gaussian releases on all rows: the profile delta(epsilon) of Balle & Wang (2018), Theorem 8, evaluated at the stated
+    epsilon. Everything else: dp-accounting's Rényi accountant at the stated delta, against the stated conversion.
+    """
+    promise = statement.guarantee
+    if promise.accountant == "gdp":
+        mu = sqrt(sum(count * (1.0 / _multiplier(item)) ** 2 for item, count in events.counts))
+        epsilon = promise.epsilon
+        delta = float(ndtr(mu / 2 - epsilon / mu) - exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+        return "Gaussian profile: delta at the stated epsilon", promise.delta, delta
+    if promise.conversion != "cks":
+        return None
+    total: Any = None
+    import dp_accounting as public
+
+    fixed = any(isinstance(item, Sampled) and isinstance(item.sampler, WithoutReplacement) for item, _ in events.counts)
+    relation = public.NeighboringRelation.REPLACE_ONE if fixed else public.NeighboringRelation.ADD_OR_REMOVE_ONE
+    orders = [float(order) for order in ORDERS if not fixed or order == int(order)]
+    total = public.rdp.RdpAccountant(orders, relation)
+    for item, count in events.counts:
+        event = _public_event(public, item)
+        if event is None or not total.supports(event):
+            return None
+        total.compose(event, count)
+    return "dp-accounting, Rényi", statement.renyi.epsilon, float(total.get_epsilon(promise.delta))
+
+
+def _multiplier(item: Mechanism) -> float:
+    assert isinstance(item, Gaussian)
+    return item.sigma / (item.sensitivity * (1.0 + item.rounding))
+
+
+def _public_event(public: Any, item: Mechanism) -> Any:
+    if isinstance(item, Sampled):
+        inner = _public_event(public, item.mechanism) if isinstance(item.mechanism, Gaussian) else None
+        if inner is None:
+            return None
+        if isinstance(item.sampler, Poisson) and item.adjacency is Adjacency.ADD_REMOVE:
+            return public.PoissonSampledDpEvent(item.sampler.rate, inner)
+        if isinstance(item.sampler, WithoutReplacement):
+            return public.SampledWithoutReplacementDpEvent(item.sampler.n, item.sampler.batch_size, inner)
+        return None
+    if isinstance(item, Gaussian):
+        return public.GaussianDpEvent(_multiplier(item))
+    if isinstance(item, Laplace):
+        return public.LaplaceDpEvent(item.scale / (item.sensitivity * (1.0 + item.rounding)))
+    return None
+
+
+def agrees(method: str, stated: float, found: float, events: Events) -> bool:
+    """Whether an independent number supports the stated one: equal, or above it by what coarser orders cost."""
+    if method.startswith("Gaussian"):
+        return close(stated, found, 1e-4)
+    coarse = any(isinstance(item, Sampled) and not isinstance(item.sampler, Poisson) for item, _ in events.counts)
+    if close(stated, found, 1e-5):
+        return True
+    # Whole orders alone give a little more; what must not happen is a stated epsilon below what the others prove.
+    return coarse and bool(np.isfinite(found)) and found <= stated * (1 + LOOSE) and found >= stated * (1 - 3 * LOOSE)

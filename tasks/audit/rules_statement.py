@@ -1,0 +1,424 @@
+"""Rules for runs of this tool: statement, ledger, hashes, model and price have to agree."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+
+import numpy as np
+
+from dpcore.accounting.events import Events
+from dpcore.errors import DPFlowsError
+from tasks.audit.findings import Finding, block, note, warn
+from tasks.audit.recompute import agrees, close, curve_problem, independent_epsilon, own_epsilon
+from tasks.audit.subject import CONFIG, MECHANISMS, METRICS, STATEMENT, TRACE, LedgerFacts, Subject
+from tasks.statement import Statement
+
+FILES = {"statement": STATEMENT, "config": CONFIG, "mechanisms": MECHANISMS}
+MODEL_FILES = {"weights": "weights.npz", "encoder": "encoder.json", "model": "model.json"}
+RETRAIN = "Do not release this run; find out who changed it, and train again"
+TEST_SEED = "unsafe_fixed_noise_seed"
+
+
+def digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def statement(run: Subject) -> Iterator[Finding]:
+    """The statement is there, has its schema, and says itself that the run may leave."""
+    if STATEMENT not in run.files:
+        yield block("statement_missing", STATEMENT, "the run has no privacy statement", "Nothing is promised", RETRAIN)
+        return
+    found = run.statement
+    if found is None:
+        yield block(
+            "statement_schema", STATEMENT, "the statement does not follow its schema", "It cannot be checked", RETRAIN
+        )
+        return
+    for reason in found.reasons:
+        yield block(
+            "not_releasable", STATEMENT, reason, "The statement itself says that the run must not be released", "Train again"
+        )
+    if not found.releasable and not found.reasons:
+        yield block("not_releasable", STATEMENT, "the statement says no", "It must not be released", "Train again")
+    if found.guarantee.delta >= 1 / found.data.public_n:
+        yield block(
+            "delta_too_large",
+            "delta",
+            f"delta = {found.guarantee.delta:g} is not below 1/n = {1 / found.data.public_n:.3g}",
+            "Publishing one record at random would satisfy such a guarantee",
+            "Train with a delta well below 1/n",
+        )
+    if "fixed seed" in found.noise_source or "fixed seed" in found.noise:
+        yield block(
+            "fixed_noise_seed", "noise", "the noise came from a fixed seed", "It can be computed and removed", "Train again"
+        )
+    if "from_data" in found.data.bounds:
+        yield block(
+            "bounds_from_data", "bounds", found.data.bounds, "Epsilon does not cover them", "Declare bounds, train again"
+        )
+
+
+def config(run: Subject) -> Iterator[Finding]:
+    """The configuration names no seed of noise and no password."""
+    text = run.files.get(CONFIG)
+    if text is None:
+        yield block("config_missing", CONFIG, "the run has no configuration", "It cannot be checked", RETRAIN)
+        return
+    try:
+        stored = json.loads(text)
+        seed, url = stored.get(TEST_SEED), str((stored.get("ledger") or {}).get("url") or "")
+    except (ValueError, AttributeError):
+        yield block("config_unreadable", CONFIG, "the configuration is no JSON", "It cannot be checked", RETRAIN)
+        return
+    if seed is not None:
+        yield block(
+            "fixed_noise_seed", TEST_SEED, "the configuration fixes the seed of the noise", "It can be removed", "Train again"
+        )
+    if "@" in url and ":" in url.split("://", 1)[-1].split("@")[0]:
+        yield block(
+            "password_in_config",
+            "ledger.url",
+            "the configuration holds a password",
+            "Configurations travel with a release",
+            "Give the URL through DPFLOWS_LEDGER, change the password, and train again",
+        )
+
+
+def hashes(run: Subject) -> Iterator[Finding]:
+    """Files of the run and of the model are those whose hashes closed the ledger's entry and stand in the statement."""
+    committed = dict(run.ledger.hashes) if run.ledger is not None else {}
+    found = run.statement
+    stated = {} if found is None else {
+        "config": found.config_sha256,
+        "weights": found.weights_sha256,
+        "mechanisms": found.mechanisms_sha256,
+    }
+    contents = {**{key: run.files.get(path) for key, path in FILES.items()}}
+    contents |= {key: run.model.get(name) for key, name in MODEL_FILES.items()}
+    for key, data in contents.items():
+        path = FILES.get(key) or f"model/{MODEL_FILES[key]}"
+        if data is None:
+            yield block(f"{key}_missing", path, f"{path} is not stored", "It cannot be checked", RETRAIN)
+            continue
+        for where, expected in (("the ledger", committed.get(key)), ("the statement", stated.get(key))):
+            if expected is not None and digest(data) != expected:
+                yield block(
+                    f"{key}_changed",
+                    path,
+                    f"{path} is not the file whose hash {where} holds",
+                    "It was changed or exchanged after the training",
+                    RETRAIN,
+                )
+                break
+    if found is not None and MECHANISMS in run.files:
+        try:
+            same = json.loads(run.files[MECHANISMS]) == found.mechanisms
+        except ValueError:
+            same = False
+        if not same:
+            yield block(
+                "mechanisms_changed", MECHANISMS, "mechanisms and statement differ", "One was changed afterwards", RETRAIN
+            )
+
+
+def ledger(run: Subject) -> Iterator[Finding]:
+    """The entry is committed in an intact chain, for the same data and the same mechanisms."""
+    found = run.statement
+    yield from _entry(run.ledger, "ledger")
+    facts = run.ledger
+    if facts is None or found is None or "reserved" not in facts.states:
+        return
+    if facts.dataset != found.ledger.dataset:
+        yield block(
+            "ledger_dataset",
+            "ledger",
+            f"the entry was charged to {facts.dataset!r}, the statement names {found.ledger.dataset!r}",
+            "The budget of the data that were read was not charged",
+            RETRAIN,
+        )
+    if facts.events_sha256 != found.mechanisms_sha256:
+        yield block(
+            "ledger_mechanisms",
+            "ledger",
+            "the entry was charged for other mechanisms than the statement lists",
+            "What was paid is not what ran",
+            RETRAIN,
+        )
+    if not facts.head_found:
+        yield block(
+            "ledger_head",
+            "ledger",
+            "the head that the statement names is not in the chain",
+            "Records were removed or rewritten, or it is another ledger",
+            "Restore a copy of the ledger that holds the head",
+        )
+    tag = run.tags.get("dpflows.ledger_entry")
+    if tag is not None and tag != found.ledger.entry:
+        yield block("ledger_entry_tag", "dpflows.ledger_entry", "the tag names another entry", "It was changed", RETRAIN)
+
+
+def _entry(facts: LedgerFacts | None, subject: str) -> Iterator[Finding]:
+    if facts is None:
+        yield block(
+            "ledger_missing",
+            subject,
+            "there is no ledger to ask",
+            "Whether the budget was charged cannot be checked",
+            "Name it with DPFLOWS_LEDGER",
+        )
+        return
+    if not facts.ok:
+        yield block(
+            "ledger_chain",
+            subject,
+            f"the chain of {facts.shown} is broken: {'; '.join(facts.problems[:2])}",
+            "Records were changed after they were written",
+            "Restore a copy of the ledger that holds your last head",
+        )
+    if facts.states != ("reserved", "committed"):
+        states = " -> ".join(facts.states) or "unknown"
+        yield block(
+            "ledger_entry",
+            subject,
+            f"the entry is {states}",
+            "Only a committed entry stands for a run that was charged and ended",
+            RETRAIN,
+        )
+
+
+def price(run: Subject) -> Iterator[Finding]:
+    """Epsilon from the mechanisms is the stated one, by this library and by other code."""
+    found = run.statement
+    if found is None:
+        return
+    yield from price_of(found)
+    try:
+        facts = Events.from_json(json.dumps(found.mechanisms))
+        other = independent_epsilon(facts, found)
+    except (DPFlowsError, ValueError, TypeError):
+        return
+    if other is None:
+        yield note(
+            "price_not_independent",
+            "epsilon",
+            "other code knows no price for these mechanisms",
+            "Epsilon was recomputed by this library alone",
+            "Nothing to do",
+        )
+    elif not agrees(*other, facts):
+        yield block(
+            "price_independent",
+            "epsilon",
+            f"{other[0]} gives {other[2]:.6g}, the statement {other[1]:.6g}",
+            "Two accountants must agree on the same mechanisms",
+            "Report it; do not release",
+        )
+
+
+def price_of(found: Statement) -> Iterator[Finding]:
+    """What is wrong with the price of a statement, from its own text alone."""
+    promise = found.guarantee
+    try:
+        events = Events.from_json(json.dumps(found.mechanisms))
+        spent = own_epsilon(events, promise)
+        problem = curve_problem(events, found)
+    except (DPFlowsError, ValueError, TypeError, KeyError, IndexError) as error:
+        yield block("mechanisms_unreadable", MECHANISMS, f"the mechanisms cannot be priced ({error})", "No price", RETRAIN)
+        return
+    if digest(events.to_json().encode()) != found.mechanisms_sha256:
+        yield block(
+            "mechanisms_changed", MECHANISMS, "the mechanisms do not give their hash", "They were changed", RETRAIN
+        )
+    if events.adjacency != promise.adjacency or events.unit != promise.unit:
+        yield block(
+            "relation_changed",
+            "adjacency",
+            f"mechanisms are priced for {events.unit}, {events.adjacency}; the statement promises {promise.unit}, "
+            f"{promise.adjacency}",
+            "A price under one relation says nothing about another",
+            RETRAIN,
+        )
+    if not close(spent, promise.epsilon):
+        yield block(
+            "epsilon_recomputed",
+            "epsilon",
+            f"the mechanisms cost epsilon {spent:.6g} at delta {promise.delta:g}, the statement says {promise.epsilon:.6g}",
+            "The stated guarantee is not the one of what ran",
+            RETRAIN,
+        )
+    if problem:
+        yield block("curve_changed", "renyi", problem, "The stored curve is not the one of the mechanisms", RETRAIN)
+
+
+def shown(run: Subject) -> Iterator[Finding]:
+    """What MLflow shows is what the statement says: MLflow can be edited after the fact."""
+    found = run.statement
+    if found is None:
+        return
+    promise = found.guarantee
+    pairs = {
+        "privacy.epsilon": str(promise.target_epsilon),
+        "privacy.delta": str(promise.delta),
+        "privacy.adjacency": str(promise.adjacency),
+        "config.sha256": found.config_sha256,
+    }
+    for name, value in pairs.items():
+        seen = run.param(name)
+        if seen is not None and seen != value:
+            yield block(
+                "shown_differs", name, f"{name} shows {seen}, the statement says {value}", "It was changed", RETRAIN
+            )
+    tag = run.tags.get("dpflows.releasable")
+    if tag is not None and (tag == "yes") != found.releasable:
+        yield block(
+            "shown_differs", "dpflows.releasable", f"the tag says {tag}", "The statement says otherwise", RETRAIN
+        )
+    spent = run.metrics.get("spent.epsilon", ())
+    if spent and (not close(spent[-1], promise.epsilon) or max(spent) > promise.epsilon * (1 + 1e-6)):
+        yield block(
+            "shown_differs",
+            "spent.epsilon",
+            f"the metric ends at {spent[-1]:.6g}, the statement says {promise.epsilon:.6g}",
+            "A value was logged after the training",
+            RETRAIN,
+        )
+
+
+def metrics(run: Subject) -> Iterator[Finding]:
+    """Every metric that may leave is public, was noted by the algorithm, or was released with noise that was charged."""
+    found = run.statement
+    noted = _noted(run)
+    for name, values in run.metrics.items():
+        if len(values) > 1 and name not in noted:
+            yield block(
+                "metric_changed",
+                name,
+                f"metric {name} was logged {len(values)} times ({values[0]:.6g}, then {values[-1]:.6g})",
+                "A number at the end of a run is written once; a later value was added",
+                RETRAIN,
+            )
+        prefix = name.split(".")[0]
+        if prefix not in ("internal", "released", "spent"):
+            yield block(
+                "metric_unaccounted",
+                name,
+                f"metric {name} is neither internal nor released",
+                "Nothing says whether it was charged",
+                "Name it internal., or release it with noise",
+            )
+    if found is None:
+        return
+    noisy = noisy_metrics(run)
+    for name, values in run.metrics.items():
+        if not name.startswith("released.") or name in noted:
+            continue
+        key = name.removeprefix("released.")
+        if key in noisy:
+            if not close(noisy[key], values[-1], 1e-9):
+                yield block(
+                    "metric_changed", name, f"{name} shows {values[-1]:.6g}, released was {noisy[key]:.6g}", "It was changed", RETRAIN
+                )
+        elif not found.data.public:
+            yield block(
+                "metric_unaccounted",
+                name,
+                f"metric {name} was not released by a charged mechanism",
+                "An exact number on private rows has no guarantee",
+                "Ask for evaluate.release, which adds noise and charges it",
+            )
+    if METRICS in run.files:
+        yield from _metric_entry(run)
+
+
+def noisy_metrics(run: Subject) -> dict[str, float]:
+    """Metrics that a charged mechanism released, by name."""
+    try:
+        return {key: float(value) for key, value in json.loads(run.files[METRICS])["values"].items()}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _metric_entry(run: Subject) -> Iterator[Finding]:
+    yield from _entry(run.metric_ledger, METRICS)
+    facts = run.metric_ledger
+    if facts is not None and facts.hashes.get("metrics") != digest(run.files[METRICS]):
+        yield block(
+            "metrics_file_changed", METRICS, "the file is not the one whose hash the ledger holds", "It was changed", RETRAIN
+        )
+
+
+def _noted(run: Subject) -> set[str]:
+    """Names of the curves that the algorithm noted."""
+    try:
+        rows = json.loads(run.files[TRACE])
+        keys = {key for row in rows for key in row if key not in ("release", "spent_epsilon")}
+    except (KeyError, ValueError, TypeError):
+        keys = set()
+    return {"spent.epsilon", *(f"released.{key}" for key in keys)}
+
+
+def model(run: Subject) -> Iterator[Finding]:
+    """The model belongs to the run, its weights are finite numbers, its example holds no row of the data."""
+    if run.model_run and run.model_run != run.run_id:
+        yield block(
+            "model_of_another_run",
+            "model",
+            f"the model was stored by run {run.model_run}",
+            "Its guarantee is that of the other run",
+            RETRAIN,
+        )
+    weights = run.model.get("weights.npz")
+    if weights is not None:
+        try:
+            with np.load(io.BytesIO(weights), allow_pickle=False) as arrays:
+                finite = all(np.isfinite(arrays[name]).all() for name in arrays.files)
+        except (ValueError, OSError, KeyError):
+            yield block("weights_unreadable", "weights", "the weights cannot be read as plain arrays", "", RETRAIN)
+            return
+        if not finite:
+            yield block("weights_not_finite", "weights", "a weight is infinite or NaN", "The model cannot score", RETRAIN)
+    example = run.model.get("input_example.json")
+    if example is not None and not _synthetic(run, example):
+        yield block(
+            "input_example_not_synthetic",
+            "input_example.json",
+            "the input example is not the synthetic one of the declared schema",
+            "It may hold a real row",
+            "Delete the model from the store, and train again",
+        )
+
+
+def _synthetic(run: Subject, example: bytes) -> bool:
+    from dpcore.preprocess import Encoder, MatrixEncoder
+    from tasks.model import synthetic_rows
+
+    try:
+        text = run.model["encoder.json"].decode()
+        kind = MatrixEncoder if json.loads(text)["encoder"] == "matrix" else Encoder
+        rows = synthetic_rows(kind.from_json(text))
+        stored = json.loads(example)
+        return stored["columns"] == list(rows.columns) and stored["data"] == json.loads(
+            rows.to_json(orient="split", index=False)
+        )["data"]
+    except (KeyError, ValueError, TypeError, DPFlowsError):
+        return False
+
+
+def unknown_files(run: Subject) -> Iterator[Finding]:
+    """Files that no training of this tool writes."""
+    known = ("config.json", "privacy/", "figures/", "report", "audit.json")
+    for path in run.artifacts:
+        if not path.startswith(known):
+            yield warn(
+                "file_unknown",
+                path,
+                f"{path} was added to the run",
+                "No training of dpflows writes it; it is not part of a release",
+                "Look at it",
+            )
+
+
+RULES = (statement, config, hashes, ledger, price, shown, metrics, model, unknown_files)
