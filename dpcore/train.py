@@ -120,7 +120,7 @@ def _by_accountant(algorithm: Algorithm, limit: Limit) -> Limit:
         if not algorithm.adaptive:
             return limit
         raise InputError(
-            f"Expected accountant auto or rdp for the adaptive {algorithm.name!r}, got accountant={limit.accountant!r}: "
+            f"Expected accountant auto or rdp for adaptive {algorithm.name!r}, got accountant={limit.accountant!r}: "
             "its releases are not known beforehand; use accountant='auto'."
         )
     return replace(limit, accountant=wanted)

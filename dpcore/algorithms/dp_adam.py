@@ -19,8 +19,9 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 # Clip norm in units of norm_bound.
 CLIP_SHARE = 0.4
-# First step size, times norm_bound: a coordinate moves by about this much a step.
-PACE = 0.3
+# First step size times norm_bound (a coordinate moves by about this much a step): PACE * signal^POWER, at most MOST.
+# Fitted on Adult, where the optimum is flat: 0.22 at epsilon 0.05, 0.45 at 1.6.
+PACE, POWER, MOST = 0.061, 0.21, 0.6
 
 
 @register("dp_adam")
@@ -45,7 +46,7 @@ class DPAdam:
     }
 
     noise_multiplier: float = 2.0
-    steps: int = 100
+    steps: int = 200
     sampling_rate: float = 1.0
     clip_norm: float | None = None
     learning_rate: float | None = None
@@ -67,6 +68,14 @@ class DPAdam:
         """The clip norm C."""
         return self.clip_norm or CLIP_SHARE * problem.norm_bound
 
+    def first_step(self, problem: Problem) -> float:
+        """Step size eta_0; left out it grows slowly with n C / S * q sqrt(steps) / noise_multiplier, all public."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        share = problem.n * self.clip(problem) / problem.sensitivity(self.clip(problem))
+        signal = share * self.sampling_rate * sqrt(self.steps) / self.noise_multiplier
+        return min(PACE * signal**POWER, MOST) / problem.norm_bound
+
     def plan(self, problem: Problem) -> list[Mechanism]:
         sensitivity = problem.sensitivity(self.clip(problem))
         gaussian = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
@@ -75,7 +84,7 @@ class DPAdam:
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, shape (d,)."""
         clip_norm = self.clip(problem)
-        eta = self.learning_rate or PACE / problem.norm_bound
+        eta = self.first_step(problem)
         w = np.zeros(problem.dimension * problem.outputs)
         mean, square = np.zeros_like(w), np.zeros_like(w)
         for step, mechanism in enumerate(self.plan(problem)):
