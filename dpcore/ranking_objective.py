@@ -71,6 +71,7 @@ class ScoredDocuments:
         if self.scorer.inputs != documents.dimension:
             raise InputError(f"Expected a scorer of {documents.dimension} features, got inputs={self.scorer.inputs}.")
         self._blocks: list[PaddedBlock] | None = None
+        self._known: tuple[Array, RankingLoss, Array] | None = None  # the last w with its label bounds
 
     @property
     def n(self) -> int:
@@ -104,10 +105,22 @@ class ScoredDocuments:
         of a session's documents; nothing larger is formed.
         """
         self._require_label_linear(loss)
+        known = self.known_bounds(w, loss)
+        if known is not None:
+            return known
         bounds = np.empty(self.n)
         for block, scores, layers in self.forward(w):
             bounds[block.sessions] = _block_bounds(self.scorer, block, scores, layers, loss)
-        return bounds * (1.0 + ROUNDING)
+        bounds *= 1.0 + ROUNDING
+        bounds.setflags(write=False)
+        self._known = (np.array(w), loss, bounds)
+        return bounds
+
+    def known_bounds(self, w: Array, loss: RankingLoss) -> Array | None:
+        """The bounds of ``label_bounds`` where they were just computed: a full batch asks for them again."""
+        if self._known is not None and self._known[1] == loss and np.array_equal(self._known[0], w):
+            return self._known[2]
+        return None
 
     def longest_directions(self, w: Array, loss: RankingLoss) -> Array:
         """max_i |u_i| of each session, shape (n,): at least half the diameter, at most all of it (0 is in the hull).
@@ -227,8 +240,12 @@ class SessionObjective:
         """
         total = np.zeros(self.dimension)
         self.public._require_label_linear(self.loss)
+        known = self.public.known_bounds(w, self.loss)
         for block, scores, layers in self.public.forward(w):
-            bounds = _block_bounds(self.public.scorer, block, scores, layers, self.loss) * (1.0 + ROUNDING)
+            if known is not None:
+                bounds = known[block.sessions]
+            else:
+                bounds = _block_bounds(self.public.scorer, block, scores, layers, self.loss) * (1.0 + ROUNDING)
             slope = self.loss.slope(scores, block.labels(self.sessions.y), block.mask)
             total += gradient(layers, slope * _shrink(bounds, cap)[:, None])
         return total

@@ -18,12 +18,14 @@ def ranking_problem(
     adjacency: Adjacency | str = Adjacency.REPLACE_LABELS,
     n: int | None = None,
     l2: float = 0.0,
+    public: ScoredDocuments | None = None,
 ) -> Problem:
     """The public facts of learning to rank ``sessions``; documents are among them under replace-labels alone.
 
-    ``n`` is the declared nominal count under add/remove; it is the exact number of sessions otherwise.
+    ``n`` is the declared nominal count under add/remove; it is the exact number of sessions otherwise. ``public`` is
+    ``objective.public`` where there is an objective already: what it has computed is then shared.
     """
-    public = ScoredDocuments(sessions.documents, scorer)
+    public = ScoredDocuments(sessions.documents, scorer) if public is None else public
     labels_only = Adjacency(adjacency) is Adjacency.REPLACE_LABELS
     return Problem(
         n=sessions.n if n is None else n,

@@ -99,8 +99,8 @@ class RankingModel:
     ) -> Problem:
         """The public facts of ``objective``; ``n`` is the nominal count of add/remove."""
         nominal = n if Adjacency(adjacency) is Adjacency.ADD_REMOVE else None
-        scorer = objective.public.scorer
-        return ranking_problem(objective.sessions, objective.loss, scorer, adjacency=adjacency, n=nominal, l2=l2)
+        facts = {"adjacency": adjacency, "n": nominal, "l2": l2, "public": objective.public}
+        return ranking_problem(objective.sessions, objective.loss, **facts)  # type: ignore[arg-type]
 
     def scores(self, weights: Array, documents: Documents) -> Array:
         """Scores of documents given with their raw features, higher is better; shape (documents,)."""

@@ -96,6 +96,18 @@ def test_no_labels_move_a_gradient_by_more_than_its_bound(loss, scorer):
     assert np.all(directions <= bounds + 1e-12)
 
 
+def test_kept_bounds_belong_to_their_point_and_loss():
+    public = ScoredDocuments(SMALL.documents)
+    first = public.label_bounds(np.zeros(3), BayesRank())
+    assert public.label_bounds(np.zeros(3), BayesRank()) is first
+    w = np.ones(3)
+    fresh = ScoredDocuments(SMALL.documents)
+    assert np.array_equal(public.label_bounds(w, BayesRank()), fresh.label_bounds(w, BayesRank()))
+    assert not np.array_equal(public.label_bounds(w, BayesRank(1, "simplex")), fresh.label_bounds(w, BayesRank()))
+    w += 1.0
+    assert public.known_bounds(w, BayesRank(1, "simplex")) is None
+
+
 @pytest.mark.parametrize("k", [1, 2])
 def test_directions_sum_to_zero(k):
     rng = np.random.default_rng(2)
