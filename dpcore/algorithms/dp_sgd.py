@@ -21,8 +21,8 @@ from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
 
 SCHEDULES = ("constant", "inverse", "linear")
 
-# Clip norm in units of norm_bound: small errors keep their gradient, large ones shrink, and so does the noise. Residuals
-# of a target in [-1, 1] are smaller than the slope of a margin.
+# Clip norm in units of norm_bound: small errors keep their gradient, large ones shrink, and so does the noise.
+# Residuals of a target in [-1, 1] are smaller than the slope of a margin.
 CLIP_SHARE = {"margin": 0.4, "scores": 0.8, "residual": 0.1}
 # Summed step sizes in units of (norm_bound * noise of the whole run)^-1. Flat optima, measured on Adult (margin: 1.6 to
 # 2.4), bike and wine (residual).
@@ -58,7 +58,7 @@ class DPSGD:
     }
 
     noise_multiplier: float = 2.0
-    steps: int = 128
+    steps: int = 256
     sampling_rate: float = 1.0
     clip_norm: float | None = None
     learning_rate: float | None = None
