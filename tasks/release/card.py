@@ -1,0 +1,105 @@
+"""The model card: front matter as model hubs read it, then what the model is for, its guarantee and its limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from tasks.release.manifest import Approval, Price, ReleasedMetric
+from tasks.release.statement_text import plain_words
+from tasks.statement import Statement
+
+TASKS = {"binary": "tabular-classification", "classes": "tabular-classification", "regression": "tabular-regression"}
+
+
+def make_card(
+    name: str,
+    version: str,
+    statement: Statement,
+    model: dict[str, Any],
+    price: Price,
+    metrics: Sequence[ReleasedMetric],
+    approval: Approval,
+) -> str:
+    """Markdown from public facts and released numbers alone."""
+    task = TASKS.get(model["label"]["kind"], "tabular-classification")
+    front: dict[str, Any] = {
+        "library_name": "dpflows",
+        "pipeline_tag": task,
+        "tags": ["differential-privacy", "linear-model", statement.training.algorithm],
+        "model-index": [
+            {
+                "name": f"{name}-{version}",
+                "results": [
+                    {
+                        "task": {"type": task},
+                        "dataset": {"name": statement.data.name, "type": statement.data.name},
+                        "metrics": [{"type": one.name, "value": one.value} for one in metrics],
+                    }
+                ],
+            }
+        ],
+    }
+    label = model["label"]
+    lines = [
+        "---",
+        yaml.safe_dump(front, sort_keys=False, allow_unicode=True).strip(),
+        "---",
+        f"# {name}, version {version}",
+        "",
+        "## Intended use",
+        "",
+        f"A linear model ({model['loss']} loss) that predicts column {label['column']!r} of tables like "
+        f"{statement.data.name!r} from {len(model['features'])} encoded features. Use it for rows whose columns follow "
+        "the declared schema in `model/encoder.json`; other values are refused. It was not made for decisions about "
+        "single persons without review.",
+        "",
+        "## Privacy",
+        "",
+        plain_words(statement),
+        "",
+        f"The release as a whole, with {price.trials} charged run{'s' if price.trials != 1 else ''} that it was chosen "
+        f"from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = {price.delta:g} for one {price.unit} under "
+        f"{price.adjacency} ({price.conversion}). The whole statement is in `privacy/statement.md`.",
+        "",
+        "## Data",
+        "",
+        f"{statement.data.name}: public n = {statement.data.public_n} ({statement.data.n_kind}), "
+        f"{statement.data.dimension} encoded columns. {statement.data.bounds}. No number computed on the records stands "
+        "here unless it passed a charged mechanism.",
+        "",
+        "## Released metrics",
+        "",
+        *(_metric_lines(metrics) or ["None."]),
+        "",
+        "## Limits",
+        "",
+        *[f"- {text}" for text in statement.limits],
+        "",
+        "## Approval",
+        "",
+        f"{approval.who}, {approval.when}{f': {approval.note}' if approval.note else ''}",
+        "",
+        "Check it with `dpflows verify` before use.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _metric_lines(metrics: Sequence[ReleasedMetric]) -> list[str]:
+    if not metrics:
+        return []
+    rows = [
+        f"| {one.name} | {one.value:.4f} | {'none' if one.standard_error is None else f'{one.standard_error:.2g}'} "
+        f"| {one.source} |"
+        for one in metrics
+    ]
+    return ["| metric | value | standard error of its noise | source |", "|---|---|---|---|", *rows]
+
+
+def read_model(text: bytes) -> dict[str, Any]:
+    """The model's description."""
+    found: dict[str, Any] = json.loads(text)
+    return found

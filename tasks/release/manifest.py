@@ -1,0 +1,71 @@
+"""The manifest of a bundle: what was released, by whom, at what price, and the checksum of every file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpcore.problem import Adjacency
+
+MANIFEST = "manifest.json"
+SIGNATURE = "signature.json"
+WEIGHTS, ENCODER, CARD = "model/weights.npz", "model/encoder.json", "model/model.json"
+STATEMENT, MECHANISMS, TUNING = "privacy/statement.json", "privacy/mechanisms.json", "privacy/tuning.json"
+METRICS, CONFIG, README = "privacy/metrics.json", "config.json", "README.md"
+REQUIRED = (WEIGHTS, ENCODER, CARD, STATEMENT, MECHANISMS, TUNING, CONFIG, README)
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Price(Part):
+    """What the release costs as a whole: every trial it was chosen from and its noisy metrics."""
+
+    unit: str
+    adjacency: Adjacency
+    epsilon: float
+    delta: float
+    conversion: str
+    trials: int = Field(description="charged runs that the price includes; their mechanisms are in privacy/tuning.json")
+    scope: Literal["dataset", "run", "public"]
+
+
+class Approval(Part):
+    who: str
+    when: str
+    note: str = ""
+
+
+class ReleasedMetric(Part):
+    """A number about quality that may leave: on public data, or from a charged mechanism."""
+
+    name: str
+    value: float
+    source: Literal["public data", "charged mechanism"]
+    standard_error: float | None = Field(default=None, description="of the noise alone")
+
+
+class File(Part):
+    sha256: str
+    bytes: int
+
+
+class Manifest(Part):
+    schema_version: Literal[1] = 1
+    name: str
+    version: str
+    created: str
+    run_id: str
+    price: Price
+    approval: Approval
+    policy: dict[str, Any]
+    metrics: list[ReleasedMetric]
+    previous: str | None = Field(description="the version that this one replaces")
+    files: dict[str, File]
+
+    def to_json(self) -> str:
+        """Readable JSON with sorted keys; the signature is over exactly these bytes."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,266 @@
+"""Verification of a bundle from its bytes alone: no data, no ledger, no server, and nothing of it is run."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from dpcore.accounting.events import Events
+from dpcore.errors import DPFlowsError, InputError
+from tasks.audit.recompute import close
+from tasks.audit.rules_statement import price_of
+from tasks.release.gate import search_epsilon
+from tasks.release.manifest import (
+    CONFIG,
+    ENCODER,
+    MANIFEST,
+    MECHANISMS,
+    METRICS,
+    REQUIRED,
+    SIGNATURE,
+    STATEMENT,
+    TUNING,
+    WEIGHTS,
+    Manifest,
+)
+from tasks.release.signature import check, same_key
+from tasks.statement import Statement
+
+CANNOT_SHOW = (
+    "that the ledger lists every run on these records",
+    "that the records were as the schema declares them",
+    "that the code which ran was the one named, with noise that nobody kept",
+    "that a person behind several records is covered more than once",
+)
+EXECUTABLE = (".py", ".pyc", ".pkl", ".pickle", ".joblib", ".skops", ".so", ".sh", ".pt", ".pth", ".dill")
+
+Problem = tuple[str, str]  # (name of the check, what is wrong)
+
+
+@dataclass
+class Verified:
+    """What was found: ``problems`` by name, ``verified`` in words, ``signer`` the fingerprint of the signing key."""
+
+    name: str = ""
+    version: str = ""
+    signer: str = ""
+    known_signer: bool = False
+    epsilon: float | None = None
+    delta: float | None = None
+    problems: list[Problem] = field(default_factory=list)
+    verified: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    @property
+    def names(self) -> set[str]:
+        return {name for name, _ in self.problems}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "schema_version": 1,
+            "verified": self.ok,
+            "name": self.name,
+            "version": self.version,
+            "signer": self.signer,
+            "known_signer": self.known_signer,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "problems": [{"check": name, "what": what} for name, what in self.problems],
+            "checked": self.verified,
+            "not_shown_by_a_bundle": list(CANNOT_SHOW),
+        }
+
+
+def verify_files(files: Mapping[str, bytes], key: str | None = None, expect: str | None = None) -> Verified:
+    """Check a bundle. ``key`` is the fingerprint that must have signed, ``expect`` the NAME@VERSION that it must be."""
+    report = Verified()
+    manifest = _manifest(files, report)
+    _signature(files, key, report)
+    if manifest is None:
+        return report
+    report.name, report.version = manifest.name, manifest.version
+    report.epsilon, report.delta = manifest.price.epsilon, manifest.price.delta
+    _expected(manifest, expect, report)
+    checks: tuple[tuple[Callable[..., Iterator[Problem]], str], ...] = (
+        (_checksums, f"all {len(manifest.files)} files are those of the manifest"),
+        (_contents, "the statement follows its schema and belongs to weights, mechanisms and configuration"),
+        (_price, "epsilon was computed again from the mechanisms, for the run and for the release with its search"),
+        (_model, "weights are finite numbers, preprocessing is plain JSON, nothing can be executed"),
+    )
+    for rule, words in checks:
+        found = list(rule(files, manifest))
+        report.problems += found
+        if not found:
+            report.verified.append(words)
+    report.problems = list(dict.fromkeys(report.problems))
+    return report
+
+
+def _manifest(files: Mapping[str, bytes], report: Verified) -> Manifest | None:
+    if MANIFEST not in files:
+        report.problems.append(("manifest_missing", "there is no manifest: this is no bundle, or a file is missing"))
+        return None
+    try:
+        return Manifest.model_validate_json(files[MANIFEST])
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        report.problems.append(("manifest_schema", f"the manifest does not follow its schema at {where or 'its start'}"))
+        return None
+
+
+def _signature(files: Mapping[str, bytes], key: str | None, report: Verified) -> None:
+    if SIGNATURE not in files:
+        report.problems.append(("signature_missing", "the bundle is not signed"))
+        return
+    try:
+        report.signer = check(files[SIGNATURE], files.get(MANIFEST, b""))
+    except (ValueError, TypeError):
+        report.problems.append(("signature_wrong", "the signature does not belong to the manifest: one was changed"))
+        return
+    if key is None:
+        report.verified.append("the signature belongs to the manifest: intact, signer unknown")
+    elif same_key(key, report.signer):
+        report.known_signer = True
+        report.verified.append("the signature is by the expected key")
+    else:
+        report.problems.append(("foreign_key", f"it was signed by another key ({report.signer[:16]}...)"))
+
+
+def _expected(manifest: Manifest, expect: str | None, report: Verified) -> None:
+    if expect is None:
+        return
+    name, at, version = expect.rpartition("@")
+    if not at or not name or not version:
+        raise InputError(f"Expected NAME@VERSION for --expect, got {expect!r}; for example visits@3.")
+    if (name, version) == (manifest.name, manifest.version):
+        report.verified.append(f"it is {expect}")
+    else:
+        report.problems.append(("other_release", f"it is {manifest.name}@{manifest.version}, not {expect}"))
+
+
+def _checksums(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
+    for name in sorted({*REQUIRED} - set(manifest.files)):
+        yield "file_unlisted", f"the manifest does not list {name}"
+    for name, stated in manifest.files.items():
+        data = files.get(name)
+        if data is None:
+            yield "file_missing", f"{name} is missing"
+        elif sha256(data).hexdigest() != stated.sha256 or len(data) != stated.bytes:
+            yield "file_changed", f"{name} is not the file of the manifest"
+    for name in sorted(set(files) - set(manifest.files) - {MANIFEST, SIGNATURE}):
+        yield "file_added", f"{name} is not in the manifest"
+
+
+def _statement(files: Mapping[str, bytes]) -> Statement | None:
+    try:
+        return Statement.model_validate_json(files[STATEMENT])
+    except (KeyError, ValidationError):
+        return None
+
+
+def _contents(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
+    found = _statement(files)
+    if found is None:
+        yield "statement_schema", "the privacy statement is missing or does not follow its schema"
+        return
+    pairs = {
+        "weights_changed": (WEIGHTS, found.weights_sha256),
+        "config_changed": (CONFIG, found.config_sha256),
+        "mechanisms_changed": (MECHANISMS, found.mechanisms_sha256),
+    }
+    for name, (path, stated) in pairs.items():
+        if path in files and sha256(files[path]).hexdigest() != stated:
+            yield name, f"{path} is not the file that the statement names"
+    if not found.releasable:
+        yield "not_releasable", f"the statement says that it must not be released: {'; '.join(found.reasons)}"
+    if (found.guarantee.unit, found.guarantee.adjacency) != (manifest.price.unit, manifest.price.adjacency):
+        yield "relation_changed", "manifest and statement are about different neighbours"
+
+
+def _price(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
+    found = _statement(files)
+    if found is None:
+        return
+    for finding in price_of(found):
+        yield finding.code, finding.what
+    price = manifest.price
+    if not isfinite(price.epsilon):
+        yield "release_epsilon", "the release has no finite epsilon"
+        return
+    try:
+        stored = json.loads(files[TUNING])
+        trials = [Events.from_json(json.dumps(item)) for item in stored["trials"]]
+        whole = _whole(trials, found, manifest)
+    except (KeyError, ValueError, TypeError, DPFlowsError) as error:
+        yield "tuning_unreadable", f"the runs behind the release cannot be priced ({type(error).__name__})"
+        return
+    own = Events.from_json(json.dumps(found.mechanisms)) if not list(price_of(found)) else None
+    if own is not None and own not in trials:
+        yield "tuning_incomplete", "the run itself is not among the runs behind the release"
+    if not close(whole, price.epsilon) or price.delta != found.guarantee.delta:
+        yield "release_epsilon", f"the release costs epsilon {whole:.6g}, the manifest says {price.epsilon:.6g}"
+    if len(trials) != price.trials:
+        yield "release_epsilon", f"{len(trials)} runs are listed, the manifest says {price.trials}"
+    yield from _metrics(files, manifest, trials)
+
+
+def _whole(trials: list[Events], found: Statement, manifest: Manifest) -> float:
+    """Epsilon of the whole release: that of the statement where it is one run, else of all together."""
+    if len(trials) == 1:
+        return found.guarantee.epsilon
+    price = manifest.price
+    return search_epsilon(trials, price.adjacency, price.delta, price.conversion)
+
+
+def _metrics(files: Mapping[str, bytes], manifest: Manifest, trials: list[Events]) -> Iterator[Problem]:
+    """Metrics that claim a charged mechanism: listed, equal, and their mechanism among what was paid for."""
+    charged = {one.name: one.value for one in manifest.metrics if one.source == "charged mechanism"}
+    if not charged and METRICS not in files:
+        return
+    try:
+        stored = json.loads(files[METRICS])
+        events = Events.from_json(json.dumps(stored["mechanisms"]))
+        values = {key: float(value) for key, value in stored["values"].items()}
+    except (KeyError, ValueError, TypeError, AttributeError, DPFlowsError):
+        yield "metrics_unreadable", "the file of the released metrics is missing or cannot be read"
+        return
+    if events not in trials:
+        yield "metric_unpaid", "the mechanism of the released metrics is not in the price"
+    for name, value in charged.items():
+        if values.get(name) != value:
+            yield "metric_changed", f"metric {name} is not the released one"
+
+
+def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
+    for name in files:
+        if name.lower().endswith(EXECUTABLE):
+            yield "executable_file", f"{name} could be run; a bundle holds plain data only"
+    if WEIGHTS in files:
+        try:
+            with np.load(io.BytesIO(files[WEIGHTS]), allow_pickle=False) as arrays:
+                numbers = [arrays[name] for name in arrays.files]
+            if not all(np.issubdtype(one.dtype, np.floating) and np.isfinite(one).all() for one in numbers):
+                yield "weights_not_finite", "a weight is not a finite number"
+        except (ValueError, OSError, KeyError, EOFError):
+            yield "weights_unreadable", "the weights are not plain arrays"
+        except Exception as error:  # zipfile and zlib raise their own kinds for damaged archives
+            yield "weights_unreadable", f"the weights are damaged ({type(error).__name__})"
+    for name in (ENCODER, "model/model.json", CONFIG):
+        if name in files:
+            try:
+                json.loads(files[name])
+            except ValueError:
+                yield "json_unreadable", f"{name} is no JSON"
