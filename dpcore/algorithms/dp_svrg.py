@@ -11,14 +11,13 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.admm import CLIP_SHARE
 from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.batches import batch_sampler
 from dpcore.checks import require_count, require_fraction, require_open_unit, require_positive
-from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
 
 # A record's difference of gradients is divided by its public bound; at equal points the bound is 0 and so is the sum.
 LEAST_BOUND = 1e-12
@@ -75,20 +74,6 @@ class DPSVRG:
         """The step size: 2 / smoothness unless given."""
         return 2.0 / problem.smoothness if self.learning_rate is None else self.learning_rate
 
-    def sampler(self, problem: Problem) -> Sampler:
-        """How the rows of an inner step are drawn."""
-        if self.sampling_rate == 1.0:
-            return FullBatch()
-        if problem.adjacency is Adjacency.ADD_REMOVE:
-            return Poisson(self.sampling_rate)
-        batch_size = round(self.sampling_rate * problem.n)
-        if batch_size < 1:
-            raise AssumptionNotMet(
-                f"Expected at least one row a batch for 'dp_svrg', got sampling_rate={self.sampling_rate!r} of "
-                f"n={problem.n}; use sampling_rate >= {1 / problem.n:.3g}."
-            )
-        return WithoutReplacement(batch_size, problem.n)
-
     def mechanisms(self, problem: Problem) -> tuple[Mechanism, Mechanism]:
         """That of a full gradient and that of an inner step."""
         full = problem.sensitivity(self.clip(problem))
@@ -98,7 +83,7 @@ class DPSVRG:
         inner = Gaussian(difference, self.noise_multiplier * ratio * difference)
         return (
             Gaussian(full, self.noise_multiplier * full),
-            self.sampler(problem).amplify(inner, problem.adjacency),
+            batch_sampler(problem, self.sampling_rate).amplify(inner, problem.adjacency),
         )
 
     def plan(self, problem: Problem) -> list[Mechanism]:

@@ -46,7 +46,8 @@ class MPADMM(Settings):
 
     ``perturb`` = "xzy" is the papers' form, Chen (2020), Algorithm 4.2: x, z and y computed from exact x get noise of
     one sigma each. By firm non-expansiveness of a convex prox their sensitivities are D, D and rho D (Theorem 4.3 with
-    the right D), so the price is 2 + rho^2 times that of x alone.
+    the right D), so the price is 2 + rho^2 times that of x alone. The noise of y enters x again, k times larger: keep
+    to the papers' rho (k <= 1/rho) and to momentum 0 there.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)

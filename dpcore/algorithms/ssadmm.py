@@ -11,14 +11,14 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.admm import SELECTION, Iterate, Settings
 from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.batches import batch_sampler
 from dpcore.checks import require_fraction
-from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.penalties import penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
+from dpcore.sampling import Sampler
 
 
 @register("ssadmm")
@@ -63,18 +63,7 @@ class SSADMM(Settings):
 
     def sampler(self, problem: Problem) -> Sampler:
         """How the rows of a step are drawn."""
-        rate = self.rate(problem)
-        if rate == 1.0:
-            return FullBatch()
-        if problem.adjacency is Adjacency.ADD_REMOVE:
-            return Poisson(rate)
-        batch_size = round(rate * problem.n)
-        if batch_size < 1:
-            raise AssumptionNotMet(
-                f"Expected at least one row a batch for 'ssadmm', got sampling_rate={rate!r} of n={problem.n}; use "
-                f"sampling_rate >= {1 / problem.n:.3g}."
-            )
-        return WithoutReplacement(batch_size, problem.n)
+        return batch_sampler(problem, self.rate(problem))
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         sensitivity = problem.sensitivity(self.clip(problem))
