@@ -12,7 +12,7 @@ from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.ranking_losses import RankingLoss, softmax
 from dpcore.ranking_metrics import session_ap
 from dpcore.scorers import Array, Layers, Linear, Scorer, gradient, gram, session_norms
-from dpcore.sessions import Documents, Sessions
+from dpcore.sessions import Documents, Sessions, check_rows
 
 # Lengths of the sessions of one padded block differ by at most this factor; a larger one for a few sessions, for there
 # the calls cost more than the padding.
@@ -295,8 +295,7 @@ class SessionObjective:
         """
         if self.dimension != dimension:
             raise InputError(f"Expected {dimension} parameters as the problem declares, got {self.dimension}.")
-        if not (np.all(np.isfinite(self.sessions.documents.X)) and np.all(np.isfinite(self.sessions.y))):
-            raise InputError("Expected finite features and labels, got NaN or inf; build Sessions by from_rows.")
+        check_rows(self.sessions.documents.X, self.sessions.y)
 
     def check_documents(self, public: ScoredDocuments) -> None:
         """Raise ``InputError`` unless ``public``, on which the price rests, has exactly these documents and scorer."""

@@ -15,6 +15,8 @@ Array = np.ndarray
 
 # What a document may be described by; see ``Documents.features``.
 FEATURES = ("raw", "rank")
+LARGEST_LABEL = 30
+LARGEST_FEATURE = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ class Sessions:
     def from_rows(cls, X: Array, y: Array, groups: Array | Sequence[object]) -> Sessions:
         """Group rows by query id, wherever they stand; sessions in order of their first row, rows in file order.
 
-        Raises ``InputError`` for NaN, infinite or negative labels and features that are not finite, naming the row.
+        Raises ``InputError`` naming the row for labels that are negative, NaN or huge and features that are not finite.
         """
         X, y, groups = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), np.asarray(groups)
         if X.ndim != 2 or len(X) == 0 or y.shape != (len(X),) or groups.shape != (len(X),):
@@ -212,11 +214,21 @@ def offsets_of(lengths: Array) -> Array:
 
 
 def check_rows(X: Array, y: Array) -> None:
-    """Raise ``InputError`` naming the first row (0-based) with a bad label or feature."""
-    bad = ~np.isfinite(y) | (y < 0)
+    """Raise ``InputError`` naming the first row (0-based) with a bad label or feature.
+
+    The limits keep gains 2^y and squared norms far from overflow: a NaN would pass every clip.
+    """
+    bad = ~((y >= 0) & (y <= LARGEST_LABEL))
     if np.any(bad):
         row = int(np.flatnonzero(bad)[0])
-        raise InputError(f"Expected relevance labels >= 0, got label {y[row]:g} in row {row}; map it before training.")
-    if not np.all(np.isfinite(X)):
-        row = int(np.flatnonzero(~np.isfinite(X).all(axis=1))[0])
-        raise InputError(f"Expected finite features, got NaN or inf in row {row}; fill or drop it before training.")
+        raise InputError(
+            f"Expected relevance labels from 0 to {LARGEST_LABEL}, got label {y[row]:g} in row {row}; map it "
+            "before training."
+        )
+    bad = ~(np.abs(X) <= LARGEST_FEATURE)
+    if np.any(bad):
+        row = int(np.flatnonzero(bad.any(axis=1))[0])
+        raise InputError(
+            f"Expected finite features of at most {LARGEST_FEATURE:g}, got NaN, inf or more in row {row}; scale, fill "
+            "or drop it before training."
+        )

@@ -26,7 +26,7 @@ class NonPrivate:
     """
 
     requires: ClassVar[Requires] = Requires(l1=False)
-    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "exact minimiser"
     private: ClassVar[bool] = False
     small: ClassVar[dict[str, Any]] = {"steps": 50}

@@ -157,7 +157,7 @@ class PrivBR:
 
         Raises ``AssumptionNotMet``, before anything is released, for a problem without its public documents.
         """
-        public, loss = public_documents(problem, self.name), problem.loss
+        public, loss = public_documents(problem, "privbr"), problem.loss
         divisor = self.rate(problem) * problem.n
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w, velocity, total = (np.zeros(problem.dimension) for _ in range(3))

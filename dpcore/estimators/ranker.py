@@ -24,7 +24,8 @@ class DPRanker(PrivateEstimator):
 
     ``adjacency``: ``replace_labels`` (documents are public), ``add_remove`` or ``replace_one`` (documents are private).
     ``algorithm``: ``auto`` is ``listnet_one_shot`` where documents are public and ListNet with clipped sessions
-    otherwise; ``privbr``, ``best_feature``, ``dp_sgd``, ``dp_adam`` and ``non_private`` by name. ``loss``: ``listnet``,
+    otherwise; by name ``privbr``, ``best_feature``, ``dp_sgd``, ``non_private``, for whole sessions ``dp_adam`` too.
+    ``loss``: ``listnet``,
     ``listmle``, ``bayesrank``, or ``auto`` (bayesrank for privbr); ``scorer``: ``linear`` or ``mlp`` (with ``hidden``,
     ``activation``). ``features``: ``raw``, within-session ``rank``, or both. ``n`` is the declared nominal number of
     sessions under add/remove; without it the count of the data is taken, and ``releasable_`` is false. ``budget`` is an

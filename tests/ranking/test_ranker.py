@@ -62,6 +62,12 @@ def test_clone_keeps_parameters_of_the_algorithm_and_shares_the_budget():
     assert len(budget.history) == 1
 
 
+def test_the_model_without_privacy_is_never_releasable():
+    ranker = DPRanker("non_private", l2=0.01, loss="listmle").fit(X[TRAIN], Y[TRAIN], groups=Q[TRAIN])
+    assert not ranker.releasable_ and ranker.spent_.epsilon == np.inf
+    assert ranker.score(X[~TRAIN], Y[~TRAIN], Q[~TRAIN]) > RANDOM + 0.2
+
+
 def test_a_counted_n_blocks_release():
     ranker = DPRanker(adjacency="add_remove").fit(X, Y, groups=Q)
     assert not ranker.releasable_ and "declare n" in ranker.blocked_[0]

@@ -63,7 +63,9 @@ def test_ranks_are_bounded_symmetric_and_ties_share_a_place():
     [
         (np.ones((2, 1)), [0, -1], "label -1 in row 1"),
         (np.ones((2, 1)), [np.nan, 1], "label nan in row 0"),
+        (np.ones((2, 1)), [0, 2000], "label 2000 in row 1"),
         (np.array([[1.0], [np.inf]]), [0, 1], "row 1"),
+        (np.array([[1e200], [1.0]]), [0, 1], "row 0"),
         (np.ones((3, 1)), [0, 1], "one label and one query id a row"),
     ],
 )
