@@ -13,40 +13,46 @@ from scipy.sparse import csr_array, issparse
 
 
 class Column:
-    """One growing array along its first axis. ``finish`` gives it whole and frees the pieces on the way."""
+    """One growing array along its first axis: in a file, or in memory that is enlarged in place by a quarter."""
 
     def __init__(self, folder: Path | None, name: str) -> None:
         self.path = folder / name if folder else None
         self.file = self.path.open("wb") if self.path else None
-        self.pieces: list[np.ndarray] = []
+        self.held = np.zeros(0)
         self.rows = 0
-        self.shape: tuple[int, ...] = ()
-        self.dtype: np.dtype = np.dtype(float)
 
     def append(self, piece: np.ndarray) -> None:
-        self.rows += len(piece)
-        self.shape, self.dtype = piece.shape[1:], piece.dtype
         if self.file:
             self.file.write(np.ascontiguousarray(piece).data)
+            self.held = piece[:0]
+        elif self.rows == 0:
+            self.held = piece
         else:
-            self.pieces.append(piece)
+            self._make_room(self.rows + len(piece))
+            self.held[self.rows : self.rows + len(piece)] = piece
+        self.rows += len(piece)
 
     def finish(self) -> np.ndarray:
         if self.file and self.path:
             self.file.close()
-            if not self.rows or not self.path.stat().st_size:
-                return np.zeros((self.rows, *self.shape), self.dtype)
-            return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.rows, *self.shape))
-        if len(self.pieces) == 1:
-            return self.pieces.pop()
-        whole = np.empty((self.rows, *self.shape), self.dtype)
-        start = 0
-        for i, piece in enumerate(self.pieces):
-            whole[start : start + len(piece)] = piece
-            start += len(piece)
-            self.pieces[i] = whole[:0]
-        self.pieces.clear()
-        return whole
+            shape = (self.rows, *self.held.shape[1:])
+            if not self.path.stat().st_size:
+                return np.zeros(shape, self.held.dtype)
+            return np.memmap(self.path, dtype=self.held.dtype, mode="r", shape=shape)
+        if self.rows < len(self.held):
+            self.held.resize((self.rows, *self.held.shape[1:]), refcheck=False)
+        return self.held
+
+    def _make_room(self, rows: int) -> None:
+        if rows <= len(self.held):
+            return
+        shape = (rows + rows // 4, *self.held.shape[1:])
+        if self.held.flags.owndata and self.held.flags.c_contiguous:
+            self.held.resize(shape, refcheck=False)  # the allocator moves pages, not bytes, so there is no second copy
+        else:
+            larger = np.empty(shape, self.held.dtype)
+            larger[: self.rows] = self.held[: self.rows]
+            self.held = larger
 
 
 class Matrix:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
@@ -72,13 +74,28 @@ def read_plain(
             for batch in reader:
                 if not batch.num_rows:
                     continue
-                chunk = Chunk(batch.to_pandas())
+                chunk = Chunk(frame_of(batch))
                 if text.strip and _quoted(chunk, text.quote, kinds):
                     raise NotPlain(rows)
                 yield chunk
                 rows += chunk.rows
     except (pa.ArrowInvalid, OSError):
         raise NotPlain(rows) from None
+
+
+def frame_of(batch: pa.RecordBatch) -> pd.DataFrame:
+    """The batch as a frame, texts as categories; half the time of Arrow's own conversion for few rows."""
+    columns: dict[str, Any] = {}
+    for name, cells in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_dictionary(cells.type):
+            levels = pd.Index(cells.dictionary.to_pylist(), dtype=object)
+            codes = cells.indices.to_numpy(zero_copy_only=False)
+            columns[name] = pd.Categorical.from_codes(codes, dtype=pd.CategoricalDtype(levels), validate=False)
+        elif pa.types.is_floating(cells.type):
+            columns[name] = cells.to_numpy(zero_copy_only=False)
+        else:
+            columns[name] = cells.to_pandas()
+    return pd.DataFrame(columns, copy=False)
 
 
 def needed(schema: Schema, name: str) -> bool:

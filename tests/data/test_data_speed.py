@@ -11,11 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.data import load
 from tasks.schema import find_schema
 
 pytestmark = pytest.mark.slow
-NO_SPLIT = {"kind": "none"}
 
 
 def least(work, repeats: int) -> float:
@@ -27,25 +25,33 @@ def least(work, repeats: int) -> float:
     return min(times)
 
 
-def unsplit(name: str):
-    schema = find_schema(name)
-    return schema.model_copy(update={"split": schema.split.model_copy(update=NO_SPLIT)})
-
-
-def test_adult_to_csr_within_twice_the_bare_read(shared):
-    path = shared / "data/adult/adult.data.gz"
-    schema = unsplit("adult")
-    encoder = schema.encoder()
-    bare = least(lambda: pd.read_csv(path, header=None), 15)
-    assert least(lambda: load(schema, encoder, path), 15) <= 2.0 * bare
-
-
 def measured(code: str) -> dict[str, float]:
     """Run ``code`` in a process of its own; it prints words and numbers."""
     head = "import resource, sys, time\ndef peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
     command = [sys.executable, "-c", head + textwrap.dedent(code)]
     words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return dict(zip(words[0::2], map(float, words[1::2]), strict=True))
+
+
+def test_adult_to_csr_within_twice_the_bare_read(shared):
+    """In a process of its own, in turn: about 1.5 there, 1.95 where a warmed-up heap speeds up the bare read."""
+    found = measured(
+        f"""
+        import pandas as pd
+        from tasks.data import load
+        from tasks.schema import find_schema
+        schema, path = find_schema("adult"), {str(shared / "data/adult/adult.data.gz")!r}
+        schema = schema.model_copy(update={{"split": schema.split.model_copy(update={{"kind": "none"}})}})
+        encoder, times = schema.encoder(), ([], [])
+        for _ in range(15):
+            for work, kept in zip((lambda: pd.read_csv(path, header=None), lambda: load(schema, encoder, path)), times):
+                start = time.process_time()
+                work()
+                kept.append(time.process_time() - start)
+        print("bare", min(times[0]), "whole", min(times[1]))
+        """
+    )
+    assert found["whole"] <= 2.0 * found["bare"]
 
 
 def test_kdd_ten_percent_in_six_seconds_and_three_times_the_matrix(shared):
