@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
+import absl.logging
 import pytest
 from hypothesis import settings
+
+# dp-accounting brings absl, whose handler closes the stream that it was born with when Prefect sets up logging: pytest's
+# capture. The real standard error is one that it leaves open.
+absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 # Times of single examples say nothing on a shared machine.
 settings.register_profile("dpflows", deadline=None)
