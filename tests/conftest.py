@@ -10,8 +10,8 @@ import absl.logging
 import pytest
 from hypothesis import settings
 
-# dp-accounting brings absl, whose handler closes the stream that it was born with when Prefect sets up logging: pytest's
-# capture. The real standard error is one that it leaves open.
+# dp-accounting brings absl, whose log handler closes the stream that it was born with, pytest's capture, when Prefect
+# sets up logging. The real standard error is one that it leaves open.
 absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 # Times of single examples say nothing on a shared machine.
