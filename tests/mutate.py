@@ -263,7 +263,10 @@ MUTANTS = [
     Mutant(f"{A}/pld.py", '"sampling_prob": rate,', '"sampling_prob": rate / 2,', f"{TA}/test_pld.py"),
     # counts, doors and searches
     Mutant(
-        f"{A}/events.py", "total += count * curve_of(mechanism)", "total += curve_of(mechanism)", "tests/core/test_events.py"
+        f"{A}/events.py",
+        "total += count * curve_of(mechanism)",
+        "total += curve_of(mechanism)",
+        "tests/core/test_events.py",
     ),
 ]
 
