@@ -17,6 +17,7 @@ from tasks import training
 from tasks.config import TrainConfig, load_config
 from tasks.home import Home
 from tasks.ledger import Ledger
+from tasks.release.metrics import require_room
 from tasks.training import Job
 
 
@@ -44,6 +45,7 @@ def check(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:
     planned = training.plan_training(job)
     with Ledger(training.ledger_url(settings, job.schema, home)) as ledger:
         admitted = training.fit_to_ledger(job, planned, ledger)
+        require_room(job, admitted, ledger)
     training.require_files(job)
     return job, planned, admitted
 

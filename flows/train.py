@@ -25,6 +25,7 @@ from tasks import evaluation, record, tracking, training
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
+from tasks.release.metrics import release_metrics, require_room
 from tasks.statement import Statement
 from tasks.training import Job
 
@@ -37,6 +38,7 @@ fit_step = step(training.fit_model, "fit")
 convert_step = step(record.convert, "convert")
 commit_step = step(record.commit, "commit")
 evaluate_step = step(evaluation.measure, "evaluate")
+metric_step = step(release_metrics, "release metric")
 track_step = step(record.track, "track")
 
 
@@ -79,6 +81,7 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
     store = open_store(config)
     with Ledger(training.ledger_url(config, job.schema, store.home)) as ledger:
         planned = afford_step(job, plan_step(job), ledger)
+        require_room(job, planned, ledger)
         if planned.warning:
             reporter.get().say(f"Warning: {planned.warning}")
         loaded = load_step(job)
@@ -91,6 +94,8 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):
                 metrics = evaluate_step(job, result.weights, loaded, objective)
+                if config.evaluate.release is not None:
+                    metrics |= metric_step(job, result.weights, loaded, ledger, folder)
                 uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics)
     seconds = {"fit": result.seconds, "flow": perf_counter() - started}
     return summary(job, planned, statement, metrics, run_id, uri, seconds)

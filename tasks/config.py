@@ -86,8 +86,16 @@ class AlgorithmSection(Section):
         return dict(self.model_extra or {})
 
 
+class ReleaseSection(Section):
+    """A metric that may leave: it gets noise and is charged beside the training."""
+
+    metric: str = Field(default="accuracy", description="accuracy or balanced_accuracy")
+    epsilon: Number = Field(default=0.05, gt=0, description="for example 0.05")
+
+
 class EvaluateSection(Section):
     baselines: bool = Field(default=True, description="true or false")
+    release: ReleaseSection | None = Field(default=None, description="for example {metric: accuracy, epsilon: 0.05}")
 
 
 class LedgerSection(Section):

@@ -27,6 +27,7 @@ STATEMENT = "privacy/statement.json"
 MECHANISMS = "privacy/mechanisms.json"
 CURVE = "privacy/curve.json"
 TRACE = "privacy/trace.json"
+METRICS = "privacy/metrics.json"  # only where evaluate.release asked for it
 FIGURE = "figures/budget.png"
 READABLE = {"privacy/statement.md": to_markdown, "privacy/statement.html": to_html}
 FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, FIGURE)
@@ -159,7 +160,7 @@ def track(
     tracking.log_metrics(client, run_id, {**metrics, **spent})
     for key, value in run_tags(job, statement).items():
         client.set_tag(run_id, key, value)
-    tracking.log_files(client, run_id, folder, FILES)
+    tracking.log_files(client, run_id, folder, [name for name in (*FILES, METRICS) if (folder / name).is_file()])
     uri = log_model(client, run_id, folder / "model", job.encoder, job.schema)
     client.set_tag(run_id, MODEL_TAG, uri)
     shutil.rmtree(folder)

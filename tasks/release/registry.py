@@ -1,0 +1,83 @@
+"""Registered versions in MLflow: one is released, the one before it stays for a way back. Aliases, no stages."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mlflow.exceptions import MlflowException
+
+from dpcore.errors import InputError
+from tasks.home import Home
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+RELEASED, PREVIOUS = "released", "previous"
+RUN_TAG, SEQ_TAG, DONE_TAG = "dpflows.run_id", "dpflows.ledger_seq", "dpflows.manifest"
+METRIC_TAG = "dpflows.metric."
+
+
+@contextmanager
+def one_gate(home: Home) -> Iterator[None]:
+    """One gate at a time on this machine; the second waits."""
+    with (home.root / "release.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def ensure_model(client: MlflowClient, name: str) -> Mapping[str, str]:
+    """Find or create the registered model; return its aliases. Raises ``InputError`` for a name MLflow refuses."""
+    known = {model.name: model for model in client.search_registered_models()}
+    if name not in known:
+        try:
+            client.create_registered_model(name, tags={"dpflows": "1"})
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise InputError(f"Expected a name that MLflow takes for --to, got {name!r}: {error}.") from error
+        return {}
+    return {alias: str(version) for alias, version in known[name].aliases.items()}
+
+
+def aliases(client: MlflowClient, name: str) -> dict[str, str]:
+    """Aliases of a registered model, empty where there is none."""
+    known = {model.name: model for model in client.search_registered_models()}
+    return {alias: str(version) for alias, version in known[name].aliases.items()} if name in known else {}
+
+
+def version_of(client: MlflowClient, name: str, run_id: str) -> Any | None:
+    """The version of ``name`` that holds the run, None where there is none."""
+    found = [one for one in client.search_model_versions(f"name = '{name}'") if one.tags.get(RUN_TAG) == run_id]
+    return max(found, key=lambda one: int(one.version), default=None)
+
+
+def add_version(client: MlflowClient, name: str, run_id: str, uri: str, tags: Mapping[str, str]) -> str:
+    """Create the version of a run, or take the one that an interrupted release left; return its number."""
+    found = version_of(client, name, run_id)
+    if found is None:
+        found = client.create_model_version(name, uri, run_id, tags={RUN_TAG: run_id, **tags})
+    else:
+        for key, value in tags.items():
+            client.set_model_version_tag(name, found.version, key, value)
+    return str(found.version)
+
+
+def promote(client: MlflowClient, name: str, version: str) -> str | None:
+    """Move the aliases: ``version`` is released, the one before it is previous. Return that one's number."""
+    before = aliases(client, name).get(RELEASED)
+    if before == version:
+        return aliases(client, name).get(PREVIOUS)
+    if before is not None:
+        client.set_registered_model_alias(name, PREVIOUS, before)
+    client.set_registered_model_alias(name, RELEASED, version)
+    return before
+
+
+def metrics_of(client: MlflowClient, name: str, version: str) -> dict[str, float]:
+    """Released metrics of a version, from its tags."""
+    tags = client.get_model_version(name, version).tags
+    return {
+        key.removeprefix(METRIC_TAG): float(value) for key, value in tags.items() if key.startswith(METRIC_TAG)
+    }

@@ -1,0 +1,69 @@
+"""Whole trainings without an orchestrator, for tests of audit and release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks import evaluation, record, tracking, training
+from tasks.config import TrainConfig
+from tasks.home import Home
+from tasks.ledger import Ledger
+from tasks.release.metrics import release_metrics, require_room
+from tests.flows.small import write_small
+from tests.flows.test_training import config_of
+
+EXPERIMENT = "tests of releases"
+
+
+@dataclass(frozen=True)
+class World:
+    """A store, a small private table with its ledger, and the way to train on it."""
+
+    home: Home
+    folder: Path
+
+    @property
+    def client(self) -> Any:
+        return tracking.tracking_client(self.home)
+
+    @property
+    def ledger_url(self) -> str:
+        return f"sqlite:///{self.folder / 'ledger.db'}"
+
+    def config(self, **sections: dict[str, object]) -> TrainConfig:
+        return config_of(self.folder / "small.yaml", **sections)
+
+    def train(self, config: TrainConfig | None = None) -> str:
+        """Train, commit and track as the flow does; return the run's id."""
+        config = config or self.config()
+        job = training.prepare(config)
+        client = self.client
+        with Ledger(self.ledger_url) as ledger:
+            planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
+            require_room(job, planned, ledger)
+            loaded = training.load_records(job)
+            objective = training.build_objective(job, loaded)
+            experiment = tracking.ensure_experiment(client, self.home, EXPERIMENT)
+            run_id = tracking.open_run(client, experiment, None, {})
+            folder = self.home.outbox / run_id
+            with training.reserve_budget(job, planned, ledger) as reservation:
+                result = training.fit_model(job, planned, objective, reservation)
+                price = record.convert(planned)
+                statement = record.commit(folder, job, planned, price, result, ledger, reservation)
+            metrics = evaluation.measure(job, result.weights, loaded, objective)
+            metrics |= release_metrics(job, result.weights, loaded, ledger, folder)
+            record.track(client, run_id, folder, job, planned, statement, result, metrics)
+        tracking.close_run(client, run_id, "FINISHED")
+        return run_id
+
+
+def make_world(home: Home, folder: Path, epsilon: float = 12.0) -> World:
+    """A fresh table and ledger in ``folder``."""
+    write_small(folder, np.random.default_rng(7))
+    with Ledger(f"sqlite:///{folder / 'ledger.db'}") as ledger:
+        ledger.init("small", epsilon, 1e-4, "add_remove")
+    return World(home, folder)
