@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpcore.errors import DPFlowsError, VerificationFailed
-from tasks.audit import Audit, Subject, audit
+from tasks.audit import Audit, Finding, Subject, audit
 from tasks.audit.subject import CONFIG, from_record
 from tasks.home import Home
 
@@ -29,9 +30,10 @@ def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool) -> N
         subject, report = from_record(path), audit(from_record(path))
     else:
         client = open_store()
-        subject = read(client, run, ledger)
-        report = audit(subject)
-        mark(client, run, report)
+        known, front = registered(client, run)
+        subject = read(client, known, ledger)
+        report = audit(subject, front)
+        mark(client, known, report)
     measured = measure(subject) if empirical else None
     show(report, measured, as_json)
     if report.blocked:
@@ -44,6 +46,15 @@ def open_store() -> MlflowClient:
     from tasks.tracking import tracking_client
 
     return tracking_client(home)
+
+
+def registered(client: MlflowClient, name: str) -> tuple[str, list[Finding]]:
+    """The run behind a registered model's released version, with what is wrong with its alias; else ``name`` itself."""
+    from tasks.audit.rules_release import released
+
+    if re.fullmatch("[0-9a-f]{32}", name) or name not in {model.name for model in client.search_registered_models()}:
+        return name, []
+    return released(client, name)
 
 
 def read(client: MlflowClient, run: str, ledger: str | None = None) -> Subject:

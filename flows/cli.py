@@ -76,7 +76,7 @@ def ui(
 
 
 def audit(
-    run: Annotated[str, typer.Argument(help="Run id, or a run record in a JSON file.")],
+    run: Annotated[str, typer.Argument(help="Run id, registered model, or a run record in a JSON file.")],
     ledger: Annotated[str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")] = None,
     empirical: Annotated[
         bool, typer.Option("--empirical", help="Also attack the algorithm on synthetic neighbours.")

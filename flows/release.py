@@ -83,7 +83,7 @@ def _table(answer: dict[str, Any]) -> Table:
 def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     """One gate, start to end. The same run again changes nothing."""
     done = registry.version_of(client, asked.name, asked.run)
-    if done is not None and registry.DONE_TAG in done.tags:
+    if done is not None and registry.AT_TAG in done.tags:
         return _already(client, asked, done)
     subject = read(client, asked.run, asked.ledger)
     report = audit(subject)
@@ -116,8 +116,8 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     folder = asked.output or Home.find().root / "releases" / asked.name / version
     bundle = make_bundle(asked, version, subject, statement, price, metrics, trials, before)
     write_bundle(folder, *bundle, secret)
-    previous = registry.promote(client, asked.name, version)
     client.set_model_version_tag(asked.name, version, registry.DONE_TAG, str(folder))
+    previous = registry.promote(client, asked.name, version)
     client.set_tag(asked.run, "dpflows.released_as", f"{asked.name}@{version}")
     return _answer(asked, version, price.epsilon, price.delta, previous, str(folder), True)
 
@@ -146,16 +146,16 @@ def _answer(
 
 
 def _already(client: MlflowClient, asked: Asked, done: Any) -> dict[str, Any]:
-    current = registry.aliases(client, asked.name)
-    if current.get(registry.RELEASED) != str(done.version):
-        raise InputError(
-            f"Expected a run that was not released before, got {asked.run}, which is version {done.version} of "
-            f"{asked.name!r} and was replaced by version {current.get(registry.RELEASED)}; to go back, set the alias "
-            f"'{registry.RELEASED}' in MLflow, its bundle is still {done.tags[registry.DONE_TAG]}."
-        )
+    """A run that was released before: nothing changes where it is in front, else it is put there again (a way back)."""
+    current, version = registry.aliases(client, asked.name), str(done.version)
+    changed = current.get(registry.RELEASED) != version
+    if changed:
+        registry.promote(client, asked.name, version)
+        client.set_model_version_tag(asked.name, version, "approved_by", asked.approval.who)
+        client.set_model_version_tag(asked.name, version, "approved_at", asked.approval.when)
     epsilon, delta = float(done.tags["epsilon"]), float(done.tags["delta"])
-    folder = done.tags[registry.DONE_TAG]
-    return _answer(asked, str(done.version), epsilon, delta, current.get(registry.PREVIOUS), folder, False)
+    previous = registry.aliases(client, asked.name).get(registry.PREVIOUS)
+    return _answer(asked, version, epsilon, delta, previous, done.tags[registry.DONE_TAG], changed)
 
 
 def _trials(

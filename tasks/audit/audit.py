@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 
 from tasks.audit import rules_record, rules_statement
-from tasks.audit.findings import Audit, Severity
+from tasks.audit.findings import Audit, Finding, Severity
 from tasks.audit.subject import Subject
 
 WORST_FIRST = list(Severity)
 
 
-def audit(run: Subject) -> Audit:
-    """Check ``run``; nothing is changed, and no record of the data is read.
+def audit(run: Subject, more: Sequence[Finding] = ()) -> Audit:
+    """Check ``run``; nothing is changed, and no record of the data is read. ``more`` are findings made elsewhere.
 
     A record of another tool is checked by its names and values, a run of this one also against statement and ledger.
     """
     started = perf_counter()
     rules = (*rules_record.RULES, *(rules_statement.RULES if run.own else ()))
-    found = [finding for rule in rules for finding in rule(run)]
+    found = [*more, *(finding for rule in rules for finding in rule(run))]
     unique = list({(item.code, item.subject): item for item in found}.values())
     unique.sort(key=lambda item: WORST_FIRST.index(item.severity))
     checks = tuple((rule.__doc__ or rule.__name__).strip().splitlines()[0] for rule in rules)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from mlflow.exceptions import MlflowException
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 RELEASED, PREVIOUS = "released", "previous"
-RUN_TAG, SEQ_TAG, DONE_TAG = "dpflows.run_id", "dpflows.ledger_seq", "dpflows.manifest"
+RUN_TAG, SEQ_TAG, DONE_TAG = "dpflows.run_id", "dpflows.ledger_seq", "dpflows.bundle"
+AT_TAG = "dpflows.released_at"  # when the gate last put the version in front
 METRIC_TAG = "dpflows.metric."
 
 
@@ -72,7 +74,15 @@ def promote(client: MlflowClient, name: str, version: str) -> str | None:
     if before is not None:
         client.set_registered_model_alias(name, PREVIOUS, before)
     client.set_registered_model_alias(name, RELEASED, version)
+    client.set_model_version_tag(name, version, AT_TAG, datetime.now(UTC).isoformat(timespec="microseconds"))
     return before
+
+
+def in_front(client: MlflowClient, name: str) -> str | None:
+    """The version that the gate put in front last, whatever the alias says now."""
+    found = [one for one in client.search_model_versions(f"name = '{name}'") if AT_TAG in one.tags]
+    newest = max(found, key=lambda one: one.tags[AT_TAG], default=None)
+    return None if newest is None else str(newest.version)
 
 
 def metrics_of(client: MlflowClient, name: str, version: str) -> dict[str, float]:
