@@ -11,6 +11,7 @@ from scipy.sparse import csr_array, issparse
 
 from dpcore.bounding import bound_blocks
 from dpcore.errors import InputError
+from dpcore.gathered import GatheredRows
 from dpcore.losses import Array, Loss
 from dpcore.problem import Block
 
@@ -46,10 +47,9 @@ class LinearObjective:
     """
 
     _columns: tuple[Array, Self] | None = None
+    _gathered: GatheredRows | None = None
 
-    def __init__(
-        self, X: Any, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
-    ) -> None:
+    def __init__(self, X: Any, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None) -> None:
         self.X: Any = _canonical(X) if issparse(X) else np.ascontiguousarray(X)
         if self.X.dtype not in (np.float32, np.float64):
             self.X = self.X.astype(np.float64)
@@ -90,13 +90,20 @@ class LinearObjective:
                 "declare a larger norm_bound."
             )
 
+    def __getattr__(self, name: str) -> Any:
+        # A sparse batch becomes a matrix only where more than the products below is asked of it.
+        if name == "X" and self._gathered is not None:
+            self.X = self._gathered.matrix()
+            return self.X
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
     @property
     def n(self) -> int:
-        return self.X.shape[0]
+        return len(self.y)
 
     @property
     def dimension(self) -> int:
-        return self.X.shape[1]
+        return self.X.shape[1] if self._gathered is None else self._gathered.width
 
     @property
     def row_norms(self) -> Array:
@@ -131,6 +138,8 @@ class LinearObjective:
 
     def _scores(self, rows: slice, W: Array) -> Array:
         """(shifted, scaled) rows times ``W`` (d,) or (d, k)."""
+        if self._gathered is not None and W.ndim == 1:
+            return self._gathered.times(W)
         W = W if self.scale is None else (W.T * self.scale).T
         X = self.X if rows == slice(0, self.n) else self.X[rows]
         scores = X @ W if issparse(X) else X @ W.astype(X.dtype, copy=False)
@@ -138,6 +147,8 @@ class LinearObjective:
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
         """Sum over records of the gradient at ``w`` (d,), each scaled down to norm ``clip_norm``; shape (d,)."""
+        if self._gathered is not None:
+            return self._gathered.transposed_times(self._coefficients(slice(None), w, clip_norm))
         total = np.zeros(self.dimension)
         mass = 0.0
         for rows in self._blocks():
@@ -165,7 +176,8 @@ class LinearObjective:
 
     @property
     def _margin(self) -> float:
-        return NORM_MARGIN if self.X.dtype == np.float32 else 0.0
+        # Gathered rows are float64, and their norms come with the margin of the matrix that they were taken from.
+        return NORM_MARGIN if self._gathered is None and self.X.dtype == np.float32 else 0.0
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
         """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d); shape (k,)."""
@@ -181,12 +193,22 @@ class LinearObjective:
     def take(self, rows: Array | slice) -> Self:
         """The records ``rows`` as an objective of their own."""
         batch = object.__new__(type(self))
-        batch.X = self.X[rows]
+        if self.gathers and not isinstance(rows, slice):
+            batch._gathered = GatheredRows.of(self.X, rows)
+        else:
+            batch.X = self.X[rows]
         batch.y = self.y[rows]
         batch.loss, batch.shift, batch.scale = self.loss, self.shift, self.scale
         batch._norms = self.row_norms[rows]
+        if batch._gathered is not None and self._margin:
+            batch._norms = batch._norms * (1.0 + self._margin)
         batch._within = batch._view = None
         return batch
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a batch keeps its rows as ``GatheredRows``: sparse rows as they are, products of this class."""
+        return type(self) is LinearObjective and issparse(self.X) and self.shift is None and self.scale is None
 
     def with_labels(self, y: Array, loss: Loss) -> LinearObjective:
         """The same rows, their norms included, with other labels and another loss."""

@@ -54,6 +54,12 @@ def test_gradient_sum(name: str, kind: str, transformed: bool, clip_norm: float)
     np.testing.assert_allclose(batch.gradient_sum(W, clip_norm), part, **close)
 
 
+def test_a_batch_of_single_precision_keeps_the_margin_of_its_norms() -> None:
+    objective = LinearObjective(csr_array(X.astype(np.float32)), Y, ConstantSlope())
+    gradient = objective.take(np.array([0])).gradient_sum(np.zeros(D), 0.01)
+    assert np.linalg.norm(gradient) <= 0.01 * (1 - 0.9e-5)
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_value_sum_serves_many_candidates_and_cuts_each_loss(sparse: bool) -> None:
     loss = make_loss("logistic")
@@ -111,3 +117,18 @@ def test_case_09_bad_gradients_are_named(value: float) -> None:
     gradients = np.array([[0.1, 0.2, 0.2], [value, 0.0, 0.0]])
     with pytest.raises(InputError, match="record 1"):
         LinearObjective(gradients, np.ones(2), ConstantSlope()).check_records(3, 10.0)
+
+
+def test_a_sparse_batch_does_everything_that_its_matrix_does() -> None:
+    whole = LinearObjective(csr_array(X), Y, make_loss("logistic"))
+    rows = np.array([7, 1, 30, 3])
+    batch, matrix = whole.take(rows), LinearObjective(csr_array(X[rows]), Y[rows], make_loss("logistic"))
+    assert (batch.n, batch.dimension) == (matrix.n, matrix.dimension)
+    np.testing.assert_allclose(batch.gradient_sum(W, 0.3), matrix.gradient_sum(W, 0.3), rtol=1e-12)
+    np.testing.assert_allclose(batch.value_sum(W), matrix.value_sum(W))
+    np.testing.assert_allclose(batch.column_sum(SHIFT), matrix.column_sum(SHIFT))
+    np.testing.assert_allclose(batch.take(np.array([2, 0])).gradient_sum(W), matrix.take([2, 0]).gradient_sum(W))
+    view = batch.transform(SHIFT, SCALE)
+    np.testing.assert_allclose(view.gradient_sum(W, 0.3), matrix.transform(SHIFT, SCALE).gradient_sum(W, 0.3))
+    with pytest.raises(AttributeError, match="no attribute 'Z'"):
+        _ = batch.Z
