@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Integral, Real
 
 from dpcore.errors import InputError
@@ -61,3 +62,10 @@ def require_choice(choices: tuple[str, ...], **named: object) -> None:
     for name, value in named.items():
         if value not in choices:
             raise InputError(f"Expected {name} to be one of {', '.join(choices)}, got {name}={value!r}.")
+
+
+def finite_tuple(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    """Return ``values`` as a tuple of floats; raise ``InputError`` unless all are finite numbers."""
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise InputError(f"Expected a list of numbers for {name}, got {name}={values!r}.")
+    return tuple(_finite(name, value) for value in values)

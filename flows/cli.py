@@ -47,6 +47,26 @@ def plan(config: Config = None, set_: Set = None, as_json: AsJson = False) -> No
     show_plan(config, set_ or [], as_json)
 
 
+def retrain(
+    config: Annotated[
+        str | None, typer.Argument(help="Configuration file; default: conf/retrain.yaml, else the built-in one.")
+    ] = None,
+    set_: Set = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="Scheduled time in UTC; default: now.")
+    ] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Stay and run on the schedule, until interrupted.")] = False,
+    unlock: Annotated[
+        bool, typer.Option("--unlock", help="Only remove the lock of a machine that is gone for good.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the newest complete period of a schedule, once; on the blocks of a window that can pay for it."""
+    from flows.retrain_command import run_retraining
+
+    run_retraining(config, set_ or [], at, serve, unlock, as_json)
+
+
 def predict(
     model: Annotated[
         str, typer.Argument(help="Run id, models:/... URI, folder, or NAME[@ALIAS] of a registered model.")
@@ -147,7 +167,7 @@ def build(chosen: str | None) -> Any:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for command in (init, train, predict, plan, ui, audit, release, verify):
+    for command in (init, train, retrain, predict, plan, ui, audit, release, verify):
         app.command()(command)
     for name, (module, text) in GROUPS.items():
         if name == chosen:

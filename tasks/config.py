@@ -49,6 +49,7 @@ class DataSection(Section):
     path: str | None = Field(default=None, description="name a file that exists")
     test_path: str | None = Field(default=None, description="name a file that exists")
     blocks: tuple[str, ...] | None = Field(default=None, description="for example [2026-01, 2026-02]")
+    period: str | None = Field(default=None, description="leave it out: a scheduled retraining sets it")
 
 
 class PreprocessSection(Section):
@@ -157,8 +158,8 @@ def load_config(name: str | None = None, overrides: Sequence[str] = ()) -> Train
     """Read a configuration and apply ``key=value`` overrides; raises ``InputError`` on one line."""
     where, text = find_config(name)
     values = load_yaml(text, where)
-    for override in overrides:
-        _override(values, override)
+    for override_ in overrides:
+        override(values, override_)
     return parse_config(values, where)
 
 
@@ -170,7 +171,7 @@ def parse_config(values: dict[str, Any], where: str = "configuration") -> TrainC
         raise InputError(describe(error, TrainConfig, where)) from None
 
 
-def _override(values: dict[str, Any], text: str) -> None:
+def override(values: dict[str, Any], text: str) -> None:
     """Set the value at a dotted key; the value is read as YAML."""
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")

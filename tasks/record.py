@@ -17,6 +17,7 @@ from tasks.ledger import Ledger, Reservation
 from tasks.model import MODEL_TAG, file_hash, log_model, save_model
 from tasks.release.statement_text import to_html, to_markdown
 from tasks.report import budget_figure
+from tasks.retraining.stored import start_without_price
 from tasks.training import Job
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def make_statement(
     """Everything that the guarantee depends on. The head is the reservation's: the commit holds this text's hash."""
     mechanisms = json.loads(planned.events.to_json())
     reasons = words.unreleasable(planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise)
+    reasons += start_without_price(planned.parameters.get("start"), job.schema.name, ledger)
     exact = planned.problem.adjacency != "add_remove"
     return words.Statement(
         created=words.now(),
@@ -131,7 +133,7 @@ def make_statement(
         weights_sha256=weights,
         releasable=not reasons,
         reasons=reasons,
-        limits=list(words.KNOWN_LIMITS),
+        limits=[*words.KNOWN_LIMITS, *([words.WARM_START] if planned.parameters.get("start") else [])],
         versions=words.software(),
         lock_sha256=words.lock_hash(),
         git_commit=words.git_commit(),

@@ -32,6 +32,11 @@ KNOWN_LIMITS = (
     "The hyper-parameters are taken as public; choosing them by looking at results on the same records is not covered.",
 )
 
+WARM_START = (
+    "The training began with the weights of an earlier, charged run. The epsilon here is that of this run given those "
+    "weights; both together are covered by the guarantee of the ledger."
+)
+
 # What NIST SP 800-226 asks of a guarantee beside the numbers: who is trusted, how runs add up, what choices cost.
 TRUST_MODEL = (
     "Central: the operator who trains sees the records and every internal number; the guarantee is against everybody "

@@ -238,6 +238,7 @@ def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
         job.blocks,
         {"config": job.config.sha256},
         public=job.public,
+        period=job.config.data.period,
         fingerprint=ledger.fingerprint(files) if files else None,
         division=Blocks.of(job.schema),
     )

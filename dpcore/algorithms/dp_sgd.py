@@ -10,7 +10,14 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.checks import require_below_one, require_choice, require_count, require_fraction, require_positive
+from dpcore.checks import (
+    finite_tuple,
+    require_below_one,
+    require_choice,
+    require_count,
+    require_fraction,
+    require_positive,
+)
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
@@ -47,6 +54,8 @@ class DPSGD:
     ``learning_rate`` and ``momentum`` left out follow from public facts: a direction of curvature h is worth learning
     when its signal exceeds the noise of the whole run, h > 1/H with H = 2 n mu / (S norm_bound), S =
     ``problem.sensitivity(C)`` and mu = q sqrt(T) / noise_multiplier, so the step sizes sum to H over T stable steps.
+
+    ``start``: the first w, zero when left out. It must be public: weights that were released, and charged, before.
     """
 
     requires: ClassVar[Requires] = Requires(softmax=True)
@@ -65,6 +74,7 @@ class DPSGD:
     momentum: float | None = None
     schedule: str = "linear"
     average: float = 0.0
+    start: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
@@ -75,6 +85,8 @@ class DPSGD:
         for name in ("clip_norm", "learning_rate"):
             if getattr(self, name) is not None:
                 require_positive(**{name: getattr(self, name)})
+        if self.start is not None:
+            object.__setattr__(self, "start", finite_tuple("start", self.start))
         if self.momentum is not None:
             require_below_one(momentum=self.momentum)
 
@@ -96,7 +108,20 @@ class DPSGD:
             )
         return WithoutReplacement(batch_size, problem.n)
 
+    def first(self, problem: Problem) -> Array:
+        """The w that the descent begins with, shape (outputs * d,)."""
+        size = problem.dimension * problem.outputs
+        if self.start is None:
+            return np.zeros(size)
+        if len(self.start) != size:
+            raise AssumptionNotMet(
+                f"Expected start with {size} weights, as many as the model has, got {len(self.start)}; leave it out, "
+                "or take a model of the same columns."
+            )
+        return np.array(self.start)
+
     def plan(self, problem: Problem) -> list[Mechanism]:
+        self.first(problem)
         sensitivity = problem.sensitivity(self.clip(problem))
         gaussian = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
         sampler = self.sampler(problem)
@@ -139,7 +164,7 @@ class DPSGD:
         rate, momentum = self.pace(problem)
         divisor = self.sampling_rate * problem.n
         first_averaged = self.steps - max(1, round(self.average * self.steps))
-        w = np.zeros(problem.dimension * problem.outputs)
+        w = self.first(problem)
         velocity, total = np.zeros_like(w), np.zeros_like(w)
         for step, (mechanism, decay) in enumerate(zip(self.plan(problem), self.decay(), strict=True)):
             eta = rate * decay

@@ -1,0 +1,140 @@
+"""The retraining flow: due?, one at a time, window, warm start, training, champion; and its place on a schedule."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+import prefect.runtime.flow_run
+from prefect import flow
+
+from dpcore.errors import DPFlowsError
+from flows.steps import StepFailed, reporter
+from flows.train import open_store, train_flow
+from tasks import tracking, training
+from tasks.home import Home
+from tasks.ledger import Blocks, Ledger
+from tasks.retraining import champion, schedule, window
+from tasks.retraining.config import RetrainConfig, check
+from tasks.retraining.lock import one_at_a_time
+from tasks.retraining.start import Start, warm
+from tasks.schema import find_schema
+
+
+@flow(name="dpflows-retrain", retries=0, persist_result=False, log_prints=False)
+def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]:
+    """Train the period that the scheduled time ``at`` (default: that of this flow run) is for, once.
+
+    A trigger for a period that is done, or one that comes too late, does nothing and says so. Returns ``outcome``
+    (trained or skipped) with its reason, and the summary of the training.
+    """
+    check(config)
+    home = Home.find().prepare()
+    schema = find_schema(config.training.data.name)
+    champion.require_public(config.champion, schema)
+    now = datetime.now(UTC)
+    scheduled = at or prefect.runtime.flow_run.scheduled_start_time or now
+    with Ledger(training.ledger_url(config.training, schema, home)) as ledger:
+        # Periods of processes that died are known as such before they are asked for.
+        ledger.reap()
+        found = look(config, ledger, scheduled, now)
+        if found.idle:
+            return skipped(config, found)
+        with one_at_a_time(ledger, schema.name, config.schedule.wait_minutes):
+            found = look(config, ledger, scheduled, datetime.now(UTC))
+            return skipped(config, found) if found.idle else _train(config, found, ledger)
+
+
+def look(config: RetrainConfig, ledger: Ledger, scheduled: datetime, now: datetime) -> schedule.Due:
+    """Which period is due; raises ``InputError`` where schedule and blocks of the data do not agree."""
+    schema = find_schema(config.training.data.name)
+    schedule.require_division(Blocks.of(schema), config.schedule.every, config.window.last, schema.name)
+    return schedule.due(ledger, schema.name, config.schedule, scheduled.astimezone(UTC), now)
+
+
+def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[str, Any]:
+    say = reporter.get().say
+    division = Blocks.of(find_schema(config.training.data.name))
+    reading = window.choose(config.training, config.window, division, found.until.date(), found.period, ledger)
+    store = open_store(reading.config)
+    start = warm(config, reading.config, store.client, ledger)
+    notes = [found.note, _window_words(reading), start.note]
+    for note in filter(None, notes):
+        say(f"Period {found.period}: {note}.")
+    summary = train_flow(start.config)
+    _tag(store.client, summary["run_id"], found, reading, start)
+    answer = {
+        "schema_version": 1,
+        "outcome": "trained",
+        "data": summary["data"],
+        "period": found.period,
+        "reason": "",
+        "notes": [note for note in notes if note],
+        "blocks": list(reading.kept),
+        "left_out": list(reading.left_out),
+        "warm_start": start.run_id,
+        "champion": None,
+        "training": summary,
+        "flow_run_id": str(prefect.runtime.flow_run.id or ""),
+    }
+    if config.champion.data is not None:
+        answer["champion"] = champion.challenge(config.champion, start.config, summary, store.client, ledger)
+    return answer
+
+
+def _window_words(reading: window.Reading) -> str:
+    if not reading.left_out:
+        return ""
+    return f"left out, since their budget is spent: {', '.join(reading.left_out)}; {len(reading.kept)} blocks are read"
+
+
+def _tag(client: Any, run_id: str, found: schedule.Due, reading: window.Reading, start: Start) -> None:
+    tags = {
+        "period": found.period,
+        "warm_start": start.run_id or "none",
+        "left_out": " ".join(reading.left_out) or "none",
+    }
+    for name, value in tags.items():
+        client.set_tag(run_id, f"dpflows.{name}", value[: tracking.PARAM_LENGTH])
+
+
+def skipped(config: RetrainConfig, found: schedule.Due) -> dict[str, Any]:
+    """The answer of a trigger that has nothing to do."""
+    reporter.get().say(f"{found.idle[0].upper()}{found.idle[1:]}.")
+    name = find_schema(config.training.data.name).name
+    common = {"schema_version": 1, "outcome": "skipped", "data": name, "period": found.period}
+    return common | {"reason": found.idle, "flow_run_id": str(prefect.runtime.flow_run.id or "")}
+
+
+def retrain(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]:
+    """Run the flow and raise what really went wrong, which the orchestrator does not get to see."""
+    try:
+        return retrain_flow(config, at)
+    except StepFailed as failed:
+        if isinstance(failed.error, DPFlowsError):
+            raise failed.error from None
+        raise failed.error from failed
+
+
+def serve(config: RetrainConfig, home: Home) -> None:
+    """Put the flow on its schedule and run what becomes due, until interrupted.
+
+    The server must outlive single runs: one that ``PREFECT_API_URL`` names, or `dpflows ui --prefect`. Two runs of this
+    deployment never overlap: the later one waits (ENQUEUE), for cancelling would skip a period in silence.
+    """
+    from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+    from prefect.flows import EntrypointType
+    from prefect.schedules import Cron
+
+    # Runs start in processes of their own: relative folders must mean the same there.
+    os.environ["DPFLOWS_HOME"] = str(home.root)
+    retrain_flow.serve(
+        name=config.name,
+        schedule=Cron(config.schedule.cron, timezone="UTC"),
+        parameters={"config": config.model_dump(mode="json")},
+        global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
+        limit=1,
+        print_starting_message=False,
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )

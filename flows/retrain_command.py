@@ -1,0 +1,148 @@
+"""The command ``retrain``: what is said without a server, one run now, or the schedule."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dpcore.errors import InputError
+from flows.command import keep_quiet, send_logs
+from flows.server import LocalServer, healthy, running_address
+from flows.show import Terminal, summary_rows
+from tasks import training
+from tasks.home import Home
+from tasks.ledger import Blocks, Ledger
+from tasks.retraining import champion, schedule, window
+from tasks.retraining.config import RetrainConfig, load_retraining
+from tasks.retraining.lock import break_lock
+from tasks.schema import find_schema
+
+
+def run_retraining(
+    config: str | None, overrides: Sequence[str], at: str | None, serve: bool, unlock: bool, as_json: bool
+) -> None:
+    """``dpflows retrain``: nothing is started where there is nothing to do, or the budget does not allow it."""
+    home = Home.find()
+    settings = load_retraining(config, overrides)
+    scheduled = schedule.utc(at) if at is not None else datetime.now(UTC)
+    if unlock:
+        _unlock(settings, home, as_json)
+        return
+    if serve:
+        check(settings, home, None)
+        _serve(settings, home.prepare())
+        return
+    idle = check(settings, home, scheduled)
+    if idle is not None:
+        _show(idle, as_json)
+        return
+    with Terminal(Console(stderr=True)) as terminal:
+        answer = _run(settings, home.prepare(), scheduled, terminal)
+    _show(answer, as_json)
+
+
+def check(settings: RetrainConfig, home: Home, scheduled: datetime | None) -> dict[str, Any] | None:
+    """Refuse what can be refused from public facts, and return the answer of a trigger with nothing to do.
+
+    The flow looks again, under its lock. ``scheduled`` None: only the configuration is looked at.
+    """
+    schema = find_schema(settings.training.data.name)
+    champion.require_public(settings.champion, schema)
+    division = Blocks.of(schema)
+    schedule.require_division(division, settings.schedule.every, settings.window.last, schema.name)
+    with Ledger(training.ledger_url(settings.training, schema, home)) as ledger:
+        now = datetime.now(UTC)
+        found = schedule.due(ledger, schema.name, settings.schedule, scheduled or now, now)
+        # An entry of a process that died is open until the flow's reaper has seen it.
+        if found.idle and ledger.period_state(schema.name, found.period) != "reserved":
+            common = {"schema_version": 1, "outcome": "skipped", "data": schema.name, "period": found.period}
+            return common | {"reason": found.idle}
+        if scheduled is not None and not found.idle:
+            reading = window.choose(
+                settings.training, settings.window, division, found.until.date(), found.period, ledger
+            )
+            training.require_files(training.prepare(reading.config))
+    return None
+
+
+def _run(settings: RetrainConfig, home: Home, scheduled: datetime, terminal: Terminal) -> dict[str, Any]:
+    with LocalServer(home) as server:
+        terminal.step("starting Prefect and MLflow")
+        from flows.retrain import retrain
+        from flows.steps import reporter
+        from flows.train import open_store
+
+        keep_quiet()
+        open_store(settings.training)
+        server.ready()
+        token = reporter.set(terminal)
+        try:
+            answer = retrain(settings, scheduled)
+        finally:
+            reporter.reset(token)
+            send_logs()
+        terminal.step("closing")
+        server.drain(answer["flow_run_id"])
+    return answer
+
+
+def _serve(settings: RetrainConfig, home: Home) -> None:
+    api = os.environ.get("PREFECT_API_URL") or running_address(home)
+    if api is None or not healthy(api):
+        where = f"PREFECT_API_URL={api}, which does not answer" if api else "none"
+        raise InputError(
+            f"Expected a Prefect server that stays for --serve, got {where}; start `dpflows ui --prefect` beside it, "
+            "or set PREFECT_API_URL."
+        )
+    os.environ["PREFECT_API_URL"] = api
+    from flows.retrain import serve
+
+    sys.stderr.write(f"Serving {settings.name!r}, cron {settings.schedule.cron!r} UTC, on {api}; Ctrl-C ends it.\n")
+    serve(settings, home)
+
+
+def _unlock(settings: RetrainConfig, home: Home, as_json: bool) -> None:
+    schema = find_schema(settings.training.data.name)
+    with Ledger(training.ledger_url(settings.training, schema, home)) as ledger:
+        holder = break_lock(ledger, schema.name)
+    if as_json:
+        sys.stdout.write(json.dumps({"schema_version": 1, "data": schema.name, "removed": holder}) + "\n")
+    else:
+        words = "there was none" if holder is None else f"it was held since {holder['since']} by {holder['owner']}"
+        Console().print(f"Lock of {schema.name!r} removed: {words}.", soft_wrap=True, highlight=False, markup=False)
+
+
+def _show(answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(answer) + "\n")
+        return
+    if answer["outcome"] == "skipped":
+        Console().print(f"Nothing to do: {answer['reason']}.", soft_wrap=True, highlight=False, markup=False)
+        return
+    table = Table(title=f"Retraining of {answer['period']}", show_header=False, title_justify="left")
+    for name, value in _rows(answer):
+        table.add_row(name, value)
+    Console().print(table)
+
+
+def _rows(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    blocks, battle = answer["blocks"], answer["champion"]
+    rows = [("window", f"{blocks[0]} to {blocks[-1]} ({len(blocks)} blocks)" if blocks else "all records")]
+    rows += [("note", note) for note in answer["notes"]]
+    if battle is not None:
+        old = (
+            "none" if battle["champion"] is None else f"{battle['champion']:.4f} (version {battle['champion_version']})"
+        )
+        verdict = "won" if battle["won"] else f"lost: {'; '.join(battle['reasons'])}"
+        rows.append(
+            (f"{battle['metric']} on {battle['public_set']} (public)", f"{battle['challenger']:.4f}, champion {old}")
+        )
+        rows.append(("champion", verdict))
+    return rows + summary_rows(answer["training"])

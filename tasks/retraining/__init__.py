@@ -1,0 +1,1 @@
+"""Scheduled retraining: which period is due, which blocks it reads, one at a time, and whether the result is better."""

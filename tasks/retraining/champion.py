@@ -1,0 +1,116 @@
+"""Champion and challenger on a data set that is declared public: free numbers, which may be released."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from dpcore.data import Data
+from dpcore.errors import InputError
+from tasks import training
+from tasks.config import TrainConfig
+from tasks.data import load
+from tasks.evaluation import quality
+from tasks.ledger import Ledger
+from tasks.release import registry
+from tasks.release.gate import Candidate, Champion, decide
+from tasks.release.policy import Policy
+from tasks.retraining.config import ChampionSection
+from tasks.retraining.stored import read_stored
+from tasks.schema import Schema, find_schema
+from tasks.tracking import log_metrics
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+CANDIDATE = "candidate"
+PUBLIC_TAG = "dpflows.public_set"
+
+
+def require_public(section: ChampionSection, trained: Schema) -> Schema | None:
+    """The schema of the public set, None where there is no comparison.
+
+    Raises ``InputError`` unless it is declared public and has the columns and the label of the training data.
+    """
+    if section.data is None:
+        return None
+    schema = find_schema(section.data)
+    if not schema.public.public:
+        raise InputError(
+            f"Expected a public data set for champion.data, got {schema.name!r}, which is private: an exact score on "
+            "it would cost budget. Declare `public: {public: true}` if its rows are published, or leave it out."
+        )
+    if trained.label.kind != "binary" or schema.label.kind != "binary":
+        raise InputError(
+            f"Expected binary labels for a comparison with a champion, got {trained.label.kind!r} in {trained.name!r} "
+            f"and {schema.label.kind!r} in {schema.name!r}; leave champion.data out."
+        )
+    if schema.columns.keys() < {name for name, column in trained.columns.items() if column.feature}:
+        raise InputError(
+            f"Expected the columns of {trained.name!r} in champion.data={schema.name!r}, which lacks some."
+        )
+    return schema
+
+
+def challenge(
+    section: ChampionSection, config: TrainConfig, summary: dict[str, Any], client: MlflowClient, ledger: Ledger
+) -> dict[str, Any]:
+    """Measure the new model and the champion on the public set; the better one carries the alias ``candidate``.
+
+    The champion is the candidate of an earlier retraining, else the released version. Releasing stays a decision of a
+    person (`dpflows release`). Returns what is shown: the metrics, who won, and why.
+    """
+    job = training.prepare(config)
+    schema = require_public(section, job.schema)
+    assert schema is not None
+    public = load(schema, job.encoder, section.path).train
+    assert isinstance(public, Data)
+    run_id = summary["run_id"]
+    mine = quality(job, public, read_stored(client, run_id, ledger).weights)
+    old = _champion(section, client)
+    theirs = {} if old is None else quality(job, public, _weights(client, old, job.encoder.to_json(), ledger))
+    policy = Policy(max_epsilon=inf, metric=section.metric, min_gain=section.min_gain)
+    champion = None if old is None else Champion(old.version, theirs)
+    verdict = decide(
+        [Candidate(run_id, True, True, mine)], champion, policy, summary["epsilon_spent"], summary["delta"]
+    )
+    won = verdict.promote is not None
+    log_metrics(client, run_id, {f"released.public_{name}": value for name, value in mine.items()})
+    client.set_tag(run_id, PUBLIC_TAG, schema.name)
+    client.set_tag(run_id, "dpflows.challenge", "won" if won else f"lost: {'; '.join(verdict.reasons)}"[:1000])
+    if won and section.model is not None:
+        _put_forward(client, section.model, summary)
+    return {
+        "public_set": schema.name,
+        "metric": section.metric,
+        "challenger": mine[section.metric],
+        "champion": theirs.get(section.metric),
+        "champion_version": None if old is None else str(old.version),
+        "won": won,
+        "reasons": list(verdict.reasons),
+    }
+
+
+def _champion(section: ChampionSection, client: MlflowClient) -> Any | None:
+    if section.model is None:
+        return None
+    known = registry.aliases(client, section.model)
+    version = known.get(CANDIDATE) or known.get(registry.RELEASED)
+    return None if version is None else client.get_model_version(section.model, version)
+
+
+def _weights(client: MlflowClient, version: Any, encoder: str, ledger: Ledger) -> Any:
+    found = read_stored(client, version.tags.get(registry.RUN_TAG) or version.run_id, ledger)
+    if found.encoder != encoder:
+        raise InputError(
+            f"Expected a champion with the columns of this training, got version {version.version} of "
+            f"{version.name!r} with others; name another champion.model."
+        )
+    return found.weights
+
+
+def _put_forward(client: MlflowClient, name: str, summary: dict[str, Any]) -> None:
+    registry.ensure_model(client, name)
+    tags = {"epsilon": f"{summary['epsilon_spent']:.6g}", "delta": f"{summary['delta']:g}"}
+    version = registry.add_version(client, name, summary["run_id"], summary["model"], tags)
+    client.set_registered_model_alias(name, CANDIDATE, version)
