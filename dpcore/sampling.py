@@ -164,7 +164,8 @@ def _check_rows(sampler: object, found: int, declared: int) -> None:
 
 def distinct(n: int, size: int, rng: np.random.Generator) -> Array:
     """``size`` distinct indices below ``n``, sorted, every set equally likely; O(size log size) work."""
-    return np.sort(rng.choice(n, size=size, replace=False, shuffle=False))
+    rows = rng.choice(n, size=size, replace=False, shuffle=False)
+    return np.sort(rows.astype(np.int32) if n < 2**31 else rows)  # half the width sorts in half the time
 
 
 @mechanism("sampled")
