@@ -63,7 +63,10 @@ def open_store(config: TrainConfig) -> Open:
         experiment = tracking.ensure_experiment(client, home, config.tracking.experiment)
     except MlflowException as error:
         text = " ".join(str(error).split())[:200]
-        raise DPFlowsError(f"Expected MLflow's store at {client.tracking_uri} to answer, but: {text}.") from error
+        raise DPFlowsError(
+            f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; start it, or correct "
+            f"MLFLOW_TRACKING_URI ({text})."
+        ) from error
     return Open(home, client, experiment)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tasks.ledger import Blocks, Ledger
 from tasks.schema import find_schema
-from tests.flows.conftest import clean_environment, home, server, small  # noqa: F401
+from tests.flows.conftest import clean_environment, home, small  # noqa: F401
 from tests.retrain.weekly import write_weekly
 
 
@@ -20,3 +21,16 @@ def clinic(tmp_path: Path) -> Ledger:
     schema = find_schema(tmp_path / "clinic.yaml")
     ledger.init("clinic", 3.0, 1e-4, "add_remove", blocks=Blocks.of(schema))
     return ledger
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The address of Prefect's test harness: the one of the other flow tests where it runs already."""
+    from prefect.settings import PREFECT_API_URL
+    from prefect.testing.utilities import prefect_test_harness
+
+    if PREFECT_API_URL.value():
+        yield str(PREFECT_API_URL.value())
+        return
+    with prefect_test_harness(server_startup_timeout=120):
+        yield str(PREFECT_API_URL.value())

@@ -69,7 +69,9 @@ def test_late_triggers_follow_the_policy(clinic: Ledger) -> None:
     found = [due(clinic, "clinic", once, scheduled, now) for scheduled in missed]
     assert {one.period for one in found} == {"2026-W06"} and "newest period" in found[0].note
     clinic.reserve("clinic", RUN, ["2026-W06"], period="2026-W06").commit()
-    assert "trained already" in due(clinic, "clinic", once, missed[1], now).idle, "of several late ones a single one runs"
+    assert "trained already" in due(clinic, "clinic", once, missed[1], now).idle, (
+        "of several late ones a single one runs"
+    )
     in_time = due(clinic, "clinic", once, ON_TIME, ON_TIME + timedelta(hours=23))
     assert (in_time.period, in_time.idle) == ("2026-W04", "")
     with pytest.raises(InputError, match="that has come"):
@@ -87,17 +89,17 @@ def test_periods_agree_with_the_division(clinic: Ledger) -> None:
     weeks = clinic.dataset("clinic").blocks
     require_division(weeks, "week", "3 weeks", "clinic")
     require_division(Blocks(), "month", None, "other")
-    with pytest.raises(InputError, match="Expected schedule.every='week'"):
+    with pytest.raises(InputError, match=r"Expected schedule\.every='week'"):
         require_division(weeks, "day", "3 weeks", "clinic")
-    with pytest.raises(InputError, match="window.last=null"):
+    with pytest.raises(InputError, match=r"window\.last=null"):
         require_division(Blocks(), "week", "3 weeks", "other")
 
 
 def test_one_at_a_time_with_the_owner_alive(clinic: Ledger) -> None:
     with one_at_a_time(clinic, "clinic"):
-        with pytest.raises(Busy, match=f"process {this_process()['pid']}.*nothing was spent.*--unlock"):
-            with one_at_a_time(clinic, "clinic"):
-                pass
+        words = f"process {this_process()['pid']}.*nothing was spent.*--unlock"
+        with pytest.raises(Busy, match=words), one_at_a_time(clinic, "clinic"):
+            pass
         with one_at_a_time(clinic, "other"):
             pass
     with one_at_a_time(clinic, "clinic"):
@@ -141,7 +143,7 @@ def test_window_leaves_out_or_refuses_exhausted_blocks(clinic: Ledger, tmp_path:
     clinic.reserve("clinic", most, ["2026-W03"]).commit()
     reading = chosen()
     assert (reading.kept, reading.left_out) == (("2026-W02", "2026-W04"), ("2026-W03",))
-    with pytest.raises(BudgetExceeded, match="exhausted=refuse.*2026-W03"):
+    with pytest.raises(BudgetExceeded, match=r"exhausted=refuse.*2026-W03"):
         chosen("refuse")
     clinic.reserve("clinic", most, ["2026-W02", "2026-W04"]).commit()
     with pytest.raises(BudgetExceeded, match="all of them"):
