@@ -11,7 +11,7 @@ from prefect import flow
 
 from dpcore.errors import DPFlowsError
 from flows.steps import StepFailed, reporter
-from flows.train import open_store, train_flow
+from flows.train import arrived, completed, open_store, train_flow
 from tasks import tracking, training
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
@@ -43,7 +43,7 @@ def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str,
             return skipped(config, found)
         with one_at_a_time(ledger, schema.name, config.schedule.wait_minutes):
             found = look(config, ledger, scheduled, datetime.now(UTC))
-            return skipped(config, found) if found.idle else _train(config, found, ledger)
+            return arrived(skipped(config, found) if found.idle else _train(config, found, ledger))
 
 
 def look(config: RetrainConfig, ledger: Ledger, scheduled: datetime, now: datetime) -> schedule.Due:
@@ -62,7 +62,7 @@ def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[s
     notes = [found.note, _window_words(reading), start.note]
     for note in filter(None, notes):
         say(f"Period {found.period}: {note}.")
-    summary = train_flow(start.config)
+    summary = completed(lambda: train_flow(start.config))
     _tag(store.client, summary["run_id"], found, reading, start)
     answer = {
         "schema_version": 1,
@@ -110,7 +110,7 @@ def skipped(config: RetrainConfig, found: schedule.Due) -> dict[str, Any]:
 def retrain(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]:
     """Run the flow and raise what really went wrong, which the orchestrator does not get to see."""
     try:
-        return retrain_flow(config, at)
+        return completed(lambda: retrain_flow(config, at))
     except StepFailed as failed:
         if isinstance(failed.error, DPFlowsError):
             raise failed.error from None

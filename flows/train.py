@@ -6,8 +6,9 @@ holds the converted price.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from math import isfinite
 from time import perf_counter
@@ -101,7 +102,7 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                     metrics |= metric_step(job, result.weights, loaded, ledger, folder)
                 uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics)
     seconds = {"fit": result.seconds, "flow": perf_counter() - started}
-    return summary(job, planned, statement, metrics, run_id, uri, seconds)
+    return arrived(summary(job, planned, statement, metrics, run_id, uri, seconds))
 
 
 @contextmanager
@@ -201,10 +202,39 @@ def under(prefix: str, metrics: dict[str, float]) -> dict[str, float | None]:
     return {key: value if isfinite(value) else None for key, value in found.items()}
 
 
+results: ContextVar[list[dict[str, Any]] | None] = ContextVar("results", default=None)
+
+
+def arrived(answer: dict[str, Any]) -> dict[str, Any]:
+    """Note the answer of a flow at its very end, before the orchestrator records it."""
+    noted = results.get()
+    if noted is not None:
+        noted.append(answer)
+    return answer
+
+
+def completed(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Call a flow. Where it came to its end and only the orchestrator failed to record that, say so and answer."""
+    noted: list[dict[str, Any]] = []
+    token = results.set(noted)
+    try:
+        return run()
+    except Exception as error:
+        if not noted:
+            raise
+        reporter.get().say(
+            f"Warning: the work is done, charged and stored, but Prefect could not record its end "
+            f"({type(error).__name__}); its page shows the run as unfinished."
+        )
+        return noted[-1]
+    finally:
+        results.reset(token)
+
+
 def train(config: TrainConfig) -> dict[str, Any]:
     """Run the flow and raise what really went wrong, which the orchestrator does not get to see."""
     try:
-        return train_flow(config)
+        return completed(lambda: train_flow(config))
     except StepFailed as failed:
         if isinstance(failed.error, DPFlowsError):
             raise failed.error from None

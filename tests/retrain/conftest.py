@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.server import healthy
 from tasks.ledger import Blocks, Ledger
 from tasks.schema import find_schema
 from tests.flows.conftest import clean_environment, home, small  # noqa: F401
@@ -29,8 +30,9 @@ def server() -> Iterator[str]:
     from prefect.settings import PREFECT_API_URL
     from prefect.testing.utilities import prefect_test_harness
 
-    if PREFECT_API_URL.value():
-        yield str(PREFECT_API_URL.value())
+    running = str(PREFECT_API_URL.value())
+    if healthy(running):
+        yield running
         return
     with prefect_test_harness(server_startup_timeout=120):
         yield str(PREFECT_API_URL.value())
