@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpcore.accounting.limits import Target
-from dpcore.problem import Problem
+from dpcore.problem import Adjacency, Problem
 
 # Losses of linear models for which the descent on scaled columns was measured ahead of plain noisy descent: logistic on
 # Adult, a9a, Bank and credit, hinges on Adult, softmax on MNIST, residual losses on bike and wine.
@@ -13,6 +13,15 @@ SCALED = ("logistic", "softmax", "hinge", "huber_hinge", "squared", "huber_regre
 # Public encoding that each was measured with: whole rows and hat functions where columns are scaled by themselves.
 HATS = {"normalise": "none", "numeric": "hats(8)"}
 PLAIN = {"normalise": "cap", "numeric": "minmax"}
+# Clipped ListNet on [raw, rank] features: the setting that was best at every epsilon where documents are private.
+CLIPPED_LISTNET: dict[str, Any] = {
+    "steps": 10,
+    "clip_norm": 0.3,
+    "learning_rate": 1.0,
+    "momentum": 0.8,
+    "schedule": "linear",
+    "average": 0.5,
+}
 
 
 def resolve(
@@ -20,17 +29,26 @@ def resolve(
 ) -> tuple[str, dict[str, Any], str]:
     """Return (name, parameters, reason); names other than ``auto`` pass through with an empty reason.
 
-    The rule reads the loss, the kind of model and whether documents are public, and no record.
+    The rule reads the loss, the kind of model and the adjacency, and no record.
     """
     if name != "auto":
         return name, parameters, ""
     loss = problem.loss.name
-    if loss == "listnet" and problem.documents is not None and problem.documents.scorer.name == "linear":
-        return "listnet_one_shot", parameters, "documents are public: labels enter a linear ranker through one vector"
+    if problem.kind.startswith("ranking"):
+        return ranking_default(parameters, problem)
     chosen = resolve_name(name, loss, problem.kind)
     if chosen == "scaled_gd":
         return chosen, parameters, f"descent on columns scaled by noisy variances, measured best for loss {loss!r}"
     return chosen, parameters, f"noisy gradient descent needs no more of loss {loss!r} than clipped gradients"
+
+
+def ranking_default(parameters: dict[str, Any], problem: Problem) -> tuple[str, dict[str, Any], str]:
+    """What ``auto`` is for sessions: one noisy vector where documents are public, clipped steps otherwise."""
+    public = problem.adjacency is Adjacency.REPLACE_LABELS
+    if public and problem.kind == "ranking" and problem.loss.name == "listnet":
+        return "listnet_one_shot", parameters, "documents are public: labels enter a linear ListNet through one vector"
+    reason = "the model is no linear ListNet" if public else "documents are private"
+    return "dp_sgd", CLIPPED_LISTNET | parameters, f"clipped steps: {reason}"
 
 
 def resolve_name(name: str, loss: str, kind: str = "linear") -> str:

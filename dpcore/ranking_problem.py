@@ -26,16 +26,32 @@ def ranking_problem(
     ``objective.public`` where there is an objective already: what it has computed is then shared.
     """
     public = ScoredDocuments(sessions.documents, scorer) if public is None else public
+    nominal = sessions.n if n is None else n
+    return ranking_facts(nominal, public.scorer, loss, adjacency, l2=l2, documents=public)
+
+
+def ranking_facts(
+    n: int,
+    scorer: Scorer,
+    loss: RankingLoss,
+    adjacency: Adjacency | str = Adjacency.REPLACE_LABELS,
+    *,
+    l2: float = 0.0,
+    l1: float = 0.0,
+    documents: ScoredDocuments | None = None,
+) -> Problem:
+    """The same before any session was read: enough for ``plan``. Under replace-labels ``fit`` needs ``documents``."""
     labels_only = Adjacency(adjacency) is Adjacency.REPLACE_LABELS
     return Problem(
-        n=sessions.n if n is None else n,
-        dimension=public.dimension,
+        n=n,
+        dimension=scorer.size,
         loss=loss,  # type: ignore[arg-type]
         adjacency=Adjacency(adjacency),
         unit="session_labels" if labels_only else "session",
-        kind="ranking" if isinstance(public.scorer, Linear) else "ranking_network",
+        kind="ranking" if isinstance(scorer, Linear) else "ranking_network",
+        l1=l1,
         l2=l2,
-        documents=public if labels_only else None,
+        documents=documents if labels_only else None,
     )
 
 

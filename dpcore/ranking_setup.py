@@ -17,41 +17,16 @@ from dpcore.problem import Adjacency, Problem
 from dpcore.ranking_losses import RankingLoss, make_ranking_loss
 from dpcore.ranking_metrics import Conventions, ranking_report
 from dpcore.ranking_objective import SessionObjective
-from dpcore.ranking_problem import ranking_problem
+from dpcore.ranking_problem import ranking_facts, ranking_problem
 from dpcore.scorers import SCORERS, Scorer, make_scorer
 from dpcore.sessions import FEATURES, Documents, Fold, Sessions, partition_folds
 from dpcore.train import Planned, plan, run
 
-# Clipped ListNet on [raw, rank] features: the setting that was best at every epsilon where documents are private.
-CLIPPED_LISTNET: dict[str, Any] = {
-    "steps": 10,
-    "clip_norm": 0.3,
-    "learning_rate": 1.0,
-    "momentum": 0.8,
-    "schedule": "linear",
-    "average": 0.5,
-}
 # Loss that an algorithm is meant for, where none is named.
 LOSSES = {"privbr": "bayesrank"}
 
 
 USUAL = Conventions()
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What ``auto`` stands for."""
-
-    algorithm: str
-    parameters: dict[str, Any]
-    reason: str
-
-
-def ranking_recipe(adjacency: Adjacency | str, scorer: str = "linear", loss: str = "auto") -> Recipe:
-    """The default for this adjacency: one noisy vector where documents are public, clipped steps otherwise."""
-    if Adjacency(adjacency) is Adjacency.REPLACE_LABELS and scorer == "linear" and loss in ("auto", "listnet"):
-        return Recipe("listnet_one_shot", {}, "documents are public: labels enter a linear ListNet through one vector")
-    return Recipe("dp_sgd", CLIPPED_LISTNET, "clipped steps: documents are private, or the model is no linear ListNet")
 
 
 @dataclass(frozen=True)
@@ -102,41 +77,88 @@ class RankingModel:
         facts = {"adjacency": adjacency, "n": nominal, "l2": l2, "public": objective.public}
         return ranking_problem(objective.sessions, objective.loss, **facts)  # type: ignore[arg-type]
 
+    def public_problem(
+        self, inputs: int, n: int, adjacency: Adjacency | str, l2: float = 0.0, l1: float = 0.0
+    ) -> Problem:
+        """The problem before any session was read: of ``n`` sessions whose documents have ``inputs`` raw features."""
+        scorer = self.make_scorer(inputs * len(self.features))
+        return ranking_facts(n, scorer, self.make_loss(), adjacency, l2=l2, l1=l1)
+
     def scores(self, weights: Array, documents: Documents) -> Array:
         """Scores of documents given with their raw features, higher is better; shape (documents,)."""
         described = documents.features(*self.features)
         return self.make_scorer(described.dimension).scores(weights, described.X)
 
 
+class Iterates:
+    """Some of the w of a run, evenly spread: (number, w) pairs, at most ``most`` of them and the last one."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.count, self.stride = most, 0, 1
+        self._kept: list[tuple[int, Array]] = []
+        self._last: tuple[int, Array] | None = None
+
+    def add(self, w: Array) -> None:
+        if self.count % self.stride == 0:
+            self._kept.append((self.count, np.array(w)))
+        self._last = (self.count, w)
+        self.count += 1
+        if len(self._kept) > self.most:
+            self._kept, self.stride = self._kept[::2], 2 * self.stride
+
+    def __iter__(self) -> Iterator[tuple[int, Array]]:
+        yield from self._kept
+        if self._last is not None and self._kept[-1][0] != self._last[0]:
+            yield self._last
+
+
 class Watched:
     """A SessionObjective that remembers at which w it was asked: the iterates of an algorithm that releases them all.
 
     They are post-processing of what was released, so the curve of a metric over them tells no more than the run did
-    (the metric itself is computed on test sessions, and internal where these are private).
+    (the metric itself is computed on test sessions, and internal where these are private). At most ``most`` of them
+    are kept.
     """
 
-    def __init__(self, objective: SessionObjective, iterates: list[Array] | None = None) -> None:
-        self._objective = objective
-        self.iterates: list[Array] = [] if iterates is None else iterates
+    def __init__(self, objective: SessionObjective, iterates: Iterates | None = None, most: int = 2**30) -> None:
+        self.inner = objective
+        self.iterates = Iterates(most) if iterates is None else iterates
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._objective, name)
+        return getattr(self.inner, name)
 
     def take(self, rows: Array | slice) -> Watched:
-        return Watched(self._objective.take(rows), self.iterates)
+        return Watched(self.inner.take(rows), self.iterates)
 
     def gradient_sum(self, w: Array, *clip: float) -> Array:
-        self.iterates.append(w)
-        return self._objective.gradient_sum(w, *clip)
+        self.iterates.add(w)
+        return self.inner.gradient_sum(w, *clip)
 
     def capped_gradient_sum(self, w: Array, cap: float) -> Array:
-        self.iterates.append(w)
-        return self._objective.capped_gradient_sum(w, cap)
+        self.iterates.add(w)
+        return self.inner.capped_gradient_sum(w, cap)
+
+
+def metric_curve(
+    model: RankingModel,
+    iterates: Iterable[tuple[int, Array]],
+    test: Sessions,
+    at: tuple[int, ...] = (1, 2, 4, 8),
+    conventions: Conventions = USUAL,
+) -> list[dict[str, float]]:
+    """Rows (iteration, map, ndcg@k, ...) on ``test``, given with its raw features."""
+    described = test.features(*model.features)
+    scorer = model.make_scorer(described.documents.dimension)
+    rows = []
+    for t, w in iterates:
+        report = ranking_report(described, scorer.scores(w, described.documents.X), at, conventions)
+        rows.append({"iteration": t, **{name: value for name, value in report.items() if isinstance(value, float)}})
+    return rows
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a comparison: an algorithm with its model. ``auto`` follows ``ranking_recipe``."""
+    """One line of a comparison: an algorithm with its model."""
 
     label: str
     algorithm: str = "auto"
@@ -148,11 +170,8 @@ class Entry:
 
     def plan(self, problem: Problem, *limits: Limit) -> Planned:
         """The calibrated algorithm; nothing but public facts is used."""
-        name, parameters = self.algorithm, self.parameters
-        if name == "auto":
-            recipe = ranking_recipe(problem.adjacency, self.model.scorer, self.model.loss)
-            name, parameters = recipe.algorithm, recipe.parameters | parameters
-        return plan(name, parameters, problem, *(limits if registry[name].private else ()), preset=self.preset)
+        wanted = limits if self.algorithm == "auto" or registry[self.algorithm].private else ()
+        return plan(self.algorithm, self.parameters, problem, *wanted, preset=self.preset)
 
 
 def run_cell(
@@ -171,26 +190,17 @@ def run_cell(
     each ``every``-th iterate come too, under ``curve``. The metrics are exact: internal where sessions are private.
     """
     objective = Watched(entry.model.objective(fold.train))
-    problem = entry.model.problem(objective._objective, entry.adjacency, l2=entry.l2)
+    problem = entry.model.problem(objective.inner, entry.adjacency, l2=entry.l2)
     planned = entry.plan(problem, *([target] if target is not None else []))
     result = run(planned, objective, seed=draw, fixed_noise_seed=fixed_noise_seed)
-    test = fold.test.features(*entry.model.features)
-    scorer = objective.public.scorer
     row: dict[str, Any] = {"label": entry.label, "draw": draw, "spent_epsilon": planned.spent_epsilon}
     row |= {"adjacency": str(problem.adjacency), "unit": problem.unit, "seconds": result.seconds}
-    row |= ranking_report(test, scorer.scores(result.weights, test.documents.X), conventions=conventions)
+    scores = entry.model.scores(result.weights, fold.test.documents)
+    row |= ranking_report(fold.test, scores, conventions=conventions)
     if every:
-        row["curve"] = [
-            {"iteration": t}
-            | _numbers(ranking_report(test, scorer.scores(w, test.documents.X), conventions=conventions))
-            for t, w in enumerate(objective.iterates)
-            if t % every == 0
-        ]
+        kept = [(t, w) for t, w in objective.iterates if t % every == 0]
+        row["curve"] = metric_curve(entry.model, kept, fold.test, conventions=conventions)
     return row
-
-
-def _numbers(report: dict[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in report.items() if isinstance(value, float)}
 
 
 def crossval(

@@ -14,7 +14,7 @@ from dpcore.estimators.base import PrivateEstimator, Spent
 from dpcore.losses import Array
 from dpcore.problem import Adjacency
 from dpcore.ranking_metrics import mean_average_precision
-from dpcore.ranking_setup import LOSSES, RankingModel, ranking_recipe
+from dpcore.ranking_setup import LOSSES, RankingModel
 from dpcore.sessions import Documents, Sessions, offsets_of
 from dpcore.train import Planned, check_public_facts, plan, run
 
@@ -92,7 +92,7 @@ class DPRanker(PrivateEstimator):
             self.budget.charge(planned.events)
         result = run(planned, objective, seed=check_random_state(self.random_state).randint(2**31 - 1))
         self.model_, self.weights_, self.planned_ = model, result.weights, planned
-        self.events_, self.trace_ = planned.events, result.trace
+        self.events_, self.trace_, self.reason_ = planned.events, result.trace, planned.reason
         if self.scorer == "linear":
             self.coef_ = result.weights
         self.n_features_in_ = np.shape(X)[1]
@@ -113,10 +113,7 @@ class DPRanker(PrivateEstimator):
 
     def _resolve(self) -> tuple[RankingModel, str, dict[str, Any]]:
         """The model, the algorithm and its parameters; from what the caller said alone."""
-        name, parameters, self.reason_ = self.algorithm, self._algorithm_parameters(), ""
-        if name == "auto":
-            recipe = ranking_recipe(self._adjacency(), self.scorer, self.loss)
-            name, parameters, self.reason_ = recipe.algorithm, recipe.parameters | parameters, recipe.reason
+        name, parameters = self.algorithm, self._algorithm_parameters()
         model = RankingModel(
             features=self.features,
             scorer=self.scorer,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -9,9 +11,10 @@ from sklearn.base import clone
 from dpcore.accounting import Allowance, Target
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError
 from dpcore.estimators import DPRanker
-from dpcore.ranking_setup import Entry, RankingModel, crossval, paired, ranking_recipe, run_cell, summary
+from dpcore.ranking_setup import Entry, Iterates, RankingModel, crossval, paired, run_cell, summary
 from dpcore.ranking_synthetic import FEATURES, search
 from dpcore.sessions import Fold, Sessions
+from dpcore.train import plan
 
 
 def table(sessions: int = 500):
@@ -101,10 +104,26 @@ def test_groups_are_asked_for_in_words():
         DPRanker(algorithm="listnet_one_shot", loss="listmle").fit(X, Y, groups=Q)
 
 
-def test_recipe_follows_from_who_is_protected():
-    assert ranking_recipe("replace_labels").algorithm == "listnet_one_shot"
-    assert ranking_recipe("replace_labels", "mlp").algorithm == "dp_sgd"
-    assert ranking_recipe("add_remove").parameters["clip_norm"] == 0.3
+def default_of(adjacency: str, **model):
+    return plan("auto", {}, RankingModel(**model).public_problem(24, 400, adjacency), Target(1.0, 1e-5))
+
+
+def test_default_follows_from_who_is_protected_before_a_session_is_read():
+    assert default_of("replace_labels").name == "listnet_one_shot"
+    assert default_of("replace_labels", scorer="mlp", hidden=(8,)).name == "dp_sgd"
+    assert "no linear ListNet" in default_of("replace_labels", loss="listmle").reason
+    private = default_of("add_remove")
+    assert (private.name, private.parameters["clip_norm"], private.parameters["steps"]) == ("dp_sgd", 0.3, 10)
+    assert "documents are private" in private.reason
+
+
+def test_kept_iterates_are_spread_and_end_with_the_last():
+    kept = Iterates(4)
+    for t in range(23):
+        kept.add(np.array([float(t)]))
+    numbers = [t for t, w in kept if w[0] == t]
+    assert numbers[0] == 0 and numbers[-1] == 22 and len(numbers) <= 5
+    assert len({b - a for a, b in pairwise(numbers[:-1])}) == 1
 
 
 def test_comparison_rows_are_plain_and_curves_follow_the_iterates():
