@@ -53,14 +53,18 @@ class DataSection(Section):
 
 
 class PreprocessSection(Section):
-    normalise: Literal["none", "cap", "unit"] = Field(default="cap", description="cap shortens rows longer than 1")
-    numeric: str = Field(default="minmax", description="minmax, log, centred or hats(8)")
+    normalise: Literal["none", "cap", "unit"] | None = Field(
+        default=None, description="none, cap or unit; leave it out for what goes with the algorithm"
+    )
+    numeric: str | None = Field(
+        default=None, description="minmax, log, centred or hats(8); leave it out for what goes with the algorithm"
+    )
 
 
 class ObjectiveSection(Section):
     loss: str = Field(default="logistic", description="for example logistic or huber_hinge")
     loss_parameters: dict[str, Number] = Field(default={}, description="for example {h: 0.5} for huber_hinge")
-    l2: Number = Field(default=0.0, ge=0, description="0 is no penalty; 0.001 is a usual one")
+    l2: Number | None = Field(default=None, ge=0, description="0 is no penalty; leave it out for the algorithm's rule")
     l1: Number = Field(default=0.0, ge=0, description="0 is no penalty")
 
 
@@ -72,6 +76,7 @@ class PrivacySection(Section):
     accountant: Literal["auto", "rdp", "pld", "gdp", "profile", "pure", "advanced"] = Field(
         default="auto", description="auto takes the exact one where there is one, else rdp"
     )
+    noise: Literal["rounded", "discrete"] = Field(default="rounded", description="discrete is exact and slower")
 
 
 class AlgorithmSection(Section):
@@ -79,7 +84,7 @@ class AlgorithmSection(Section):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str = Field(default="dp_sgd", min_length=1, description="for example dp_sgd or output_gd")
+    name: str = Field(default="auto", min_length=1, description="for example auto, dp_sgd or output_gd")
     preset: str | None = Field(default=None, description="paper takes the setting of the source; leave it out for ours")
 
     @property

@@ -12,14 +12,17 @@ from typing import Any
 
 from dpcore.accounting.conversion import order_budgets
 from dpcore.accounting.limits import SLACK, Limit, Room, Target, order_index
+from dpcore.algorithms import registry
+from dpcore.auto import encoding, resolve_name
 from dpcore.data import Data
 from dpcore.errors import InputError, unknown_name
 from dpcore.losses import Loss, losses
 from dpcore.objective import LinearObjective
 from dpcore.preprocess import Encoder, MatrixEncoder
-from dpcore.problem import Problem
+from dpcore.problem import Adjacency, Problem
 from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import Planned, Result, plan, run
+from dpcore.users import UserObjective
 from tasks.config import ObjectiveSection, TrainConfig
 from tasks.data import load
 from tasks.home import Home
@@ -66,9 +69,9 @@ def prepare(config: TrainConfig) -> Job:
     """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit."""
     schema = find_schema(config.data.name)
     blocks = tuple(config.data.blocks or ())
-    encoder = schema.encoder(normalise=config.preprocess.normalise, numeric=config.preprocess.numeric)
-    design = encoder.design
     loss = make_loss(config.objective, schema)
+    encoder = schema.encoder(**encoding_of(config, loss))
+    design = encoder.design
     check_fit(schema, loss, blocks)
     problem = Problem(
         n=schema.n(len(blocks) or 1),
@@ -77,13 +80,28 @@ def prepare(config: TrainConfig) -> Job:
         adjacency=config.privacy.adjacency,
         unit=schema.unit,
         l1=config.objective.l1,
-        l2=config.objective.l2,
+        l2=l2_of(config, loss),
         norm_bound=design.norm_bound,
         blocks=design.blocks,
         intercept=design.intercept,
         outputs=len(schema.label.levels) if schema.label.kind == "classes" else 1,
     )
     return Job(config, schema, encoder, problem, blocks or ("all",), check_delta(config, problem.n))
+
+
+def encoding_of(config: TrainConfig, loss: Loss) -> dict[str, str]:
+    """Settings of the encoder: those of the configuration, else those that go with the algorithm."""
+    rule = encoding(config.algorithm.name, loss.name)
+    named = config.preprocess.model_dump(exclude_none=True)
+    return rule | named
+
+
+def l2_of(config: TrainConfig, loss: Loss) -> float:
+    """The ridge of the configuration, else the public rule of the algorithm (none where it needs none)."""
+    if config.objective.l2 is not None:
+        return config.objective.l2
+    name = resolve_name(config.algorithm.name, loss.name)
+    return float(getattr(registry[name], "default_l2", 0.0))
 
 
 def make_loss(objective: ObjectiveSection, schema: Schema) -> Loss:
@@ -115,10 +133,15 @@ def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:
             f"Expected a loss of residuals for a regression label ({schema.name!r}), got objective.loss={loss.name!r}; "
             "use squared or huber_regression."
         )
-    if schema.unit != "record":
+    if schema.unit not in ("record", "user"):
         raise InputError(
-            f"Expected unit record for a linear model, got unit={schema.unit!r} in schema {schema.name!r}; a person "
-            "with several records is protected by a ledger with a user column: see `dpflows ledger init --help`."
+            f"Expected unit record or user for a linear model, got unit={schema.unit!r} in schema {schema.name!r}."
+        )
+    if schema.unit == "user" and (schema.public.rows_per_user is None or kind == "classes"):
+        raise InputError(
+            f"Expected public.rows_per_user and a binary or regression label for unit user in schema {schema.name!r}, "
+            f"got rows_per_user={schema.public.rows_per_user} and label.kind={kind!r}; declare the most rows that a "
+            "training keeps of one user."
         )
     if schema.bounds != "declared":
         raise InputError(
@@ -154,19 +177,45 @@ def plan_training(job: Job, *limits: Room) -> Planned:
     """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is read."""
     algorithm = job.config.algorithm
     parameters = json.dumps(algorithm.parameters)
-    planned = _plan(algorithm.name, parameters, algorithm.preset, job.problem, target_of(job.config), *limits)
+    form = job.config.privacy.noise
+    planned = _plan(algorithm.name, parameters, algorithm.preset, form, job.problem, target_of(job.config), *limits)
     if not planned.algorithm.private:
         raise InputError(
             f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it "
             "is measured beside every private run (evaluate.baselines)."
         )
+    if job.schema.unit == "user":
+        check_user_level(job, planned.name)
     return planned
 
 
+# Algorithms whose bound uses one unit's loss only as one convex, Lipschitz, smooth term of the sum, or clips it.
+USER_LEVEL = ("dp_sgd", "dp_adam", "output_gd")
+
+
+def check_user_level(job: Job, name: str) -> None:
+    """Raise ``InputError`` where a bound for one record is none for one user with several of them."""
+    if name in ("objective_perturbation", "amp"):
+        reason = "its proof needs a unit whose Hessian has rank one, and that of a user with m rows has rank m"
+    elif name not in USER_LEVEL:
+        reason = "its releases or its clipping go by single rows"
+    elif job.config.evaluate.release is not None:
+        raise InputError(
+            f"Expected no evaluate.release for unit user in {job.schema.name!r}, got one: its noise is for one row in "
+            "one cell; leave it out, or compare on a public set."
+        )
+    else:
+        return
+    raise InputError(
+        f"Expected an algorithm with user-level sensitivity for {job.schema.name!r}, got algorithm.name={name!r}: "
+        f"{reason}; use {', '.join(USER_LEVEL)}."
+    )
+
+
 @lru_cache(maxsize=8)
-def _plan(name: str, parameters: str, preset: str | None, problem: Problem, *limits: Limit) -> Planned:
+def _plan(name: str, parameters: str, preset: str | None, noise: str, problem: Problem, *limits: Limit) -> Planned:
     """A plan follows from its arguments alone; the command line asks for the same one before and in the flow."""
-    return plan(name, json.loads(parameters), problem, *limits, preset=preset)
+    return plan(name, json.loads(parameters), problem, *limits, preset=preset, noise=noise)
 
 
 def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
@@ -222,7 +271,19 @@ def build_objective(job: Job, loaded: Sealed) -> Sealed:
     kind = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
     objective = kind(train.X, train.y, job.problem.loss)
     objective.check_records(job.problem.dimension, job.problem.norm_bound)
-    return Sealed(objective)
+    return Sealed(objective if job.schema.unit == "record" else by_user(job, objective, loaded))
+
+
+def by_user(job: Job, objective: LinearObjective, loaded: Sealed) -> UserObjective:
+    """The same sums with a user as what is drawn, clipped and counted; checked against the public number of users."""
+    assert job.schema.public.rows_per_user is not None
+    users = UserObjective(objective, loaded.open().users, job.schema.public.rows_per_user)
+    if job.problem.adjacency is Adjacency.REPLACE_ONE and users.n != job.problem.n:
+        raise InputError(
+            f"Expected exactly {job.problem.n} users under replace_one, where their number is public, got {users.n}; "
+            "declare it in public.n, or use adjacency add_remove."
+        )
+    return users
 
 
 def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:

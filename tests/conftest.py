@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import absl.logging
@@ -28,3 +29,13 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip(f"no shared data in {folder}; set DPFLOWS_SHARED")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """What a test or the code under it sets ends with the test: a home folder must not reach the next one."""
+    before = dict(os.environ)
+    yield
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)

@@ -19,6 +19,7 @@ from tests.flows.small import write_small
 ROOT = Path(tempfile.mkdtemp(prefix="dpflows-tests-"))
 atexit.register(shutil.rmtree, ROOT, ignore_errors=True)
 HOME = Home(ROOT / "runs").prepare()
+os.environ.update(HOME.defaults())  # a parallel worker inherits those of the process that started it
 
 
 @pytest.fixture
