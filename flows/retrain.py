@@ -1,7 +1,6 @@
 """The retraining flow: due?, one at a time, window, warm start, training, champion; and its place on a schedule."""
 
-from __future__ import annotations
-
+# No postponed annotations here: a served flow is rebuilt from its annotations where this module has no name yet.
 import os
 from datetime import UTC, datetime
 from typing import Any
@@ -117,24 +116,31 @@ def retrain(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]
         raise failed.error from failed
 
 
-def serve(config: RetrainConfig, home: Home) -> None:
-    """Put the flow on its schedule and run what becomes due, until interrupted.
+def place(config: RetrainConfig) -> dict[str, Any]:
+    """The schedule of the flow, its parameters, and the rule for runs that overlap: the later one waits (ENQUEUE).
 
-    The server must outlive single runs: one that ``PREFECT_API_URL`` names, or `dpflows ui --prefect`. Two runs of this
-    deployment never overlap: the later one waits (ENQUEUE), for cancelling would skip a period in silence.
+    Cancelling it instead would skip a period in silence.
     """
     from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
     from prefect.flows import EntrypointType
     from prefect.schedules import Cron
 
+    return {
+        "name": config.name,
+        "schedule": Cron(config.schedule.cron, timezone="UTC"),
+        "parameters": {"config": config.model_dump(mode="json", exclude_unset=True)},
+        "concurrency_limit": ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
+        "entrypoint_type": EntrypointType.MODULE_PATH,
+    }
+
+
+def serve(config: RetrainConfig, home: Home) -> None:
+    """Put the flow on its schedule and run what becomes due, until interrupted.
+
+    The server must outlive single runs: one that ``PREFECT_API_URL`` names, or `dpflows ui --prefect`.
+    """
     # Runs start in processes of their own: relative folders must mean the same there.
     os.environ["DPFLOWS_HOME"] = str(home.root)
-    retrain_flow.serve(
-        name=config.name,
-        schedule=Cron(config.schedule.cron, timezone="UTC"),
-        parameters={"config": config.model_dump(mode="json")},
-        global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
-        limit=1,
-        print_starting_message=False,
-        entrypoint_type=EntrypointType.MODULE_PATH,
-    )
+    options = place(config)
+    options["global_limit"] = options.pop("concurrency_limit")
+    retrain_flow.serve(limit=1, print_starting_message=False, **options)

@@ -25,7 +25,9 @@ def measure(job: Job, weights: Array, loaded: Sealed, objective: Sealed) -> dict
     """
     data: Loaded = loaded.open()
     part: Any = data.train if data.test is None else data.test
-    scores = {"": weights, **(baselines(job, objective) if job.config.evaluate.baselines else {})}
+    # The baselines are fitted to single rows; the sums of a training by users are those of other terms.
+    wanted = job.config.evaluate.baselines and job.schema.unit == "record"
+    scores = {"": weights, **(baselines(job, objective) if wanted else {})}
     found = {
         f"internal.{name}{key}": value for name, w in scores.items() for key, value in quality(job, part, w).items()
     }

@@ -191,7 +191,14 @@ def _keys(schema: Schema, table: Any, blocks: np.ndarray | None, keep: np.ndarra
         part.blocks.append(blocks[rows])
     for name, spec in schema.columns.items():
         if spec.kind == "user":
+            nobody = np.flatnonzero(_empty(table[name]))
+            part.tally.fault(nobody, name, ["no value"] * 11, "every row needs its user; correct the row")
             part.users.append(table[name].astype(str).to_numpy(dtype=object)[rows])
+
+
+def _empty(cells: pd.Series) -> np.ndarray:
+    """Which rows name nobody: several persons must not become one."""
+    return np.asarray(cells.isna() | (cells.astype(str).str.strip() == ""))
 
 
 def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, blocks: Sequence[str] | None) -> None:
@@ -203,7 +210,9 @@ def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, bloc
             f"{train.tally.source}: the training part has one class only (label {schema.label.column!r}); check"
             " label.positive and label.negative, or the split. Nothing was spent."
         )
-    if adjacency is not None and Adjacency(adjacency) is Adjacency.REPLACE_ONE and not train.queries:
+    # For unit user it is the number of users that is public; the training counts them.
+    counted = not train.queries and schema.unit != "user"
+    if adjacency is not None and Adjacency(adjacency) is Adjacency.REPLACE_ONE and counted:
         if schema.label.undeclared == "drop":
             raise InputError(
                 "label.undeclared=drop makes the number of rows depend on private labels; under replace_one declare"

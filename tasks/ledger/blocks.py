@@ -68,6 +68,7 @@ class Blocks:
         """Return the division that a data schema declares."""
         block, rows = schema.block, schema.public.rows_per_block
         user = next((name for name, column in schema.columns.items() if column.kind == "user"), None)
+        rows_per_user = rows_per_user or schema.public.rows_per_user
         return cls(
             by=block.by if block else "one",
             column=block.column if block else None,

@@ -169,10 +169,12 @@ class SplitSpec(Strict):
 
 class PublicSpec(Strict):
     """Public counts. ``n``: rows of the training part, exact under replace-one, nominal under add/remove; with blocks
-    ``rows_per_block`` is declared and n = rows_per_block * blocks. ``public``: the rows themselves are published."""
+    ``rows_per_block`` is declared and n = rows_per_block * blocks. ``public``: the rows themselves are published. For
+    unit user both count users, and ``rows_per_user`` is how many rows of one user a training keeps."""
 
     n: int | None = Field(default=None, ge=1)
     rows_per_block: int | None = Field(default=None, ge=1)
+    rows_per_user: int | None = Field(default=None, ge=1)
     public: bool = False
 
     @model_validator(mode="after")

@@ -152,7 +152,9 @@ def test_an_absent_mlflow_spends_nothing(
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(DPFlowsError, match=r"Expected MLflow's store at http://127\.0\.0\.1:9 to answer: nothing was spent"):
+    with pytest.raises(
+        DPFlowsError, match=r"Expected MLflow's store at http://127\.0\.0\.1:9 to answer: nothing was spent"
+    ):
         train(config_of(small))
     assert states(ledger) == []
 
