@@ -83,7 +83,7 @@ def test_a_poisson_batch_never_takes_the_add_remove_lemma_with_twice_the_bound(r
 
 @pytest.mark.parametrize("order", [2.0, 4.0, 8.0])
 def test_add_remove_accounting_would_be_too_cheap_for_replaced_records(order: float) -> None:
-    """SOUNDNESS 11: sigma = 1.5, Mironov's curve at C is no bound for |u|, |v|, |u - v| <= C (equilateral)."""
+    """sigma = 1.5, Mironov's curve at C is no bound for |u|, |v|, |u - v| <= C (equilateral)."""
     sigma, rate = 1.5, 10 / 1356
     equilateral = np.array([1.0, 0.0]) / sigma, np.array([0.5, np.sqrt(3) / 2]) / sigma
     exact = reference.planar_divergence(order, rate, *equilateral)
