@@ -237,7 +237,7 @@ def test_curves_are_finite_positive_and_fall_with_noise(rate: float, sigma: floa
 
 
 def test_pure_route_wins_where_factor_three_would_not_vanish() -> None:
-    """SOUNDNESS 2: q = 0.1, eps = 0.004, order 8: Lemma 2.4 0.0105, unamplified 6.4e-5, pure route 6.4e-7."""
+    """q = 0.1, eps = 0.004, order 8: Lemma 2.4 0.0105, unamplified 6.4e-5, pure route 6.4e-7."""
     base = Exponential(0.004, 1.0, two_sided=False)
     pure = renyi.pure(np.array([8.0]), 0.004)[0]
     assert pure == pytest.approx(6.4e-5, rel=1e-2)
