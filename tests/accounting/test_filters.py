@@ -1,4 +1,4 @@
-"""Why admission has to be a filter: golden files g06 and g12, and SOUNDNESS section 5."""
+"""Why admission has to be a filter: golden files g06 and g12."""
 
 from __future__ import annotations
 
