@@ -94,7 +94,7 @@ def test_golden_10_rrpsgd_in_tight_replace_one_accounting(shared: Path) -> None:
 
 
 def test_one_batch_used_twice_costs_more_than_two_batches() -> None:
-    """SOUNDNESS 5: k Gaussian queries on one batch are one at sigma / sqrt(k), which amplification does not forgive."""
+    """k Gaussian queries on one batch are one at sigma / sqrt(k), which amplification does not forgive."""
     for rate, sigma, k, order in ((0.1, 1.0, 5, 8.0), (0.001, 1.0, 2, 2.0)):
         orders = np.array([order])
         apart = k * Poisson(rate).amplify(Gaussian(1.0, sigma)).rdp(orders)[0]
