@@ -236,7 +236,7 @@ class SessionObjective:
     def capped_gradient_sum(self, w: Array, cap: float) -> Array:
         """Sum over sessions of min(1, cap / s_j) times the gradient, with s_j of ``label_bounds``; (dimension,).
 
-        Replaced labels of one session move it by at most ``cap``, whatever the sessions are; SOUNDNESS section 11.
+        Replaced labels of one session move it by at most ``cap``, whatever the sessions are.
         """
         total = np.zeros(self.dimension)
         self.public._require_label_linear(self.loss)
