@@ -91,7 +91,7 @@ def fixed_size_general(alphas: Array, base: Curve, rate: float, pure_epsilon: fl
     K(a) = ln[ 1 + q^2 C(a,2) min{4 (e^{e(2)} - 1), e^{e(2)} min(2, (e^{e(inf)} - 1)^2)}
                  + sum_{j>=3} q^j C(a,j) e^{(j-1) e(j)} min(2, (e^{e(inf)} - 1)^j) ].
     Wang, Balle & Kasiviswanathan (2019), Theorem 9. The proof compares the output with the record, with the other
-    record and without it, pairwise: it holds as well for Poisson batches where e bounds all three (SOUNDNESS 11).
+    record and without it, pairwise: it holds as well for Poisson batches where e bounds all three.
     """
     table = expansion(alphas)
     j = np.arange(2, table.highest + 1, dtype=np.float64)
@@ -126,7 +126,7 @@ def fixed_size_gaussian(alphas: Array, ratio: float, rate: float, geometry: str 
 
 
 def pure_amplified(epsilon: float, rate: float) -> float:
-    """ln(1 + q (e^eps - 1)): a pure guarantee on a batch that holds the record with chance q (proved, SOUNDNESS 2).
+    """ln(1 + q (e^eps - 1)): a pure guarantee on a batch that holds the record with chance q (proved).
 
     Poisson with add/remove, without replacement with replace-one, and Poisson with replaced records where eps bounds
     all three comparisons: ((1-q) + q a) / ((1-q) + q b) with a <= e^eps, a/b <= e^eps is largest at b = 1.
