@@ -22,7 +22,7 @@ class AboveThreshold(Mechanism):
     Each query moves by at most ``sensitivity`` between neighbours, in any direction. ``noise`` is laplace or gaussian;
     ``threshold_scale`` (b or sigma) is drawn once, ``query_scale`` afresh for every query.
 
-    Price, with D = sensitivity (proved; SOUNDNESS section 4). Shift the threshold by D in the coupling: its noise pays
+    Price, with D = sensitivity (proved). Shift the threshold by D in the coupling: its noise pays
     for a shift D, each comparison for one of at most 2D, and all survival factors are at most 1.
      - laplace: e(a) = min{ e_Lap(a; e1) + 2 e2, pure(a; e1 + 2 e2) }, e1 = D / threshold_scale, e2 = D / query_scale,
        for any number of queries (the first form: Zhu & Wang 2020).
