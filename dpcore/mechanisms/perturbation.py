@@ -32,7 +32,7 @@ class ObjectivePerturbation(Mechanism):
     ``curvature`` = n l2 for a ridge l2 on the mean. The value handed to ``release`` is the function noise -> minimiser
     on the leased batch, so noise is drawn in one place only. It must return the exact minimiser (to rounding).
 
-    Proved for generalised linear losses (one margin a record), add/remove and replace-one; SOUNDNESS section 9. With
+    Proved for generalised linear losses (one margin a record), add/remove and replace-one. With
     c = ln(1 + smoothness / curvature), which bounds the log-ratio of the Jacobians for both relations, and
     s = sensitivity / scale:
      - gaussian noise, add/remove: e(a) = c + a s^2/2 + ln(2 Phi((a-1) s)) / (a-1);
