@@ -7,7 +7,7 @@ Amplification by sampling always ends in a log-moment K(a) = (a-1) e(a) at an in
 with s = 1 - q for Poisson batches and s = 1 for batches without replacement, and t_j free of a. The terms j = 0, 1 and
 the leading 1 were taken out of the sums by hand, so that a price of 1e-12 keeps all its digits. Binomials are computed
 once per grid. Between integers the log-moment is interpolated: it is convex in a (Lyapunov), so chords lie above it and
-K(1) = 0 (proved; SOUNDNESS section 1).
+K(1) = 0 (proved).
 """
 
 from __future__ import annotations
