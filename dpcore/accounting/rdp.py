@@ -16,7 +16,7 @@ from dpcore.mechanisms.base import Array, Mechanism
 def curve_of(mechanism: Mechanism) -> Array:
     """Price of one run of ``mechanism`` at every order of ``ORDERS``: read-only float64, computed once.
 
-    Curves of adaptively chosen mechanisms add: Mironov (2017), Proposition 1, under the filter rules of SOUNDNESS 5.
+    Curves of adaptively chosen mechanisms add: Mironov (2017), Proposition 1.
     """
     curve = np.array(mechanism.rdp(ORDERS), dtype=np.float64)
     curve.setflags(write=False)
