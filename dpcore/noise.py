@@ -6,7 +6,7 @@ randomgen's bit generator under ``numpy.random.Generator``: every vectorised sam
 a call through a C interface (some 10^5 a second), with its own value types and no permutations or index samples, which
 the batches here need too; AES counter mode is faster where the processor helps and four times slower elsewhere.
 
-**Two forms of noise** (SOUNDNESS section 12; Mironov 2012 for the attack that both answer).
+**Two forms of noise** (Mironov 2012 for the attack that both answer).
  - *rounded* (default): floating-point noise, and the noisy output is rounded to a power-of-two grid of about
    scale/2^12. Rounding the output is post-processing, so the price is that of real-number noise; low-order bits carry
    nothing about the input any more. It blunts the attack and is no proof about the sampler.
