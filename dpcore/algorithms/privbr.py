@@ -44,7 +44,7 @@ class PrivBR:
     sensitivity 1 under replace-labels, whatever the sessions are. In a batch every contribution is at most D long and
     at most D from what other labels give, the three points that the price of Poisson sampling needs; with the ``gain``
     target it is at most D / 2 long, for s_j bounds twice its length, and the price of a ball is used. Chen (2020),
-    Algorithm 6.1, with the repair of its sensitivity (proved; SOUNDNESS section 11). On MQ2008 ``clip`` with cap 0.3 is
+    Algorithm 6.1, with the repair of its sensitivity (proved). On MQ2008 ``clip`` with cap 0.3 is
     0.01 to 0.03 MAP above ``scale``: signal per unit of sensitivity is three times as high.
 
     The gradient is divided by C with ``normalise``: a step then has one length whatever the softmax's temperature.
