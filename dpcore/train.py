@@ -51,9 +51,10 @@ class Planned:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The hyper-parameters that will be used, by name."""
+        """The hyper-parameters that will be used, by name; those left out with what they come to, where that is one."""
         algorithm: Any = getattr(self.algorithm, "inner", self.algorithm)
-        return {item.name: getattr(algorithm, item.name) for item in fields(algorithm)}
+        given = {item.name: getattr(algorithm, item.name) for item in fields(algorithm)}
+        return given | (algorithm.settings(self.problem) if hasattr(algorithm, "settings") else {})
 
     @property
     def warning(self) -> str:

@@ -136,6 +136,11 @@ class DPSGD:
         noise = problem.sensitivity(self.clip(problem)) / (problem.n * mu)
         return HORIZON.get(problem.loss.argument, 2.0) / (noise * problem.norm_bound)
 
+    def settings(self, problem: Problem) -> dict[str, float]:
+        """What the fields that were left out come to on ``problem``."""
+        rate, momentum = self.pace(problem)
+        return {"clip_norm": self.clip(problem), "learning_rate": rate, "momentum": momentum}
+
     def pace(self, problem: Problem) -> tuple[float, float]:
         """First step size and momentum; what the caller left out follows from ``horizon`` and stability."""
         curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE

@@ -39,7 +39,9 @@ class Majority:
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return weights of shape (d,): +-1 for the constant column, 0 elsewhere."""
         if not problem.intercept:
-            raise AssumptionNotMet("Expected a problem with a constant last column for 'majority', got intercept=False.")
+            raise AssumptionNotMet(
+                "Expected a problem with a constant last column for 'majority', got intercept=False."
+            )
 
         def label_sign(data: Objective) -> Array:
             w = np.zeros(problem.dimension)

@@ -31,8 +31,8 @@ class ObjectivePerturbationGLM:
     """argmin_w sum_i loss(x_i @ w) + (curvature / 2) ||w||^2 + b @ w, solved to a tiny gradient norm, plus tiny noise.
 
     b is Gaussian ((epsilon, delta)) or has density ~ exp(-||b|| / scale) (pure epsilon), scale = noise_multiplier *
-    sensitivity, sensitivity L under add/remove and 2L under replace-one, L = sup |loss'| ||x||. Prices: SOUNDNESS
-    section 9, in ``mechanisms.ObjectivePerturbation``; Chaudhuri, Monteleoni & Sarwate (2011), Kifer, Smith & Thakurta
+    sensitivity, sensitivity L under add/remove and 2L under replace-one, L = sup |loss'| ||x||. Prices: in
+    ``mechanisms.ObjectivePerturbation``; Chaudhuri, Monteleoni & Sarwate (2011), Kifer, Smith & Thakurta
     (2012). They need one margin a record (rank-one Hessians). Any minimiser within ``tolerance`` L of a zero gradient
     will do: what that moves is covered by output noise of the same kind, priced as in AMP.
 

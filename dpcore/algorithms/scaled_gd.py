@@ -100,6 +100,11 @@ class ScaledGD:
         rest = 1.0 - self.marginal_share - self.calibration_share
         return Gaussian(sensitivity, self.noise_multiplier * sqrt(rest / (share * self.steps)) * sensitivity)
 
+    def settings(self, problem: Problem) -> dict[str, float]:
+        """What the fields that were left out come to on ``problem``."""
+        horizon = HORIZON[problem.loss.argument] if self.horizon is None else self.horizon
+        return {"clip_norm": self.clip(problem), "horizon": horizon}
+
     def signal(self, problem: Problem) -> float:
         """n * mu of the gradients, halved under replace-one: what the steps can learn from."""
         mu = sqrt(self.steps) / self.noise_multiplier

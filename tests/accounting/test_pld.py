@@ -39,7 +39,7 @@ def test_gaussians_compose_exactly() -> None:
 
 
 def test_recipe_c1_spends_its_budget_exactly() -> None:
-    """RECIPES C.1: 1 + 128 releases at mu.m^2 = 0.1 mu^2 and mu.g^2 = 0.9 mu^2 are eps = 0.1 at delta = 1e-8."""
+    """1 + 128 releases at mu.m^2 = 0.1 mu^2 and mu.g^2 = 0.9 mu^2 are eps = 0.1 at delta = 1e-8."""
     mu = 0.021769
     counts = [(Gaussian(1.0, 1 / (sqrt(0.1) * mu)), 1), (Gaussian(1.0, sqrt(128) / (sqrt(0.9) * mu)), 128)]
     assert gdp_epsilon(counts, 1e-8) == pytest.approx(0.1, rel=1e-4)

@@ -166,3 +166,10 @@ def test_exact_integer_noise_is_priced_and_drawn_in_one_form() -> None:
 def test_exact_noise_is_refused_where_there_is_none() -> None:
     with pytest.raises(InputError, match="noise='rounded'"):
         plan("objective_perturbation", {}, PROBLEM, TARGET, noise="discrete")
+
+
+@pytest.mark.parametrize("name", ["dp_sgd", "scaled_gd"])
+def test_parameters_show_what_was_left_out(name: str) -> None:
+    shown = plan(name, {}, PROBLEM, TARGET).parameters
+    assert all(value is not None for value in shown.values())
+    assert shown["clip_norm"] > 0
