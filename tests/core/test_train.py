@@ -171,5 +171,5 @@ def test_exact_noise_is_refused_where_there_is_none() -> None:
 @pytest.mark.parametrize("name", ["dp_sgd", "scaled_gd"])
 def test_parameters_show_what_was_left_out(name: str) -> None:
     shown = plan(name, {}, PROBLEM, TARGET).parameters
-    assert all(value is not None for value in shown.values())
-    assert shown["clip_norm"] > 0
+    assert all(shown[key] > 0 for key in ("clip_norm", "learning_rate", "horizon") if key in shown)
+    assert "clip_norm" in shown
