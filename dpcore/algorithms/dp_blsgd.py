@@ -1,0 +1,402 @@
+"""Noisy gradient descent whose steps come from a private backtracking line search; the budget grows where it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, degrees, isfinite, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.batches import batch_sampler
+from dpcore.algorithms.dp_sgd import DPSGD
+from dpcore.checks import (
+    require_below_one,
+    require_choice,
+    require_count,
+    require_fraction,
+    require_open_unit,
+    require_positive,
+)
+from dpcore.errors import InputError
+from dpcore.losses import Array
+from dpcore.mechanisms import AboveThreshold, Gaussian, Mechanism
+from dpcore.objective import Objective
+from dpcore.problem import Problem, Requires
+
+# Clip norm of gradients in units of norm_bound, cap of losses in units of the loss at w = 0.
+CLIP_SHARE = 0.4
+LOSS_SHARE = 3.0
+# Relative rounding of one product or sum in float32, the coarsest numbers that records may have.
+UNIT_ROUNDING = 6e-8
+
+GROWTH = ("none", "always", "adaptive", "difference")
+
+PAPER: dict[str, Any] = {
+    "iterations": 50,
+    "sampling_rate": 0.1,
+    "search_ratio": 1.0,
+    "search_every": 1,
+    "query": "difference",
+    "armijo": 0.5,
+    "backtrack": 0.8,
+    "max_queries": 30,
+    "first_step": 1.0,
+    "momentum": 0.0,
+    "decay": False,
+    "clip_norm": 3.0,
+    "clip_loss": 1.0,
+    "growth": 0.3,
+    "slope": "noisy",
+}
+
+
+@dataclass(slots=True)
+class State:
+    """Where a run stands: released numbers and what follows from them."""
+
+    w: Array
+    velocity: Array
+    multiplier: float
+    search_epsilon: float
+    clip_norm: float
+    clip_loss: float
+    first_step: float
+    step: float
+    previous: Array | None = None
+    mean_angle: float = 90.0
+    chosen: list[float] = field(default_factory=list)
+    searches: int = 0
+
+
+@register("dp_blsgd", "cheb")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DPBLSGD:
+    """w <- w - eta v, v = momentum v + g, g = (sum clip(g_i, C) + noise) / (q n) + l2 w, eta from a private search.
+
+    The search asks, for eta = eta_0 beta^k, k < ``max_queries``, by ``AboveThreshold`` on a batch of its own, whether
+
+        sum_i [l_i(w) - l_i(w - eta v)] - q n armijo eta slope >= 0,   slope = <g, v>,
+
+    with losses cut to [0, ``clip_loss``] (``query`` = "difference"; one record moves it by at most that). "quotient"
+    divides both sides by eta ||v||: one record moves (l_i(w) - l_i(w - eta v)) / (eta ||v||) by at most R =
+    ``problem.lipschitz``, because the loss is R-Lipschitz in w (linear models), for every eta and without cutting
+    losses; what float32 may add is put into the divisor. "auto" takes it where R is finite. ``slope`` "unbiased"
+    subtracts the known energy of the noise from it, "noisy" does not.
+
+    Chen (2020), Algorithms 5.1 to 5.3, with these repairs: every release reads a fresh batch and is priced for it (one
+    batch that serves k queries costs up to thousands of times more than k amplified ones); the divisor q n is a public
+    constant, never the realised size; the search has the proved price of ``AboveThreshold``, Laplace unless ``noise``
+    says gaussian; a query runs only if it and what must follow are affordable. The run may spend the price of
+    ``iterations`` rounds without failures and stops by itself at the last released iterate.
+
+    Gradient: rho = 1 / (2 multiplier^2); search: epsilon_BT = ``search_ratio`` / multiplier, a half on the threshold
+    and a quarter on each query. The search runs in every ``search_every``-th iteration, its step serves until the next.
+    When it fails, a second gradient is drawn and averaged, with weights rho, and the search is repeated. Before that
+    ``budget_growth`` "always" raises both budgets by ``growth``; "adaptive" compares the angle of the two gradients
+    with the running mean of angles: above ``angle_high`` times it (or above 90 degrees) rho grows, below ``angle_low``
+    times it epsilon_BT does; "difference" (DP-AGD) raises rho and spends only the difference on the second gradient.
+    ``on_failure`` "smallest_step" takes eta_0 beta^max_queries instead. Each growth of rho shrinks both clips once an
+    iteration by ``clip_decay``. eta_0 becomes min(eta_0, 1.2 max of the last ``reset_every`` steps).
+
+    ``first_step`` left out is ``stretch`` times the step that ``dp_sgd`` derives from public facts.
+    """
+
+    requires: ClassVar[Requires] = Requires(l1=False)
+    adjacencies: ClassVar[frozenset] = BOTH
+    releases: ClassVar[str] = "every iterate"
+    adaptive: ClassVar[bool] = True
+    default_l2: ClassVar[float] = 1e-4
+    small: ClassVar[dict[str, Any]] = {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.5, "search_every": 2}
+    limit: ClassVar[dict[str, Any]] = {"iterations": 300, "sampling_rate": 1.0}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER | {"budget_growth": "adaptive"}}
+
+    noise_multiplier: float = 2.0
+    iterations: int = 100
+    sampling_rate: float = 0.1
+    search_rate: float | None = None
+    search_ratio: float = 1.0
+    search_every: int = 10
+    query: str = "auto"
+    slope: str = "unbiased"
+    noise: str = "laplace"
+    armijo: float = 0.3
+    backtrack: float = 0.5
+    max_queries: int = 4
+    first_step: float | None = None
+    stretch: float = 2.0
+    momentum: float | None = None
+    decay: bool = True
+    clip_norm: float | None = None
+    clip_loss: float | None = None
+    clip_decay: float = 0.0
+    budget_growth: str = "adaptive"
+    growth: float = 0.3
+    angle_high: float = 1.1
+    angle_low: float = 0.5
+    angle_memory: float = 0.8
+    reset_every: int = 10
+    reset_factor: float = 1.2
+    on_failure: str = "retry"
+
+    def __post_init__(self) -> None:
+        require_positive(
+            noise_multiplier=self.noise_multiplier,
+            search_ratio=self.search_ratio,
+            stretch=self.stretch,
+            growth=self.growth,
+            angle_high=self.angle_high,
+            angle_low=self.angle_low,
+            reset_factor=self.reset_factor,
+        )
+        require_count(
+            iterations=self.iterations,
+            search_every=self.search_every,
+            max_queries=self.max_queries,
+            reset_every=self.reset_every,
+        )
+        require_fraction(sampling_rate=self.sampling_rate)
+        require_choice(("auto", "difference", "quotient"), query=self.query)
+        require_choice(("noisy", "unbiased"), slope=self.slope)
+        require_choice(("laplace", "gaussian"), noise=self.noise)
+        require_choice(GROWTH, budget_growth=self.budget_growth)
+        require_choice(("retry", "smallest_step"), on_failure=self.on_failure)
+        require_open_unit(armijo=self.armijo, backtrack=self.backtrack)
+        require_below_one(clip_decay=self.clip_decay, angle_memory=self.angle_memory)
+        if self.search_rate is not None:
+            require_fraction(search_rate=self.search_rate)
+        if self.momentum is not None:
+            require_below_one(momentum=self.momentum)
+        for name in ("first_step", "clip_norm", "clip_loss"):
+            if getattr(self, name) is not None:
+                require_positive(**{name: getattr(self, name)})
+
+    def start(self, problem: Problem) -> State:
+        """The state before the first release, from public facts."""
+        at_zero = float(problem.loss.value(np.array([0.0 if problem.loss.argument == "margin" else 1.0]))[0])
+        clip_norm = self.clip_norm or CLIP_SHARE * problem.norm_bound
+        step = self.first_step or self.stretch * self._descent(problem, clip_norm).pace(problem)[0]
+        zero = np.zeros(problem.dimension * problem.outputs)
+        return State(
+            w=zero,
+            velocity=np.zeros_like(zero),
+            multiplier=self.noise_multiplier,
+            search_epsilon=self.search_ratio / self.noise_multiplier,
+            clip_norm=clip_norm,
+            clip_loss=self.clip_loss or LOSS_SHARE * at_zero,
+            first_step=step,
+            step=step,
+        )
+
+    def _descent(self, problem: Problem, clip_norm: float) -> DPSGD:
+        """``dp_sgd`` with these gradients, whose rules for step size and momentum are used."""
+        return DPSGD(
+            noise_multiplier=self.noise_multiplier,
+            steps=self.iterations,
+            sampling_rate=self.sampling_rate,
+            clip_norm=clip_norm,
+            momentum=self.momentum,
+            schedule="linear" if self.decay else "constant",
+        )
+
+    def by_quotient(self, problem: Problem) -> bool:
+        """Whether the search asks difference quotients; raises ``InputError`` where their bound is unknown."""
+        bounded = problem.kind == "linear" and isfinite(problem.lipschitz)
+        if self.query == "quotient" and not bounded:
+            raise InputError(
+                f"Expected a linear model and a loss of bounded slope for query='quotient', got kind={problem.kind!r}, "
+                f"loss={problem.loss.name!r}; use query='difference'."
+            )
+        return bounded and self.query != "difference"
+
+    def gradient(self, problem: Problem, clip_norm: float, multiplier: float) -> Mechanism:
+        """The release of a gradient sum."""
+        sensitivity = problem.sensitivity(clip_norm)
+        gaussian = Gaussian(sensitivity, multiplier * sensitivity)
+        return batch_sampler(problem, self.sampling_rate).amplify(gaussian, problem.adjacency)
+
+    def search(self, problem: Problem, clip_loss: float, epsilon: float) -> Mechanism:
+        """The release of a step: epsilon/2 and epsilon/4 (Laplace), or rho = epsilon^2 / 2 split alike (Gaussian)."""
+        bound = problem.lipschitz if self.by_quotient(problem) else clip_loss
+        unit = problem.sensitivity(bound)
+        scales = (2.0, 4.0) if self.noise == "laplace" else (sqrt(3.0), sqrt(6.0))
+        above = AboveThreshold(
+            unit, scales[0] * unit / epsilon, scales[1] * unit / epsilon, self.max_queries, noise=self.noise
+        )
+        return batch_sampler(problem, self.loss_rate).amplify(above, problem.adjacency)
+
+    @property
+    def loss_rate(self) -> float:
+        """Sampling rate of the loss queries."""
+        return self.sampling_rate if self.search_rate is None else self.search_rate
+
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        state = self.start(problem)
+        gradient = self.gradient(problem, state.clip_norm, state.multiplier)
+        search = self.search(problem, state.clip_loss, state.search_epsilon)
+        return [gradient] * self.iterations + [search] * ceil(self.iterations / self.search_every)
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """Return the last released iterate, shape (d,)."""
+        state = self.start(problem)
+        momentum = self._descent(problem, state.clip_norm).pace(problem)[1]
+        iteration = 0
+        while self._iterate(problem, budget, state, momentum, iteration):
+            iteration += 1
+        return state.w
+
+    def _iterate(self, problem: Problem, budget: Budget, state: State, momentum: float, iteration: int) -> bool:
+        """One update of ``state``; False where money ran out before it."""
+        decay = max(1.0 - iteration / self.iterations, 1.0 / self.iterations) if self.decay else 1.0
+        searching = iteration % self.search_every == 0
+        gradient = self.gradient(problem, state.clip_norm, state.multiplier)
+        search = self.search(problem, state.clip_loss, state.search_epsilon)
+        if not budget.affords(gradient, *([search] if searching else [])):
+            return False
+        mean = self._noisy_gradient(problem, budget, gradient, state)
+        weight = 1.0 / state.multiplier**2
+        grown = False
+        while searching:
+            g = mean + problem.l2 * state.w
+            index = self._first_step_down(problem, budget, search, state, g, momentum * state.velocity + g, weight)
+            state.searches += 1
+            if index < self.max_queries or self.on_failure == "smallest_step":
+                state.step = state.first_step * self.backtrack**index
+                break
+            second, extra = self._second_gradient(problem, budget, state, weight)
+            if second is None:
+                return False
+            grown |= self._grow(state, _angle(mean, second))
+            mean, weight = (weight * mean + extra * second) / (weight + extra), weight + extra
+            search = self.search(problem, state.clip_loss, state.search_epsilon)
+            if not budget.affords(search):
+                return False
+        self._move(problem, budget, state, mean, momentum, decay)
+        self._settle(state, searching, grown)
+        return True
+
+    def _noisy_gradient(self, problem: Problem, budget: Budget, mechanism: Mechanism, state: State) -> Array:
+        w, clip_norm = state.w, state.clip_norm
+
+        def query(batch: Objective) -> Array:
+            return batch.gradient_sum(w, clip_norm)
+
+        return budget.release(mechanism, query) / (self.sampling_rate * problem.n)
+
+    def _second_gradient(
+        self, problem: Problem, budget: Budget, state: State, weight: float
+    ) -> tuple[Array | None, float]:
+        """Another gradient at the same point and its weight 2 rho; None where it and a search are not affordable."""
+        extra = 1.0 / state.multiplier**2
+        if self.budget_growth == "difference":
+            extra = self.growth * weight
+        mechanism = self.gradient(problem, state.clip_norm, 1.0 / sqrt(extra))
+        if not budget.affords(mechanism, self.search(problem, state.clip_loss, state.search_epsilon)):
+            return None, extra
+        return self._noisy_gradient(problem, budget, mechanism, state), extra
+
+    def _grow(self, state: State, angle: float) -> bool:
+        """Raise the budgets after a failed search as ``budget_growth`` says; whether rho grew."""
+        more_gradient = self.budget_growth in ("always", "difference")
+        more_search = self.budget_growth == "always"
+        if self.budget_growth == "adaptive":
+            more_gradient = angle > min(90.0, self.angle_high * state.mean_angle)
+            more_search = not more_gradient and angle < self.angle_low * state.mean_angle
+        if more_gradient:
+            state.multiplier /= sqrt(1.0 + self.growth)
+        if more_search:
+            state.search_epsilon *= 1.0 + self.growth
+        return more_gradient
+
+    def _first_step_down(
+        self, problem: Problem, budget: Budget, mechanism: Mechanism, state: State, g: Array, v: Array, weight: float
+    ) -> int:
+        """Index of the first candidate that passes the noisy Armijo test, ``max_queries`` where none does."""
+        etas = state.first_step * self.backtrack ** np.arange(self.max_queries)
+        W = np.vstack([state.w, state.w - np.outer(etas, v)])
+        share = self.loss_rate * problem.n
+        penalty = share * problem.l2 / 2 * np.einsum("ij,ij->i", W, W)
+        slope = float(g @ v)
+        if self.slope == "unbiased":
+            sigma = problem.sensitivity(state.clip_norm) / (sqrt(weight) * self.sampling_rate * problem.n)
+            slope -= len(g) * sigma**2
+        wanted = self.armijo * share * etas * max(slope, 0.0)
+        clip, divisor = state.clip_loss, np.ones(self.max_queries)
+        if self.by_quotient(problem):
+            rounding = 2.0 * (len(g) + 4) * UNIT_ROUNDING * (2.0 * np.linalg.norm(W, axis=1).max() + 1.0)
+            clip, divisor = np.inf, etas * float(np.linalg.norm(v)) + rounding
+
+        def query(batch: Objective) -> Array:
+            values = batch.value_sum(W, clip) + penalty
+            return (values[0] - values[1:] - wanted) / divisor
+
+        return int(budget.release(mechanism, query))
+
+    def _move(
+        self, problem: Problem, budget: Budget, state: State, mean: Array, momentum: float, decay: float
+    ) -> None:
+        g = mean + problem.l2 * state.w
+        state.velocity = momentum * state.velocity + g
+        state.w = state.w - decay * state.step * state.velocity
+        angle = 90.0 if state.previous is None else _angle(g, state.previous)
+        if state.previous is not None:
+            state.mean_angle = self.angle_memory * state.mean_angle + (1.0 - self.angle_memory) * angle
+        state.previous = g
+        budget.note(
+            step_size=decay * state.step,
+            noise_scale=state.multiplier,
+            search_epsilon=state.search_epsilon,
+            angle=angle,
+            searches=float(state.searches),
+            clip_norm=state.clip_norm,
+        )
+
+    def _settle(self, state: State, searched: bool, grown: bool) -> None:
+        """Reset eta_0 after ``reset_every`` searched steps, shrink the clips after a growth of rho."""
+        if searched:
+            state.chosen.append(state.step)
+        if len(state.chosen) == self.reset_every:
+            state.first_step = min(self.reset_factor * max(state.chosen), state.first_step)
+            state.chosen.clear()
+        if grown:
+            state.clip_norm *= 1.0 - self.clip_decay
+            state.clip_loss *= 1.0 - self.clip_decay
+
+
+@register("dp_blgd")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DPBLGD(DPBLSGD):
+    """``dp_blsgd`` on the full data; a failed search raises the gradient budget as DP-AGD does.
+
+    Without sampling nothing is amplified and reading the same rows again is what the price assumes. Chen (2020), 5.6.3.
+    """
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": PAPER | {"sampling_rate": 1.0, "budget_growth": "difference"}
+    }
+
+    sampling_rate: float = 1.0
+    budget_growth: str = "difference"
+
+
+@register("dp_blsgd_ac")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DPBLSGDAC(DPBLSGD):
+    """``dp_blsgd`` whose clips shrink by ``clip_decay`` when the gradient budget grew. Chen (2020), 5.5.4.
+
+    The condition reads released gradients and indices alone, so it costs nothing.
+    """
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": PAPER | {"budget_growth": "adaptive", "clip_decay": 0.05}
+    }
+
+    clip_decay: float = 0.05
+
+
+def _angle(first: Array, second: Array) -> float:
+    """Angle of two vectors in degrees; 90 where one is zero."""
+    lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return degrees(float(np.arccos(np.clip(first @ second / lengths, -1.0, 1.0)))) if lengths > 0 else 90.0
