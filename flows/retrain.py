@@ -9,16 +9,18 @@ import prefect.runtime.flow_run
 from prefect import flow
 
 from dpcore.errors import DPFlowsError
-from flows.steps import StepFailed, reporter
+from flows.steps import StepFailed, reporter, step
 from flows.train import arrived, completed, open_store, train_flow
 from tasks import tracking, training
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
-from tasks.retraining import champion, schedule, window
+from tasks.retraining import champion, drift, schedule, window
 from tasks.retraining.config import RetrainConfig, check
 from tasks.retraining.lock import one_at_a_time
 from tasks.retraining.start import Start, warm
 from tasks.schema import find_schema
+
+drift_step = step(drift.measure, "drift")
 
 
 @flow(name="dpflows-retrain", retries=0, persist_result=False, log_prints=False)
@@ -32,6 +34,7 @@ def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str,
     home = Home.find().prepare()
     schema = find_schema(config.training.data.name)
     champion.require_public(config.champion, schema)
+    drift.require_drift(config.drift.epsilon, schema)
     now = datetime.now(UTC)
     scheduled = at or prefect.runtime.flow_run.scheduled_start_time or now
     with Ledger(training.ledger_url(config.training, schema, home)) as ledger:
@@ -79,7 +82,20 @@ def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[s
     }
     if config.champion.data is not None:
         answer["champion"] = champion.challenge(config.champion, start.config, summary, store.client, ledger)
+    if config.drift.epsilon is not None:
+        answer["drift"] = _drift(config.drift.epsilon, start.config, found.period, store.client, summary, ledger)
     return answer
+
+
+def _drift(epsilon: float, config: Any, period: str, client: Any, summary: dict[str, Any], ledger: Ledger) -> Any:
+    """Figures of the newest block, with the run they belong to; a word where its budget has no room for them."""
+    measured = drift_step(epsilon, config, period, ledger)
+    if not measured.text:
+        reporter.get().say(f"Warning: {measured.note}")
+        return {"note": measured.note}
+    client.log_text(summary["run_id"], measured.text, drift.FILE)
+    tracking.log_metrics(client, summary["run_id"], measured.metrics)
+    return {"positive_share": measured.metrics["released.drift_positive_share"], "file": drift.FILE}
 
 
 def _window_words(reading: window.Reading) -> str:

@@ -19,7 +19,7 @@ from flows.show import Terminal, summary_rows
 from tasks import training
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
-from tasks.retraining import champion, schedule, window
+from tasks.retraining import champion, drift, schedule, window
 from tasks.retraining.config import RetrainConfig, load_retraining
 from tasks.retraining.lock import break_lock
 from tasks.schema import find_schema
@@ -55,6 +55,7 @@ def check(settings: RetrainConfig, home: Home, scheduled: datetime | None) -> di
     """
     schema = find_schema(settings.training.data.name)
     champion.require_public(settings.champion, schema)
+    drift.require_drift(settings.drift.epsilon, schema)
     division = Blocks.of(schema)
     schedule.require_division(division, settings.schedule.every, settings.window.last, schema.name)
     with Ledger(training.ledger_url(settings.training, schema, home)) as ledger:

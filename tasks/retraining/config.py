@@ -64,6 +64,12 @@ class ChampionSection(Section):
     min_gain: Number = Field(default=0.0, ge=0, description="what the new model must gain over the old one")
 
 
+class DriftSection(Section):
+    epsilon: Number | None = Field(
+        default=None, gt=0, description="what the newest block pays for a noisy class share and histograms; null: none"
+    )
+
+
 class RetrainConfig(Section):
     """Everything that decides about one scheduled retraining; ``training`` is a whole training configuration."""
 
@@ -75,6 +81,7 @@ class RetrainConfig(Section):
         default="previous", description="none, previous (the newest model of the data set) or released"
     )
     champion: ChampionSection = Field(default=ChampionSection(), description="data, model, metric and min_gain")
+    drift: DriftSection = Field(default=DriftSection(), description="epsilon")
     training: TrainConfig = Field(default=TrainConfig(), description="as in conf/train.yaml")
 
 

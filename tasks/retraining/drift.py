@@ -1,0 +1,128 @@
+"""Drift: a noisy class share and noisy histograms of the newest block, charged to that block alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.accounting.events import Events
+from dpcore.data import Data
+from dpcore.errors import BudgetExceeded, InputError
+from dpcore.mechanisms import Laplace
+from dpcore.noise import secure_generator
+from dpcore.problem import Adjacency
+from tasks import training
+from tasks.config import TrainConfig
+from tasks.data import load
+from tasks.ledger import Blocks, Ledger
+from tasks.schema import Schema
+
+FILE = "drift.json"
+BINS = 10
+"""Cells of a numeric column, equally wide between its declared bounds."""
+
+
+class Drift(NamedTuple):
+    """What was released, as JSON text and as metrics; or, with empty ones, the word why nothing was."""
+
+    text: str
+    metrics: dict[str, float]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Private counts of one block of records: labels +1 and -1, then the cells of each column of the table."""
+
+    data: Data
+
+    @property
+    def n(self) -> int:
+        return self.data.n
+
+    def counts(self) -> np.ndarray:
+        """Counts, shape (cells,): a record adds at most 1 in L1 to the labels and to each column."""
+        X = self.data.X if isinstance(self.data.X, np.ndarray) else self.data.X.toarray()
+        parts = [np.array([(self.data.y > 0).sum(), (self.data.y < 0).sum()])]
+        for block in self.data.design.blocks:
+            columns = X[:, list(block.columns)]
+            if block.kind == "numeric":
+                cell = np.clip((columns[:, 0] * BINS).astype(int), 0, BINS - 1)
+                parts.append(np.bincount(cell, minlength=BINS))
+            else:
+                parts.append(columns.sum(axis=0))
+        return np.concatenate(parts).astype(np.float64)
+
+
+def require_drift(epsilon: float | None, schema: Schema) -> None:
+    """Raise ``InputError`` where no drift figures can be drawn of this data set."""
+    if epsilon is None:
+        return
+    if schema.unit != "record" or schema.label.kind != "binary" or not schema.columns:
+        raise InputError(
+            f"Expected a table with unit record and a binary label for drift.epsilon, got {schema.name!r} with unit "
+            f"{schema.unit!r} and label.kind={schema.label.kind!r}; leave drift.epsilon out."
+        )
+
+
+def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> Drift:
+    """Charge ``epsilon`` to ``block`` and release the class share and a histogram of every column of its records.
+
+    One Laplace release of all counts: of B columns a record moves them by at most 1 + B in L1 when it is added, by
+    2 (1 + B) when it is replaced. A block without room gives no figures, and says so; the training stands.
+    """
+    job = training.prepare(config)
+    schema, public = job.schema, job.public
+    encoder = schema.encoder(normalise="none", numeric="minmax", intercept=False, sparse=False)
+    design, adjacency = encoder.design, job.problem.adjacency
+    sensitivity = (1.0 + len(design.blocks)) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
+    mechanism = Laplace(sensitivity, sensitivity / epsilon)
+    events = Events.of([mechanism], adjacency=adjacency, unit=job.problem.unit)
+    read = None if job.blocks == ("all",) else (block,)
+    loaded = load(schema, encoder, config.data.path, config.data.test_path, blocks=read)
+    assert isinstance(loaded.train, Data)
+    try:
+        reservation = ledger.reserve(
+            schema.name, events, read or ("all",), {"config": config.sha256}, public=public, division=Blocks.of(schema)
+        )
+    except BudgetExceeded as error:
+        return Drift("", {}, f"no drift figures of {block}: {error}")
+    with reservation:
+        door: Any = Cells(loaded.train)
+        budget = Budget(events, door, secure_generator(), on_charge=reservation.on_charge)
+        counts = budget.release(mechanism, lambda batch: batch.counts())
+        stored = {
+            "schema_version": 1,
+            "block": block,
+            "adjacency": str(adjacency),
+            "epsilon": epsilon,
+            "standard_error_of_a_count": sqrt(2.0) * mechanism.scale,
+            "positive": counts[0],
+            "negative": counts[1],
+            "histograms": histograms(counts[2:], design),
+            "mechanisms": json.loads(events.to_json()),
+            "ledger_entry": reservation.entry_id,
+        }
+        text = json.dumps(stored, indent=1, sort_keys=True)
+        reservation.commit({"drift": sha256(text.encode()).hexdigest()})
+    kept = np.maximum(counts[:2], 0.0)
+    share = float(kept[0] / max(float(kept.sum()), 1.0))
+    return Drift(text, {"released.drift_positive_share": share})
+
+
+def histograms(counts: np.ndarray, design: Any) -> dict[str, dict[str, float]]:
+    """The noisy counts by column and cell; a numeric column has the number of its cell, from its lower bound on."""
+    found: dict[str, dict[str, float]] = {}
+    place = 0
+    for block in design.blocks:
+        names = [design.names[column] for column in block.columns]
+        cells = [str(cell) for cell in range(BINS)] if block.kind == "numeric" else names
+        found[names[0].partition("=")[0]] = dict(zip(cells, counts[place : place + len(cells)].tolist(), strict=True))
+        place += len(cells)
+    return found
