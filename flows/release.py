@@ -62,7 +62,9 @@ def release_run(
     if not approved_by.strip():
         raise InputError("Expected a name for --approved-by, got none; a release needs somebody who decides.")
     secret = load_key(key)
-    asked = Asked(run, to, Approval(who=approved_by.strip(), when=now(), note=note), load_policy(policy), output, ledger)
+    asked = Asked(
+        run, to, Approval(who=approved_by.strip(), when=now(), note=note), load_policy(policy), output, ledger
+    )
     client = open_store()
     with registry.one_gate(Home.find()):
         answer = release(client, asked, secret)
@@ -89,7 +91,9 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     report = audit(subject)
     mark(client, asked.run, report)
     if report.blocked:
-        raise VerificationFailed(f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the audit.")
+        raise VerificationFailed(
+            f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the audit."
+        )
     statement = subject.statement
     assert statement is not None
     before = registry.aliases(client, asked.name).get(registry.RELEASED)
@@ -112,7 +116,9 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
         **{f"{registry.METRIC_TAG}{one.name}": repr(one.value) for one in metrics},
     }
     registry.ensure_model(client, asked.name)
-    version = registry.add_version(client, asked.name, asked.run, client.get_run(asked.run).data.tags["dpflows.model"], tags)
+    version = registry.add_version(
+        client, asked.name, asked.run, client.get_run(asked.run).data.tags["dpflows.model"], tags
+    )
     folder = asked.output or Home.find().root / "releases" / asked.name / version
     bundle = make_bundle(asked, version, subject, statement, price, metrics, trials, before)
     write_bundle(folder, *bundle, secret)

@@ -27,9 +27,7 @@ def read_run(client: MlflowClient, run_id: str, ledger_url: str | None = None) -
     try:
         run = client.get_run(run_id)
     except MlflowException:
-        raise InputError(
-            f"Expected a run of {client.tracking_uri}, got {run_id!r}; `dpflows ui` lists them."
-        ) from None
+        raise InputError(f"Expected a run of {client.tracking_uri}, got {run_id!r}; `dpflows ui` lists them.") from None
     with TemporaryDirectory() as folder:
         files = _download(client, run_id, Path(folder))
     model, model_run = _model(client, run.data.tags.get(MODEL_TAG, ""))
@@ -139,5 +137,3 @@ def entry_facts(ledger: Ledger, entry: str, head: str) -> LedgerFacts:
         head_found=head in heads and head != GENESIS,
         blocks=tuple(body.get("blocks", ())),
     )
-
-

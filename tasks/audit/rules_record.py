@@ -13,16 +13,26 @@ from tasks.audit.subject import Subject, repeated
 LARGEST = 1e300
 
 # A seed of anything secret: noise, batches, permutations. Splits and starts have a public seed of another name.
-SECRET_SEED = re.compile(r"(noise|dp|secret|sampl\w*|batch|perm\w*|shuffle|mechanism|privacy)[-_. ]*seed|rng|random_?state")
+SECRET_SEED = re.compile(
+    r"(noise|dp|secret|sampl\w*|batch|perm\w*|shuffle|mechanism|privacy)[-_. ]*seed|rng|random_?state"
+)
 BARE_SEED = re.compile(r"(^|[._])seed$")
 STATE_FILE = re.compile(r"rng|random_?state|(^|[/_.-])seeds?([/_.-]|$)|generator_state")
-CLEAR_FILE = re.compile(r"clean|without_noise|noiseless|no_noise|exact_grad|raw_grad|per_(example|record)|(^|[/_.-])gradients?[._-]")
+CLEAR_FILE = re.compile(
+    r"clean|without_noise|noiseless|no_noise|exact_grad|raw_grad|per_(example|record)|(^|[/_.-])gradients?[._-]"
+)
 EXAMPLE_FILE = re.compile(r"input_example|serving_input|sample_rows|head\.(csv|json|parquet)")
-ROWS_FILE = re.compile(r"\.(csv|tsv|parquet|feather|arff|svmlight|libsvm|letor)(\.gz|\.bz2|\.xz|\.zip)?$|(^|/)(train|data|rows|records)\.(json|npy|npz)$")
+ROWS_FILE = re.compile(
+    r"\.(csv|tsv|parquet|feather|arff|svmlight|libsvm|letor)(\.gz|\.bz2|\.xz|\.zip)?$|(^|/)(train|data|rows|records)\.(json|npy|npz)$"
+)
 PICKLE_FILE = re.compile(r"\.(pkl|pickle|joblib|skops|pt|pth|dill)$")
-CLEAR_METRIC = re.compile(r"without_noise|noiseless|no_noise|clean|non_?private|exact|(^|[_./-])train(ing)?[_./-]|grad(ient)?_norm|clip_?frac")
+CLEAR_METRIC = re.compile(
+    r"without_noise|noiseless|no_noise|clean|non_?private|exact|(^|[_./-])train(ing)?[_./-]|grad(ient)?_norm|clip_?frac"
+)
 QUALITY = re.compile(r"accuracy|auc|loss|error|precision|recall|f1|ndcg|map\b|mse|brier")
-DATA_BOUND = re.compile(r"(feature|column|data|x|norm|label|target)\w*[._](min|max|low|high|bounds?|range)s?$|^(min|max)_")
+DATA_BOUND = re.compile(
+    r"(feature|column|data|x|norm|label|target)\w*[._](min|max|low|high|bounds?|range)s?$|^(min|max)_"
+)
 FROM_DATA = ("data", "from_data", "observed", "fitted", "private")
 DECLARED_SET = ("public", "held-out", "held_out", "holdout", "declared", "synthetic")
 
@@ -81,9 +91,7 @@ def seeds(run: Subject) -> Iterator[Finding]:
     for name in (*run.params, *run.tags):
         value = run.setting(name)
         if SECRET_SEED.search(name.lower()) and value not in (None, "", "None", "null"):
-            yield block(
-                "seed_recorded", name, f"{name} is recorded", why, "Train with noise from the operating system"
-            )
+            yield block("seed_recorded", name, f"{name} is recorded", why, "Train with noise from the operating system")
         elif BARE_SEED.search(name.lower()) and not run.own:
             yield warn(
                 "seed_unexplained",
@@ -127,7 +135,11 @@ def files(run: Subject) -> Iterator[Finding]:
             )
         elif ROWS_FILE.search(name):
             yield block(
-                "rows_stored", path, f"{path} looks like rows of a table", "Raw rows have no guarantee", "Delete the file"
+                "rows_stored",
+                path,
+                f"{path} looks like rows of a table",
+                "Raw rows have no guarantee",
+                "Delete the file",
             )
 
 

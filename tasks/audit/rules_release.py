@@ -24,7 +24,9 @@ def released(client: MlflowClient, name: str) -> tuple[str, list[Finding]]:
     """
     alias, front = registry.aliases(client, name).get(registry.RELEASED), registry.in_front(client, name)
     if front is None:
-        raise InputError(f"Expected a model with a released version, got {name!r}, which has none; release a run to it.")
+        raise InputError(
+            f"Expected a model with a released version, got {name!r}, which has none; release a run to it."
+        )
     found: list[Finding] = []
     if alias != front:
         found.append(
@@ -39,10 +41,18 @@ def released(client: MlflowClient, name: str) -> tuple[str, list[Finding]]:
     version = client.get_model_version(name, front)
     run = version.tags[registry.RUN_TAG]
     if version.run_id != run:
-        found.append(block("version_run", f"{name}/{front}", "version and tag name other runs", "It was changed", AGAIN))
+        found.append(
+            block("version_run", f"{name}/{front}", "version and tag name other runs", "It was changed", AGAIN)
+        )
     if version.source != client.get_run(run).data.tags.get("dpflows.model"):
         found.append(
-            block("version_source", f"{name}/{front}", "the version holds another model than its run", "It was changed", AGAIN)
+            block(
+                "version_source",
+                f"{name}/{front}",
+                "the version holds another model than its run",
+                "It was changed",
+                AGAIN,
+            )
         )
     return run, [*found, *_bundle(name, front, version.tags)]
 
@@ -59,6 +69,12 @@ def _bundle(name: str, front: str, tags: dict[str, str]) -> list[Finding]:
     ]
     if report.ok and tags.get("epsilon") != f"{report.epsilon:.6g}":
         problems.append(
-            block("version_epsilon", f"{name}/{front}", "the version shows another epsilon than its bundle", "It was changed", AGAIN)
+            block(
+                "version_epsilon",
+                f"{name}/{front}",
+                "the version shows another epsilon than its bundle",
+                "It was changed",
+                AGAIN,
+            )
         )
     return problems

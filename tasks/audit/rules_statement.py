@@ -39,7 +39,11 @@ def statement(run: Subject) -> Iterator[Finding]:
         return
     for reason in found.reasons:
         yield block(
-            "not_releasable", STATEMENT, reason, "The statement itself says that the run must not be released", "Train again"
+            "not_releasable",
+            STATEMENT,
+            reason,
+            "The statement itself says that the run must not be released",
+            "Train again",
         )
     if not found.releasable and not found.reasons:
         yield block("not_releasable", STATEMENT, "the statement says no", "It must not be released", "Train again")
@@ -53,11 +57,19 @@ def statement(run: Subject) -> Iterator[Finding]:
         )
     if "fixed seed" in found.noise_source or "fixed seed" in found.noise:
         yield block(
-            "fixed_noise_seed", "noise", "the noise came from a fixed seed", "It can be computed and removed", "Train again"
+            "fixed_noise_seed",
+            "noise",
+            "the noise came from a fixed seed",
+            "It can be computed and removed",
+            "Train again",
         )
     if "from_data" in found.data.bounds:
         yield block(
-            "bounds_from_data", "bounds", found.data.bounds, "Epsilon does not cover them", "Declare bounds, train again"
+            "bounds_from_data",
+            "bounds",
+            found.data.bounds,
+            "Epsilon does not cover them",
+            "Declare bounds, train again",
         )
 
 
@@ -75,7 +87,11 @@ def config(run: Subject) -> Iterator[Finding]:
         return
     if seed is not None:
         yield block(
-            "fixed_noise_seed", TEST_SEED, "the configuration fixes the seed of the noise", "It can be removed", "Train again"
+            "fixed_noise_seed",
+            TEST_SEED,
+            "the configuration fixes the seed of the noise",
+            "It can be removed",
+            "Train again",
         )
     if "@" in url and ":" in url.split("://", 1)[-1].split("@")[0]:
         yield block(
@@ -91,11 +107,15 @@ def hashes(run: Subject) -> Iterator[Finding]:
     """Files of the run and of the model are those whose hashes closed the ledger's entry and stand in the statement."""
     committed = dict(run.ledger.hashes) if run.ledger is not None else {}
     found = run.statement
-    stated = {} if found is None else {
-        "config": found.config_sha256,
-        "weights": found.weights_sha256,
-        "mechanisms": found.mechanisms_sha256,
-    }
+    stated = (
+        {}
+        if found is None
+        else {
+            "config": found.config_sha256,
+            "weights": found.weights_sha256,
+            "mechanisms": found.mechanisms_sha256,
+        }
+    )
     contents = {**{key: run.files.get(path) for key, path in FILES.items()}}
     contents |= {key: run.model.get(name) for key, name in MODEL_FILES.items()}
     for key, data in contents.items():
@@ -120,7 +140,11 @@ def hashes(run: Subject) -> Iterator[Finding]:
             same = False
         if not same:
             yield block(
-                "mechanisms_changed", MECHANISMS, "mechanisms and statement differ", "One was changed afterwards", RETRAIN
+                "mechanisms_changed",
+                MECHANISMS,
+                "mechanisms and statement differ",
+                "One was changed afterwards",
+                RETRAIN,
             )
 
 
@@ -157,7 +181,9 @@ def ledger(run: Subject) -> Iterator[Finding]:
         )
     tag = run.tags.get("dpflows.ledger_entry")
     if tag is not None and tag != found.ledger.entry:
-        yield block("ledger_entry_tag", "dpflows.ledger_entry", "the tag names another entry", "It was changed", RETRAIN)
+        yield block(
+            "ledger_entry_tag", "dpflows.ledger_entry", "the tag names another entry", "It was changed", RETRAIN
+        )
 
 
 def _entry(facts: LedgerFacts | None, subject: str) -> Iterator[Finding]:
@@ -226,7 +252,9 @@ def price_of(found: Statement) -> Iterator[Finding]:
         spent = own_epsilon(events, promise)
         problem = curve_problem(events, found)
     except (DPFlowsError, ValueError, TypeError, KeyError, IndexError) as error:
-        yield block("mechanisms_unreadable", MECHANISMS, f"the mechanisms cannot be priced ({error})", "No price", RETRAIN)
+        yield block(
+            "mechanisms_unreadable", MECHANISMS, f"the mechanisms cannot be priced ({error})", "No price", RETRAIN
+        )
         return
     if digest(events.to_json().encode()) != found.mechanisms_sha256:
         yield block(
@@ -292,7 +320,7 @@ def metrics(run: Subject) -> Iterator[Finding]:
     found = run.statement
     noted = _noted(run)
     for name, values in run.metrics.items():
-        if len(values) > 1 and name not in noted:
+        if len(values) > 1 and name not in noted and ".curve." not in name:
             yield block(
                 "metric_changed",
                 name,
@@ -319,7 +347,11 @@ def metrics(run: Subject) -> Iterator[Finding]:
         if key in noisy:
             if not close(noisy[key], values[-1], 1e-9):
                 yield block(
-                    "metric_changed", name, f"{name} shows {values[-1]:.6g}, released was {noisy[key]:.6g}", "It was changed", RETRAIN
+                    "metric_changed",
+                    name,
+                    f"{name} shows {values[-1]:.6g}, released was {noisy[key]:.6g}",
+                    "It was changed",
+                    RETRAIN,
                 )
         elif not found.data.public:
             yield block(
@@ -346,7 +378,11 @@ def _metric_entry(run: Subject) -> Iterator[Finding]:
     facts = run.metric_ledger
     if facts is not None and facts.hashes.get("metrics") != digest(run.files[METRICS]):
         yield block(
-            "metrics_file_changed", METRICS, "the file is not the one whose hash the ledger holds", "It was changed", RETRAIN
+            "metrics_file_changed",
+            METRICS,
+            "the file is not the one whose hash the ledger holds",
+            "It was changed",
+            RETRAIN,
         )
 
 
@@ -379,7 +415,9 @@ def model(run: Subject) -> Iterator[Finding]:
             yield block("weights_unreadable", "weights", "the weights cannot be read as plain arrays", "", RETRAIN)
             return
         if not finite:
-            yield block("weights_not_finite", "weights", "a weight is infinite or NaN", "The model cannot score", RETRAIN)
+            yield block(
+                "weights_not_finite", "weights", "a weight is infinite or NaN", "The model cannot score", RETRAIN
+            )
     example = run.model.get("input_example.json")
     if example is not None and not _synthetic(run, example):
         yield block(
@@ -398,11 +436,13 @@ def _synthetic(run: Subject, example: bytes) -> bool:
     try:
         text = run.model["encoder.json"].decode()
         kind = MatrixEncoder if json.loads(text)["encoder"] == "matrix" else Encoder
-        rows = synthetic_rows(kind.from_json(text))
+        label = json.loads(run.model.get("model.json", b"{}")).get("label") or {}
+        rows = synthetic_rows(kind.from_json(text), label.get("query"))
         stored = json.loads(example)
-        return stored["columns"] == list(rows.columns) and stored["data"] == json.loads(
-            rows.to_json(orient="split", index=False)
-        )["data"]
+        return (
+            stored["columns"] == list(rows.columns)
+            and stored["data"] == json.loads(rows.to_json(orient="split", index=False))["data"]
+        )
     except (KeyError, ValueError, TypeError, DPFlowsError):
         return False
 

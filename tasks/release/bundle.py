@@ -63,7 +63,9 @@ def read_bundle(path: Path) -> dict[str, bytes]:
 def _folder(root: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(root.rglob("*")):
         if path.is_symlink():
-            raise InputError(f"Expected plain files in a bundle, got the link {path.relative_to(root)}; do not trust it.")
+            raise InputError(
+                f"Expected plain files in a bundle, got the link {path.relative_to(root)}; do not trust it."
+            )
         if path.is_file():
             if path.stat().st_size > LARGEST:
                 raise InputError(f"Expected a bundle of at most 1 GiB, got a larger file {path.name}.")

@@ -51,7 +51,10 @@ class Counts:
         else:
             positive = np.asarray(self.data.y) > 0
             right = (np.asarray(self.data.X @ self.weights) >= 0) == positive
-        cells = [[(positive & right).sum(), (positive & ~right).sum()], [(~positive & right).sum(), (~positive & ~right).sum()]]
+        cells = [
+            [(positive & right).sum(), (positive & ~right).sum()],
+            [(~positive & right).sum(), (~positive & ~right).sum()],
+        ]
         return np.array(cells, dtype=np.float64)
 
 

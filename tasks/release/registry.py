@@ -88,6 +88,4 @@ def in_front(client: MlflowClient, name: str) -> str | None:
 def metrics_of(client: MlflowClient, name: str, version: str) -> dict[str, float]:
     """Released metrics of a version, from its tags."""
     tags = client.get_model_version(name, version).tags
-    return {
-        key.removeprefix(METRIC_TAG): float(value) for key, value in tags.items() if key.startswith(METRIC_TAG)
-    }
+    return {key.removeprefix(METRIC_TAG): float(value) for key, value in tags.items() if key.startswith(METRIC_TAG)}

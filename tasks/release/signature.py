@@ -30,7 +30,9 @@ def load_key(path: Path | None) -> Ed25519PrivateKey:
         data = given.encode() if path is None and "PRIVATE KEY" in given else Path(path or given).read_bytes()
         key = load_pem_private_key(data, password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError(f"Expected an Ed25519 private key as PEM without password in {where}, got none; {HOW}.") from None
+        raise InputError(
+            f"Expected an Ed25519 private key as PEM without password in {where}, got none; {HOW}."
+        ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(f"Expected an Ed25519 key in {where}, got another kind; {HOW}.")
     return key

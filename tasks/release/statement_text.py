@@ -87,7 +87,10 @@ def sections(statement: Statement) -> list[Section]:
                 ("delta", f"{promise.delta:g}"),
                 ("accountant", promise.accountant),
                 ("conversion", promise.conversion),
-                ("Rényi curve", f"{len(s.renyi.orders)} orders; epsilon {s.renyi.epsilon:.6g} at {s.renyi.best_order:g}"),
+                (
+                    "Rényi curve",
+                    f"{len(s.renyi.orders)} orders; epsilon {s.renyi.epsilon:.6g} at {s.renyi.best_order:g}",
+                ),
                 ("trust model", s.trust_model),
             ],
         ),

@@ -117,7 +117,9 @@ def _manifest(files: Mapping[str, bytes], report: Verified) -> Manifest | None:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        report.problems.append(("manifest_schema", f"the manifest does not follow its schema at {where or 'its start'}"))
+        report.problems.append(
+            ("manifest_schema", f"the manifest does not follow its schema at {where or 'its start'}")
+        )
         return None
 
 
