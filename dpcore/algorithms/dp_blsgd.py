@@ -334,9 +334,7 @@ class DPBLSGD:
 
         return int(budget.release(mechanism, query))
 
-    def _move(
-        self, problem: Problem, budget: Budget, state: State, mean: Array, momentum: float, decay: float
-    ) -> None:
+    def _move(self, problem: Problem, budget: Budget, state: State, mean: Array, momentum: float, decay: float) -> None:
         g = mean + problem.l2 * state.w
         state.velocity = momentum * state.velocity + g
         state.w = state.w - decay * state.step * state.velocity
@@ -389,9 +387,7 @@ class DPBLSGDAC(DPBLSGD):
     The condition reads released gradients and indices alone, so it costs nothing.
     """
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": PAPER | {"budget_growth": "adaptive", "clip_decay": 0.05}
-    }
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER | {"budget_growth": "adaptive", "clip_decay": 0.05}}
 
     clip_decay: float = 0.05
 
