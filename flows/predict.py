@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from scipy.sparse import issparse
 
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder
 from tasks.home import Home
 from tasks.model import declared, load_model, model_uri, raw_columns
+from tasks.readers.numbers import read_pairs
 from tasks.tracking import tracking_client
 
 
 def predict_file(model: str, file: Path, output: Path | None, as_json: bool) -> None:
-    """Score the rows of ``file`` and write columns label and score, one row each, in the order of the file."""
+    """Score the rows of ``file`` and write columns label and score, one row each, in the order of the file.
+
+    A ranking reads documents with their query (a table, or a LETOR file by its ending) and writes query, score, rank.
+    """
     if not file.is_file():
         raise InputError(f"Expected a table to score, got {str(file)!r}, which is no file; correct the path.")
     home = Home.find().prepare()
@@ -42,6 +47,11 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
     A file without header follows the layout of the training files, with or without the label.
     """
     wanted, label, layout = raw_columns(encoder), card["label"]["column"], card["text"]
+    query = card["label"].get("query")
+    if query is not None:
+        if file.name.removesuffix(".gz").endswith((".txt", ".letor")):
+            return read_letor(file, wanted, query)
+        wanted = [query, *wanted]
     try:
         if file.suffix == ".parquet":
             frame = pd.read_parquet(file)
@@ -63,6 +73,17 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
             f"{', '.join(wanted[:8])}{', ...' if len(wanted) > 8 else ''}."
         )
     return frame[wanted]
+
+
+def read_letor(file: Path, names: list[str], query: str) -> pd.DataFrame:
+    """Documents of a LETOR file: query and features; its labels are not looked at."""
+    parts = []
+    for chunk in read_pairs(file, len(names), ranked=True):
+        table: Any = chunk.table
+        table = table.toarray() if issparse(table) else table
+        parts.append(pd.DataFrame(table, columns=pd.Index(names)))
+        parts[-1].insert(0, query, chunk.queries)
+    return pd.concat(parts, ignore_index=True)
 
 
 def read_text(file: Path, encoder: Any, layout: dict[str, Any]) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("epsilon spent", f"{summary['epsilon_spent']:.6g} at delta {summary['delta']:g}"),
         ("accountant", str(summary["accountant"])),
         ("Rényi curve", curve),
-        *quality_rows(internal),
+        *(ranking_rows(internal, summary) if "conventions" in summary else quality_rows(internal)),
         ("may be released", "yes" if summary["releasable"] else f"no: {'; '.join(summary['reasons'])}"),
         ("seconds", f"{seconds['fit']:.2f} fit, {seconds['flow']:.1f} flow"),
         ("run", f"{summary['run_id']} in experiment {summary['experiment']}"),
@@ -80,6 +80,23 @@ def quality_rows(internal: Mapping[str, float | None]) -> list[tuple[str, str]]:
     ]
     text = f"{internal[name]:.4f}" + (f" ({', '.join(beside)})" if beside else "")
     return [(f"{name.replace('_', ' ')} (internal)", text)]
+
+
+def ranking_rows(internal: Mapping[str, float | None], summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """MAP and NDCG@k beside the baselines, and what they mean; exact numbers on records, so marked internal."""
+    labels = {"random_": "random order", "best_feature_": "best feature", "non_private_": "non-private"}
+    rows = []
+    for name in (key for key in internal if key == "map" or key.startswith("ndcg_at_")):
+        beside = [
+            f"{label} {value:.4f}" for key, label in labels.items() if (value := internal.get(key + name)) is not None
+        ]
+        title = "MAP" if name == "map" else name.upper().replace("_AT_", "@")
+        text = f"{internal[name]:.4f}" + (f" ({', '.join(beside)})" if beside else "")
+        rows.append((f"{title} (internal)", text))
+    conventions = summary["conventions"]
+    tested = f"{internal['sessions_test']:.0f} queries, {internal['sessions_empty']:.0f} without a relevant document"
+    meaning = f"those: {conventions['empty']}; ties: {conventions['ties']}; discount: {conventions['discount']}"
+    return [*rows, ("metrics over (internal)", f"{tested} ({meaning})")]
 
 
 def plan_table(report: Mapping[str, Any]) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite
 from time import perf_counter
 from typing import Any
@@ -26,6 +26,7 @@ from tasks import evaluation, record, tracking, training
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
+from tasks.rankers import conventions
 from tasks.release.metrics import release_metrics, require_room
 from tasks.statement import Statement
 from tasks.training import Job
@@ -97,7 +98,7 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                 price = convert_step(planned)
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):
-                metrics = evaluate_step(job, result.weights, loaded, objective)
+                metrics = evaluate_step(job, result.weights, loaded, objective, folder)
                 if config.evaluate.release is not None:
                     metrics |= metric_step(job, result.weights, loaded, ledger, folder)
                 uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics)
@@ -193,6 +194,7 @@ def summary(
         "flow_run_id": str(prefect.runtime.flow_run.id or ""),
         "model": uri,
         "seconds": seconds,
+        **({} if job.ranker is None else {"conventions": asdict(conventions(job.config))}),
     }
 
 

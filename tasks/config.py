@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.problem import Adjacency
+from dpcore.ranking_losses import TARGETS
 from tasks.plain_yaml import load_yaml
 
 SCHEMA_VERSION = 1
@@ -34,8 +35,20 @@ def _whole(value: object) -> object:
     return value
 
 
+def _number_or_target(value: object) -> object:
+    """A number, or the name of what a ranking loss takes from the labels."""
+    if isinstance(value, str) and value not in TARGETS:
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError("a number") from None
+    return _number(value)
+
+
 Number = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_whole)]
+Count = Annotated[Whole, Field(ge=1)]
+NumberOrTarget = Annotated[float | str, BeforeValidator(_number_or_target)]
 
 
 class Section(BaseModel):
@@ -63,9 +76,24 @@ class PreprocessSection(Section):
 
 class ObjectiveSection(Section):
     loss: str = Field(default="logistic", description="for example logistic or huber_hinge")
-    loss_parameters: dict[str, Number] = Field(default={}, description="for example {h: 0.5} for huber_hinge")
+    loss_parameters: dict[str, NumberOrTarget] = Field(default={}, description="for example {h: 0.5} for huber_hinge")
     l2: Number | None = Field(default=None, ge=0, description="0 is no penalty; leave it out for the algorithm's rule")
     l1: Number = Field(default=0.0, ge=0, description="0 is no penalty")
+
+
+class RankingSection(Section):
+    """The model of ranked lists and what its metrics mean; see ``dpcore.ranking_metrics.Conventions``."""
+
+    features: tuple[Literal["raw", "rank"], ...] = Field(default=("raw", "rank"), description="[raw, rank]")
+    scorer: Literal["linear", "mlp"] = Field(default="linear", description="linear or mlp")
+    hidden: tuple[Count, ...] = Field(default=(256,), description="widths of the mlp, for example [256]")
+    activation: Literal["relu", "tanh", "sigmoid"] = Field(default="relu", description="relu, tanh or sigmoid")
+    empty: Literal["skip", "zero", "one"] = Field(default="skip", description="queries without a relevant document")
+    ties: Literal["average", "worst"] = Field(default="average", description="average or worst")
+    discount: Literal["log2", "letor"] = Field(default="log2", description="log2 or letor")
+    divisor: Literal["min_k", "retrieved"] = Field(default="min_k", description="of AP@k: min_k or retrieved")
+    relevant_from: Number = Field(default=1.0, gt=0, description="the least grade that counts as relevant")
+    at: tuple[Count, ...] = Field(default=(1, 2, 4, 8), description="ranks k of NDCG@k")
 
 
 class PrivacySection(Section):
@@ -120,6 +148,7 @@ class TrainConfig(Section):
     data: DataSection = Field(default=DataSection(), description="name and path of the data")
     preprocess: PreprocessSection = Field(default=PreprocessSection(), description="normalise and numeric")
     objective: ObjectiveSection = Field(default=ObjectiveSection(), description="loss, l2 and l1")
+    ranking: RankingSection | None = Field(default=None, description="for ranking data alone: features and scorer")
     privacy: PrivacySection = Field(default=PrivacySection(), description="epsilon, delta and adjacency")
     algorithm: AlgorithmSection = Field(default=AlgorithmSection(), description="name and parameters")
     evaluate: EvaluateSection = Field(default=EvaluateSection(), description="what is measured")
@@ -249,11 +278,17 @@ def _owner(model: type[BaseModel], path: Sequence[str]) -> tuple[type[BaseModel]
     owner: type[BaseModel] = model
     for part in path[:-1]:
         field = owner.model_fields.get(part)
-        inner = field.annotation if field is not None else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        inner = _section(field.annotation) if field is not None else None
+        if inner is None:
             return owner, owner.model_fields
         owner = inner
     return owner, owner.model_fields
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The section in an annotation such as ``Section | None``."""
+    parts = (annotation, *get_args(annotation))
+    return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
 
 
 def _shown(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,24 @@ from dpcore.losses import Logistic
 from dpcore.metrics import accuracy, balanced_accuracy, mean_squared_error, roc_auc
 from dpcore.softmax import Softmax
 from dpcore.train import plan, run
+from tasks import ranking_evaluation
 from tasks.data import Loaded
 from tasks.training import Job, Sealed
 
 Array = np.ndarray
 
 
-def measure(job: Job, weights: Array, loaded: Sealed, objective: Sealed) -> dict[str, float]:
+def measure(
+    job: Job, weights: Array, loaded: Sealed, objective: Sealed, folder: Path | None = None
+) -> dict[str, float]:
     """Exact numbers on records: internal, unless the whole data set is declared public.
 
-    On the test part where there is one, else on the training records. Keys carry their prefix.
+    On the test part where there is one, else on the training records. Keys carry their prefix. A ranking
+    writes its conventions and curves to ``folder``.
     """
     data: Loaded = loaded.open()
+    if job.ranker is not None:
+        return ranking_evaluation.measure(job, weights, data, objective.open(), folder)
     part: Any = data.train if data.test is None else data.test
     # The baselines are fitted to single rows; the sums of a training by users are those of other terms.
     wanted = job.config.evaluate.baselines and job.schema.unit == "record"

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +18,8 @@ import pandas as pd
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
+from dpcore.ranking_setup import RankingModel
+from tasks.readers.open import QUERY
 from tasks.schema import Schema
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ SCORER_PACKAGES = ("mlflow", "numpy", "pandas", "scipy", "scikit-learn")
 def label_card(schema: Schema) -> dict[str, Any]:
     """How scores become labels, from the declaration: the texts for +1 and -1, or the scale of a regression label."""
     label = schema.label
+    if label.kind == "relevance":
+        return {"kind": "relevance", "high": label.high, "query": QUERY}
     if label.kind == "regression":
         return {"kind": "regression", "bounds": [label.low, label.high], "scaled_to": list(label.scaled_to)}
     if label.kind == "classes":
@@ -40,7 +45,14 @@ def label_card(schema: Schema) -> dict[str, Any]:
     return {"kind": "binary", "positive": f">= {label.positive_from:g}", "negative": f"< {label.positive_from:g}"}
 
 
-def save_model(folder: Path, weights: np.ndarray, encoder: Encoder | MatrixEncoder, schema: Schema, loss: str) -> None:
+def save_model(
+    folder: Path,
+    weights: np.ndarray,
+    encoder: Encoder | MatrixEncoder,
+    schema: Schema,
+    loss: str,
+    ranker: RankingModel | None = None,
+) -> None:
     """Write ``weights.npz``, ``encoder.json`` and ``model.json`` to ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "weights.npz", weights=np.asarray(weights, dtype=np.float64))
@@ -53,6 +65,8 @@ def save_model(folder: Path, weights: np.ndarray, encoder: Encoder | MatrixEncod
         "features": list(encoder.design.names),
         "text": schema.text.model_dump(mode="json"),
     }
+    if ranker is not None:
+        card["ranker"] = asdict(ranker)
     (folder / "model.json").write_text(json.dumps(card, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
@@ -72,8 +86,15 @@ def declared(encoder: Encoder) -> list[Any]:
     return [column if isinstance(column, Column) else Column.from_dict(dict(column)) for column in encoder.columns]
 
 
-def synthetic_rows(encoder: Encoder | MatrixEncoder) -> pd.DataFrame:
-    """Two rows made up from the declaration alone: lower bounds and first levels, upper bounds and last levels."""
+def synthetic_rows(encoder: Encoder | MatrixEncoder, query: str | None = None) -> pd.DataFrame:
+    """Two rows made up from the declaration alone: lower bounds and first levels, upper bounds and last levels.
+
+    ``query`` names the column of a ranking that says which documents belong together: here both.
+    """
+    if query is not None:
+        rows_ = synthetic_rows(encoder)
+        rows_.insert(0, query, ["q1", "q1"])
+        return rows_
     if isinstance(encoder, MatrixEncoder):
         ends = [(name, (float(g.low), float(g.high))) for g in encoder.groups for name in g.names]
         return pd.DataFrame({name: list(pair) for name, pair in ends})
@@ -90,7 +111,7 @@ def synthetic_rows(encoder: Encoder | MatrixEncoder) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def signature(encoder: Encoder | MatrixEncoder, regression: bool) -> Any:
+def signature(encoder: Encoder | MatrixEncoder, kind: str) -> Any:
     """Input and output columns. Numbers are declared as any type: MLflow would refuse whole-number columns for double.
 
     The encoder checks each value itself, by the declared bounds, levels and fills.
@@ -101,7 +122,11 @@ def signature(encoder: Encoder | MatrixEncoder, regression: bool) -> Any:
     from mlflow.types.schema import AnyType
 
     inputs: list[Any] = [ColSpec(AnyType(), name, required=False) for name in raw_columns(encoder)]
-    label = ColSpec("double" if regression else "string", "label")
+    if kind == "relevance":
+        inputs = [ColSpec(AnyType(), QUERY, required=False), *inputs]
+        outputs: list[Any] = [ColSpec("string", QUERY), ColSpec("double", "score"), ColSpec("long", "rank")]
+        return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema(outputs))
+    label = ColSpec("double" if kind == "regression" else "string", "label")
     return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema([label, ColSpec("double", "score")]))
 
 
@@ -150,8 +175,8 @@ def log_model(client: MlflowClient, run_id: str, folder: Path, encoder: Encoder 
             python_model=str(Path(__file__).with_name("scoring.py")),
             artifacts={"model": str(folder)},
             code_paths=[str(Path(dpcore.__file__).parent)],
-            signature=signature(encoder, schema.label.kind == "regression"),
-            input_example=synthetic_rows(encoder),
+            signature=signature(encoder, schema.label.kind),
+            input_example=synthetic_rows(encoder, label_card(schema).get("query")),
             pip_requirements=requirements(),
         )
     return str(info.model_uri)

@@ -42,7 +42,7 @@ def curve_figure(
     for number, (label, value) in enumerate(baselines.items()):
         panel.axhline(value, label=label, linestyle="--", linewidth=1.0, color=str(0.1 + 0.2 * (number % 4)))
     panel.set_xlabel("iteration")
-    panel.set_ylabel(TITLES.get(metric, metric.upper()))
+    panel.set_ylabel(TITLES.get(metric, metric.upper().replace("_AT_", "@")))
     panel.set_title(title, fontsize=10)
     panel.grid(alpha=0.3)
     panel.legend(fontsize=8)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpcore.problem import Adjacency
 from dpcore.train import Planned, Result
+from tasks import ranking_evaluation, tracking
 from tasks import statement as words
-from tasks import tracking
 from tasks.ledger import Ledger, Reservation
 from tasks.model import MODEL_TAG, file_hash, log_model, save_model
+from tasks.rankers import conventions, ranks
 from tasks.release.statement_text import to_html, to_markdown
 from tasks.report import budget_figure
 from tasks.retraining.stored import start_without_price
@@ -54,7 +56,7 @@ def commit(
 
     The files are on disk first: a training that was paid for is not lost when tracking fails afterwards.
     """
-    save_model(folder / "model", result.weights, job.encoder, job.schema, job.problem.loss.name)
+    save_model(folder / "model", result.weights, job.encoder, job.schema, job.problem.loss.name, job.ranker)
     weights = file_hash(folder / "model" / "weights.npz")
     statement = make_statement(job, planned, price, result, ledger, reservation, weights)
     texts = {
@@ -133,11 +135,20 @@ def make_statement(
         weights_sha256=weights,
         releasable=not reasons,
         reasons=reasons,
-        limits=[*words.KNOWN_LIMITS, *([words.WARM_START] if planned.parameters.get("start") else [])],
+        limits=[
+            *words.KNOWN_LIMITS,
+            *([words.WARM_START] if planned.parameters.get("start") else []),
+            *([words.PUBLIC_DOCUMENTS] if promise_of_labels(planned) else []),
+        ],
         versions=words.software(),
         lock_sha256=words.lock_hash(),
         git_commit=words.git_commit(),
     )
+
+
+def promise_of_labels(planned: Planned) -> bool:
+    """Whether only the labels of a session are protected."""
+    return planned.problem.adjacency == Adjacency.REPLACE_LABELS
 
 
 def track(
@@ -158,11 +169,13 @@ def track(
     )
     tracking.log_params(client, run_id, run_params(job, planned, statement))
     tracking.log_curves(client, run_id, result.trace)
+    tracking.log_curves(client, run_id, ranking_evaluation.curve_rows(folder))
     spent = {"spent.delta": promise.delta, "internal.fit_seconds": result.seconds}
     tracking.log_metrics(client, run_id, {**metrics, **spent})
     for key, value in run_tags(job, statement).items():
         client.set_tag(run_id, key, value)
     tracking.log_files(client, run_id, folder, [name for name in (*FILES, METRICS) if (folder / name).is_file()])
+    tracking.log_files(client, run_id, folder, ranking_evaluation.files(folder))
     uri = log_model(client, run_id, folder / "model", job.encoder, job.schema)
     client.set_tag(run_id, MODEL_TAG, uri)
     shutil.rmtree(folder)
@@ -192,9 +205,17 @@ def run_params(job: Job, planned: Planned, statement: words.Statement) -> dict[s
         "algorithm.name": planned.name,
         "algorithm.preset": planned.preset,
         **{f"algorithm.{key}": value for key, value in planned.parameters.items()},
+        **({} if job.ranker is None else ranking_params(job)),
         "config.sha256": job.config.sha256,
         "seed": job.config.seed,
     }
+
+
+def ranking_params(job: Job) -> dict[str, Any]:
+    """Model and conventions of a ranking."""
+    shown = {"features": ",".join(job.ranker.features), "scorer": job.ranker.scorer} if job.ranker else {}
+    shown |= {**asdict(conventions(job.config)), "at": ",".join(map(str, ranks(job.config)))}
+    return {f"ranking.{key}": value for key, value in shown.items()}
 
 
 def run_tags(job: Job, statement: words.Statement) -> dict[str, str]:

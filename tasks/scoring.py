@@ -15,8 +15,12 @@ import pandas as pd
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 from mlflow.pyfunc.model import PythonModelContext
+from scipy.sparse import issparse
 
+from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder
+from dpcore.ranking_setup import RankingModel
+from dpcore.sessions import Documents, offsets_of
 
 
 class LinearScorer(PythonModel):
@@ -41,6 +45,8 @@ class LinearScorer(PythonModel):
     ) -> pd.DataFrame:
         frame = pd.DataFrame(model_input)
         label = self.card["label"]
+        if label["kind"] == "relevance":
+            return self.ranked(frame, label["query"])
         rows = self.encoder.transform(frame)
         if label["kind"] == "classes":
             scores = np.asarray(rows @ self.weights.reshape(len(label["levels"]), -1).T, dtype=np.float64)
@@ -53,6 +59,20 @@ class LinearScorer(PythonModel):
             return pd.DataFrame({"label": score, "score": score}, index=frame.index)
         names = np.where(score >= 0, label["positive"], label["negative"])
         return pd.DataFrame({"label": names.astype(object), "score": score}, index=frame.index)
+
+    def ranked(self, frame: pd.DataFrame, query: str) -> pd.DataFrame:
+        """Query, score (higher is better) and rank within the query, 1 for the best; equal scores keep their order."""
+        if query not in frame or frame[query].isna().any():
+            raise InputError(f"Expected the query of every document in column {query!r}; a rank is one within a query.")
+        names = frame[query].astype(str)
+        codes = pd.factorize(names)[0]
+        order = np.argsort(codes, kind="stable")
+        rows = self.encoder.transform(frame.drop(columns=query).iloc[order])
+        documents = Documents(rows.toarray() if issparse(rows) else rows, offsets_of(np.bincount(codes)))
+        score = np.empty(len(frame))
+        score[order] = RankingModel(**self.card["ranker"]).scores(self.weights, documents)
+        rank = pd.Series(-score).groupby(codes).rank(method="first").astype(np.int64)
+        return pd.DataFrame({query: names.to_numpy(), "score": score, "rank": rank.to_numpy()}, index=frame.index)
 
 
 set_model(LinearScorer())

@@ -125,6 +125,9 @@ def curve_points(trace: Sequence[Mapping[str, float]]) -> list[Metric]:
 
 
 def curve_name(key: str) -> str:
+    """``spent.epsilon``, a name that has its prefix already, or ``released.NAME``."""
+    if key.startswith(("internal.", "released.")):
+        return key
     return "spent.epsilon" if key == "spent_epsilon" else f"released.{key}"
 
 

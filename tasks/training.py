@@ -20,9 +20,11 @@ from dpcore.losses import Loss, losses
 from dpcore.objective import LinearObjective
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Adjacency, Problem
+from dpcore.ranking_setup import RankingModel
 from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import Planned, Result, plan, run
 from dpcore.users import UserObjective
+from tasks import rankers
 from tasks.config import ObjectiveSection, TrainConfig
 from tasks.data import load
 from tasks.home import Home
@@ -41,6 +43,7 @@ class Job:
     problem: Problem
     blocks: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    ranker: RankingModel | None = None
 
     @property
     def public(self) -> bool:
@@ -68,6 +71,14 @@ class Sealed:
 def prepare(config: TrainConfig) -> Job:
     """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit."""
     schema = find_schema(config.data.name)
+    if rankers.is_ranking(schema):
+        encoder, ranker, problem = rankers.describe(config, schema)
+        return Job(config, schema, encoder, problem, ("all",), check_delta(config, problem.n), ranker)
+    if config.ranking is not None:
+        raise InputError(
+            f"Expected no section ranking for data set {schema.name!r}, whose label is of kind {schema.label.kind}; "
+            "leave it out, or name data with a label of kind relevance."
+        )
     blocks = tuple(config.data.blocks or ())
     loss = make_loss(config.objective, schema)
     encoder = schema.encoder(**encoding_of(config, loss))
@@ -115,6 +126,8 @@ def make_loss(objective: ObjectiveSection, schema: Schema) -> Loss:
     kind = known_losses[objective.loss]
     known = list(getattr(kind, "__dataclass_fields__", {}))
     for name in objective.loss_parameters:
+        if isinstance(objective.loss_parameters[name], str):
+            raise InputError(f"Expected a number for objective.loss_parameters.{name}, got text; give a number.")
         if name not in known:
             raise unknown_name(f"parameter of loss {objective.loss!r}", name, known or ["none: it has no parameter"])
     return kind(**objective.loss_parameters)
@@ -264,9 +277,11 @@ def load_records(job: Job) -> Sealed:
 def build_objective(job: Job, loaded: Sealed) -> Sealed:
     """Private sums over the training records, checked against the public facts that the price relies on."""
     train = loaded.open().train
+    if job.ranker is not None:
+        return Sealed(rankers.session_sums(job.ranker, job.problem, train))
     if not isinstance(train, Data):
         raise InputError(
-            f"Expected a table of records in {job.schema.name!r}, got sessions; choose a ranking schema's flow."
+            f"Expected a table of records in {job.schema.name!r}, got sessions; declare a label of kind relevance."
         )
     kind = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
     objective = kind(train.X, train.y, job.problem.loss)
@@ -313,10 +328,10 @@ def fit_model(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Train through the one door; every release is counted in the reservation before its rows are drawn."""
-    config = job.config
+    config, sums = job.config, objective.open()
     return run(
-        planned,
-        objective.open(),
+        planned if job.ranker is None else rankers.with_documents(planned, sums),
+        sums,
         seed=config.seed,
         on_charge=reservation.on_charge,
         on_progress=on_progress,

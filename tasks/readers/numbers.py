@@ -42,8 +42,12 @@ def read_svmlight(schema: Schema, path: Path) -> Iterator[Chunk]:
     The width is the declared number of features, whatever indices occur. Blank and comment lines are read over. With
     ``format: letor`` every line needs a query id and a numeric label. Raises ``InputError`` with file and line.
     """
+    return read_pairs(path, width(schema), schema.source.format == "letor")
+
+
+def read_pairs(path: Path, columns: int, ranked: bool) -> Iterator[Chunk]:
+    """The same for ``columns`` features; ``ranked`` asks for a query id in every line."""
     require_rows(path)
-    columns, ranked = width(schema), schema.source.format == "letor"
     first, rows = 1, 0
     with _unpacked(path), open_text(path, "utf-8") as file:
         while lines := list(islice(file, chunk_rows(columns))):

@@ -91,7 +91,8 @@ def source_paths(schema: Schema, path: Paths, declared: Sequence[str], what: str
         found = [next((r / name for r in roots if (r / name).is_file()), Path(name)) for name in declared]
     else:
         given = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
-        found = [g / Path(d).name for g in given for d in declared] if all(g.is_dir() for g in given) else given
+        folders = all(g.is_dir() for g in given)
+        found = [packed_or_not(g / Path(d).name) for g in given for d in declared] if folders else given
     for file in found:
         if file.is_dir():
             raise InputError(f"Expected a file at {what}={str(file)!r}, got a folder; give the file inside it.")
@@ -99,6 +100,12 @@ def source_paths(schema: Schema, path: Paths, declared: Sequence[str], what: str
             how = f" {schema.source.how}" if schema.source.how else ""
             raise InputError(f"Expected a file at {what}={str(file)!r}, which does not exist; correct the path.{how}")
     return found
+
+
+def packed_or_not(file: Path) -> Path:
+    """``file``, or the same without its .gz where only that is there."""
+    plain = file.with_suffix("") if file.suffix == ".gz" else file
+    return plain if plain.is_file() and not file.is_file() else file
 
 
 def sibling_paths(schema: Schema, files: Sequence[Path], path: Paths) -> list[Path]:
