@@ -5,6 +5,7 @@ Ledger and MLflow are looked at after a real command in a process of its own; `d
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -22,8 +23,10 @@ from tasks import tracking, training
 from tasks.home import Home
 from tasks.ledger import Ledger, LedgerUnavailable
 from tasks.ledger.reader import LedgerReader
+from tasks.retraining.lock import break_lock
 from tests.flows.test_flow import runs_of, states
 from tests.flows.test_training import config_of
+from tests.retrain.test_deployment import write_config
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -227,3 +230,28 @@ def test_a_locked_ledger_spends_nothing_or_leaves_the_run_charged(
     assert states(ledger) == ["reserved"]
     assert ledger.room("small").left < whole
     assert {run.info.status for run in runs_of(home, "locked")} == {"FAILED"}
+
+
+@pytest.mark.slow
+def test_a_killed_retraining_is_not_charged_again_by_itself(
+    server: str, home: Home, clinic: Ledger, tmp_path: Path
+) -> None:
+    """The next trigger takes the lock over, closes entry and run, says that the period was charged, and stops."""
+    config = str(write_config(tmp_path, drift={"epsilon": 0.05}))
+    when = ["retrain", config, "--at", "2026-01-26T03:00"]
+    done = command("during", "kill", *when, PREFECT_API_URL=server)
+    assert done.returncode == -9, done.stderr
+    assert states(clinic) == ["reserved"]
+    spent = clinic.spent("clinic")
+    done = command("none", "none", *when, PREFECT_API_URL=server)
+    assert done.returncode == 0, done.stderr
+    assert "charged by a run that gave no result" in " ".join(done.stdout.split())
+    assert states(clinic) == ["reserved", "forfeited"] and clinic.spent("clinic") == spent
+    again = command("none", "none", *when, "--set", "schedule.failed=run_again", "--json", PREFECT_API_URL=server)
+    assert again.returncode == 0, again.stderr
+    answer = json.loads(again.stdout)
+    assert (answer["outcome"], answer["period"]) == ("trained", "2026-W04")
+    assert 0 <= answer["drift"]["positive_share"] <= 1
+    assert states(clinic) == ["reserved", "forfeited", *["reserved", "committed"] * 2]
+    assert sorted(run.info.status for run in runs_of(home, tmp_path.name)) == ["FINISHED", "KILLED"]
+    assert break_lock(clinic, "clinic") is None
