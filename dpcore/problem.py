@@ -97,6 +97,7 @@ class Requires:
     strongly_convex: bool = False
     bounded_gradient: bool = False
     l1: bool = True  # False: the algorithm has no way to handle an L1 penalty
+    sessions: bool = False  # True: sums over ranking sessions do as well, whose documents have no bound on their norm
     softmax: bool = False  # True: weights of shape (outputs * dimension,) of a joint loss are handled
 
     def check(self, name: str, problem: Problem) -> None:
@@ -110,7 +111,18 @@ class Requires:
                 "loss='logistic', which trains one class against the rest",
             ),
             (self.linear and problem.kind != "linear", "a linear model", f"kind={problem.kind!r}", "dp_sgd"),
-            (self.ranking and not problem.kind.startswith("ranking"), "ranking sessions", f"kind={problem.kind!r}", "dp_sgd"),
+            (
+                problem.kind.startswith("ranking") and not (self.ranking or self.sessions),
+                "a linear model of single rows",
+                f"kind={problem.kind!r}",
+                "dp_sgd, dp_adam, or a ranking algorithm such as privbr",
+            ),
+            (
+                self.ranking and not problem.kind.startswith("ranking"),
+                "ranking sessions",
+                f"kind={problem.kind!r}",
+                "dp_sgd",
+            ),
             (
                 self.smooth and problem.smoothness == float("inf"),
                 "a smooth loss",

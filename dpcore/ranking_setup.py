@@ -98,7 +98,13 @@ class Iterates:
         self._kept: list[tuple[int, Array]] = []
         self._last: tuple[int, Array] | None = None
 
+    def forget(self) -> None:
+        """Keep none from here on: they are not released."""
+        self.most = 0
+
     def add(self, w: Array) -> None:
+        if not self.most:
+            return
         if self.count % self.stride == 0:
             self._kept.append((self.count, np.array(w)))
         self._last = (self.count, w)

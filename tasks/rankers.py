@@ -106,7 +106,12 @@ def session_sums(model: RankingModel, problem: Problem, train: Any) -> Watched:
 
 
 def with_documents(planned: Planned, sums: Watched) -> Planned:
-    """The plan with the documents in its problem, where they are public; plan and price do not depend on them."""
+    """The plan with the documents in its problem, where they are public; plan and price do not depend on them.
+
+    Only the iterates of an algorithm that releases them all are remembered.
+    """
+    if planned.algorithm.releases != "every iterate":
+        sums.iterates.forget()
     if planned.problem.adjacency is not Adjacency.REPLACE_LABELS:
         return planned
     return replace(planned, problem=replace(planned.problem, documents=sums.inner.public))

@@ -35,7 +35,7 @@ class DPAdam:
     above the signal v is close to the known noise variance in every coordinate, and Adam to SGD with momentum.
     """
 
-    requires: ClassVar[Requires] = Requires(l1=False)
+    requires: ClassVar[Requires] = Requires(l1=False, sessions=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     default_l2: ClassVar[float] = 1e-4

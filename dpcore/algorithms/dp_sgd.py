@@ -58,7 +58,7 @@ class DPSGD:
     ``start``: the first w, zero when left out. It must be public: weights that were released, and charged, before.
     """
 
-    requires: ClassVar[Requires] = Requires(softmax=True)
+    requires: ClassVar[Requires] = Requires(softmax=True, sessions=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "every iterate"
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}

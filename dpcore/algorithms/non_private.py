@@ -25,7 +25,7 @@ class NonPrivate:
     Nocedal (1980), through ``scipy.optimize``.
     """
 
-    requires: ClassVar[Requires] = Requires(l1=False)
+    requires: ClassVar[Requires] = Requires(l1=False, sessions=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "exact minimiser"
     private: ClassVar[bool] = False
