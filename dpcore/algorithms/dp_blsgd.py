@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import ceil, degrees, isfinite, sqrt
+from dataclasses import dataclass
+from math import ceil, isfinite, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
 from dpcore.algorithms.dp_sgd import DPSGD
+from dpcore.algorithms.line_search import PAPER, State, angle_between
 from dpcore.checks import (
     require_below_one,
     require_choice,
@@ -34,42 +35,6 @@ UNIT_ROUNDING = 6e-8
 
 GROWTH = ("none", "always", "adaptive", "difference")
 
-PAPER: dict[str, Any] = {
-    "iterations": 50,
-    "sampling_rate": 0.1,
-    "search_ratio": 1.0,
-    "search_every": 1,
-    "query": "difference",
-    "armijo": 0.5,
-    "backtrack": 0.8,
-    "max_queries": 30,
-    "first_step": 1.0,
-    "momentum": 0.0,
-    "decay": False,
-    "clip_norm": 3.0,
-    "clip_loss": 1.0,
-    "growth": 0.3,
-    "slope": "noisy",
-}
-
-
-@dataclass(slots=True)
-class State:
-    """Where a run stands: released numbers and what follows from them."""
-
-    w: Array
-    velocity: Array
-    multiplier: float
-    search_epsilon: float
-    clip_norm: float
-    clip_loss: float
-    first_step: float
-    step: float
-    previous: Array | None = None
-    mean_angle: float = 90.0
-    chosen: list[float] = field(default_factory=list)
-    searches: int = 0
-
 
 @register("dp_blsgd", "cheb")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +48,7 @@ class DPBLSGD:
     with losses cut to [0, ``clip_loss``] (``query`` = "difference"; one record moves it by at most that). "quotient"
     divides both sides by eta ||v||: one record moves (l_i(w) - l_i(w - eta v)) / (eta ||v||) by at most R =
     ``problem.lipschitz``, because the loss is R-Lipschitz in w (linear models), for every eta and without cutting
-    losses; what float32 may add is put into the divisor. "auto" takes it where R is finite. ``slope`` "unbiased"
+    losses; what float32 may add is put into the divisor. ``slope`` "unbiased"
     subtracts the known energy of the noise from it, "noisy" does not.
 
     Chen (2020), Algorithms 5.1 to 5.3, with these repairs: every release reads a fresh batch and is priced for it (one
@@ -110,23 +75,23 @@ class DPBLSGD:
     adaptive: ClassVar[bool] = True
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.5, "search_every": 2}
-    limit: ClassVar[dict[str, Any]] = {"iterations": 300, "sampling_rate": 1.0}
+    limit: ClassVar[dict[str, Any]] = {"iterations": 300, "sampling_rate": 1.0, "clip_loss": 100.0}
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER | {"budget_growth": "adaptive"}}
 
     noise_multiplier: float = 2.0
-    iterations: int = 100
-    sampling_rate: float = 0.1
+    iterations: int = 200
+    sampling_rate: float = 0.3
     search_rate: float | None = None
     search_ratio: float = 1.0
-    search_every: int = 10
-    query: str = "auto"
+    search_every: int = 20
+    query: str = "difference"
     slope: str = "unbiased"
     noise: str = "laplace"
     armijo: float = 0.3
     backtrack: float = 0.5
     max_queries: int = 4
     first_step: float | None = None
-    stretch: float = 2.0
+    stretch: float = 1.4
     momentum: float | None = None
     decay: bool = True
     clip_norm: float | None = None
@@ -158,7 +123,7 @@ class DPBLSGD:
             reset_every=self.reset_every,
         )
         require_fraction(sampling_rate=self.sampling_rate)
-        require_choice(("auto", "difference", "quotient"), query=self.query)
+        require_choice(("difference", "quotient"), query=self.query)
         require_choice(("noisy", "unbiased"), slope=self.slope)
         require_choice(("laplace", "gaussian"), noise=self.noise)
         require_choice(GROWTH, budget_growth=self.budget_growth)
@@ -203,13 +168,14 @@ class DPBLSGD:
 
     def by_quotient(self, problem: Problem) -> bool:
         """Whether the search asks difference quotients; raises ``InputError`` where their bound is unknown."""
-        bounded = problem.kind == "linear" and isfinite(problem.lipschitz)
-        if self.query == "quotient" and not bounded:
+        if self.query != "quotient":
+            return False
+        if problem.kind != "linear" or not isfinite(problem.lipschitz):
             raise InputError(
                 f"Expected a linear model and a loss of bounded slope for query='quotient', got kind={problem.kind!r}, "
                 f"loss={problem.loss.name!r}; use query='difference'."
             )
-        return bounded and self.query != "difference"
+        return True
 
     def gradient(self, problem: Problem, clip_norm: float, multiplier: float) -> Mechanism:
         """The release of a gradient sum."""
@@ -268,7 +234,7 @@ class DPBLSGD:
             second, extra = self._second_gradient(problem, budget, state, weight)
             if second is None:
                 return False
-            grown |= self._grow(state, _angle(mean, second))
+            grown |= self._grow(state, angle_between(mean, second))
             mean, weight = (weight * mean + extra * second) / (weight + extra), weight + extra
             search = self.search(problem, state.clip_loss, state.search_epsilon)
             if not budget.affords(search):
@@ -338,7 +304,7 @@ class DPBLSGD:
         g = mean + problem.l2 * state.w
         state.velocity = momentum * state.velocity + g
         state.w = state.w - decay * state.step * state.velocity
-        angle = 90.0 if state.previous is None else _angle(g, state.previous)
+        angle = 90.0 if state.previous is None else angle_between(g, state.previous)
         if state.previous is not None:
             state.mean_angle = self.angle_memory * state.mean_angle + (1.0 - self.angle_memory) * angle
         state.previous = g
@@ -361,38 +327,3 @@ class DPBLSGD:
         if grown:
             state.clip_norm *= 1.0 - self.clip_decay
             state.clip_loss *= 1.0 - self.clip_decay
-
-
-@register("dp_blgd")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DPBLGD(DPBLSGD):
-    """``dp_blsgd`` on the full data; a failed search raises the gradient budget as DP-AGD does.
-
-    Without sampling nothing is amplified and reading the same rows again is what the price assumes. Chen (2020), 5.6.3.
-    """
-
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": PAPER | {"sampling_rate": 1.0, "budget_growth": "difference"}
-    }
-
-    sampling_rate: float = 1.0
-    budget_growth: str = "difference"
-
-
-@register("dp_blsgd_ac")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DPBLSGDAC(DPBLSGD):
-    """``dp_blsgd`` whose clips shrink by ``clip_decay`` when the gradient budget grew. Chen (2020), 5.5.4.
-
-    The condition reads released gradients and indices alone, so it costs nothing.
-    """
-
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER | {"budget_growth": "adaptive", "clip_decay": 0.05}}
-
-    clip_decay: float = 0.05
-
-
-def _angle(first: Array, second: Array) -> float:
-    """Angle of two vectors in degrees; 90 where one is zero."""
-    lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
-    return degrees(float(np.arccos(np.clip(first @ second / lengths, -1.0, 1.0)))) if lengths > 0 else 90.0

@@ -10,7 +10,8 @@ import pytest
 
 from dpcore.accounting import Events, Target
 from dpcore.algorithms import make
-from dpcore.algorithms.dp_blsgd import DPBLGD, DPBLSGD
+from dpcore.algorithms.dp_blgd import DPBLGD
+from dpcore.algorithms.dp_blsgd import DPBLSGD
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.losses import Logistic, Squared
 from dpcore.mechanisms import AboveThreshold, Gaussian
