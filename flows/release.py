@@ -14,7 +14,7 @@ from rich.table import Table
 from dpcore.errors import InputError, VerificationFailed
 from flows.audit import ledger_of, mark, open_store, read
 from tasks.audit import Subject, audit
-from tasks.audit.rules_statement import noisy_metrics
+from tasks.audit.rules_content import noisy_metrics
 from tasks.audit.subject import METRICS as METRICS_FILE
 from tasks.home import Home
 from tasks.ledger import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import perf_counter
 
-from tasks.audit import rules_record, rules_statement
+from tasks.audit import rules_content, rules_record, rules_statement
 from tasks.audit.findings import Audit, Finding, Severity
 from tasks.audit.subject import Subject
 
@@ -18,7 +18,7 @@ def audit(run: Subject, more: Sequence[Finding] = ()) -> Audit:
     A record of another tool is checked by its names and values, a run of this one also against statement and ledger.
     """
     started = perf_counter()
-    rules = (*rules_record.RULES, *(rules_statement.RULES if run.own else ()))
+    rules = (*rules_record.RULES, *((*rules_statement.RULES, *rules_content.RULES) if run.own else ()))
     found = [*more, *(finding for rule in rules for finding in rule(run))]
     unique = list({(item.code, item.subject): item for item in found}.values())
     unique.sort(key=lambda item: WORST_FIRST.index(item.severity))

@@ -24,9 +24,7 @@ def released(client: MlflowClient, name: str) -> tuple[str, list[Finding]]:
     """
     alias, front = registry.aliases(client, name).get(registry.RELEASED), registry.in_front(client, name)
     if front is None:
-        raise InputError(
-            f"Expected a model with a released version, got {name!r}, which has none; release a run to it."
-        )
+        raise InputError(f"Expected a model with a released version, got {name!r}; release a run to it first.")
     found: list[Finding] = []
     if alias != front:
         found.append(

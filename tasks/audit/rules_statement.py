@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from hashlib import sha256
 
-import numpy as np
-
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
-from tasks.audit.findings import Finding, block, note, warn
+from tasks.audit.findings import Finding, block, note
 from tasks.audit.recompute import agrees, close, curve_problem, independent_epsilon, own_epsilon
-from tasks.audit.subject import CONFIG, MECHANISMS, METRICS, STATEMENT, TRACE, LedgerFacts, Subject
+from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT, LedgerFacts, Subject
 from tasks.statement import Statement
 
 FILES = {"statement": STATEMENT, "config": CONFIG, "mechanisms": MECHANISMS}
@@ -151,7 +148,7 @@ def hashes(run: Subject) -> Iterator[Finding]:
 def ledger(run: Subject) -> Iterator[Finding]:
     """The entry is committed in an intact chain, for the same data and the same mechanisms."""
     found = run.statement
-    yield from _entry(run.ledger, "ledger")
+    yield from entry_of(run.ledger, "ledger")
     facts = run.ledger
     if facts is None or found is None or "reserved" not in facts.states:
         return
@@ -186,7 +183,7 @@ def ledger(run: Subject) -> Iterator[Finding]:
         )
 
 
-def _entry(facts: LedgerFacts | None, subject: str) -> Iterator[Finding]:
+def entry_of(facts: LedgerFacts | None, subject: str) -> Iterator[Finding]:
     if facts is None:
         yield block(
             "ledger_missing",
@@ -273,7 +270,7 @@ def price_of(found: Statement) -> Iterator[Finding]:
         yield block(
             "epsilon_recomputed",
             "epsilon",
-            f"the mechanisms cost epsilon {spent:.6g} at delta {promise.delta:g}, the statement says {promise.epsilon:.6g}",
+            f"the mechanisms cost epsilon {spent:.6g}, the statement says {promise.epsilon:.6g}",
             "The stated guarantee is not the one of what ran",
             RETRAIN,
         )
@@ -315,150 +312,4 @@ def shown(run: Subject) -> Iterator[Finding]:
         )
 
 
-def metrics(run: Subject) -> Iterator[Finding]:
-    """Every metric that may leave is public, was noted by the algorithm, or was released with noise that was charged."""
-    found = run.statement
-    noted = _noted(run)
-    for name, values in run.metrics.items():
-        if len(values) > 1 and name not in noted and ".curve." not in name:
-            yield block(
-                "metric_changed",
-                name,
-                f"metric {name} was logged {len(values)} times ({values[0]:.6g}, then {values[-1]:.6g})",
-                "A number at the end of a run is written once; a later value was added",
-                RETRAIN,
-            )
-        prefix = name.split(".")[0]
-        if prefix not in ("internal", "released", "spent"):
-            yield block(
-                "metric_unaccounted",
-                name,
-                f"metric {name} is neither internal nor released",
-                "Nothing says whether it was charged",
-                "Name it internal., or release it with noise",
-            )
-    if found is None:
-        return
-    noisy = noisy_metrics(run)
-    for name, values in run.metrics.items():
-        if not name.startswith("released.") or name in noted:
-            continue
-        key = name.removeprefix("released.")
-        if key in noisy:
-            if not close(noisy[key], values[-1], 1e-9):
-                yield block(
-                    "metric_changed",
-                    name,
-                    f"{name} shows {values[-1]:.6g}, released was {noisy[key]:.6g}",
-                    "It was changed",
-                    RETRAIN,
-                )
-        elif not found.data.public:
-            yield block(
-                "metric_unaccounted",
-                name,
-                f"metric {name} was not released by a charged mechanism",
-                "An exact number on private rows has no guarantee",
-                "Ask for evaluate.release, which adds noise and charges it",
-            )
-    if METRICS in run.files:
-        yield from _metric_entry(run)
-
-
-def noisy_metrics(run: Subject) -> dict[str, float]:
-    """Metrics that a charged mechanism released, by name."""
-    try:
-        return {key: float(value) for key, value in json.loads(run.files[METRICS])["values"].items()}
-    except (KeyError, ValueError, TypeError, AttributeError):
-        return {}
-
-
-def _metric_entry(run: Subject) -> Iterator[Finding]:
-    yield from _entry(run.metric_ledger, METRICS)
-    facts = run.metric_ledger
-    if facts is not None and facts.hashes.get("metrics") != digest(run.files[METRICS]):
-        yield block(
-            "metrics_file_changed",
-            METRICS,
-            "the file is not the one whose hash the ledger holds",
-            "It was changed",
-            RETRAIN,
-        )
-
-
-def _noted(run: Subject) -> set[str]:
-    """Names of the curves that the algorithm noted."""
-    try:
-        rows = json.loads(run.files[TRACE])
-        keys = {key for row in rows for key in row if key not in ("release", "spent_epsilon")}
-    except (KeyError, ValueError, TypeError):
-        keys = set()
-    return {"spent.epsilon", *(f"released.{key}" for key in keys)}
-
-
-def model(run: Subject) -> Iterator[Finding]:
-    """The model belongs to the run, its weights are finite numbers, its example holds no row of the data."""
-    if run.model_run and run.model_run != run.run_id:
-        yield block(
-            "model_of_another_run",
-            "model",
-            f"the model was stored by run {run.model_run}",
-            "Its guarantee is that of the other run",
-            RETRAIN,
-        )
-    weights = run.model.get("weights.npz")
-    if weights is not None:
-        try:
-            with np.load(io.BytesIO(weights), allow_pickle=False) as arrays:
-                finite = all(np.isfinite(arrays[name]).all() for name in arrays.files)
-        except (ValueError, OSError, KeyError):
-            yield block("weights_unreadable", "weights", "the weights cannot be read as plain arrays", "", RETRAIN)
-            return
-        if not finite:
-            yield block(
-                "weights_not_finite", "weights", "a weight is infinite or NaN", "The model cannot score", RETRAIN
-            )
-    example = run.model.get("input_example.json")
-    if example is not None and not _synthetic(run, example):
-        yield block(
-            "input_example_not_synthetic",
-            "input_example.json",
-            "the input example is not the synthetic one of the declared schema",
-            "It may hold a real row",
-            "Delete the model from the store, and train again",
-        )
-
-
-def _synthetic(run: Subject, example: bytes) -> bool:
-    from dpcore.preprocess import Encoder, MatrixEncoder
-    from tasks.model import synthetic_rows
-
-    try:
-        text = run.model["encoder.json"].decode()
-        kind = MatrixEncoder if json.loads(text)["encoder"] == "matrix" else Encoder
-        label = json.loads(run.model.get("model.json", b"{}")).get("label") or {}
-        rows = synthetic_rows(kind.from_json(text), label.get("query"))
-        stored = json.loads(example)
-        return (
-            stored["columns"] == list(rows.columns)
-            and stored["data"] == json.loads(rows.to_json(orient="split", index=False))["data"]
-        )
-    except (KeyError, ValueError, TypeError, DPFlowsError):
-        return False
-
-
-def unknown_files(run: Subject) -> Iterator[Finding]:
-    """Files that no training of this tool writes."""
-    known = ("config.json", "privacy/", "figures/", "report", "audit.json")
-    for path in run.artifacts:
-        if not path.startswith(known):
-            yield warn(
-                "file_unknown",
-                path,
-                f"{path} was added to the run",
-                "No training of dpflows writes it; it is not part of a release",
-                "Look at it",
-            )
-
-
-RULES = (statement, config, hashes, ledger, price, shown, metrics, model, unknown_files)
+RULES = (statement, config, hashes, ledger, price, shown)

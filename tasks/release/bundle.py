@@ -23,7 +23,7 @@ def checksums(files: Mapping[str, bytes]) -> dict[str, File]:
 
 
 def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, bytes], key: Ed25519PrivateKey) -> None:
-    """Write all files beside ``folder`` and move them there at once. Raises ``InputError`` where it cannot be written."""
+    """Write all files beside ``folder``, then move them there at once. Raises ``InputError`` where that cannot be."""
     text = manifest.to_json()
     contents = {**files, MANIFEST: text.encode(), SIGNATURE: sign(key, text.encode()).encode()}
     draft = folder.with_name(f".{folder.name}.part")

@@ -61,15 +61,15 @@ def make_card(
         "",
         plain_words(statement),
         "",
-        f"The release as a whole, with {price.trials} charged run{'s' if price.trials != 1 else ''} that it was chosen "
-        f"from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = {price.delta:g} for one {price.unit} under "
+        f"The release as a whole, with {price.trials} charged run{'s' if price.trials != 1 else ''} that it was "
+        f"chosen from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = {price.delta:g} for one {price.unit} under "
         f"{price.adjacency} ({price.conversion}). The whole statement is in `privacy/statement.md`.",
         "",
         "## Data",
         "",
         f"{statement.data.name}: public n = {statement.data.public_n} ({statement.data.n_kind}), "
-        f"{statement.data.dimension} encoded columns. {statement.data.bounds}. No number computed on the records stands "
-        "here unless it passed a charged mechanism.",
+        f"{statement.data.dimension} encoded columns. {statement.data.bounds}. No number computed on the records "
+        "stands here unless it passed a charged mechanism.",
         "",
         "## Released metrics",
         "",

@@ -150,4 +150,7 @@ def from_counts(counts: Array, scale: float) -> tuple[dict[str, float], dict[str
 
     parts = [error(float(p), float(size), 1) for p, size in zip(classes, total, strict=True)]
     values = {"accuracy": share, "balanced_accuracy": float(classes.mean())}
-    return values, {"accuracy": error(share, float(total.sum()), 2), "balanced_accuracy": float(np.hypot(*parts) / 2)}
+    return values, {
+        "accuracy": error(share, float(total.sum()), 2),
+        "balanced_accuracy": float(np.linalg.norm(parts) / 2),
+    }

@@ -1,4 +1,4 @@
-"""One self-contained HTML page: inline style, no script, no remote asset; readable on a phone and by a screen reader."""
+"""One self-contained HTML page: inline style, no script, no remote asset; fit for phones and screen readers."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def plain_words(statement: Statement) -> str:
     odds = f"a factor of {exp(promise.epsilon):.3g}" if promise.epsilon < 20 else "an unlimited factor, in practice"
     return (
         f"Whoever sees what is released can hardly tell whether it came from one or the other of "
-        f"{NEIGHBOURS[promise.adjacency]}: the odds of any conclusion about one {promise.unit} change by at most {odds} "
-        f"(epsilon = {promise.epsilon:.6g}), except with probability delta = {promise.delta:g}."
+        f"{NEIGHBOURS[promise.adjacency]}: the odds of any conclusion about one {promise.unit} change by at most "
+        f"{odds} (epsilon = {promise.epsilon:.6g}), except with probability delta = {promise.delta:g}."
     )
 
 

@@ -1,0 +1,173 @@
+"""Many fits on two worst-case neighbours, and what can be told from them about epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget
+from dpcore.accounting.limits import Target
+from dpcore.algorithms import registry
+from dpcore.audit.bounds import clopper_pearson_epsilon, gaussian_tradeoff_epsilon, thresholds
+from dpcore.audit.neighbours import worst_case, worst_problem
+from dpcore.checks import require_below_one, require_count
+from dpcore.losses import Array
+from dpcore.noise import plain_generator, secure_generator
+from dpcore.objective import LinearObjective
+from dpcore.problem import Problem
+from dpcore.train import Planned, plan
+
+CLAIMED, DELTA = 4.0, 1e-5
+"""An attack has most power at a claim of about 4 to 8; factors and signs in noise and price do not depend on it."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Lower bounds on epsilon at ``delta``, each with chance ``confidence`` of being below the truth.
+
+    ``gaussian_tradeoff`` is for mechanisms with Gaussian outputs alone. ``statistic`` and its threshold were chosen on
+    the first half of the fits; the bounds come from the second.
+    """
+
+    claimed: float
+    delta: float
+    clopper_pearson: float
+    gaussian_tradeoff: float
+    statistic: str
+    fits: int
+    confidence: float
+    seconds: float = 0.0
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether a bound that holds for any mechanism is above the claim: the claim is then false."""
+        return self.clopper_pearson > self.claimed
+
+    @property
+    def exceeds_gaussian(self) -> bool:
+        """Whether the bound for Gaussian outputs is above the claim."""
+        return self.gaussian_tradeoff > self.claimed
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def audit(
+    name: str,
+    parameters: dict[str, Any] | None = None,
+    *,
+    problem: Problem | None = None,
+    epsilon: float = CLAIMED,
+    delta: float = DELTA,
+    fits: int = 2000,
+    workers: int = 1,
+    confidence: float = 0.95,
+    door: type[Budget] = Budget,
+    seed: int | None = None,
+) -> Measured:
+    """Attack the algorithm ``name``, calibrated to (epsilon, delta), with ``fits`` fits on each of two neighbours.
+
+    The data are synthetic (``neighbours``), so the result may be published. Without ``problem`` a small one is made for
+    an adjacency that the algorithm has a proof for. ``door`` is for planted faults, ``seed`` for tests that repeat.
+    """
+    require_count(fits=fits, workers=workers)
+    require_below_one(confidence=confidence)
+    shape = worst_problem(problem, registry[name].adjacencies)
+    settings = {**(registry[name].small if problem is None else {}), **(parameters or {})}
+    planned = plan(name, settings, shape, Target(epsilon, delta))
+    started = perf_counter()
+    first, second = worst_case(shape)
+    outputs = [
+        _collect(planned, data, fits, workers, door, None if seed is None else seed + side)
+        for side, data in enumerate((first, second))
+    ]
+    found = measure(outputs[0], outputs[1], planned.spent_epsilon, delta, confidence)
+    return replace(found, seconds=perf_counter() - started)
+
+
+def _collect(
+    planned: Planned, data: LinearObjective, fits: int, workers: int, door: type[Budget], seed: int | None
+) -> Array:
+    """Weights of ``fits`` fits, shape (fits, d), spread over processes that share nothing."""
+    parts = [len(part) for part in np.array_split(np.arange(fits), workers)]
+    seeds = [None if seed is None else seed * 1000 + index for index in range(workers)]
+    if workers == 1:
+        return fit_many(planned, data, fits, door, seeds[0])
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        jobs = [pool.submit(fit_many, planned, data, part, door, one) for part, one in zip(parts, seeds, strict=True)]
+        return np.concatenate([job.result() for job in jobs])
+
+
+def fit_many(
+    planned: Planned, data: LinearObjective, fits: int, door: type[Budget] = Budget, seed: int | None = None
+) -> Array:
+    """Weights of ``fits`` independent fits through the one door, shape (fits, d)."""
+    secret = secure_generator() if seed is None else plain_generator(seed)
+    rows = []
+    for index in range(fits):
+        budget = door(planned.events, data, secret, adaptive=planned.algorithm.adaptive)
+        rows.append(planned.algorithm.fit(planned.problem, budget, np.random.default_rng(index)))
+    return np.asarray(rows)
+
+
+def measure(first: Array, second: Array, claimed: float, delta: float, confidence: float = 0.95) -> Measured:
+    """Bounds from outputs on two neighbours, each of shape (fits, d): choose on one half, measure on the other."""
+    first, second = np.atleast_2d(first.T).T, np.atleast_2d(second.T).T
+    half = len(first) // 2
+    chosen = max(_statistics(first[:half], second[:half]), key=lambda one: _power(one[1], first, second, half))
+    name, score = chosen
+    a, b = score(first), score(second)
+    bounds = {}
+    for kind, bound in (("clopper_pearson", clopper_pearson_epsilon), ("gaussian_tradeoff", gaussian_tradeoff_epsilon)):
+        best = max(
+            _events(a[:half], b[:half]), key=lambda event: _at(bound, event, a[:half], b[:half], delta, confidence)
+        )
+        bounds[kind] = _at(bound, best, a[half:], b[half:], delta, confidence)
+    return Measured(
+        claimed, delta, bounds["clopper_pearson"], bounds["gaussian_tradeoff"], name, len(first), confidence
+    )
+
+
+Statistic = tuple[str, Callable[[Array], Array]]
+
+
+def _statistics(first: Array, second: Array) -> list[Statistic]:
+    """Scores of an output: along the difference of the means (plain, and scaled by the covariance), and its length."""
+    gap = second.mean(axis=0) - first.mean(axis=0)
+    spread = np.atleast_2d(np.cov(np.concatenate([first - first.mean(axis=0), second - second.mean(axis=0)]).T))
+    ridge = max(float(np.trace(spread)), 1e-300) * 1e-9 / len(spread)
+    scaled = np.linalg.solve(spread + ridge * np.eye(len(spread)), gap)
+    centre = first.mean(axis=0)
+    return [
+        ("difference of means", lambda rows: rows @ gap),
+        ("difference of means, scaled", lambda rows: rows @ scaled),
+        ("distance from the first mean", lambda rows: np.linalg.norm(rows - centre, axis=1)),
+    ]
+
+
+def _power(score: Callable[[Array], Array], first: Array, second: Array, half: int) -> float:
+    """How far apart the scores of the first halves are, in standard deviations."""
+    a, b = score(first[:half]), score(second[:half])
+    return abs(float(b.mean() - a.mean())) / (float(np.sqrt((a.var() + b.var()) / 2)) + 1e-300)
+
+
+Event = tuple[float, bool, bool]  # threshold, whether the set lies above it, whether the neighbours change places
+
+
+def _events(first: Array, second: Array) -> list[Event]:
+    grid = thresholds(first, second)
+    return [(float(t), above, swapped) for t in grid for above in (True, False) for swapped in (True, False)]
+
+
+def _at(bound: Any, event: Event, first: Array, second: Array, delta: float, confidence: float) -> float:
+    threshold, above, swapped = event
+    one, other = (second, first) if swapped else (first, second)
+    hits = int(np.sum(one > threshold if above else one <= threshold))
+    misses = int(np.sum(other > threshold if above else other <= threshold))
+    return float(bound(hits, misses, len(one), delta, confidence))
