@@ -88,10 +88,12 @@ class RankingSection(Section):
     scorer: Literal["linear", "mlp"] = Field(default="linear", description="linear or mlp")
     hidden: tuple[Count, ...] = Field(default=(256,), description="widths of the mlp, for example [256]")
     activation: Literal["relu", "tanh", "sigmoid"] = Field(default="relu", description="relu, tanh or sigmoid")
-    empty: Literal["skip", "zero", "one"] = Field(default="skip", description="queries without a relevant document")
+    empty: Literal["skip", "zero", "one"] | None = Field(
+        default=None, description="queries without a relevant document: skip, zero or one"
+    )
     ties: Literal["average", "worst"] = Field(default="average", description="average or worst")
     discount: Literal["log2", "letor"] = Field(default="log2", description="log2 or letor")
-    divisor: Literal["min_k", "retrieved"] = Field(default="min_k", description="of AP@k: min_k or retrieved")
+    divisor: Literal["min_k", "retrieved"] | None = Field(default=None, description="of AP@k: min_k or retrieved")
     relevant_from: Number = Field(default=1.0, gt=0, description="the least grade that counts as relevant")
     at: tuple[Count, ...] = Field(default=(1, 2, 4, 8), description="ranks k of NDCG@k")
 

@@ -9,8 +9,8 @@ from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Adjacency, Problem
 from dpcore.ranking_losses import ranking_losses
-from dpcore.ranking_metrics import Conventions
-from dpcore.ranking_setup import RankingModel, Watched
+from dpcore.ranking_metrics import PAPER, Conventions
+from dpcore.ranking_setup import USUAL, RankingModel, Watched
 from dpcore.sessions import Sessions
 from dpcore.train import Planned, check_public_facts
 from tasks.config import RankingSection, TrainConfig
@@ -68,9 +68,10 @@ def as_whole(value: float | str) -> float | int | str:
 
 
 def conventions(config: TrainConfig) -> Conventions:
-    """What MAP and NDCG mean in this run."""
-    section = config.ranking or RankingSection()
-    return Conventions(section.empty, section.ties, section.discount, section.divisor, section.relevant_from)
+    """What MAP and NDCG mean in this run; what is left out is ours, or the source's with ``preset: paper``."""
+    section, rule = config.ranking or RankingSection(), PAPER if config.algorithm.preset == "paper" else USUAL
+    empty, divisor = section.empty or rule.empty, section.divisor or rule.divisor
+    return Conventions(empty, section.ties, section.discount, divisor, section.relevant_from)
 
 
 def ranks(config: TrainConfig) -> tuple[int, ...]:
