@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from urllib.error import URLError
@@ -50,6 +51,19 @@ def healthy(api: str) -> bool:
         return get_json(f"{api}/health") is True
     except (OSError, ValueError):
         return False
+
+
+def end_flow_run(flow_run: str) -> None:
+    """Tell Prefect that the process of ``flow_run`` is gone: it would stay RUNNING for ever after a kill -9.
+
+    A server that does not answer, or does not know the run, is left alone.
+    """
+    api = os.environ.get("PREFECT_API_URL")
+    if not api or not flow_run:
+        return
+    state = {"type": "CRASHED", "name": "Crashed", "message": "its process ended without closing it"}
+    with suppress(OSError, ValueError):
+        get_json(f"{api}/flow_runs/{flow_run}/set_state", {"state": state, "force": True})
 
 
 def reachable(url: str) -> bool:

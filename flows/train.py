@@ -21,6 +21,7 @@ from prefect import flow
 
 from dpcore.errors import DPFlowsError
 from dpcore.train import Planned
+from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
 from tasks import evaluation, record, tracking, training
 from tasks.config import TrainConfig
@@ -61,7 +62,8 @@ def open_store(config: TrainConfig) -> Open:
     home = Home.find()
     client = tracking.tracking_client(home)
     try:
-        tracking.close_stale_runs(client)
+        for run_id in tracking.close_stale_runs(client):
+            end_flow_run(client.get_run(run_id).data.tags.get("dpflows.flow_run", ""))
         experiment = tracking.ensure_experiment(client, home, config.tracking.experiment)
     except MlflowException as error:
         text = " ".join(str(error).split())[:200]

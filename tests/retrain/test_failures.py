@@ -19,6 +19,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from dpcore.errors import DPFlowsError
+from flows.server import get_json
 from tasks import tracking, training
 from tasks.home import Home
 from tasks.ledger import Ledger, LedgerUnavailable
@@ -77,8 +78,16 @@ def next_start(small: Path, ledger: Ledger, experiment: str) -> None:
     ],
 )
 def test_a_killed_training_stays_charged_and_its_run_is_closed_by_the_next_one(
-    server: str, home: Home, small: Path, ledger: Ledger, point: str, left: list[str], reaped: list[str]
+    server: str,
+    home: Home,
+    small: Path,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    left: list[str],
+    reaped: list[str],
 ) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", server)
     experiment = f"killed {point}"
     whole = ledger.room("small").left
     done = command(point, "kill", *training_of(small, experiment), PREFECT_API_URL=server)
@@ -90,7 +99,10 @@ def test_a_killed_training_stays_charged_and_its_run_is_closed_by_the_next_one(
     next_start(small, ledger, experiment)
     assert states(ledger) == reaped
     assert whole - ledger.room("small").left == spent, "a reaper gives nothing back"
-    assert [run.info.status for run in runs_of(home, experiment)] == ["KILLED"]
+    [run] = runs_of(home, experiment)
+    assert run.info.status == "KILLED"
+    flow_run = get_json(f"{server}/flow_runs/{run.data.tags['dpflows.flow_run']}")
+    assert flow_run["state_type"] == "CRASHED"
     assert ledger.verify().ok
 
 
