@@ -52,9 +52,7 @@ def retrain(
         str | None, typer.Argument(help="Configuration file; default: conf/retrain.yaml, else the built-in one.")
     ] = None,
     set_: Set = None,
-    at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="Scheduled time in UTC; default: now.")
-    ] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Scheduled time in UTC; default: now.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Stay and run on the schedule, until interrupted.")] = False,
     unlock: Annotated[
         bool, typer.Option("--unlock", help="Only remove the lock of a machine that is gone for good.")
@@ -130,16 +128,35 @@ def release(
 
 def verify(
     bundle: Annotated[Path, typer.Argument(help="Bundle: a folder or a zip of it.")],
-    key: Annotated[str | None, typer.Option("--key", metavar="FINGERPRINT", help="Whose signature it must have.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="FINGERPRINT", help="Whose signature it must have.")
+    ] = None,
     expect: Annotated[
         str | None, typer.Option("--expect", metavar="NAME@VERSION", help="Which release it must be.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify a bundle: signature, checksums, statement, epsilon. Needs no data, ledger or server; runs nothing of it."""
+    """Verify a bundle: signature, checksums, statement, epsilon. Needs no data or server; runs nothing of it."""
     from flows.verify import verify_bundle
 
     verify_bundle(bundle, key, expect, as_json)
+
+
+def profile(
+    file: Annotated[Path, typer.Argument(help="Table: CSV or Parquet, also compressed.")],
+    label: Annotated[str | None, typer.Option("--label", help="Label column; default: the likeliest.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the schema; default: that of the file.")] = None,
+    private: Annotated[bool, typer.Option("--private", help="Estimate bounds and levels with noise.")] = False,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Price of --private.")] = 0.5,
+    delta: Annotated[float, typer.Option("--delta", help="Price of --private.")] = 1e-7,
+    adjacency: Annotated[str, typer.Option("--adjacency", help="add_remove or replace_one.")] = "add_remove",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; default: print.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draft a schema from a file, for a person to review: kinds, bounds, levels, label, quirks."""
+    from flows.profile import profile_file
+
+    profile_file(file, label, name, (epsilon, delta, adjacency) if private else None, output, as_json)
 
 
 def init(
@@ -167,7 +184,7 @@ def build(chosen: str | None) -> Any:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for command in (init, train, retrain, predict, plan, ui, audit, release, verify):
+    for command in (init, profile, train, retrain, predict, plan, ui, audit, release, verify):
         app.command()(command)
     for name, (module, text) in GROUPS.items():
         if name == chosen:
