@@ -12,7 +12,12 @@ from tasks.release.manifest import Approval, Price, ReleasedMetric
 from tasks.release.statement_text import plain_words
 from tasks.statement import Statement
 
-TASKS = {"binary": "tabular-classification", "classes": "tabular-classification", "regression": "tabular-regression"}
+TASKS = {
+    "binary": "tabular-classification",
+    "classes": "tabular-classification",
+    "regression": "tabular-regression",
+    "relevance": "text-ranking",
+}
 
 
 def make_card(
@@ -29,7 +34,7 @@ def make_card(
     front: dict[str, Any] = {
         "library_name": "dpflows",
         "pipeline_tag": task,
-        "tags": ["differential-privacy", "linear-model", statement.training.algorithm],
+        "tags": ["differential-privacy", f"{kind_of(model)}-model", statement.training.algorithm],
         "model-index": [
             {
                 "name": f"{name}-{version}",
@@ -52,7 +57,7 @@ def make_card(
         "",
         "## Intended use",
         "",
-        f"A linear model ({model['loss']} loss) that predicts column {label['column']!r} of tables like "
+        f"A {kind_of(model)} model ({model['loss']} loss) that {purpose(label)} of tables like "
         f"{statement.data.name!r} from {len(model['features'])} encoded features. Use it for rows whose columns follow "
         "the declared schema in `model/encoder.json`; other values are refused. It was not made for decisions about "
         "single persons without review.",
@@ -62,8 +67,8 @@ def make_card(
         plain_words(statement),
         "",
         f"The release as a whole, with {price.trials} charged run{'s' if price.trials != 1 else ''} that it was "
-        f"chosen from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = {price.delta:g} for one {price.unit} under "
-        f"{price.adjacency} ({price.conversion}). The whole statement is in `privacy/statement.md`.",
+        f"chosen from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = {price.delta:g} for one "
+        f"{price.unit} under {price.adjacency} ({price.conversion}). The whole statement is in `privacy/statement.md`.",
         "",
         "## Data",
         "",
@@ -103,3 +108,15 @@ def read_model(text: bytes) -> dict[str, Any]:
     """The model's description."""
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+def kind_of(model: dict[str, Any]) -> str:
+    """``linear``, or the scorer of a ranking."""
+    return str(model.get("ranker", {}).get("scorer", "linear"))
+
+
+def purpose(label: dict[str, Any]) -> str:
+    """What the scores are for."""
+    if label["kind"] == "relevance":
+        return f"ranks the documents of one {label['query']} by column {label['column']!r}"
+    return f"predicts column {label['column']!r}"

@@ -18,6 +18,7 @@ from tasks import evaluation, model, rankers, tracking, training
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
 from tasks.ledger import Ledger
+from tasks.release.card import kind_of, purpose
 from tasks.release.statement_text import to_markdown
 from tasks.statement import Statement
 
@@ -120,6 +121,7 @@ def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(server: s
 
     loaded = model.load_model(summary["model"])
     scorer = loaded.unwrap_python_model()
+    assert kind_of(scorer.card) == "linear" and "ranks the documents of one query" in purpose(scorer.card["label"])
     documents = read_table(lists.parent / "test.txt", scorer.encoder, scorer.card)
     scored = loaded.predict(documents)
     assert list(scored.columns) == ["query", "score", "rank"]
