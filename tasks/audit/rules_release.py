@@ -31,7 +31,7 @@ def released(client: MlflowClient, name: str) -> tuple[str, list[Finding]]:
             block(
                 "alias_moved",
                 f"{name}@{registry.RELEASED}",
-                f"the alias points at {f'version {alias}' if alias else 'nothing'}, the gate put version {front} in front",
+                f"the alias points at version {alias or 'none'}, the gate put version {front} in front",
                 "Who loads the alias gets a model that did not pass the gate",
                 AGAIN,
             )

@@ -57,7 +57,9 @@ def test_released_version_answers_over_http(world: World, served: tuple[str, Pat
     """``mlflow models serve`` on the released alias takes 10 to 40 s to start."""
     port = free_port()
     call = [sys.executable, "-m", "mlflow", "models", "serve", "-m", served[0], "--env-manager", "local"]
-    options = {**os.environ, "MLFLOW_TRACKING_URI": world.home.tracking_uri, "PYTHONPATH": str(ROOT)}
+    # MLflow starts its server by name, so the programs of this environment have to be found first.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    options = {**os.environ, "PATH": path, "MLFLOW_TRACKING_URI": world.home.tracking_uri, "PYTHONPATH": str(ROOT)}
     log = (tmp_path / "serve.log").open("w")
     with subprocess.Popen(
         [*call, "--host", "127.0.0.1", "--port", str(port)], cwd=tmp_path, env=options, stdout=log, stderr=log
