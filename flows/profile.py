@@ -37,7 +37,7 @@ def profile_file(
             raise InputError("Expected --label with --private: guessing it would read the rows; name the column.")
         epsilon, delta, adjacency = private
         draft = draft_private(path, label, Target(epsilon, delta), Adjacency(adjacency), name)
-        told = f"This draft cost ({epsilon:g}, {delta:g}) under {adjacency}: open the budget of the data with that much less."
+        told = f"This draft cost ({epsilon:g}, {delta:g}) under {adjacency}: open the budget with that much less."
     if output is not None:
         output.write_text(draft.text, encoding="utf-8")
     print(told, *draft.notes, sep="\n", file=sys.stderr)  # noqa: T201

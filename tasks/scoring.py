@@ -67,7 +67,7 @@ class LinearScorer(PythonModel):
         names = frame[query].astype(str)
         codes = pd.factorize(names)[0]
         order = np.argsort(codes, kind="stable")
-        rows = self.encoder.transform(frame.drop(columns=query).iloc[order])
+        rows: Any = self.encoder.transform(frame.drop(columns=query).iloc[order])
         documents = Documents(rows.toarray() if issparse(rows) else rows, offsets_of(np.bincount(codes)))
         score = np.empty(len(frame))
         score[order] = RankingModel(**self.card["ranker"]).scores(self.weights, documents)

@@ -100,7 +100,7 @@ def prepare(config: TrainConfig) -> Job:
     return Job(config, schema, encoder, problem, blocks or ("all",), check_delta(config, problem.n))
 
 
-def encoding_of(config: TrainConfig, loss: Loss) -> dict[str, str]:
+def encoding_of(config: TrainConfig, loss: Loss) -> dict[str, Any]:
     """Settings of the encoder: those of the configuration, else those that go with the algorithm."""
     rule = encoding(config.algorithm.name, loss.name)
     named = config.preprocess.model_dump(exclude_none=True)
