@@ -70,9 +70,7 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
         low, high = self._target_bounds(y)
         loss = make_loss(self.loss)
         if loss.argument != "residual":
-            raise InputError(
-                f"Expected a loss of residuals for regression, got loss={self.loss!r}; use 'squared'."
-            )
+            raise InputError(f"Expected a loss of residuals for regression, got loss={self.loss!r}; use 'squared'.")
         self.target_bounds_ = (low, high)
         middle, half = (low + high) / 2.0, (high - low) / 2.0
         targets = np.clip((np.asarray(y, dtype=np.float64) - middle) / half, -1.0, 1.0)

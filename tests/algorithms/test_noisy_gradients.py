@@ -113,8 +113,6 @@ def test_adam_follows_the_printed_update() -> None:
     np.testing.assert_allclose(weights, w, rtol=1e-4)
 
 
-
-
 @pytest.mark.parametrize(("adjacency", "range_"), [("add_remove", 0.5), ("replace_one", 1.0)])
 def test_privgene_pays_two_choices_a_generation_and_one_at_the_end(adjacency, range_) -> None:
     problem, objective = separable(Logistic(), adjacency=adjacency)
