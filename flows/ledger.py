@@ -75,10 +75,15 @@ def init(
     else:
         blocks = Blocks.of(schema, one_block_per_person, rows_per_user)
     known = schema.name if schema else name
-    chosen = unit or (schema.unit if schema else "record")
+    chosen = unit or (unit_under(schema.unit, adjacency) if schema else "record")
     with Ledger(ledger_url(ledger, schema)) as opened:
         dataset = opened.init(known, epsilon, delta, adjacency, chosen, conversion, order, blocks)
         _answer(promise(dataset) | {"ledger": opened.store.shown, "head": opened.head()}, as_json, "Budget opened")
+
+
+def unit_under(unit: str, adjacency: str) -> str:
+    """The unit that a schema's one stands for: of sessions, replace_labels protects the labels alone."""
+    return "session_labels" if (unit, adjacency) == ("session", "replace_labels") else unit
 
 
 @app.command()

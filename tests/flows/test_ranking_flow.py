@@ -14,6 +14,7 @@ import pytest
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.ranking_synthetic import search
 from dpcore.sessions import Documents, Sessions
+from flows.cli import run
 from tasks import evaluation, model, rankers, tracking, training
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
@@ -202,6 +203,16 @@ def test_conventions_of_the_source_go_with_its_preset(lists: Path) -> None:
     )
     paper = config_of(lists, algorithm={"name": "privbr", "preset": "paper"})
     assert (rankers.conventions(paper).empty, rankers.conventions(paper).divisor) == ("zero", "retrieved")
+
+
+@pytest.mark.parametrize(("adjacency", "unit"), [("replace_labels", "session_labels"), ("replace_one", "session")])
+def test_a_budget_of_sessions_has_the_unit_of_its_adjacency(
+    adjacency: str, unit: str, home: Home, lists: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--epsilon", "2", "--delta", "1e-3", "--adjacency", adjacency, "--json"]
+    assert run(["ledger", "init", str(lists), *asked]) == 0
+    assert unit in capsys.readouterr().out
+    assert Ledger(f"sqlite:///{lists.parent / 'ledger.db'}").dataset("lists").unit == unit
 
 
 def test_a_ranking_section_needs_ranking_data() -> None:
