@@ -27,7 +27,7 @@ PlainLoader.add_implicit_resolver(
 )
 
 
-def _mapping(loader: PlainLoader, node: yaml.MappingNode) -> dict[str, Any]:
+def _mapping(loader: PlainLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     loader.flatten_mapping(node)
     keys = [loader.construct_object(key, deep=True) for key, _ in node.value]
     for key in keys:
