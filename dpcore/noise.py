@@ -54,6 +54,17 @@ def plain_generator(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
+def plain_gaussian(dimension: int, sigma: float, rng: np.random.Generator) -> Array:
+    """N(0, sigma^2) a coordinate in floating point, for noise that goes into a computation."""
+    return rng.standard_normal(dimension) * sigma
+
+
+def plain_gamma_norm(dimension: int, scale: float, rng: np.random.Generator) -> Array:
+    """Density ~ exp(-||z|| / scale): a uniform direction times Gamma(d, scale), in floating point."""
+    direction = rng.standard_normal(dimension)
+    return direction * (rng.gamma(dimension, scale) / np.linalg.norm(direction))
+
+
 def rounded_gaussian(value: Array, sigma: float, rng: np.random.Generator) -> Array:
     """value + N(0, sigma^2) a coordinate, rounded to the output grid of sigma."""
     value = np.asarray(value, dtype=np.float64)
@@ -69,9 +80,7 @@ def rounded_laplace(value: Array, scale: float, rng: np.random.Generator) -> Arr
 def rounded_gamma_norm(value: Array, scale: float, rng: np.random.Generator) -> Array:
     """value + z, density of z ~ exp(-||z|| / scale): a uniform direction times Gamma(d, scale), then rounded."""
     value = np.asarray(value, dtype=np.float64)
-    direction = rng.standard_normal(value.shape)
-    length = rng.gamma(value.size, scale)
-    return _rounded(direction * (length / np.linalg.norm(direction)) + value, scale)
+    return _rounded(plain_gamma_norm(value.size, scale, rng).reshape(value.shape) + value, scale)
 
 
 def _rounded(noisy: Array, scale: float) -> Array:

@@ -90,6 +90,11 @@ class LinearObjective:
                 "declare a larger norm_bound."
             )
 
+    def check_margins(self) -> None:
+        """Raise ``InputError`` unless every label is -1 or +1, as the constants of a margin loss assume."""
+        if not np.all(np.abs(self.y) == 1.0):
+            raise InputError("Expected labels -1 and +1 for a loss of margins, got others; encode the two classes.")
+
     def __getattr__(self, name: str) -> Any:
         # A sparse batch becomes a matrix only where more than the products below is asked of it.
         if name == "X" and self._gathered is not None:
@@ -142,7 +147,7 @@ class LinearObjective:
             return self._gathered.times(W)
         W = W if self.scale is None else (W.T * self.scale).T
         X = self.X if rows == slice(0, self.n) else self.X[rows]
-        scores = X @ W if issparse(X) else X @ W.astype(X.dtype, copy=False)
+        scores = X @ W if issparse(X) else X.astype(np.float64, copy=False) @ W
         return scores if self.shift is None else scores - self.shift @ W
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
@@ -154,7 +159,8 @@ class LinearObjective:
         for rows in self._blocks():
             coefficient = self._coefficients(rows, w, clip_norm)
             X = self.X if rows == slice(0, self.n) else self.X[rows]
-            total += X.T @ coefficient if issparse(X) else coefficient.astype(X.dtype, copy=False) @ X
+            # Single precision is for storage: sums of it would move with the place of a row, by more than C for many.
+            total += X.T @ coefficient if issparse(X) else coefficient @ X.astype(np.float64, copy=False)
             if self.shift is not None:
                 mass += float(coefficient.sum())
         if self.shift is not None:

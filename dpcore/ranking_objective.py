@@ -19,7 +19,7 @@ from dpcore.sessions import Documents, Sessions, check_rows
 PADDING = 1.3
 FEW, PADDING_FEW = 32, 2.0
 # Norms that a price rests on are enlarged by this share: they come from products that round.
-ROUNDING = 1e-9
+ROUNDING = 1e-6
 
 
 @dataclass

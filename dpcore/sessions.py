@@ -16,7 +16,7 @@ Array = np.ndarray
 # What a document may be described by; see ``Documents.features``.
 FEATURES = ("raw", "rank")
 LARGEST_LABEL = 30
-LARGEST_FEATURE = 1e9
+LARGEST_FEATURE = 1e5
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,7 @@ class MulticlassObjective(LinearObjective):
         for rows in self._blocks():
             slope = self._coefficients(rows, W.T, clip_norm)
             X = self.X if rows == slice(0, self.n) else self.X[rows]
-            total += (X.T @ slope).T if issparse(X) else slope.T.astype(X.dtype, copy=False) @ X
+            total += (X.T @ slope).T if issparse(X) else slope.T @ X.astype(np.float64, copy=False)
             mass += slope.sum(axis=0)
         if self.shift is not None:
             total -= mass[:, None] * self.shift

@@ -18,7 +18,7 @@ from dpcore.auto import resolve
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.noise import secure_generator
-from dpcore.objective import Objective
+from dpcore.objective import LinearObjective, Objective
 from dpcore.one_vs_rest import OneVsRest
 from dpcore.problem import Adjacency, Problem
 
@@ -176,6 +176,8 @@ def check_public_facts(problem: Problem, objective: Objective) -> None:
         objective.check_documents(problem.documents)  # type: ignore[attr-defined]
     if problem.kind == "linear" and problem.outputs > 1:
         objective.check_labels(problem.outputs)  # type: ignore[attr-defined]
+    if problem.outputs == 1 and problem.loss.argument == "margin" and isinstance(objective, LinearObjective):
+        objective.check_margins()
     check_records = getattr(objective, "check_records", None)
     if check_records is not None:
         check_records(problem.dimension, problem.norm_bound)

@@ -90,11 +90,11 @@ class RandomisedSensitivityGaussian(Mechanism):
         """sum_j q_j d_G(epsilon; D_j / sigma), d_G the exact Gaussian profile: the mixture's delta at ``epsilon``.
 
         The same argument as for the curve: the hockey-stick divergence is jointly convex (proved), and a record that
-        is in no batch changes nothing. Sharper than any conversion of the curve.
+        is in no batch changes nothing. Sharper than any conversion of the curve. Rounding of the input counts in D_j.
         """
         return sum(
-            size / self.n * gaussian_delta(epsilon, bound / self.sigma)
-            for bound, size in zip(self.sensitivities, self.sizes, strict=True)
+            size / self.n * gaussian_delta(epsilon, float(ratio))
+            for ratio, size in zip(self.ratios, self.sizes, strict=True)
         )
 
     def distance(self, value: Array, other: Array) -> float:

@@ -14,7 +14,7 @@ from dpcore.errors import PriceUnknown
 from dpcore.mechanisms import renyi
 from dpcore.mechanisms.base import Array, Mechanism, l2_distance, mechanism, settle
 from dpcore.mechanisms.profile import gaussian_delta, log_gaussian_delta
-from dpcore.noise import rounded_gamma_norm, rounded_gaussian
+from dpcore.noise import plain_gamma_norm, plain_gaussian, rounded_gamma_norm, rounded_gaussian
 from dpcore.problem import Adjacency
 
 Minimiser = Callable[[Array], Array]
@@ -82,9 +82,13 @@ class ObjectivePerturbation(Mechanism):
         return self.jacobian_loss + self.sensitivity / self.scale if self.noise == "gamma" else inf
 
     def release(self, value: Minimiser, rng: np.random.Generator) -> Array:
-        """Draw b and return ``value(b)``."""
-        draw = rounded_gaussian if self.noise == "gaussian" else rounded_gamma_norm
-        return value(draw(np.zeros(self.dimension), self.scale, rng))
+        """Draw b and return ``value(b)``.
+
+        b is an input of the minimiser, so it is not rounded: which lattice explains an output would tell neighbours
+        apart. The rounded form covers the output noise of ``AMP``, which is post-processing.
+        """
+        draw = plain_gaussian if self.noise == "gaussian" else plain_gamma_norm
+        return value(draw(self.dimension, self.scale, rng))
 
     def rdp(self, alphas: Array) -> Array:
         """The curve above, shape (k,)."""
