@@ -70,8 +70,8 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/noise.py",
-        "length = rng.gamma(value.size, scale)",
-        "length = rng.gamma(1, scale)",
+        "rng.gamma(dimension, scale)",
+        "rng.gamma(1, scale)",
         f"{TM}/test_noise.py",
     ),
     Mutant("dpcore/noise.py", "u + scale * v", "u + v", f"{TM}/test_noise.py"),
