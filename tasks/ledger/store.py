@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EACCES
+from os import strerror
 from pathlib import Path
 from threading import Lock
 
@@ -177,7 +179,13 @@ def _private_file(path: Path) -> None:
     """Create the file for the owner alone (0600), its folder for the owner alone (0700) where it is missing."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            # Never open a file that exists: closing it would drop the locks that this process's SQLite connections
+            # hold on it (POSIX), and another process, taking itself for the last one, would delete the log under us.
+            if not os.access(path, os.R_OK | os.W_OK):
+                raise PermissionError(EACCES, strerror(EACCES)) from None
         path.chmod(0o600)
     except OSError as error:
         raise LedgerUnavailable(

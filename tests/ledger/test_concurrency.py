@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import signal
+import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -16,6 +18,7 @@ from sqlalchemy import event
 from dpcore.errors import BudgetExceeded
 from tasks.ledger import Ledger
 from tasks.ledger.orders import UNIT
+from tasks.ledger.store import _private_file
 from tests.ledger.conftest import gaussian
 
 
@@ -181,3 +184,16 @@ def test_two_hundred_killed_trainings_are_charged(sqlite_ledger: Ledger, steps: 
     points = [*range(1, steps + 1), *(random.randint(1, steps) for _ in range(200 - steps))]
     for number, fatal in enumerate(points):
         killed_at(str(sqlite_ledger.store.path), tmp_path / f"out{number}", fatal)
+
+
+def test_preparing_the_file_keeps_the_locks_of_open_connections(tmp_path: Path) -> None:
+    """POSIX drops a process's locks on a file when it closes any handle of it: another writer would get in."""
+    path = tmp_path / "ledger.db"
+    _private_file(path)
+    with sqlite3.connect(path, isolation_level=None) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        _private_file(path)
+        code = f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('BEGIN IMMEDIATE')"
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        connection.execute("ROLLBACK")
+    assert "database is locked" in other.stderr
