@@ -84,8 +84,13 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
     cls = registry[name]
     chosen: dict[str, Any] = {}
     if preset is not None:
+        if not cls.presets:
+            raise InputError(
+                f"Expected no preset for {name!r}, which has only its defaults, got preset={preset!r}; leave it out, or "
+                "name an algorithm with presets, such as dp_sgd."
+            )
         if preset not in cls.presets:
-            raise unknown_name(f"preset of {name!r}", preset, cls.presets or ["none (it has only its defaults)"])
+            raise unknown_name(f"preset of {name!r}", preset, cls.presets)
         chosen.update(cls.presets[preset])
     chosen.update(parameters)
     known = {field.name: field for field in fields(cls)}

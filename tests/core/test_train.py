@@ -92,6 +92,11 @@ def test_unknown_preset() -> None:
         plan("dp_sgd", {}, PROBLEM, TARGET, preset="papr")
 
 
+def test_a_preset_where_there_is_none() -> None:
+    with pytest.raises(InputError, match="no preset for 'majority'"):
+        plan("majority", {}, PROBLEM, TARGET, preset="paper")
+
+
 def test_an_assumption_that_is_not_met_is_refused_in_words() -> None:
     hinge = replace(PROBLEM, loss=make_loss("hinge"), adjacency=Adjacency.REPLACE_ONE)
     with pytest.raises(AssumptionNotMet, match="smooth loss for 'output_gd', got loss='hinge'"):

@@ -109,6 +109,16 @@ def test_the_schema_gives_name_division_and_ledger(folder: Path, capsys) -> None
     assert (folder / "other.db").exists()
 
 
+def test_a_budget_that_would_allow_a_record_to_be_published_is_refused(folder: Path, capsys) -> None:
+    assert run(["ledger", "init", "census", "--epsilon", "3", "--delta", "0.01"]) == 2
+    assert "--delta below 1/n" in capsys.readouterr().err
+
+
+def test_a_name_without_schema_is_said(folder: Path, capsys) -> None:
+    assert run(["ledger", "init", "vists", "--epsilon", "3", "--delta", "1e-6"]) == 0
+    assert "No schema is called 'vists'" in capsys.readouterr().err
+
+
 def test_the_environment_names_the_ledger(folder: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("DPFLOWS_LEDGER", str(folder / "shared" / "l.db"))
     answer(capsys, "init", "east", "--epsilon", "1", "--delta", "1e-6")
