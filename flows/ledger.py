@@ -74,9 +74,7 @@ def init(
         )
     else:
         blocks = Blocks.of(schema, one_block_per_person, rows_per_user)
-    if schema is None:
-        typer.echo(f"No schema is called {name!r}: check the spelling, a budget is never changed.", err=True)
-    elif schema.public.n is not None and delta >= 1.0 / schema.public.n:
+    if schema is not None and schema.public.n is not None and delta >= 1.0 / schema.public.n:
         raise InputError(
             f"Expected --delta below 1/n={1.0 / schema.public.n:.3g} for the public n={schema.public.n} of {name!r}, "
             f"got {delta:g}: it would allow a record to be published; for example --delta {0.1 / schema.public.n:.1g}."
@@ -85,6 +83,8 @@ def init(
     chosen = unit or (unit_under(schema.unit, adjacency) if schema else "record")
     with Ledger(ledger_url(ledger, schema)) as opened:
         dataset = opened.init(known, epsilon, delta, adjacency, chosen, conversion, order, blocks)
+        if schema is None:
+            typer.echo(f"No schema is called {name!r} yet: its name must be spelt like this.", err=True)
         _answer(promise(dataset) | {"ledger": opened.store.shown, "head": opened.head()}, as_json, "Budget opened")
 
 

@@ -86,7 +86,7 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
     if preset is not None:
         if not cls.presets:
             raise InputError(
-                f"Expected no preset for {name!r}, which has only its defaults, got preset={preset!r}; leave it out, or "
+                f"Expected no preset for {name!r}, which has only its defaults, got preset={preset!r}; leave it out or "
                 "name an algorithm with presets, such as dp_sgd."
             )
         if preset not in cls.presets:
