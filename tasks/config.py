@@ -26,6 +26,8 @@ def _number(value: object) -> object:
         raise ValueError("a number")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a finite number")
+    if isinstance(value, str) and value.strip().lower().lstrip("+-") in ("inf", "infinity", "nan"):
+        raise ValueError("a finite number")
     return value
 
 

@@ -17,6 +17,7 @@ BAD = [
     ("privacy.epsilon=-1", "a number > 0 for privacy.epsilon, got -1"),
     ("privacy.epsilon=.inf", "a finite number for privacy.epsilon, got inf"),
     ("privacy.epsilon=.nan", "a finite number for privacy.epsilon, got nan"),
+    ("privacy.epsilon=inf", "a finite number for privacy.epsilon, got 'inf'"),
     ("privacy.epsilon=true", "a number for privacy.epsilon, got True"),
     ("privacy.epsilon=much", "a number for privacy.epsilon, got 'much'"),
     ("privacy.epsilon=", "a number for privacy.epsilon, got None"),
