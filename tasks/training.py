@@ -15,18 +15,19 @@ from dpcore.accounting.limits import SLACK, Limit, Room, Target, order_index
 from dpcore.algorithms import registry
 from dpcore.auto import encoding, resolve_name
 from dpcore.data import Data
-from dpcore.errors import InputError, unknown_name
-from dpcore.losses import Loss, losses
+from dpcore.errors import InputError
+from dpcore.losses import Loss
 from dpcore.objective import LinearObjective
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Adjacency, Problem
 from dpcore.ranking_setup import RankingModel
-from dpcore.softmax import MulticlassObjective, Softmax
+from dpcore.softmax import MulticlassObjective
 from dpcore.train import Planned, Result, plan, run
 from dpcore.users import UserObjective
 from tasks import rankers
-from tasks.config import ObjectiveSection, TrainConfig
+from tasks.config import TrainConfig
 from tasks.data import load
+from tasks.fitting import check_delta, check_fit, check_user_level, make_loss
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger, Reservation
 from tasks.readers import source_paths
@@ -115,72 +116,6 @@ def l2_of(config: TrainConfig, loss: Loss) -> float:
     return float(getattr(registry[name], "default_l2", 0.0))
 
 
-def make_loss(objective: ObjectiveSection, schema: Schema) -> Loss:
-    """The loss with its parameters; raises with near misses for an unknown name or parameter.
-
-    Several classes have ``softmax`` besides; any other loss then sees each class against the rest.
-    """
-    known_losses: dict[str, type] = {**losses, **({Softmax.name: Softmax} if schema.label.kind == "classes" else {})}
-    if objective.loss not in known_losses:
-        raise unknown_name("loss", objective.loss, known_losses)
-    kind = known_losses[objective.loss]
-    known = list(getattr(kind, "__dataclass_fields__", {}))
-    for name in objective.loss_parameters:
-        if isinstance(objective.loss_parameters[name], str):
-            raise InputError(f"Expected a number for objective.loss_parameters.{name}, got text; give a number.")
-        if name not in known:
-            raise unknown_name(f"parameter of loss {objective.loss!r}", name, known or ["none: it has no parameter"])
-    return kind(**objective.loss_parameters)
-
-
-def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:
-    """Raise ``InputError`` where schema and objective do not belong together."""
-    kind = schema.label.kind
-    if kind not in ("binary", "regression", "classes"):
-        raise InputError(
-            f"Expected a binary, regression or classes label for a linear model, got label.kind={kind!r} in schema "
-            f"{schema.name!r}; declare one, or choose another data set."
-        )
-    if kind == "regression" and loss.argument == "margin":
-        raise InputError(
-            f"Expected a loss of residuals for a regression label ({schema.name!r}), got objective.loss={loss.name!r}; "
-            "use squared or huber_regression."
-        )
-    if schema.unit not in ("record", "user"):
-        raise InputError(
-            f"Expected unit record or user for a linear model, got unit={schema.unit!r} in schema {schema.name!r}."
-        )
-    if schema.unit == "user" and (schema.public.rows_per_user is None or kind == "classes"):
-        raise InputError(
-            f"Expected public.rows_per_user and a binary or regression label for unit user in schema {schema.name!r}, "
-            f"got rows_per_user={schema.public.rows_per_user} and label.kind={kind!r}; declare the most rows that a "
-            "training keeps of one user."
-        )
-    if schema.bounds != "declared":
-        raise InputError(
-            f"Expected declared bounds and levels, got bounds={schema.bounds!r} in schema {schema.name!r}; declare "
-            "them from the data's documentation, `dpflows profile` drafts them."
-        )
-    if schema.public.n is None and not blocks:
-        raise InputError(
-            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
-            "blocks to train on."
-        )
-
-
-def check_delta(config: TrainConfig, n: int) -> tuple[str, ...]:
-    """Refuse delta >= 1/n, which would allow a record to be published; warn only where a paper's setting has it."""
-    delta = config.privacy.delta
-    if delta < 1 / n:
-        return ()
-    if config.algorithm.preset == "paper":
-        return (f"privacy.delta={delta:g} is not below 1/n={1 / n:.3g}: this run can never be released.",)
-    raise InputError(
-        f"Expected privacy.delta below 1/n={1 / n:.3g} for the public n={n}, got {delta:g}; lower it, for example to "
-        f"{0.1 / n:.1g} (algorithm.preset=paper allows it for a run that is never released)."
-    )
-
-
 def target_of(config: TrainConfig) -> Target:
     privacy = config.privacy
     return Target(privacy.epsilon, privacy.delta, privacy.conversion, privacy.accountant)
@@ -198,31 +133,8 @@ def plan_training(job: Job, *limits: Room) -> Planned:
             "is measured beside every private run (evaluate.baselines)."
         )
     if job.schema.unit == "user":
-        check_user_level(job, planned.name)
+        check_user_level(job.config, job.schema, planned.name)
     return planned
-
-
-# Algorithms whose bound uses one unit's loss only as one convex, Lipschitz, smooth term of the sum, or clips it.
-USER_LEVEL = ("dp_sgd", "dp_adam", "output_gd")
-
-
-def check_user_level(job: Job, name: str) -> None:
-    """Raise ``InputError`` where a bound for one record is none for one user with several of them."""
-    if name in ("objective_perturbation", "amp"):
-        reason = "its proof needs a unit whose Hessian has rank one, and that of a user with m rows has rank m"
-    elif name not in USER_LEVEL:
-        reason = "its releases or its clipping go by single rows"
-    elif job.config.evaluate.release is not None:
-        raise InputError(
-            f"Expected no evaluate.release for unit user in {job.schema.name!r}, got one: its noise is for one row in "
-            "one cell; leave it out, or compare on a public set."
-        )
-    else:
-        return
-    raise InputError(
-        f"Expected an algorithm with user-level sensitivity for {job.schema.name!r}, got algorithm.name={name!r}: "
-        f"{reason}; use {', '.join(USER_LEVEL)}."
-    )
 
 
 @lru_cache(maxsize=8)
