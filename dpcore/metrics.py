@@ -10,8 +10,18 @@ from scipy.stats import rankdata
 
 from dpcore.losses import Array
 from dpcore.ranking_metrics import mean_average_precision, ndcg
+from dpcore.selection import coverage, support_precision_recall
 
-__all__ = ["accuracy", "balanced_accuracy", "mean_average_precision", "mean_squared_error", "ndcg", "roc_auc"]
+__all__ = [
+    "accuracy",
+    "balanced_accuracy",
+    "coverage",
+    "mean_average_precision",
+    "mean_squared_error",
+    "ndcg",
+    "roc_auc",
+    "support_precision_recall",
+]
 
 
 def accuracy(y: Array, score: Array) -> float:

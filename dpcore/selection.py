@@ -9,7 +9,7 @@ import numpy as np
 from dpcore.checks import require_count
 from dpcore.errors import InputError
 from dpcore.losses import Array
-from dpcore.penalties import features
+from dpcore.proximal import features
 
 
 def ranked_columns(weights: Array, intercept: bool = False) -> Array:

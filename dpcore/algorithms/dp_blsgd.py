@@ -12,15 +12,7 @@ from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
 from dpcore.algorithms.dp_sgd import DPSGD
-from dpcore.algorithms.line_search import PAPER, State, angle_between
-from dpcore.checks import (
-    require_below_one,
-    require_choice,
-    require_count,
-    require_fraction,
-    require_open_unit,
-    require_positive,
-)
+from dpcore.algorithms.line_search import PAPER, Settings, State, angle_between
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.mechanisms import AboveThreshold, Gaussian, Mechanism
@@ -33,12 +25,10 @@ LOSS_SHARE = 3.0
 # Relative rounding of one product or sum in float32, the coarsest numbers that records may have.
 UNIT_ROUNDING = 6e-8
 
-GROWTH = ("none", "always", "adaptive", "difference")
-
 
 @register("dp_blsgd", "cheb")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPBLSGD:
+class DPBLSGD(Settings):
     """w <- w - eta v, v = momentum v + g, g = (sum clip(g_i, C) + noise) / (q n) + l2 w, eta from a private search.
 
     The search asks, for eta = eta_0 beta^k, k < ``max_queries``, by ``AboveThreshold`` on a batch of its own, whether
@@ -77,66 +67,6 @@ class DPBLSGD:
     small: ClassVar[dict[str, Any]] = {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.5, "search_every": 2}
     limit: ClassVar[dict[str, Any]] = {"iterations": 300, "sampling_rate": 1.0, "clip_loss": 100.0}
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER | {"budget_growth": "adaptive"}}
-
-    noise_multiplier: float = 2.0
-    iterations: int = 200
-    sampling_rate: float = 0.3
-    search_rate: float | None = None
-    search_ratio: float = 1.0
-    search_every: int = 20
-    query: str = "difference"
-    slope: str = "unbiased"
-    noise: str = "laplace"
-    armijo: float = 0.3
-    backtrack: float = 0.5
-    max_queries: int = 4
-    first_step: float | None = None
-    stretch: float = 1.4
-    momentum: float | None = None
-    decay: bool = True
-    clip_norm: float | None = None
-    clip_loss: float | None = None
-    clip_decay: float = 0.0
-    budget_growth: str = "adaptive"
-    growth: float = 0.3
-    angle_high: float = 1.1
-    angle_low: float = 0.5
-    angle_memory: float = 0.8
-    reset_every: int = 10
-    reset_factor: float = 1.2
-    on_failure: str = "retry"
-
-    def __post_init__(self) -> None:
-        require_positive(
-            noise_multiplier=self.noise_multiplier,
-            search_ratio=self.search_ratio,
-            stretch=self.stretch,
-            growth=self.growth,
-            angle_high=self.angle_high,
-            angle_low=self.angle_low,
-            reset_factor=self.reset_factor,
-        )
-        require_count(
-            iterations=self.iterations,
-            search_every=self.search_every,
-            max_queries=self.max_queries,
-            reset_every=self.reset_every,
-        )
-        require_fraction(sampling_rate=self.sampling_rate)
-        require_choice(("difference", "quotient"), query=self.query)
-        require_choice(("noisy", "unbiased"), slope=self.slope)
-        require_choice(("laplace", "gaussian"), noise=self.noise)
-        require_choice(GROWTH, budget_growth=self.budget_growth)
-        require_choice(("retry", "smallest_step"), on_failure=self.on_failure)
-        require_open_unit(armijo=self.armijo, backtrack=self.backtrack)
-        require_below_one(clip_decay=self.clip_decay, angle_memory=self.angle_memory)
-        if self.search_rate is not None:
-            require_fraction(search_rate=self.search_rate)
-        if self.momentum is not None:
-            require_below_one(momentum=self.momentum)
-        for name in ("first_step", "clip_norm", "clip_loss"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
 
     def start(self, problem: Problem) -> State:
         """The state before the first release, from public facts."""

@@ -22,8 +22,8 @@ from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
-from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.proximal import prox_l1
 from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
 
 SCHEDULES = ("constant", "inverse", "linear")

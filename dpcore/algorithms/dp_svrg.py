@@ -16,8 +16,8 @@ from dpcore.checks import require_count, require_fraction, require_open_unit, re
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
-from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.proximal import prox_l1
 
 # A record's difference of gradients is divided by its public bound; at equal points the bound is 0 and so is the sum.
 LEAST_BOUND = 1e-12

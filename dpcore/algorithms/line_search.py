@@ -1,4 +1,4 @@
-"""What the line search family shares: the knobs of the source, the state of a run, the angle of gradients."""
+"""What the line search family shares: knobs with their ranges and the values of the source, state, angle of gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from dpcore.checks import (
+    require_below_one,
+    require_choice,
+    require_count,
+    require_fraction,
+    require_open_unit,
+    require_positive,
+)
 from dpcore.losses import Array
+
+GROWTH = ("none", "always", "adaptive", "difference")
 
 # Chen (2020), 5.6.4.
 PAPER: dict[str, Any] = {
@@ -28,6 +38,71 @@ PAPER: dict[str, Any] = {
     "growth": 0.3,
     "slope": "noisy",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The knobs of the family with their ranges; ``dp_blsgd`` says what each means."""
+
+    noise_multiplier: float = 2.0
+    iterations: int = 200
+    sampling_rate: float = 0.3
+    search_rate: float | None = None
+    search_ratio: float = 1.0
+    search_every: int = 20
+    query: str = "difference"
+    slope: str = "unbiased"
+    noise: str = "laplace"
+    armijo: float = 0.3
+    backtrack: float = 0.5
+    max_queries: int = 4
+    first_step: float | None = None
+    stretch: float = 1.4
+    momentum: float | None = None
+    decay: bool = True
+    clip_norm: float | None = None
+    clip_loss: float | None = None
+    clip_decay: float = 0.0
+    budget_growth: str = "adaptive"
+    growth: float = 0.3
+    angle_high: float = 1.1
+    angle_low: float = 0.5
+    angle_memory: float = 0.8
+    reset_every: int = 10
+    reset_factor: float = 1.2
+    on_failure: str = "retry"
+
+    def __post_init__(self) -> None:
+        require_positive(
+            noise_multiplier=self.noise_multiplier,
+            search_ratio=self.search_ratio,
+            stretch=self.stretch,
+            growth=self.growth,
+            angle_high=self.angle_high,
+            angle_low=self.angle_low,
+            reset_factor=self.reset_factor,
+        )
+        require_count(
+            iterations=self.iterations,
+            search_every=self.search_every,
+            max_queries=self.max_queries,
+            reset_every=self.reset_every,
+        )
+        require_fraction(sampling_rate=self.sampling_rate)
+        require_choice(("difference", "quotient"), query=self.query)
+        require_choice(("noisy", "unbiased"), slope=self.slope)
+        require_choice(("laplace", "gaussian"), noise=self.noise)
+        require_choice(GROWTH, budget_growth=self.budget_growth)
+        require_choice(("retry", "smallest_step"), on_failure=self.on_failure)
+        require_open_unit(armijo=self.armijo, backtrack=self.backtrack)
+        require_below_one(clip_decay=self.clip_decay, angle_memory=self.angle_memory)
+        if self.search_rate is not None:
+            require_fraction(search_rate=self.search_rate)
+        if self.momentum is not None:
+            require_below_one(momentum=self.momentum)
+        for name in ("first_step", "clip_norm", "clip_loss"):
+            if getattr(self, name) is not None:
+                require_positive(**{name: getattr(self, name)})
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from dpcore.checks import require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
-from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.proximal import prox_l1
 
 # Clip norm in units of norm_bound times the slope of the loss at 0: all rows longer than half the bound count alike.
 CLIP_SHARE = 0.5

@@ -18,8 +18,8 @@ from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian
 from dpcore.objective import LinearObjective
-from dpcore.penalties import soft_threshold
 from dpcore.problem import Adjacency, Block, Problem, Requires
+from dpcore.proximal import soft_threshold
 
 # Clip norm by the argument of the loss, where rows have norm about 1: a residual of a target in [-1, 1] is smaller than
 # the slope of a margin, and softmax moves several scores at once. Flat optima, measured on Adult, credit (margin),
