@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from dpcore.errors import DPFlowsError
+from dpcore.errors import DPFlowsError, VerificationFailed
 
 INTERRUPTED = 130
 UNEXPECTED = 1
@@ -171,7 +171,7 @@ def init(
     if as_json:
         typer.echo(json.dumps({"written": [str(path) for path in written]}))
     else:
-        typer.echo(f"{len(written)} files written to {folder / 'conf'}; run `dpflows train` in {folder}.")
+        typer.echo(f"{len(written)} files written to {folder / 'conf'}; run `dpflows train` in {folder.resolve()}.")
 
 
 def build(chosen: str | None) -> Any:
@@ -214,6 +214,9 @@ def run(arguments: list[str]) -> int:
         return int(command.main(args=arguments, prog_name="dpflows", standalone_mode=False) or 0)
     except DPFlowsError as error:
         complain(str(error))
+        # A failed verification is an answer, which the command has printed.
+        if "--json" in arguments and not isinstance(error, VerificationFailed):
+            typer.echo(json.dumps({"schema_version": 1, "error": str(error), "exit_code": error.exit_code}))
         return error.exit_code
     except (KeyboardInterrupt, Terminated):
         complain("interrupted")

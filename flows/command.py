@@ -94,10 +94,14 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
     job = training.prepare(settings)
     planned = training.plan_training(job)
     with Ledger(training.ledger_url(settings, job.schema, home)) as ledger:
-        admitted = training.fit_to_ledger(job, planned, ledger)
-        room = ledger.room(job.schema.name, job.blocks, public=job.public)
+        opened = job.public or any(found.name == job.schema.name for found in ledger.datasets())
+        admitted = training.fit_to_ledger(job, planned, ledger) if opened else planned
+        room = ledger.room(job.schema.name, job.blocks, public=job.public) if opened else None
     report = plan_report(job, admitted)
-    if room is not None:
+    if not opened:
+        # A price needs no budget, but the training will.
+        report["ledger_left"] = f"no budget yet: dpflows ledger init {job.schema.name} --epsilon E --delta D"
+    elif room is not None:
         cost = float(admitted.events.price(room.adjacency)[order_index(room.order)])
         report |= {"ledger_order": room.order, "ledger_left": room.left, "ledger_cost": cost}
         report["ledger_left_after"] = room.left - cost

@@ -63,7 +63,10 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("accountant", str(summary["accountant"])),
         ("Rényi curve", curve),
         *(ranking_rows(internal, summary) if "conventions" in summary else quality_rows(internal)),
-        ("may be released", "yes" if summary["releasable"] else f"no: {'; '.join(summary['reasons'])}"),
+        (
+            "may be released",
+            "yes, where audit and policy agree" if summary["releasable"] else f"no: {'; '.join(summary['reasons'])}",
+        ),
         ("seconds", f"{seconds['fit']:.2f} fit, {seconds['flow']:.1f} flow"),
         ("run", f"{summary['run_id']} in experiment {summary['experiment']}"),
         ("look", "dpflows ui"),
@@ -103,6 +106,15 @@ def plan_table(report: Mapping[str, Any]) -> Table:
     """The table of ``dpflows plan``."""
     table = Table(title="Plan (no record was read)", show_header=False, title_justify="left")
     for name, value in report.items():
-        if name != "schema_version":
-            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+        if name != "schema_version" and value not in (None, "", []):
+            table.add_row(name.replace("_", " "), shown(value))
     return table
+
+
+def shown(value: object) -> str:
+    """A value of the plan as a person reads it."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {shown(inner)}" for key, inner in value.items())
+    return "\n".join(map(shown, value)) if isinstance(value, list) else str(value)

@@ -103,7 +103,7 @@ class RankingSection(Section):
 class PrivacySection(Section):
     epsilon: Number = Field(default=1.0, gt=0, description="usual values lie between 0.1 and 8")
     delta: Number = Field(default=1e-6, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
-    adjacency: Adjacency = Field(default=Adjacency.ADD_REMOVE, description=f"one of {', '.join(map(str, Adjacency))}")
+    adjacency: Adjacency = Field(default=Adjacency.ADD_REMOVE, description="it says which two tables are neighbours")
     conversion: Literal["cks", "prop21"] = Field(default="cks", description="one of cks, prop21")
     accountant: Literal["auto", "rdp", "pld", "gdp", "profile", "pure", "advanced"] = Field(
         default="auto", description="auto takes the exact one where there is one, else rdp"
@@ -198,15 +198,19 @@ def load_config(name: str | None = None, overrides: Sequence[str] = ()) -> Train
     values = load_yaml(text, where)
     for override_ in overrides:
         override(values, override_)
-    return parse_config(values, where)
+    return parse_config(values, where, overrides)
 
 
-def parse_config(values: dict[str, Any], where: str = "configuration") -> TrainConfig:
+def parse_config(values: dict[str, Any], where: str = "configuration", overrides: Sequence[str] = ()) -> TrainConfig:
     """Validate a nested dict; raises ``InputError`` that names field, value, rule and way out."""
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:
-        raise InputError(describe(error, TrainConfig, where)) from None
+        raise InputError(describe(error, TrainConfig, where, overrides)) from None
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
 
 
 def override(values: dict[str, Any], text: str) -> None:
@@ -254,11 +258,14 @@ RULES = {
 }
 
 
-def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
-    """The first finding of pydantic as one line: place, field, value, rule, way out."""
+def describe(error: ValidationError, model: type[BaseModel], where: str, overrides: Sequence[str] = ()) -> str:
+    """The first finding of pydantic as one line: place (file or ``--set``), field, value, rule, way out."""
     findings = error.errors(include_url=False)
     first = findings[0]
     path = [str(part) for part in first["loc"]]
+    where = next(
+        (f"--set {key}" for key in map(_key, overrides) if path[: len(key.split("."))] == key.split(".")), where
+    )
     owner, known = _owner(model, path)
     if first["type"] == "extra_forbidden":
         key = ".".join(path)

@@ -75,6 +75,21 @@ def check_delta(config: TrainConfig, n: int) -> tuple[str, ...]:
     )
 
 
+# Above this, the odds of any guess about a record may change by more than e^10 = 22,000.
+WEAK_EPSILON = 10.0
+
+
+def weak_promise(config: TrainConfig) -> tuple[str, ...]:
+    """A warning where (epsilon, delta) promises next to nothing."""
+    epsilon = config.privacy.epsilon
+    if epsilon <= WEAK_EPSILON:
+        return ()
+    return (
+        f"privacy.epsilon={epsilon:g} protects hardly anybody: the odds of a guess about a record may change by a "
+        f"factor of e^{epsilon:g}; usual values lie between 0.1 and 8.",
+    )
+
+
 # Algorithms whose bound uses one unit's loss only as one convex, Lipschitz, smooth term of the sum, or clips it.
 USER_LEVEL = ("dp_sgd", "dp_adam", "output_gd")
 

@@ -27,7 +27,7 @@ from dpcore.users import UserObjective
 from tasks import rankers
 from tasks.config import TrainConfig
 from tasks.data import load
-from tasks.fitting import check_delta, check_fit, check_user_level, make_loss
+from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger, Reservation
 from tasks.readers import source_paths
@@ -74,7 +74,8 @@ def prepare(config: TrainConfig) -> Job:
     schema = find_schema(config.data.name)
     if rankers.is_ranking(schema):
         encoder, ranker, problem = rankers.describe(config, schema)
-        return Job(config, schema, encoder, problem, ("all",), check_delta(config, problem.n), ranker)
+        warnings = check_delta(config, problem.n) + weak_promise(config)
+        return Job(config, schema, encoder, problem, ("all",), warnings, ranker)
     if config.ranking is not None:
         raise InputError(
             f"Expected no section ranking for data set {schema.name!r}, whose label is of kind {schema.label.kind}; "
@@ -82,7 +83,10 @@ def prepare(config: TrainConfig) -> Job:
         )
     blocks = tuple(config.data.blocks or ())
     loss = make_loss(config.objective, schema)
-    encoder = schema.encoder(**encoding_of(config, loss))
+    try:
+        encoder = schema.encoder(**encoding_of(config, loss))
+    except InputError as error:
+        raise type(error)(f"preprocess: {error}") from None
     design = encoder.design
     check_fit(schema, loss, blocks)
     problem = Problem(
@@ -98,7 +102,8 @@ def prepare(config: TrainConfig) -> Job:
         intercept=design.intercept,
         outputs=len(schema.label.levels) if schema.label.kind == "classes" else 1,
     )
-    return Job(config, schema, encoder, problem, blocks or ("all",), check_delta(config, problem.n))
+    warnings = check_delta(config, problem.n) + weak_promise(config)
+    return Job(config, schema, encoder, problem, blocks or ("all",), warnings)
 
 
 def encoding_of(config: TrainConfig, loss: Loss) -> dict[str, Any]:
@@ -140,7 +145,11 @@ def plan_training(job: Job, *limits: Room) -> Planned:
 @lru_cache(maxsize=8)
 def _plan(name: str, parameters: str, preset: str | None, noise: str, problem: Problem, *limits: Limit) -> Planned:
     """A plan follows from its arguments alone; the command line asks for the same one before and in the flow."""
-    return plan(name, json.loads(parameters), problem, *limits, preset=preset, noise=noise)
+    try:
+        return plan(name, json.loads(parameters), problem, *limits, preset=preset, noise=noise)
+    except InputError as error:
+        # The checks of an algorithm name the parameter, but not where it stands.
+        raise type(error)(f"algorithm {name}: {error}") from None
 
 
 def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:

@@ -89,12 +89,12 @@ def load_retraining(name: str | None = None, overrides: Sequence[str] = ()) -> R
     """Read conf/retrain.yaml, another file or the built-in one; raises ``InputError`` on one line."""
     where, text = find_config(name, "retrain.yaml")
     values = load_yaml(text, where)
-    for text in overrides:
-        override(values, text)
+    for override_ in overrides:
+        override(values, override_)
     try:
         config = RetrainConfig.model_validate(values)
     except ValidationError as error:
-        raise InputError(describe(error, RetrainConfig, where)) from None
+        raise InputError(describe(error, RetrainConfig, where, overrides)) from None
     check(config, where)
     return config
 

@@ -92,3 +92,10 @@ def test_choices_are_those_of_the_accounting() -> None:
     fields = PrivacySection.model_fields
     assert set(get_args(fields["conversion"].annotation)) == set(CONVERSIONS)
     assert set(get_args(fields["accountant"].annotation)) == set(ACCOUNTANTS)
+
+
+def test_a_bad_override_is_blamed_on_the_override() -> None:
+    with pytest.raises(InputError, match=r"^--set privacy\.epsilon: Expected a number > 0"):
+        load_config(None, ["seed=1", "privacy.epsilon=-1"])
+    with pytest.raises(InputError, match=r"^--set privacy: .*did you mean .privacy.epsilon"):
+        load_config(None, ["privacy={epsilonn: 1}"])

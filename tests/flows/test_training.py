@@ -106,3 +106,16 @@ def test_numbers_on_private_rows_are_internal(small: Path) -> None:
     found = evaluation.measure(job, np.array([0.1, 0.2, -0.1, 0.0]), loaded, objective)
     assert {name.partition(".")[0] for name in found} == {"internal"}
     assert {"internal.accuracy", "internal.majority_accuracy", "internal.non_private_accuracy"} <= set(found)
+
+
+def test_an_epsilon_that_protects_hardly_anybody_is_said(small: Path) -> None:
+    assert not training.prepare(config_of(small, privacy={"epsilon": 8.0})).warnings
+    (warning,) = training.prepare(config_of(small, privacy={"epsilon": 1e10})).warnings
+    assert "privacy.epsilon=1e+10 protects hardly anybody" in warning
+
+
+def test_an_error_says_in_which_section_it_stands(small: Path) -> None:
+    with pytest.raises(InputError, match=r"^algorithm dp_sgd: Expected a whole number steps"):
+        training.plan_training(training.prepare(config_of(small, algorithm={"steps": -5})))
+    with pytest.raises(InputError, match=r"^preprocess: Expected numeric"):
+        training.prepare(config_of(small, preprocess={"numeric": "hats(x)"}))
