@@ -18,7 +18,7 @@ import numpy as np
 from dpcore.accounting import Budget, Events, Target
 from dpcore.checks import require_count, require_fraction, require_positive
 from dpcore.errors import InputError
-from dpcore.mechanisms import Exponential, Gaussian, Mechanism
+from dpcore.mechanisms import Exponential, Gaussian, Mechanism, in_form
 from dpcore.noise import secure_generator
 from dpcore.problem import Adjacency
 
@@ -41,7 +41,8 @@ class EstimateColumns:
     """Low and high of ``numeric`` columns, levels of ``texts`` columns.
 
     ``n`` is the public (nominal) count, ``share`` the part of the rows that should lie within the bounds. A text of
-    more than ``longest`` bytes is not found, and of one depth at most ``widest`` beginnings are followed. Each column
+    more than ``longest`` bytes is not found, of one depth at most ``widest`` beginnings are followed, and of the whole
+    texts the ``widest`` of largest noisy count are kept. Each column
     costs as much as two Gaussian releases of ``noise_multiplier``: one record moves a quantile's scores by at most 1
     (both ways, so ``two_sided``), and at each depth one count by 1 (two counts when it is replaced).
     """
@@ -76,8 +77,8 @@ class EstimateColumns:
         """Two quantiles for each numeric column, then ``longest`` histograms for each text column."""
         return [self.quantile] * (2 * len(self.numeric)) + [self.counts] * (self.longest * len(self.texts))
 
-    def events(self, unit: str = "record") -> Events:
-        return Events.of(self.plan(), adjacency=self.adjacency, unit=unit)
+    def events(self, unit: str = "record", form: str = "rounded") -> Events:
+        return Events.of([in_form(item, form) for item in self.plan()], adjacency=self.adjacency, unit=unit)
 
     def fit(self, budget: Budget) -> dict[str, dict[str, Any]]:
         """The released bounds and levels by column; follows the plan, of each text column's depths all of them."""
@@ -106,7 +107,7 @@ class EstimateColumns:
         return float(GRID[budget.release(self.quantile, scores)])
 
     def _levels(self, budget: Budget, name: str) -> tuple[str, ...]:
-        begun, whole = [b""], []
+        begun, whole = [b""], dict[bytes, float]()
         mechanism = self.counts
         for depth in range(1, self.longest + 1):
             candidates = [begin + letter for begin in begun for letter in ALPHABET]
@@ -121,16 +122,17 @@ class EstimateColumns:
 
             noisy = budget.release(mechanism, histogram)[: len(candidates)]
             kept = [i for i in np.argsort(-noisy)[: self.widest] if noisy[i] > self.threshold * mechanism.sigma]
-            whole += [candidates[i][:-1] for i in kept if candidates[i].endswith(END)]
+            whole |= {candidates[i][:-1]: float(noisy[i]) for i in kept if candidates[i].endswith(END)}
             begun = [candidates[i] for i in kept if not candidates[i].endswith(END)]
-        return tuple(sorted(text.decode(errors="replace") for text in whole))
+        most = sorted(whole, key=lambda text: -whole[text])[: self.widest]
+        return tuple(sorted({text.decode(errors="replace") for text in most} - {""}))
 
 
-def calibrated(estimate: EstimateColumns, target: Target) -> EstimateColumns:
+def calibrated(estimate: EstimateColumns, target: Target, form: str = "rounded") -> EstimateColumns:
     """The estimate with the least ``noise_multiplier`` (to 1 part in 1000) that fits ``target``."""
 
     def events(noise: float) -> Events:
-        return replace(estimate, noise_multiplier=noise).events()
+        return replace(estimate, noise_multiplier=noise).events(form=form)
 
     return replace(estimate, noise_multiplier=_least_noise(events, target))
 
@@ -162,8 +164,10 @@ def estimate_columns(
     *,
     on_charge: Any = None,
     fixed_noise_seed: int | None = None,
+    form: str = "rounded",
 ) -> dict[str, dict[str, Any]]:
     """Run the estimate through a door of its own; ``on_charge`` is called after each charge, before a row is read."""
     secret = secure_generator() if fixed_noise_seed is None else np.random.default_rng(fixed_noise_seed)
-    budget = Budget(estimate.events(), columns, secret, on_charge=on_charge)  # type: ignore[arg-type]
+    planned = estimate.events(form=form)
+    budget = Budget(planned, columns, secret, form=form, on_charge=on_charge)  # type: ignore[arg-type]
     return estimate.fit(budget)

@@ -12,7 +12,8 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import Limit, Target
+from dpcore.accounting.limits import SLACK, Limit, Target
+from dpcore.accounting.sequel import After, Within
 from dpcore.algorithms import Algorithm, check, make
 from dpcore.auto import resolve
 from dpcore.errors import InputError
@@ -30,7 +31,11 @@ SLOW_TRACE_POINTS = 10
 
 @dataclass(frozen=True)
 class Planned:
-    """A calibrated algorithm, what it will release and why it was chosen. No record has been read."""
+    """A calibrated algorithm, what it will release and why it was chosen. No record has been read.
+
+    ``events`` is all that is charged. Where releases ``before`` the training belong to it, they come first in it, and
+    the training's ``own`` are known (``replan``) once they are made.
+    """
 
     name: str
     algorithm: Algorithm
@@ -40,6 +45,8 @@ class Planned:
     preset: str | None = None
     reason: str = ""
     noise: str = "rounded"
+    before: Events | None = None
+    own: Events | None = None
 
     @property
     def target(self) -> Target | None:
@@ -88,12 +95,15 @@ def plan(
     *limits: Limit,
     preset: str | None = None,
     noise: str = "rounded",
+    before: Events | None = None,
 ) -> Planned:
     """Choose and calibrate an algorithm from public facts; no record is read.
 
     ``auto`` is resolved here. ``noise_multiplier`` is calibrated to all ``limits`` unless ``parameters`` give it, in
     which case it must fit. Raises ``InputError`` for names, ranges and unmet assumptions, ``BudgetExceeded`` where the
     limits do not admit the run. ``noise``: ``rounded``, or ``discrete`` for exact integer noise (``dpcore.noise``).
+    ``before``: releases under the same guarantee that come first and that the problem may depend on; the limits are
+    then met by both together, and ``replan`` follows when they are made.
     """
     target = next((limit for limit in limits if isinstance(limit, Target)), None)
     name, parameters, reason = resolve(name, parameters, problem, target)
@@ -101,32 +111,56 @@ def plan(
     check(algorithm, problem)
     if problem.outputs > 1 and problem.loss.argument in ("margin", "residual"):
         algorithm = OneVsRest.of(algorithm)  # type: ignore[assignment]
-    limits = tuple(_by_accountant(algorithm, limit) for limit in limits)
+    curve_only = algorithm.adaptive or before is not None
+    limits = tuple(_by_accountant(algorithm, limit, curve_only) for limit in limits)
+    asked: tuple[Limit, ...] = limits if before is None else tuple(After(limit, before) for limit in limits)
     if algorithm.private and limits:
         given = "noise_multiplier" in parameters
         if not given:
-            algorithm = calibrate(algorithm, problem, *limits, form=noise)
-        check_limits(planned_events(algorithm, problem, noise), *limits)
+            algorithm = calibrate(algorithm, problem, *asked, form=noise)
+        check_limits(planned_events(algorithm, problem, noise), *asked)
     events = planned_events(algorithm, problem, noise)
-    return Planned(algorithm.name, algorithm, problem, events, limits, preset, reason, noise)
+    events = events if before is None else before.then(events)
+    return Planned(algorithm.name, algorithm, problem, events, limits, preset, reason, noise, before)
 
 
-def _by_accountant(algorithm: Algorithm, limit: Limit) -> Limit:
+def _by_accountant(algorithm: Algorithm, limit: Limit, curve_only: bool) -> Limit:
     """The limit itself; a target that leaves the accountant open takes the one that the algorithm stands for.
 
-    An adaptive run keeps below the Rényi curve of its plan and nothing else, so only that curve may be converted.
+    An adaptive run, or one that is chosen after other releases, keeps below the Rényi curve of its plan and nothing
+    else (``curve_only``), so only that curve may be converted.
     """
-    wanted = "rdp" if algorithm.adaptive else getattr(algorithm, "accountant", None)
+    wanted = "rdp" if curve_only else getattr(algorithm, "accountant", None)
     if wanted is None or not isinstance(limit, Target) or limit.accountant == wanted:
         return limit
     if limit.accountant != "auto":
-        if not algorithm.adaptive:
+        if not curve_only:
             return limit
+        kind = "adaptive" if algorithm.adaptive else "a training after estimated bounds with"
         raise InputError(
-            f"Expected accountant auto or rdp for adaptive {algorithm.name!r}, got accountant={limit.accountant!r}: "
+            f"Expected accountant auto or rdp for {kind} {algorithm.name!r}, got accountant={limit.accountant!r}: "
             "its releases are not known beforehand; use accountant='auto'."
         )
     return replace(limit, accountant=wanted)
+
+
+def replan(planned: Planned, problem: Problem, keep_noise: bool = False) -> Planned:
+    """``planned`` on the ``problem`` that is known when the releases ``planned.before`` are made; no record is read.
+
+    The training that was reserved is a cap on its price at every order (``Within``). Its noise stays where it meets
+    that exactly (or with ``keep_noise``, where a user gave it), else it is calibrated anew to the cap; ``events``, what
+    was charged, stay. Raises ``InputError`` where the algorithm cannot be used on ``problem`` after all.
+    """
+    check(planned.algorithm, problem)
+    reserved = planned_events(planned.algorithm, planned.problem, planned.noise)
+    cap, algorithm = Within(reserved), planned.algorithm
+    own = planned_events(algorithm, problem, planned.noise)
+    ratio = cap.ratio(own)
+    if not (ratio <= 1.0 + SLACK if keep_noise else abs(ratio - 1.0) <= SLACK):
+        algorithm = calibrate(algorithm, problem, cap, form=planned.noise)
+        own = planned_events(algorithm, problem, planned.noise)
+    check_limits(own, cap)
+    return replace(planned, algorithm=algorithm, problem=problem, own=own)
 
 
 def run(
@@ -144,10 +178,11 @@ def run(
     drawn; ``on_progress(done, total)`` after each release. ``fixed_noise_seed`` is for tests: its result is marked.
     Raises ``InputError``, before anything is charged, where the records break a public fact of the problem.
     """
+    own = _own(planned)
     check_public_facts(planned.problem, objective)
     secret = secure_generator() if fixed_noise_seed is None else np.random.default_rng(fixed_noise_seed)
     budget = Budget(
-        planned.events,
+        own,
         objective,
         secret,
         adaptive=planned.algorithm.adaptive,
@@ -161,6 +196,17 @@ def run(
     events = budget.events
     points = trace(planned, events, budget.notes)
     return Result(weights, events, budget.notes, points, seconds, fixed_noise_seed is not None)
+
+
+def _own(planned: Planned) -> Events:
+    """The releases of the training alone."""
+    if planned.before is None:
+        return planned.events
+    if planned.own is None:
+        raise InputError(
+            "Expected the releases before the training to be made first; call replan() with what they gave."
+        )
+    return planned.own
 
 
 def check_public_facts(problem: Problem, objective: Objective) -> None:
@@ -198,6 +244,7 @@ def trace(planned: Planned, events: Events, notes: Sequence[dict[str, float]]) -
     for k in points:
         row: dict[str, float] = {"release": int(k)}
         if planned.target is not None:
-            row["spent_epsilon"] = planned.target.spent(events.prefix(int(k)))
+            so_far = events.prefix(int(k))
+            row["spent_epsilon"] = planned.target.spent(planned.before.then(so_far) if planned.before else so_far)
         rows.append(row | noted.get(int(k), {}))
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,11 @@ import pandas as pd
 from dpcore.accounting import Events, Target
 from dpcore.errors import InputError
 from dpcore.estimate import Columns, EstimateColumns, calibrated, estimate_columns
+from dpcore.preprocess import Tally
 from dpcore.preprocess.parts import factors, parse_number, text_of
 from dpcore.problem import Adjacency
-from tasks.data.sides import test_rows
-from tasks.readers import open_chunks, source_paths
+from tasks.data.sides import row_blocks, test_rows
+from tasks.readers import Chunk, open_chunks, source_paths
 from tasks.readers.open import Paths, frame_chunks
 from tasks.schema import Schema
 
@@ -26,13 +28,37 @@ class Estimated:
     schema: Schema
     events: Events | None
     source: str
+    notes: tuple[str, ...] = ()
 
 
-def plan_estimate(schema: Schema, target: Target, adjacency: Adjacency | str) -> EstimateColumns:
+# Levels that an undeclared column stands for until they are known: as many as an estimate keeps at most.
+MOST_LEVELS = EstimateColumns.__dataclass_fields__["widest"].default
+
+
+def widest(schema: Schema) -> Schema:
+    """``schema`` with stand-ins where bounds or levels are not known yet; itself where all are declared.
+
+    Its encoder has the most columns that the estimates can lead to and refuses the same rows as theirs will, so a plan
+    and a check of the rows need no estimate. What it makes of a row is of no use.
+    """
+    stand_ins: dict[str, dict[str, Any]] = {}
+    for name in schema.undeclared_columns:
+        column = schema.columns[name]
+        if column.kind == "numeric":
+            stand_ins[name] = {"low": 0.0, "high": 1.0}
+        else:
+            stand_ins[name] = {"levels": tuple(f"level {k}" for k in range(MOST_LEVELS)), "unknown": "zeros"}
+            stand_ins[name] |= {"fill": "zeros"} if isinstance(column.fill, str) else {}
+    return schema.estimated(stand_ins) if stand_ins else schema
+
+
+def plan_estimate(
+    schema: Schema, target: Target, adjacency: Adjacency | str, blocks: int = 1, form: str = "rounded"
+) -> EstimateColumns:
     """The calibrated estimate of the undeclared columns of ``schema``, from public facts alone.
 
-    ``target`` is the declared share (``bounds_share``) of the run's (epsilon, delta); training gets the rest, and the
-    two add up by basic composition.
+    Alone it costs ``bounds_share`` of the epsilon and of the delta of ``target``; the training that follows is
+    calibrated so that both together meet ``target``.
     """
     if schema.unit != "record":
         raise InputError(
@@ -42,16 +68,14 @@ def plan_estimate(schema: Schema, target: Target, adjacency: Adjacency | str) ->
     kinds = {name: schema.columns[name].kind for name in schema.undeclared_columns}
     if not kinds:
         raise InputError(f"Every column of {schema.name!r} is declared; set bounds: declared.")
-    if "ordinal" in kinds.values():
-        name = next(n for n, kind in kinds.items() if kind == "ordinal")
-        raise InputError(f"Column {name!r} is ordinal: the order of its levels must be declared; declare levels.")
     estimate = EstimateColumns(
         numeric=tuple(n for n, kind in kinds.items() if kind == "numeric"),
         texts=tuple(n for n, kind in kinds.items() if kind == "categorical"),
-        n=schema.n(),
+        n=schema.n(blocks),
         adjacency=Adjacency(adjacency),
     )
-    return calibrated(estimate, target)
+    share = schema.bounds_share
+    return calibrated(estimate, Target(share * target.epsilon, share * target.delta, target.conversion), form)
 
 
 def private_schema(
@@ -60,45 +84,55 @@ def private_schema(
     path: Paths = None,
     *,
     frame: pd.DataFrame | None = None,
+    blocks: Sequence[str] | None = None,
     on_charge: Any = None,
     fixed_noise_seed: int | None = None,
+    form: str = "rounded",
 ) -> Estimated:
-    """Run a planned estimate on the training rows. Undeclared levels found nowhere become zeros when encoded.
+    """Run a planned estimate on the training rows (of ``blocks``). Undeclared levels become zeros when encoded.
 
-    Charge the events to the ledger before this call, with ``on_charge`` as for a training.
+    Charge the events to the ledger before this call, with ``on_charge`` as for a training. A column of which no level
+    was frequent enough is ignored from there on, and a note says so.
     """
-    columns = _columns(schema, path, frame)
-    found = estimate_columns(estimate, columns, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
+    columns = _columns(schema, path, frame, blocks)
+    found = estimate_columns(estimate, columns, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, form=form)
     for name in estimate.texts:
-        if not found[name]["levels"]:
-            raise InputError(
-                f"No level of column {name!r} was frequent enough to be found privately; declare its levels, or spend"
-                " more of the budget on bounds (bounds_share)."
-            )
         found[name]["unknown"] = "zeros"
     _fill(schema, found)
-    events = estimate.events(schema.unit)
-    return Estimated(schema.estimated(found), events, "bounds and levels: private estimates, charged")
+    lost = [name for name in estimate.texts if not found[name]["levels"]]
+    for name in lost:
+        found[name] = {"kind": "ignore"}
+    notes = tuple(
+        f"no level of column {name!r} was frequent enough to be found with this noise, so it is left out; declare its "
+        "levels, or raise bounds_share"
+        for name in lost
+    )
+    return Estimated(schema.estimated(found), estimate.events(schema.unit, form), schema.releasable[1], notes)
 
 
-def schema_from_data(schema: Schema, path: Paths = None, *, frame: pd.DataFrame | None = None) -> Estimated:
+def schema_from_data(
+    schema: Schema, path: Paths = None, *, frame: pd.DataFrame | None = None, blocks: Sequence[str] | None = None
+) -> Estimated:
     """Bounds and levels read from the training rows: for experiments, and never releasable."""
     if schema.bounds != "from_data":
         raise InputError(
             f"Expected bounds: from_data in the schema to read bounds from rows, got bounds: {schema.bounds}."
         )
-    columns = _columns(schema, path, frame)
+    columns = _columns(schema, path, frame, blocks)
     found: dict[str, dict[str, Any]] = {}
     for name, values in columns.numbers.items():
         if not len(values):
             raise InputError(f"Column {name!r} has no finite number to take bounds from; declare low and high.")
         found[name] = {"low": float(values.min()), "high": float(values.max())}
     for name, texts in columns.texts.items():
+        if not texts:
+            raise InputError(f"Column {name!r} has no text to take levels from; declare levels, or kind: ignore.")
         found[name] = {"levels": tuple(sorted({t.decode() for t in texts})), "unknown": "zeros"}
+    _fill(schema, found)
     return Estimated(schema.estimated(found), None, schema.releasable[1])
 
 
-def _columns(schema: Schema, path: Paths, frame: pd.DataFrame | None) -> Columns:
+def _columns(schema: Schema, path: Paths, frame: pd.DataFrame | None, blocks: Sequence[str] | None) -> Columns:
     """The training rows' cells of the undeclared columns."""
     if frame is not None:
         chunks = frame_chunks(schema, frame)
@@ -106,18 +140,29 @@ def _columns(schema: Schema, path: Paths, frame: pd.DataFrame | None) -> Columns
         chunks = open_chunks(schema, source_paths(schema, path, schema.source.path))
     numbers: dict[str, list[np.ndarray]] = {}
     texts: dict[str, list[bytes]] = {}
-    row = 0
+    row = kept = 0
     for chunk in chunks:
-        aside = test_rows(schema, chunk, row)
-        table = chunk.table if aside is None else chunk.table[~aside]
-        row += chunk.rows
+        keep = _training_rows(schema, chunk, row, blocks)
+        table = chunk.table if keep is None else chunk.table[keep]
+        row, kept = row + chunk.rows, kept + len(table)
         for name in schema.undeclared_columns:
             if schema.columns[name].kind == "numeric":
                 numbers.setdefault(name, []).append(_numbers(schema, name, table[name]))
             else:
                 texts.setdefault(name, []).extend(_texts(schema, name, table[name]))
     whole = {name: np.concatenate(parts) for name, parts in numbers.items()}
-    return Columns(whole, texts, row)
+    return Columns(whole, texts, kept)
+
+
+def _training_rows(schema: Schema, chunk: Chunk, row: int, blocks: Sequence[str] | None) -> np.ndarray | None:
+    """Which rows of a chunk the training reads (None: all of them): other blocks are not charged."""
+    aside = test_rows(schema, chunk, row)
+    keep = None if aside is None else ~aside
+    where = row_blocks(schema, chunk.table, Tally()) if blocks is not None else None
+    if where is None or blocks is None:
+        return keep
+    here = np.isin(where, list(blocks))
+    return here if keep is None else keep & here
 
 
 def _numbers(schema: Schema, name: str, cells: pd.Series) -> np.ndarray:
@@ -142,8 +187,11 @@ def _probe(schema: Schema, name: str) -> Any:
 
 
 def _fill(schema: Schema, found: dict[str, dict[str, Any]]) -> None:
-    """A declared fill that is no level which was found becomes zeros."""
+    """A declared fill that is no level which was found becomes zeros; a level called zeros would be taken for it."""
     for name, fields in found.items():
         fill = schema.columns[name].fill
-        if "levels" in fields and isinstance(fill, str) and fill not in fields["levels"]:
+        if "levels" not in fields or not isinstance(fill, str):
+            continue
+        if fill not in fields["levels"] or fill == "zeros":
             fields["fill"] = "zeros"
+            fields["levels"] = tuple(level for level in fields["levels"] if level != "zeros")

@@ -94,6 +94,22 @@ class Events:
             left -= count
         return Events(self.table, tuple(kept), self.adjacency, self.unit)
 
+    def then(self, other: Events) -> Events:
+        """These releases and after them those of ``other``, which have the same unit and adjacency."""
+        if (other.unit, other.adjacency) != (self.unit, self.adjacency):
+            raise PriceUnknown(
+                f"Expected releases for {self.unit}, {self.adjacency!s} to follow, got {other.unit}, "
+                f"{other.adjacency!s}; price both under one relation."
+            )
+        places = {mechanism: index for index, mechanism in enumerate(self.table)}
+        moved = [places.setdefault(mechanism, len(places)) for mechanism in other.table]
+        order = [*self.order]
+        for index, count in other.order:
+            if order and order[-1][0] == moved[index]:
+                count += order.pop()[1]
+            order.append((moved[index], count))
+        return Events(tuple(places), tuple(order), self.adjacency, self.unit)
+
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, shortest floats that read back equal."""
         return json.dumps(

@@ -232,6 +232,12 @@ class Schema(Strict):
             )
         if self.bounds == "declared":
             self.declared_columns()
+        for name in self.undeclared_columns:
+            if self.columns[name].kind not in ("numeric", "categorical"):
+                raise ValueError(
+                    f"column {name!r} is of kind {self.columns[name].kind}, for which bounds: {self.bounds} finds nothing; "
+                    "declare its levels in their order, or low and high"
+                )
         return self
 
     def declared_columns(self) -> tuple[Column, ...]:
@@ -268,6 +274,8 @@ class Schema(Strict):
         """Whether the source of bounds and levels allows a release, and the reason for the statement."""
         if self.bounds == "from_data":
             return False, "bounds and levels were read from the private rows (bounds: from_data); epsilon omits that"
+        if self.bounds == "private":
+            return True, "bounds and levels: private (estimated with noise; the estimate is part of the price)"
         return True, f"bounds and levels: {self.bounds}"
 
     def n(self, blocks: int = 1) -> int:
@@ -280,4 +288,4 @@ class Schema(Strict):
 def _open(column: ColumnSpec) -> bool:
     if column.kind in ("categorical", "ordinal"):
         return not column.levels
-    return column.kind == "numeric" and (column.low is None or column.high is None)
+    return column.kind in ("numeric", "date") and (column.low is None or column.high is None)

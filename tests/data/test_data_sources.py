@@ -11,7 +11,7 @@ from dpcore.accounting import Target
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.estimate import Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.problem import Adjacency
-from tasks.bounds import plan_estimate, private_schema, schema_from_data
+from tasks.bounds import MOST_LEVELS, plan_estimate, private_schema, schema_from_data, widest
 from tasks.data import load
 from tasks.profile import draft_private, draft_schema, outward
 from tasks.schema import Schema, find_schema
@@ -51,9 +51,10 @@ def test_undeclared_bounds_need_a_source():
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 def test_private_estimates_are_charged_and_complete(adjacency):
-    schema, target = schema_of("private"), Target(1.0, 1e-6)
+    schema, target = schema_of("private"), Target(10.0, 1e-5)
     estimate = plan_estimate(schema, target, adjacency)
-    assert 0.99 < target.ratio(estimate.events()) <= 1.0
+    assert schema.bounds_share == 0.1
+    assert 0.99 < Target(1.0, 1e-6).ratio(estimate.events()) <= 1.0
     charges = []
     done = private_schema(schema, estimate, frame=FRAME, on_charge=lambda: charges.append(1), fixed_noise_seed=1)
     assert len(charges) == len(estimate.plan()) == 2 + estimate.longest
@@ -68,9 +69,9 @@ def test_private_estimates_are_charged_and_complete(adjacency):
 
 def test_estimates_are_for_records_and_unordered_columns_only():
     values = schema_of("private").model_dump(exclude_unset=True)
-    ordinal = Schema.model_validate({**values, "columns": {"size": {"kind": "ordinal"}}})
-    with pytest.raises(InputError, match="the order of its levels must be declared"):
-        plan_estimate(ordinal, Target(1, 1e-6), "add_remove")
+    for kind in ("ordinal", "date"):
+        with pytest.raises(ValueError, match="declare its levels in their order, or low and high"):
+            Schema.model_validate({**values, "columns": {"size": {"kind": kind}}})
     columns = {**values["columns"], "id": {"kind": "user"}}
     person = Schema.model_validate({**values, "columns": columns, "unit": "user"})
     with pytest.raises(InputError, match="got unit='user'"):
@@ -82,16 +83,46 @@ def test_estimates_are_for_records_and_unordered_columns_only():
 def test_rare_levels_stay_hidden():
     frame = FRAME.copy()
     frame.loc[0, "sector"] = "the one and only"
-    estimate = plan_estimate(schema_of("private"), Target(1.0, 1e-6), "add_remove")
+    estimate = plan_estimate(schema_of("private"), Target(10.0, 1e-5), "add_remove")
     for seed in range(5):
         done = private_schema(schema_of("private"), estimate, frame=frame, fixed_noise_seed=seed)
         assert "the one and only" not in done.schema.columns["sector"].levels
 
 
-def test_no_level_found_is_said():
-    estimate = plan_estimate(schema_of("private"), Target(0.001, 1e-6), "add_remove")
-    with pytest.raises(InputError, match="No level of column 'sector' was frequent enough"):
-        private_schema(schema_of("private"), estimate, frame=FRAME, fixed_noise_seed=0)
+def test_a_column_without_a_frequent_level_is_left_out_and_said():
+    estimate = plan_estimate(schema_of("private"), Target(0.01, 1e-5), "add_remove")
+    done = private_schema(schema_of("private"), estimate, frame=FRAME, fixed_noise_seed=0)
+    assert done.schema.columns["sector"].kind == "ignore"
+    assert done.schema.encoder().design.names == ("age", "intercept")
+    assert len(done.notes) == 1 and "no level of column 'sector'" in done.notes[0] and "bounds_share" in done.notes[0]
+
+
+def test_estimates_see_the_rows_of_the_charged_blocks_alone():
+    values = schema_of("private").model_dump(exclude_unset=True)
+    values["public"] = {"rows_per_block": ROWS // 2}
+    values["columns"] |= {"year": {"kind": "block"}}
+    schema = Schema.model_validate({**values, "block": {"column": "year"}})
+    frame = FRAME.assign(year=np.where(np.arange(ROWS) % 2, "2025", "2026"))
+    frame.loc[frame.year == "2026", "sector"] = "later"
+    estimate = plan_estimate(schema, Target(10.0, 1e-5), "add_remove")
+    done = private_schema(schema, estimate, frame=frame, blocks=("2025",), fixed_noise_seed=1)
+    assert estimate.n == ROWS // 2
+    assert done.schema.columns["sector"].levels == ("Gov", "Größe", "Private")
+    both = private_schema(schema, estimate, frame=frame, blocks=("2025", "2026"), fixed_noise_seed=1)
+    assert "later" in both.schema.columns["sector"].levels
+
+
+def test_a_schema_with_stand_ins_is_the_widest_and_refuses_what_the_estimate_would():
+    schema = schema_of("private")
+    design = widest(schema).encoder(normalise="none").design
+    assert design.dimension == 1 + MOST_LEVELS + 1 and widest(find_schema("census")) == find_schema("census")
+    estimate = plan_estimate(schema, Target(10.0, 1e-5), "add_remove")
+    done = private_schema(schema, estimate, frame=FRAME, fixed_noise_seed=1)
+    assert done.schema.encoder(normalise="none").design.norm_bound == design.norm_bound
+    blank = FRAME.assign(age=FRAME.age.astype(float))
+    blank.loc[3, "age"] = np.nan
+    with pytest.raises(InputError, match=r"column 'age'.*no value"):
+        load(widest(schema), widest(schema).encoder(), frame=blank)
 
 
 class Tape:
