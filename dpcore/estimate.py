@@ -24,6 +24,7 @@ from dpcore.problem import Adjacency
 
 END = b"\x00"  # closes a whole text
 ALPHABET = [bytes([b]) for b in range(1, 256)] + [END]
+MOST_LEVELS = 64  # levels that an estimate keeps of one column
 GRID = np.array(sorted({s * m * 10.0**e for s in (-1, 1) for m in (1, 2, 5) for e in range(-3, 10)} | {0.0}))
 
 
@@ -54,7 +55,7 @@ class EstimateColumns:
     noise_multiplier: float = 10.0
     share: float = 0.99
     longest: int = 32
-    widest: int = 64
+    widest: int = MOST_LEVELS
     threshold: float = 6.0
 
     def __post_init__(self) -> None:

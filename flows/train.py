@@ -23,7 +23,7 @@ from dpcore.errors import DPFlowsError
 from dpcore.train import Planned
 from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
-from tasks import evaluation, record, tracking, training
+from tasks import estimation, evaluation, record, tracking, training
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
@@ -34,9 +34,11 @@ from tasks.training import Job
 
 plan_step = step(training.plan_training, "plan")
 afford_step = step(training.fit_to_ledger, "affordable?")
+read_bounds_step = step(estimation.read_bounds, "read bounds")
 load_step = step(training.load_records, "load")
 preprocess_step = step(training.build_objective, "preprocess")
 reserve_step = step(training.reserve_budget, "reserve")
+estimate_step = step(estimation.release_bounds, "estimate bounds")
 fit_step = step(training.fit_model, "fit")
 convert_step = step(record.convert, "convert")
 commit_step = step(record.commit, "commit")
@@ -87,6 +89,8 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
         reporter.get().say(f"Warning: {warning}")
     store = open_store(config)
     with Ledger(training.ledger_url(config, job.schema, store.home)) as ledger:
+        if job.schema.undeclared_columns and job.estimate is None:
+            job = read_bounds_step(job)
         planned = afford_step(job, plan_step(job), ledger)
         require_room(job, planned, ledger)
         if planned.warning:
@@ -96,6 +100,10 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
         with mlflow_run(store, job, planned) as run_id:
             folder = store.home.outbox / run_id
             with reserved(reserve_step(job, planned, ledger)) as reservation:
+                if job.estimate is not None:
+                    job, planned = estimated(job, planned, reservation)
+                    loaded = load_step(job)
+                    objective = preprocess_step(job, loaded)
                 result = fit_step(job, planned, objective, reservation, reporter.get().progress)
                 price = convert_step(planned)
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
@@ -106,6 +114,14 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                 uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics)
     seconds = {"fit": result.seconds, "flow": perf_counter() - started}
     return arrived(summary(job, planned, statement, metrics, run_id, uri, seconds))
+
+
+def estimated(job: Job, planned: Planned, reservation: Reservation) -> tuple[Job, Planned]:
+    """Job and plan with bounds and levels that were estimated on the reservation, and words about them."""
+    job, planned, notes = estimate_step(job, planned, reservation)
+    for note in notes:
+        reporter.get().say(f"Warning: {note}")
+    return job, planned
 
 
 @contextmanager

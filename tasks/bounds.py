@@ -11,7 +11,7 @@ import pandas as pd
 
 from dpcore.accounting import Events, Target
 from dpcore.errors import InputError
-from dpcore.estimate import Columns, EstimateColumns, calibrated, estimate_columns
+from dpcore.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.preprocess import Tally
 from dpcore.preprocess.parts import factors, parse_number, text_of
 from dpcore.problem import Adjacency
@@ -31,10 +31,6 @@ class Estimated:
     notes: tuple[str, ...] = ()
 
 
-# Levels that an undeclared column stands for until they are known: as many as an estimate keeps at most.
-MOST_LEVELS = EstimateColumns.__dataclass_fields__["widest"].default
-
-
 def widest(schema: Schema) -> Schema:
     """``schema`` with stand-ins where bounds or levels are not known yet; itself where all are declared.
 
@@ -50,6 +46,20 @@ def widest(schema: Schema) -> Schema:
             stand_ins[name] = {"levels": tuple(f"level {k}" for k in range(MOST_LEVELS)), "unknown": "zeros"}
             stand_ins[name] |= {"fill": "zeros"} if isinstance(column.fill, str) else {}
     return schema.estimated(stand_ins) if stand_ins else schema
+
+
+def open_words(schema: Schema, dimension: int) -> tuple[str, ...]:
+    """What a person should know of a plan while bounds or levels are not known; nothing where all are declared."""
+    names = schema.undeclared_columns
+    if not names:
+        return ()
+    columns = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    if schema.bounds == "from_data":
+        return (f"bounds: from_data reads bounds and levels of {columns} from the rows; such a run is never released.",)
+    return (
+        f"bounds: private estimates bounds and levels of {columns} first, for at most {schema.bounds_share:g} of "
+        f"epsilon and delta; {dimension} is the most columns that they can give.",
+    )
 
 
 def plan_estimate(

@@ -50,11 +50,6 @@ def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:
             f"got rows_per_user={schema.public.rows_per_user} and label.kind={kind!r}; declare the most rows that a "
             "training keeps of one user."
         )
-    if schema.bounds != "declared":
-        raise InputError(
-            f"Expected declared bounds and levels, got bounds={schema.bounds!r} in schema {schema.name!r}; declare "
-            "them from the data's documentation, `dpflows profile` drafts them."
-        )
     if schema.public.n is None and not blocks:
         raise InputError(
             f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "

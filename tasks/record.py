@@ -115,7 +115,11 @@ def make_statement(
             norm_bound=job.problem.norm_bound,
             bounds=job.schema.releasable[1],
         ),
-        released=["the weights", f"what the algorithm shows on the way: {planned.algorithm.releases}"],
+        released=[
+            *(["bounds and levels of columns, estimated with noise"] if planned.before else []),
+            "the weights",
+            f"what the algorithm shows on the way: {planned.algorithm.releases}",
+        ],
         not_released=[
             "metrics marked internal: they are exact numbers on records",
             "any record, count or seed of noise",
@@ -137,6 +141,7 @@ def make_statement(
         reasons=reasons,
         limits=[
             *words.KNOWN_LIMITS,
+            *([words.ESTIMATED] if planned.before else []),
             *([words.WARM_START] if planned.parameters.get("start") else []),
             *([words.PUBLIC_DOCUMENTS] if promise_of_labels(planned) else []),
         ],

@@ -32,6 +32,12 @@ KNOWN_LIMITS = (
     "The hyper-parameters are taken as public; choosing them by looking at results on the same records is not covered.",
 )
 
+ESTIMATED = (
+    "Bounds and levels that the data's description does not declare were estimated with noise first; the listed "
+    "releases begin with those of the estimate. The training was planned on what it found, and costs at no Rényi order "
+    "more than the releases listed for it."
+)
+
 WARM_START = (
     "The training began with the weights of an earlier, charged run. The epsilon here is that of this run given those "
     "weights; both together are covered by the guarantee of the ledger."
@@ -218,6 +224,12 @@ def _tables(value: Any) -> Iterator[Mapping[str, Any]]:
         yield item["mechanism"] if isinstance(item.get("mechanism"), Mapping) else item
 
 
+ESTIMATE_ARGUMENT = (
+    "Bounds: a record moves the score of a grid point, |rows below it - wanted share * rows|, by at most 1 either way; "
+    "levels: it moves one count of beginnings of texts by 1, two when it is replaced."
+)
+
+
 def sensitivity_argument(planned: Planned) -> str:
     """One paragraph: which bound neighbours obey, and the proof that the algorithm's documentation names."""
     relation = {
@@ -227,7 +239,9 @@ def sensitivity_argument(planned: Planned) -> str:
     }[planned.problem.adjacency]
     algorithm = getattr(planned.algorithm, "inner", planned.algorithm)
     text = re.sub(r"\s+", " ", (type(algorithm).__doc__ or "").replace("``", "")).strip()
-    return f"With {relation} each release moves by at most the sensitivity stored with it. Proof and source: {text}"
+    first = f" {ESTIMATE_ARGUMENT}" if planned.before else ""
+    stored = f"With {relation} each release moves by at most the sensitivity stored with it."
+    return f"{stored}{first} Proof and source: {text}"
 
 
 def software() -> dict[str, str]:

@@ -10,12 +10,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from dpcore.accounting import Events
 from dpcore.accounting.conversion import order_budgets
 from dpcore.accounting.limits import SLACK, Limit, Room, Target, order_index
 from dpcore.algorithms import registry
 from dpcore.auto import encoding, resolve_name
 from dpcore.data import Data
 from dpcore.errors import InputError
+from dpcore.estimate import EstimateColumns
 from dpcore.losses import Loss
 from dpcore.objective import LinearObjective
 from dpcore.preprocess import Encoder, MatrixEncoder
@@ -25,6 +27,7 @@ from dpcore.softmax import MulticlassObjective
 from dpcore.train import Planned, Result, plan, run
 from dpcore.users import UserObjective
 from tasks import rankers
+from tasks.bounds import open_words, plan_estimate, widest
 from tasks.config import TrainConfig
 from tasks.data import load
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
@@ -45,6 +48,7 @@ class Job:
     blocks: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     ranker: RankingModel | None = None
+    estimate: EstimateColumns | None = None  # of bounds and levels that are not known yet
 
     @property
     def public(self) -> bool:
@@ -81,10 +85,15 @@ def prepare(config: TrainConfig) -> Job:
             f"Expected no section ranking for data set {schema.name!r}, whose label is of kind {schema.label.kind}; "
             "leave it out, or name data with a label of kind relevance."
         )
+    return describe(config, schema)
+
+
+def describe(config: TrainConfig, schema: Schema) -> Job:
+    """The job of a table; columns whose bounds or levels are not known yet count as the widest they can become."""
     blocks = tuple(config.data.blocks or ())
     loss = make_loss(config.objective, schema)
     try:
-        encoder = schema.encoder(**encoding_of(config, loss))
+        encoder = widest(schema).encoder(**encoding_of(config, loss))
     except InputError as error:
         raise type(error)(f"preprocess: {error}") from None
     design = encoder.design
@@ -102,8 +111,12 @@ def prepare(config: TrainConfig) -> Job:
         intercept=design.intercept,
         outputs=len(schema.label.levels) if schema.label.kind == "classes" else 1,
     )
-    warnings = check_delta(config, problem.n) + weak_promise(config)
-    return Job(config, schema, encoder, problem, blocks or ("all",), warnings)
+    warnings = check_delta(config, problem.n) + weak_promise(config) + open_words(schema, problem.dimension)
+    estimate = None
+    if schema.bounds == "private" and schema.undeclared_columns:
+        privacy = config.privacy
+        estimate = plan_estimate(schema, target_of(config), privacy.adjacency, len(blocks) or 1, privacy.noise)
+    return Job(config, schema, encoder, problem, blocks or ("all",), warnings, estimate=estimate)
 
 
 def encoding_of(config: TrainConfig, loss: Loss) -> dict[str, Any]:
@@ -131,7 +144,9 @@ def plan_training(job: Job, *limits: Room) -> Planned:
     algorithm = job.config.algorithm
     parameters = json.dumps(algorithm.parameters)
     form = job.config.privacy.noise
-    planned = _plan(algorithm.name, parameters, algorithm.preset, form, job.problem, target_of(job.config), *limits)
+    before = None if job.estimate is None else job.estimate.events(job.problem.unit, form)
+    target = target_of(job.config)
+    planned = _plan(algorithm.name, parameters, algorithm.preset, form, job.problem, before, target, *limits)
     if not planned.algorithm.private:
         raise InputError(
             f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it "
@@ -143,10 +158,18 @@ def plan_training(job: Job, *limits: Room) -> Planned:
 
 
 @lru_cache(maxsize=8)
-def _plan(name: str, parameters: str, preset: str | None, noise: str, problem: Problem, *limits: Limit) -> Planned:
+def _plan(
+    name: str,
+    parameters: str,
+    preset: str | None,
+    noise: str,
+    problem: Problem,
+    before: Events | None,
+    *limits: Limit,
+) -> Planned:
     """A plan follows from its arguments alone; the command line asks for the same one before and in the flow."""
     try:
-        return plan(name, json.loads(parameters), problem, *limits, preset=preset, noise=noise)
+        return plan(name, json.loads(parameters), problem, *limits, preset=preset, noise=noise, before=before)
     except InputError as error:
         # The checks of an algorithm name the parameter, but not where it stands.
         raise type(error)(f"algorithm {name}: {error}") from None
@@ -188,11 +211,14 @@ def require_files(job: Job) -> list[Path]:
 
 
 def load_records(job: Job) -> Sealed:
-    """Read, check and encode the records; raises ``InputError`` naming file, row, column, rule and way out."""
+    """Read, check and encode the records; raises ``InputError`` naming file, row, column, rule and way out.
+
+    Where bounds are estimated first this is a check of the rows; they are encoded again when the bounds are known.
+    """
     data = job.config.data
     blocks = None if job.blocks == ("all",) else job.blocks
     adjacency = job.problem.adjacency
-    return Sealed(load(job.schema, job.encoder, data.path, data.test_path, adjacency=adjacency, blocks=blocks))
+    return Sealed(load(widest(job.schema), job.encoder, data.path, data.test_path, adjacency=adjacency, blocks=blocks))
 
 
 def build_objective(job: Job, loaded: Sealed) -> Sealed:
@@ -250,6 +276,11 @@ def fit_model(
 ) -> Result:
     """Train through the one door; every release is counted in the reservation before its rows are drawn."""
     config, sums = job.config, objective.open()
+    if job.schema.undeclared_columns:
+        raise InputError(
+            f"Expected known bounds and levels in {job.schema.name!r} when the training starts (bounds: "
+            f"{job.schema.bounds}); use `dpflows train`, or declare them."
+        )
     return run(
         planned if job.ranker is None else rankers.with_documents(planned, sums),
         sums,

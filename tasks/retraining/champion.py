@@ -40,6 +40,11 @@ def require_public(section: ChampionSection, trained: Schema) -> Schema | None:
             f"Expected a public data set for champion.data, got {schema.name!r}, which is private: an exact score on "
             "it would cost budget. Declare `public: {public: true}` if its rows are published, or leave it out."
         )
+    if trained.undeclared_columns:
+        raise InputError(
+            f"Expected declared bounds and levels in {trained.name!r} for a comparison with a champion, got bounds: "
+            f"{trained.bounds}: the columns would differ between retrainings; declare them, or leave champion.data out."
+        )
     if trained.label.kind != "binary" or schema.label.kind != "binary":
         raise InputError(
             f"Expected binary labels for a comparison with a champion, got {trained.label.kind!r} in {trained.name!r} "

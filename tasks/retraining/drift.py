@@ -64,6 +64,11 @@ def require_drift(epsilon: float | None, schema: Schema) -> None:
     """Raise ``InputError`` where no drift figures can be drawn of this data set."""
     if epsilon is None:
         return
+    if schema.undeclared_columns:
+        raise InputError(
+            f"Expected declared bounds and levels in {schema.name!r} for drift.epsilon, got bounds: {schema.bounds}: "
+            "the cells of the histograms would differ between retrainings; declare them, or leave drift.epsilon out."
+        )
     if schema.unit != "record" or schema.label.kind != "binary" or not schema.columns:
         raise InputError(
             f"Expected a table with unit record and a binary label for drift.epsilon, got {schema.name!r} with unit "

@@ -9,9 +9,9 @@ import yaml
 
 from dpcore.accounting import Target
 from dpcore.errors import BudgetExceeded, InputError
-from dpcore.estimate import Columns, EstimateColumns, calibrated, estimate_columns
+from dpcore.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.problem import Adjacency
-from tasks.bounds import MOST_LEVELS, plan_estimate, private_schema, schema_from_data, widest
+from tasks.bounds import plan_estimate, private_schema, schema_from_data, widest
 from tasks.data import load
 from tasks.profile import draft_private, draft_schema, outward
 from tasks.schema import Schema, find_schema
