@@ -1,0 +1,77 @@
+"""Layers that cannot be trained record by record, refused by name before anything is spent."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpcore.errors import AssumptionNotMet
+
+PROBE = 4
+
+
+def refuse_layers(module: nn.Module) -> None:
+    """Raise ``AssumptionNotMet`` for the first layer that mixes records or draws random numbers."""
+    for name, layer in module.named_modules():
+        kind, where = type(layer).__name__, f"{type(layer).__name__}{f' at {name!r}' if name else ''}"
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and not isinstance(
+            layer, nn.modules.instancenorm._InstanceNorm
+        ):
+            raise AssumptionNotMet(
+                f"Expected layers that treat every record by itself, got {where}, which mixes the records of a batch; "
+                "use GroupNorm or LayerNorm."
+            )
+        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+            raise AssumptionNotMet(
+                f"Expected layers without memory of records, got {where} with track_running_stats; set it to False."
+            )
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 or kind == "RReLU":
+            raise AssumptionNotMet(
+                f"Expected layers that draw no random numbers, got {where}; leave it out: the noise of the gradients "
+                "regularises already."
+            )
+
+
+def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
+    """Raise ``AssumptionNotMet`` where made-up records change buffers or each other's scores, or scores have another
+    shape than (n, ``outputs``).
+
+    ``module`` is used as training uses it, in its evaluation mode. The probe is fixed and public.
+    """
+    dtype = next(module.parameters()).dtype
+    values = np.random.default_rng(0).uniform(-1, 1, (2 * PROBE, inputs))
+    first, second = torch.tensor(values[:PROBE], dtype=dtype), torch.tensor(values[PROBE:], dtype=dtype)
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with torch.no_grad():
+        together = _scores(module, first, outputs)
+        mixed = _scores(module, torch.cat([first[:1], second]), outputs)[:1]
+    if not torch.allclose(together[:1], mixed, rtol=1e-3, atol=1e-5):
+        raise AssumptionNotMet(
+            "Expected a network whose scores of a record depend on that record alone, got one whose scores change with "
+            "the other records of a batch; remove what averages over the batch."
+        )
+    for name, buffer in module.named_buffers():
+        if not torch.equal(buffer, before[name]):
+            raise AssumptionNotMet(
+                f"Expected a network without memory of records, got buffer {name!r}, which the forward pass changes; "
+                "remove it."
+            )
+
+
+def _scores(module: nn.Module, x: Tensor, outputs: int) -> Tensor:
+    try:
+        found = module(x)
+    except (RuntimeError, ValueError, TypeError) as error:
+        text = " ".join(str(error).split())[:160]
+        raise AssumptionNotMet(
+            f"Expected a network that takes rows of {x.shape[1]} numbers, got an error from it: {text}; reshape them "
+            "in its first layer, for example by nn.Unflatten."
+        ) from None
+    if not isinstance(found, Tensor) or found.shape != (len(x), outputs):
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise AssumptionNotMet(
+            f"Expected scores of shape (n, {outputs}), one for each class, got {shape}; give the last layer {outputs} "
+            "outputs."
+        )
+    return found

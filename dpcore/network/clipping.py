@@ -1,0 +1,233 @@
+"""Sums of clipped per-record gradients: in closed form for linear and convolution layers, by vmap for all others.
+
+One forward pass, one backward pass to the outputs of the layers only: with a the input of a layer and d the derivative
+of a record's loss by its output, the gradient of the record is d a' (+ d for the bias), of norm |d| sqrt(|a|^2 + 1) for
+a linear layer; for a convolution it is the sum over places of such products. The clipped sum is then one more product
+with d scaled by min(1, C / norm). Goodfellow (2015) for the norm of linear layers; Rochette, Manoel & Tramel (2019) for
+convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dpcore.network.scattering import Scattering
+
+# Layers without parameters that treat records one by one.
+PLAIN = (
+    nn.ReLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.GELU,
+    nn.ELU,
+    nn.SiLU,
+    nn.LeakyReLU,
+    nn.Softplus,
+    nn.Identity,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.ZeroPad2d,
+    Scattering,
+)
+# What float32 may hide is taken off the clip norm: norms are formed from products that round.
+MARGIN = {torch.float32: 1e-4, torch.float64: 1e-12}
+
+
+def layers_of(module: nn.Module) -> list[nn.Module] | None:
+    """The layers of a sequence in their order, sequences inside it opened; None for any other structure.
+
+    Only exact types count: a subclass may do something else. A layer may stand in one place only.
+    """
+    if type(module) is not nn.Sequential:
+        return None
+    found: list[nn.Module] = []
+    for layer in module:
+        inner = layers_of(layer) if type(layer) is nn.Sequential else [layer]
+        if inner is None:
+            return None
+        found += inner
+    return found if len({id(layer) for layer in found if has_parameters(layer)}) == count(found) else None
+
+
+def count(layers: list[nn.Module]) -> int:
+    return sum(has_parameters(layer) for layer in layers)
+
+
+def has_parameters(layer: nn.Module) -> bool:
+    return any(True for _ in layer.parameters())
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Whether a layer has no parameters and treats records one by one."""
+    if type(layer) is nn.Flatten:
+        return layer.start_dim >= 1
+    if type(layer) is nn.Unflatten:
+        return isinstance(layer.dim, int) and layer.dim >= 1
+    return type(layer) in PLAIN
+
+
+def has_closed_form(layer: nn.Module) -> bool:
+    """Whether ``layer`` is plain, linear, or a convolution in one group with zero padding."""
+    if type(layer) is nn.Conv2d:
+        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    return type(layer) is nn.Linear or is_plain(layer)
+
+
+class Closed:
+    """Clipped sums of a sequence of layers whose gradients have a closed form. Adds to ``buffers``, one a layer."""
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        self.layers = layers
+
+    def backward(self, x: Tensor, y: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
+        """(layer, its input, derivative of each record's loss by its output) of the layers with parameters."""
+        seen: list[tuple[nn.Module, Tensor, Tensor]] = []
+        with torch.enable_grad():
+            for layer in self.layers:
+                out = layer(x)
+                if has_parameters(layer):
+                    if not out.requires_grad:
+                        out.requires_grad_()
+                    seen.append((layer, x.detach(), out))
+                x = out
+            loss = F.cross_entropy(x, y, reduction="sum")
+            slopes = torch.autograd.grad(loss, [out for _, _, out in seen])
+        return [(layer, a, d) for (layer, a, _), d in zip(seen, slopes, strict=True)]
+
+    def add(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
+        """Add the clipped sum over the records ``x``, ``y`` to the gradients ``out`` by parameter id."""
+        parts = [part_of(layer, a, d) for layer, a, d in self.backward(x, y)]
+        squared = sum(part.squared() for part in parts)
+        share, sound = shares(squared, clip_norm)  # type: ignore[arg-type]
+        for part in parts:
+            part.add(share, sound, out)
+
+    def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
+        """Squared norm of each record's gradient, shape (n,)."""
+        return sum(part_of(layer, a, d).squared() for layer, a, d in self.backward(x, y))  # type: ignore[return-value]
+
+
+def shares(squared: Tensor, clip_norm: float) -> tuple[Tensor, Tensor | None]:
+    """min(1, C / norm) of each record, and which records are finite (None for all).
+
+    A gradient that overflowed is no number, and no scaling bounds it: its record contributes nothing.
+    """
+    margin = MARGIN[squared.dtype]
+    norms = squared.sqrt()
+    sound = None if bool(torch.isfinite(norms).all()) else torch.isfinite(norms)
+    if clip_norm == inf:
+        return torch.ones_like(norms), sound
+    share = (clip_norm * (1.0 - margin) / norms.clamp_min(1e-30)).clamp_max(1.0)
+    return share, sound
+
+
+class Dense:
+    """The gradients of a linear layer on rows."""
+
+    def __init__(self, layer: nn.Linear, a: Tensor, d: Tensor) -> None:
+        self.layer, self.a, self.d = layer, a, d
+
+    def squared(self) -> Tensor:
+        """|d|^2 (|a|^2 + 1), shape (n,)."""
+        inner = torch.einsum("bi,bi->b", self.a, self.a)
+        return torch.einsum("bi,bi->b", self.d, self.d) * (inner + 1.0 if self.layer.bias is not None else inner)
+
+    def add(self, share: Tensor, sound: Tensor | None, out: dict[int, Tensor]) -> None:
+        a, d = (self.a, self.d) if sound is None else (self.a[sound], self.d[sound])
+        d = d * (share if sound is None else share[sound])[:, None]
+        out[id(self.layer.weight)].addmm_(d.T, a)
+        if self.layer.bias is not None:
+            out[id(self.layer.bias)].add_(d.sum(0))
+
+
+class Places:
+    """The gradients of a layer that is applied at several places of a record: sum over places p of d_p a_p'.
+
+    ``a`` (n, inputs, places), ``d`` (n, outputs, places). Formed for each record where that is small, else their norm
+    comes from the products between places.
+    """
+
+    def __init__(self, layer: nn.Module, a: Tensor, d: Tensor) -> None:
+        self.layer, self.a, self.d = layer, a, d
+        places = a.shape[2]
+        self.formed = torch.bmm(d, a.transpose(1, 2)) if a.shape[1] * d.shape[1] <= places * FORMED else None
+        self.bias = d.sum(2) if layer.bias is not None else None
+
+    def squared(self) -> Tensor:
+        if self.formed is not None:
+            total = torch.einsum("boi,boi->b", self.formed, self.formed)
+        else:
+            between = torch.bmm(self.a.transpose(1, 2), self.a)
+            total = torch.einsum("bpq,bpq->b", between, torch.bmm(self.d.transpose(1, 2), self.d))
+        return total if self.bias is None else total + torch.einsum("bo,bo->b", self.bias, self.bias)
+
+    def add(self, share: Tensor, sound: Tensor | None, out: dict[int, Tensor]) -> None:
+        keep: slice | Tensor = slice(None) if sound is None else sound
+        share = share[keep]
+        weight = out[id(self.layer.weight)].view(self.d.shape[1], -1)
+        if self.formed is not None:
+            weight.add_((share @ self.formed[keep].flatten(1)).view_as(weight))
+        else:
+            d = self.d[keep] * share[:, None, None]
+            weight.add_(torch.einsum("bop,bip->oi", d, self.a[keep]))
+        if self.bias is not None:
+            out[id(self.layer.bias)].add_(share @ self.bias[keep])
+
+
+# A record's gradient of a layer is formed where it has at most this many numbers a place.
+FORMED = 64
+
+
+def part_of(layer: nn.Module, a: Tensor, d: Tensor) -> Dense | Places:
+    """The gradients of ``layer`` on records with inputs ``a`` and derivatives ``d``."""
+    if isinstance(layer, nn.Conv2d):
+        patches = F.unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        return Places(layer, patches, d.flatten(2))
+    if a.dim() == 2:
+        return Dense(layer, a, d)  # type: ignore[arg-type]
+    return Places(layer, a.flatten(1, -2).transpose(1, 2), d.flatten(1, -2).transpose(1, 2))
+
+
+class Mapped:
+    """Clipped sums of any module: every record's gradient is formed, by ``torch.func``, a few records at a time."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        names = dict(module.named_parameters())
+        self.parameters = {name: value for name, value in names.items()}
+        self.buffers = dict(module.named_buffers())
+
+        def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            scores = torch.func.functional_call(module, (parameters, self.buffers), (x[None],))
+            return F.cross_entropy(scores, y[None], reduction="sum")
+
+        self.gradients: Callable[..., dict[str, Tensor]] = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+
+    def per_record(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Each record's gradient, by parameter name."""
+        parameters = {name: value.detach() for name, value in self.parameters.items()}
+        return {name: value.detach() for name, value in self.gradients(parameters, x, y).items()}
+
+    def add(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
+        found = self.per_record(x, y)
+        share, sound = shares(sum(g.flatten(1).square().sum(1) for g in found.values()), clip_norm)  # type: ignore[arg-type]
+        keep: slice | Tensor = slice(None) if sound is None else sound
+        for name, value in found.items():
+            out[id(self.parameters[name])].add_((share[keep] @ value[keep].flatten(1)).view(value.shape[1:]))
+
+    def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
+        """Squared norm of each record's gradient, shape (n,)."""
+        return sum(g.flatten(1).square().sum(1) for g in self.per_record(x, y).values())  # type: ignore[return-value]
+
+
+def places_of(layer: nn.Module, shape: tuple[int, ...]) -> int:
+    """How many numbers a record's patches have in a convolution with output ``shape``; 0 for other layers."""
+    if not isinstance(layer, nn.Conv2d):
+        return 0
+    return layer.in_channels * prod(layer.kernel_size) * prod(shape[2:])

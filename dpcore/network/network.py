@@ -1,0 +1,143 @@
+"""A network as an objective sees it: a flat vector of weights, measured from a public start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dpcore.errors import InputError
+from dpcore.network.checks import refuse_layers, refuse_mixing
+from dpcore.network.clipping import Closed, Mapped, has_closed_form, has_parameters, layers_of, places_of
+from dpcore.network.models import make_module
+from dpcore.network.spec import NetworkSpec
+
+Array = np.ndarray
+
+DTYPES = {"single": torch.float32, "double": torch.float64}
+# Records of one pass: as many as keep the patches of convolutions within this many numbers, and never more than MOST.
+PATCHES, MOST, LEAST = 4_000_000, 1024, 16
+# vmap forms every record's gradient: together at most this many numbers.
+FORMED_NUMBERS = 8_000_000
+
+
+class Network:
+    """A module with its public start theta_0; the weights w of an algorithm stand for theta_0 + w.
+
+    ``w`` is flat, float64, in the order of ``module.named_parameters()``; training begins at w = 0. The leading layers
+    without parameters are public ``features`` of a record, computed once. Parameters take no gradient of their own.
+    """
+
+    def __init__(self, module: nn.Module, spec: NetworkSpec) -> None:
+        self.spec = spec
+        self.dtype = DTYPES[spec.precision]
+        refuse_layers(module)
+        self.module = module.to(self.dtype).eval().requires_grad_(False)
+        for layer in module.modules():
+            if getattr(layer, "inplace", False):
+                layer.inplace = False  # type: ignore[assignment]
+        self.parameters = dict(module.named_parameters())
+        if not self.parameters:
+            raise InputError("Expected a network with parameters, got none; there is nothing to train.")
+        refuse_mixing(module, spec.inputs, spec.outputs)
+        self.start = np.concatenate([p.numpy().astype(np.float64).ravel() for p in self.parameters.values()])
+        self.features, self.body, self.closed = self._split()
+        self.rows = self._rows()
+
+    @classmethod
+    def of(cls, spec: NetworkSpec) -> Network:
+        """The network that ``spec`` names."""
+        return cls(make_module(spec), spec)
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters."""
+        return len(self.start)
+
+    def _split(self) -> tuple[nn.Module | None, nn.Module, bool]:
+        """Public features, the rest, and whether the rest has a closed form."""
+        layers = layers_of(self.module)
+        if layers is None or not all(has_closed_form(layer) for layer in layers):
+            self.sums: Closed | Mapped = Mapped(self.module)
+            return None, self.module, False
+        first = next(i for i, layer in enumerate(layers) if has_parameters(layer))
+        self.sums = Closed(layers[first:])
+        return (nn.Sequential(*layers[:first]) if first else None), nn.Sequential(*layers[first:]), True
+
+    def _rows(self) -> int:
+        """Records of one pass, from the shapes of the layers."""
+        if not self.closed:
+            return max(LEAST, min(MOST, FORMED_NUMBERS // self.dimension))
+        x, patches = self.described(np.zeros((1, self.spec.inputs))), 0
+        with torch.no_grad():
+            for layer in self.body:  # type: ignore[attr-defined]
+                x = layer(x)
+                patches += places_of(layer, tuple(x.shape))
+        return max(LEAST, min(MOST, PATCHES // patches)) if patches else MOST
+
+    def described(self, X: Array) -> Tensor:
+        """The public features of records given as rows."""
+        x = torch.from_numpy(np.ascontiguousarray(X)).to(self.dtype)
+        if self.features is None:
+            return x
+        with torch.no_grad():
+            return torch.cat([self.features(x[rows]) for rows in blocks(len(x), MOST)] or [self.features(x)])
+
+    def load(self, w: Array) -> None:
+        """Set the parameters to the start plus ``w`` (d,)."""
+        theta = torch.from_numpy(self.start + w)
+        place = 0
+        for parameter in self.parameters.values():
+            parameter.copy_(theta[place : place + parameter.numel()].view(parameter.shape))
+            place += parameter.numel()
+
+    def state(self, w: Array) -> dict[str, Array]:
+        """The parameters (and constant buffers) at ``w`` by name."""
+        self.load(w)
+        return {name: value.numpy().copy() for name, value in self.module.state_dict().items()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Set the parameters to stored ones; raises ``InputError`` where names or shapes differ."""
+        try:
+            self.module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+        except RuntimeError as error:
+            text = " ".join(str(error).split())[:200]
+            raise InputError(f"Expected the tensors of this network, got others: {text}; train again.") from None
+
+    def scores_now(self, x: Tensor) -> Tensor:
+        """Scores (n, outputs) of records given by their features, with the parameters as they are."""
+        with torch.no_grad():
+            return torch.cat([self.body(x[rows]) for rows in blocks(len(x), self.rows)] or [self.body(x)])
+
+    def gradient_sum(self, w: Array, x: Tensor, y: Tensor, clip_norm: float = inf) -> Array:
+        """Sum of clipped gradients over the records, shape (d,), float64.
+
+        Within a pass sums are formed in the network's own precision; passes are added in float64.
+        """
+        self.load(w)
+        total = torch.zeros(self.dimension, dtype=torch.float64)
+        buffer = torch.zeros(self.dimension, dtype=self.dtype)
+        out, place = {}, 0
+        for parameter in self.parameters.values():
+            out[id(parameter)] = buffer[place : place + parameter.numel()].view(parameter.shape)
+            place += parameter.numel()
+        for rows in blocks(len(y), self.rows):
+            buffer.zero_()
+            self.sums.add(x[rows], y[rows], clip_norm, out)
+            total += buffer
+        return total.numpy()
+
+    def losses(self, x: Tensor, y: Tensor) -> Array:
+        """Cross-entropy of each record with the parameters as they are, shape (n,), float64."""
+        return F.cross_entropy(self.scores_now(x).double(), y, reduction="none").numpy()
+
+
+def blocks(n: int, step: int) -> Iterator[slice]:
+    """Slices of at most ``step`` of ``n`` rows."""
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))

@@ -1,0 +1,105 @@
+"""Fixed wavelet features of images: no parameter, nothing learned, so they cost no privacy."""
+
+from __future__ import annotations
+
+from math import pi
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+ANGLES = 8
+# Wavelets of scale j have width WIDTH 2^j pixels and centre frequency FREQUENCY / 2^j; as wide as high divided by SLANT.
+WIDTH, FREQUENCY, SLANT = 0.8, 3.0 * pi / 4.0, 4.0 / ANGLES
+# Channels of one image: the mean, 2 scales at 8 angles, and 8 x 8 paths from the fine to the coarse scale.
+CHANNELS = 1 + 2 * ANGLES + ANGLES * ANGLES
+GROUP = 3  # channels that are centred and scaled together
+STRIDE = 4
+
+
+class Scattering(nn.Module):
+    """Two-layer Morlet scattering (Bruna & Mallat 2013; J = 2, L = 8), normalised within each record.
+
+    S x = (x * phi, |x * psi_j,a| * phi, ||x * psi_0,a| * psi_1,b| * phi), every fourth pixel, for each colour of an
+    ``image`` (channels, height, width) given flat. Groups of three channels are then centred and scaled to variance 1,
+    and the whole vector to norm 1: each step reads one record. Tramer & Boneh (2021) train on such features.
+    """
+
+    def __init__(self, image: tuple[int, ...]) -> None:
+        super().__init__()
+        self.image = tuple(image)
+        self.side = -(-(max(image[1:]) + STRIDE) // 8) * 8
+        self.cells = self.side // STRIDE - 1
+        fine = [_morlet(self.side, 0, a) for a in range(ANGLES)]
+        coarse = [_morlet(self.side, 1, a) for a in range(ANGLES)]
+        # Plain attributes, not buffers: they follow from ``image`` and are no state.
+        self.fine = torch.tensor(np.array(fine), dtype=torch.float32)
+        self.coarse = torch.tensor(np.array(coarse), dtype=torch.float32)
+        self.low = torch.tensor(_low_pass(self.side, STRIDE), dtype=torch.float32)
+        self.low_half = torch.tensor(_low_pass(self.side // 2, STRIDE // 2), dtype=torch.float32)
+
+    @property
+    def size(self) -> int:
+        """Features of a record."""
+        return self.image[0] * CHANNELS * self.cells**2
+
+    def forward(self, x: Tensor) -> Tensor:
+        colours, height, width = self.image
+        pad_h, pad_w = self.side - height, self.side - width
+        x = x.reshape(-1, 1, height, width)
+        x = F.pad(x, (pad_w // 2, pad_w - pad_w // 2, pad_h // 2, pad_h - pad_h // 2))
+        spectrum = torch.fft.fft2(x)
+        first = torch.fft.ifft2(spectrum * self.fine.to(x.dtype)).abs()
+        second = self._coarse(spectrum)
+        paths = torch.cat([self._coarse(torch.fft.fft2(first[:, a : a + 1])) for a in range(ANGLES)], dim=1)
+        low, half = self.low.to(x.dtype), self.low_half.to(x.dtype)
+        full = low @ torch.cat([x, first], dim=1) @ low.T
+        rest = half @ torch.cat([second, paths], dim=1) @ half.T
+        return self._normalised(torch.cat([full, rest], dim=1).reshape(-1, colours * CHANNELS, self.cells**2))
+
+    def _coarse(self, spectrum: Tensor) -> Tensor:
+        """|u * psi_1,a| at every second pixel, (B, 8, side / 2, side / 2), from the spectrum of u: the four parts of
+        the product's spectrum that fall on one frequency of the coarser grid are added before going back."""
+        product = spectrum * self.coarse.to(spectrum.real.dtype)
+        half = self.side // 2
+        folded = product[..., :half, :] + product[..., half:, :]
+        folded = (folded[..., :half] + folded[..., half:]) / 4.0
+        return torch.fft.ifft2(folded).abs()
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        groups = x.shape[1] // GROUP
+        x = F.group_norm(x, groups, eps=1e-5).flatten(1)
+        return x / x.norm(dim=1, keepdim=True).clamp_min(1e-12)
+
+
+def _morlet(side: int, scale: int, angle: int) -> np.ndarray:
+    """Transfer function (side, side) of the wavelet of ``scale`` at angle pi * ``angle`` / 8; real, 0 at frequency 0."""
+    theta, width, frequency = pi * angle / ANGLES, WIDTH * 2.0**scale, FREQUENCY / 2.0**scale
+    wave = _gabor(side, width, theta, frequency)
+    envelope = _gabor(side, width, theta, 0.0)
+    return np.asarray(np.fft.fft2(wave - envelope * (wave.sum() / envelope.sum())).real)
+
+
+def _gabor(side: int, width: float, theta: float, frequency: float) -> np.ndarray:
+    """exp(-(u^2 + SLANT^2 v^2) / (2 width^2) + i frequency u) in rotated coordinates, repeated with period ``side``."""
+    total = np.zeros((side, side), dtype=complex)
+    for dy in range(-2, 3):
+        for dx in range(-2, 3):
+            y, x = np.mgrid[:side, :side].astype(float)
+            y, x = y + dy * side, x + dx * side
+            u, v = x * np.cos(theta) + y * np.sin(theta), -x * np.sin(theta) + y * np.cos(theta)
+            total += np.exp(-(u**2 + SLANT**2 * v**2) / (2.0 * width**2) + 1j * frequency * u)
+    return total * SLANT / (2.0 * pi * width**2)
+
+
+def _low_pass(side: int, stride: int) -> np.ndarray:
+    """Matrix (cells, side): Gaussian means around every ``stride``-th pixel but the first, on a circle."""
+    width = 2.0 * WIDTH * stride / STRIDE
+    place = np.arange(side)
+    rows = []
+    for centre in range(stride, side, stride):
+        gap = (place - centre + side / 2) % side - side / 2
+        weight = np.exp(-(gap**2) / (2.0 * width**2))
+        rows.append(weight / weight.sum())
+    return np.array(rows)

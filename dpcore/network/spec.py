@@ -1,0 +1,112 @@
+"""A network by name: plain values that a configuration and a stored model can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dpcore.checks import require_choice, require_count
+from dpcore.errors import InputError
+from dpcore.network.extra import require_torch
+from dpcore.network.loss import CrossEntropy
+from dpcore.problem import Adjacency, Problem
+
+if TYPE_CHECKING:
+    from dpcore.network.network import Network
+
+KINDS = ("linear", "mlp", "cnn", "small_cnn", "deep_cnn", "scattering", "module")
+IMAGES = ("cnn", "small_cnn", "deep_cnn", "scattering")
+ACTIVATIONS = ("tanh", "relu")
+POOLS = ("max", "mean")
+PRECISIONS = ("single", "double")
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """Which network, from which public start.
+
+    ``kind``: ``linear`` (softmax regression, zero start); ``mlp`` with widths ``hidden``; ``cnn``, ``small_cnn`` and
+    ``deep_cnn`` on images; ``scattering`` (fixed wavelet features, then softmax regression); ``module``: the class
+    ``path`` ("package.module:Name"), made with ``arguments``. ``image``: channels, height, width of a record.
+    ``seed`` draws the first parameters, in public. ``precision``: arithmetic of the network in single (fast) or double.
+    """
+
+    inputs: int
+    outputs: int
+    kind: str = "mlp"
+    hidden: tuple[int, ...] = (256, 256)
+    activation: str = "tanh"
+    pool: str = "max"
+    image: tuple[int, ...] = ()
+    path: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    precision: str = "single"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "image", tuple(self.image))
+        require_count(inputs=self.inputs, outputs=self.outputs, **{f"hidden_{i}": w for i, w in enumerate(self.hidden)})
+        require_choice(KINDS, kind=self.kind)
+        require_choice(ACTIVATIONS, activation=self.activation)
+        require_choice(POOLS, pool=self.pool)
+        require_choice(PRECISIONS, precision=self.precision)
+        self._check_image()
+        if (self.kind == "module") != (self.path is not None):
+            raise InputError(
+                f"Expected a path 'package.module:Name' for kind module and for no other, got kind={self.kind!r} and "
+                f"path={self.path!r}; give both or neither."
+            )
+
+    def _check_image(self) -> None:
+        if not self.image:
+            if self.kind in IMAGES:
+                raise InputError(
+                    f"Expected the image of a record (channels, height, width) for kind={self.kind!r}, got none; for "
+                    "example image=[1, 28, 28]."
+                )
+            return
+        if len(self.image) != 3 or min(self.image) < 1 or self.image[0] * self.image[1] * self.image[2] != self.inputs:
+            raise InputError(
+                f"Expected channels, height and width of the {self.inputs} numbers of a record, got "
+                f"image={list(self.image)!r}; their product must be {self.inputs}."
+            )
+
+    def build(self) -> Network:
+        """The network at its public start; raises ``InputError`` where torch is missing or a layer is refused."""
+        require_torch()
+        from dpcore.network.network import Network
+
+        return Network.of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; ``NetworkSpec(**values)`` gives the same back."""
+        return asdict(self) | {
+            "hidden": list(self.hidden),
+            "image": list(self.image),
+            "arguments": dict(self.arguments),
+        }
+
+
+def network_problem(
+    network: Network,
+    n: int,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    *,
+    l2: float = 0.0,
+    unit: str = "record",
+) -> Problem:
+    """The public facts of training ``network``: as many weights as it has parameters, measured from its start.
+
+    The L2 term l2/2 ||w||^2 is that of the displacement w from the public start, so it pulls towards the start.
+    """
+    return Problem(
+        n=n,
+        dimension=network.dimension,
+        loss=CrossEntropy(network.spec.outputs),
+        adjacency=Adjacency(adjacency),
+        unit=unit,
+        kind="network",
+        l2=l2,
+    )
