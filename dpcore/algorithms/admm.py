@@ -18,6 +18,7 @@ from dpcore.checks import require_below_one, require_choice, require_count, requ
 from dpcore.losses import Array
 from dpcore.penalties import Penalty, penalties
 from dpcore.problem import Problem
+from dpcore.selection import RANKING_HORIZON, ranks_columns
 
 SCHEDULES = ("constant", "linear", "epoch")
 OUTPUTS = ("z", "x")
@@ -31,9 +32,11 @@ MAX_MOMENTUM = 0.95
 NOMINAL_CURVATURE = 0.25
 # rho in units of 1 / (first step): x and z then agree to a tenth of a step, and the steps are hardly shortened.
 COUPLING = 0.1
-# Few steps and an early end: for the ranking of columns shrinkage is worth more than convergence. Measured on sparse
-# Gaussian columns, where it ranks as well as noisy correlations and predicts better.
-SELECTION = {"horizon": 0.12, "steps": 32}
+# Sum of the steps, in units of (norm_bound * noise of the whole run)^-1, where columns need no ranking. From Adult.
+HORIZON = 1.5
+# Few steps and an early end, for the ranking of columns whatever their range. Measured on sparse Gaussian columns, where
+# it ranks as well as noisy correlations and predicts better.
+SELECTION = {"horizon": RANKING_HORIZON, "steps": 32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Settings:
     ``clip_norm`` C bounds a record's gradient (of the data term); default 0.4 norm_bound. ``learning_rate`` eta and
     ``penalty_parameter`` rho are the papers'; without them the steps k_t sum to ``horizon`` * n mu / (S norm_bound),
     S = ``problem.sensitivity(C)``, mu the signal of the whole run over its noise: a direction of curvature h is worth
-    learning when h > 1 / H. ``schedule``: ``constant``, ``linear`` to 0, or ``epoch`` (eta / h, h the current epoch,
+    learning when h > 1 / H. ``horizon`` left out is 1.5, or 0.08 where ``selection.ranks_columns``. ``schedule``: ``constant``, ``linear`` to 0, or ``epoch`` (eta / h, h the current epoch,
     Chen 2020, 4.6.4). ``penalty`` names a class of ``dpcore.penalties``; its strength is ``problem.l1``.
     """
 
@@ -90,17 +93,17 @@ class Settings:
     penalty_parameter: float | None = None
     momentum: float | None = None
     schedule: str = "constant"
-    horizon: float = 1.5
+    horizon: float | None = None
     penalty: str = "l1"
     output: str = "z"
 
     def __post_init__(self) -> None:
-        require_positive(noise_multiplier=self.noise_multiplier, horizon=self.horizon)
+        require_positive(noise_multiplier=self.noise_multiplier)
         require_count(steps=self.steps)
         require_choice(SCHEDULES, schedule=self.schedule)
         require_choice(OUTPUTS, output=self.output)
         require_choice(tuple(penalties), penalty=self.penalty)
-        for name in ("clip_norm", "learning_rate", "penalty_parameter"):
+        for name in ("clip_norm", "learning_rate", "penalty_parameter", "horizon"):
             if getattr(self, name) is not None:
                 require_positive(**{name: getattr(self, name)})
         if self.momentum is not None:
@@ -131,7 +134,8 @@ class Settings:
             return Pace(eta / (1.0 + eta * rho), rho, momentum)
         curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE
         longest = STABLE / (problem.norm_bound**2 * curvature)
-        reach = self.horizon * problem.n * mu / (problem.sensitivity(self.clip(problem)) * problem.norm_bound)
+        horizon = self.horizon or (RANKING_HORIZON if ranks_columns(problem) else HORIZON)
+        reach = horizon * problem.n * mu / (problem.sensitivity(self.clip(problem)) * problem.norm_bound)
         step = reach / float(decay.sum())
         momentum = min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM) if self.momentum is None else self.momentum
         first = min(step * (1.0 - momentum), longest)

@@ -1,4 +1,4 @@
-"""What the line search family shares: knobs with their ranges and the values of the source, state, angle of gradients."""
+"""What the line search family shares: its knobs, their values in the source, the state of a run, angles of steps."""
 
 from __future__ import annotations
 

@@ -20,13 +20,17 @@ from dpcore.problem import Adjacency, Block, Problem, Requires
 from dpcore.selection import top_columns
 
 # Share of the columns that is kept when the caller names no number.
-KEPT_SHARE = 0.25
+KEPT_SHARE = 0.3
 # n mu_1 = (SELECTING (n mu_2)^2)^(1/3): the selection takes 2/3 of a small budget and 1/5 of a large one.
 SELECTING = 700.0
-# The second phase by default: settings, and the clip norm in units of the norm of the rows that are left.
-SECOND: dict[str, Any] = {"steps": 128, "horizon": 1.0}
-# Second phases whose price rests on clipping alone.
-SECONDS = ("ssadmm", "mpadmm", "dp_sgd", "dp_adam")
+# Second phases whose price rests on clipping alone, with their settings: the columns are ranked, now they are to
+# converge. The clip norm is in units of the norm of the rows that are left.
+SECOND: dict[str, dict[str, Any]] = {
+    "ssadmm": {"steps": 128, "horizon": 1.0},
+    "mpadmm": {"steps": 128, "horizon": 1.0},
+    "dp_sgd": {"horizon": 2.0},
+    "dp_adam": {},
+}
 SECOND_CLIP = 0.2
 
 
@@ -42,7 +46,7 @@ class TwoPhase:
     K, shares and bounds are fixed beforehand and the columns follow from a release, so the price is that of an adaptive
     composition, exact for Gaussian releases (Dong, Roth & Su 2022, Corollary 3.3). ``second`` is any planned algorithm
     on clipped gradients, with ``settings``; other columns get weight exactly 0. The constant column is always kept,
-    beside ``keep`` others (default: a quarter of the columns).
+    beside ``keep`` others (default: three tenths of the columns).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True)
@@ -79,14 +83,14 @@ class TwoPhase:
 
     def trainer(self, problem: Problem) -> Algorithm:
         """The algorithm of the second phase on ``problem``, the restricted one; its noise multiplier is this one's."""
-        settings = {"clip_norm": SECOND_CLIP * problem.norm_bound, **(SECOND if self.second == "ssadmm" else {})}
+        settings = {"clip_norm": SECOND_CLIP * problem.norm_bound, **SECOND[self.second]}
         return make(self.second, {**settings, **self.settings, "noise_multiplier": self.noise_multiplier})
 
     def _checked(self) -> None:
         """Raise for a second phase that this composition does not cover, or for settings that it does not have."""
         make(self.second, {**self.settings, "noise_multiplier": self.noise_multiplier})
         # The restricted norm bound is a guess at typical rows, so only proofs that rest on clipping alone may use it.
-        if self.second not in SECONDS:
+        if self.second not in SECOND:
             raise AssumptionNotMet(
                 f"Expected a private, planned algorithm that clips gradients as second phase of 'two_phase', got "
                 f"second={self.second!r}; use 'ssadmm' or 'dp_sgd'."
