@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dpcore.errors import PriceUnknown
 from dpcore.mechanisms.base import Mechanism
+from dpcore.mechanisms.repeated import Composition, Repeated
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson, Sampled
 
@@ -52,4 +53,6 @@ def _replaced(mechanism: Mechanism) -> Mechanism:
             raise PriceUnknown(f"No price under replace_one for {mechanism!r}, which was built for add_remove.")
         inner = mechanism.mechanism.replaced()
         return Sampled(inner, mechanism.sampler, Adjacency.REPLACE_ONE, "ball")
+    if isinstance(mechanism, Composition | Repeated):
+        return mechanism.mapped(_replaced)
     return mechanism.replaced()

@@ -10,6 +10,7 @@ from dpcore.mechanisms.laplace import GammaNorm, Laplace
 from dpcore.mechanisms.permuted import RandomisedSensitivityGaussian
 from dpcore.mechanisms.perturbation import AMP, ObjectivePerturbation
 from dpcore.mechanisms.profile import gaussian_delta, gaussian_epsilon, gaussian_sigma
+from dpcore.mechanisms.repeated import Composition, RepeatNegativeBinomial, RepeatPoisson
 from dpcore.mechanisms.selection import Exponential, NoisyMax
 from dpcore.mechanisms.threshold import AboveThreshold
 
@@ -21,6 +22,7 @@ __all__ = [
     "MECHANISMS",
     "SAMPLERS",
     "AboveThreshold",
+    "Composition",
     "Exact",
     "Exponential",
     "GammaNorm",
@@ -30,6 +32,8 @@ __all__ = [
     "NoisyMax",
     "ObjectivePerturbation",
     "RandomisedSensitivityGaussian",
+    "RepeatNegativeBinomial",
+    "RepeatPoisson",
     "from_dict",
     "gaussian_delta",
     "gaussian_epsilon",

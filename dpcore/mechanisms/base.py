@@ -126,7 +126,7 @@ def to_dict(item: Any) -> dict[str, Any]:
         if isinstance(value, Mechanism) or type(value) in tuple(SAMPLERS.values()):
             value = to_dict(value)
         elif isinstance(value, tuple):
-            value = list(value)
+            value = [to_dict(part) if isinstance(part, Mechanism) else part for part in value]
         elif isinstance(value, Adjacency):
             value = str(value)
         stored[field.name] = value
@@ -155,7 +155,7 @@ def from_dict(stored: dict[str, Any]) -> Any:
         if isinstance(value, dict):
             value = from_dict(value)
         elif isinstance(value, list):
-            value = tuple(value)
+            value = tuple(from_dict(part) if isinstance(part, dict) else part for part in value)
         values[name] = value
     missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)  # type: ignore[arg-type]
     if missing:

@@ -24,6 +24,8 @@ def in_form(mechanism: Mechanism, form: str) -> Mechanism:
     if form == "rounded" or mechanism.kind == "exact":
         return mechanism
     item: Any = mechanism
+    if hasattr(item, "mapped"):  # a mechanism made of others
+        return item.mapped(lambda inner: in_form(inner, form))
     names = {field.name for field in fields(item)}
     if "mechanism" in names:
         return replace(item, mechanism=in_form(item.mechanism, form))
