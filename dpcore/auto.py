@@ -6,6 +6,7 @@ from typing import Any
 
 from dpcore.accounting.limits import Target
 from dpcore.problem import Adjacency, Problem
+from dpcore.weighted import plain_name
 
 # Losses of linear models for which the descent on scaled columns was measured ahead of plain noisy descent: logistic on
 # Adult, a9a, Bank and credit, hinges on Adult, softmax on MNIST, residual losses on bike and wine.
@@ -33,7 +34,7 @@ def resolve(
     """
     if name != "auto":
         return name, parameters, ""
-    loss = problem.loss.name
+    loss = plain_name(problem.loss)
     if problem.kind.startswith("ranking"):
         return ranking_default(parameters, problem)
     chosen = resolve_name(name, loss, problem.kind)

@@ -23,9 +23,14 @@ Array = np.ndarray
 class Loss(Protocol):
     """What an Objective and a proof need of a loss."""
 
-    name: ClassVar[str]
-    argument: ClassVar[str]  # "margin", "residual", or "scores" of all classes
-    convex: ClassVar[bool]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def argument(self) -> str: ...  # "margin", "residual", or "scores" of all classes
+
+    @property
+    def convex(self) -> bool: ...
 
     @property
     def lipschitz(self) -> float: ...

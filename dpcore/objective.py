@@ -14,6 +14,7 @@ from dpcore.errors import InputError
 from dpcore.gathered import GatheredRows
 from dpcore.losses import Array, Loss
 from dpcore.problem import Block
+from dpcore.weighted import Weighted, class_shares
 
 # Rows of dense data that are read at a time: a block of float32 Adult rows stays in the second-level cache.
 BLOCK_ROWS = 4096
@@ -174,6 +175,9 @@ class LinearObjective:
             coefficient = y * self.loss.slope(y * z)
         else:
             coefficient = self.loss.slope(z - y)
+        shares = class_shares(self.loss, y)
+        if shares is not None:
+            coefficient *= shares
         if clip_norm == inf:
             return coefficient
         # min(c, C / ||x||) without a division by zero: a zero row contributes nothing, whatever its coefficient.
@@ -193,7 +197,8 @@ class LinearObjective:
             z = self._scores(rows, W.T).astype(np.float64, copy=False)
             y = self.y[rows][:, None]
             z = y * z if self.loss.argument == "margin" else z - y
-            total += np.minimum(self.loss.value(z), clip).sum(axis=0)
+            value, shares = self.loss.value(z), class_shares(self.loss, y)
+            total += np.minimum(value if shares is None else value * shares, clip).sum(axis=0)
         return total
 
     def take(self, rows: Array | slice) -> Self:
@@ -223,6 +228,10 @@ class LinearObjective:
         other.shift, other.scale, other._norms = self.shift, self.scale, self.row_norms
         other._within = other._view = None
         return other
+
+    def unweighted(self) -> LinearObjective:
+        """The same records without class weights."""
+        return self.with_labels(self.y, self.loss.base) if isinstance(self.loss, Weighted) else self
 
     def column_sum(self, center: Array | float = 0.0) -> Array:
         """Sum over records of x_i - ``center``, shape (d,): the count inside is the real one, and stays here."""

@@ -77,6 +77,11 @@ class Problem:
         """Bound on the Hessian norm of the mean, ridge included: norm_bound^2 * curvature bound + l2."""
         return self.norm_bound**2 * self.loss.smoothness + self.l2
 
+    @property
+    def weight(self) -> float:
+        """The largest class weight of the loss, 1 without: rules that were measured without weights scale by it."""
+        return float(getattr(self.loss, "largest", 1.0))
+
     def sensitivity(self, clip: float) -> float:
         """Largest move between neighbours of a sum of contributions, each of L2 norm <= ``clip``.
 

@@ -12,6 +12,7 @@ from dpcore.checks import require_count
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.objective import NORM_MARGIN, LinearObjective
+from dpcore.weighted import class_shares
 
 
 class UserObjective:
@@ -73,7 +74,8 @@ class UserObjective:
         y = self.rows.y[:, None]
         z = self.rows._scores(slice(0, self.rows.n), W.T).astype(np.float64, copy=False)
         z = y * z if self.rows.loss.argument == "margin" else z - y
-        return np.minimum(self._mean @ self.rows.loss.value(z), clip).sum(axis=0)
+        value, shares = self.rows.loss.value(z), class_shares(self.rows.loss, y)
+        return np.minimum(self._mean @ (value if shares is None else value * shares), clip).sum(axis=0)
 
     def take(self, rows: Array | slice) -> Self:
         """The users ``rows`` with all their kept records, as an objective of their own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpcore.errors import InputError, unknown_name
 from dpcore.losses import Loss, losses
 from dpcore.softmax import Softmax
+from dpcore.weighted import Weighted
 from tasks.config import ObjectiveSection, TrainConfig
 from tasks.schema import Schema
 
@@ -24,7 +25,9 @@ def make_loss(objective: ObjectiveSection, schema: Schema) -> Loss:
             raise InputError(f"Expected a number for objective.loss_parameters.{name}, got text; give a number.")
         if name not in known:
             raise unknown_name(f"parameter of loss {objective.loss!r}", name, known or ["none: it has no parameter"])
-    return kind(**objective.loss_parameters)
+    loss: Loss = kind(**objective.loss_parameters)
+    weights = schema.label.weights
+    return loss if weights is None else Weighted(loss, weights.positive, weights.negative)
 
 
 def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:

@@ -111,7 +111,7 @@ class Settings:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return CLIP_SHARE * problem.norm_bound if self.clip_norm is None else self.clip_norm
+        return CLIP_SHARE * problem.norm_bound * problem.weight if self.clip_norm is None else self.clip_norm
 
     def decay(self, steps_per_epoch: float = 1.0) -> Array:
         """Step sizes relative to the first, shape (steps,)."""
@@ -132,7 +132,7 @@ class Settings:
             eta = self.learning_rate * decay
             rho = COUPLING / self.learning_rate if self.penalty_parameter is None else self.penalty_parameter
             return Pace(eta / (1.0 + eta * rho), rho, momentum)
-        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE
+        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
         longest = STABLE / (problem.norm_bound**2 * curvature)
         horizon = self.horizon or (RANKING_HORIZON if ranks_columns(problem) else HORIZON)
         reach = horizon * problem.n * mu / (problem.sensitivity(self.clip(problem)) * problem.norm_bound)

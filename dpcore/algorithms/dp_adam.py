@@ -66,7 +66,7 @@ class DPAdam:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return self.clip_norm or CLIP_SHARE * problem.norm_bound
+        return self.clip_norm or CLIP_SHARE * problem.norm_bound * problem.weight
 
     def first_step(self, problem: Problem) -> float:
         """Step size eta_0; left out it grows slowly with n C / S * q sqrt(steps) / noise_multiplier, all public."""

@@ -89,7 +89,10 @@ class DPAGD:
     def clips(self, problem: Problem) -> tuple[float, float]:
         """Clip norm of gradients and cap of losses."""
         at_zero = float(problem.loss.value(np.array([0.0 if problem.loss.argument == "margin" else 1.0]))[0])
-        return self.clip_norm or CLIP_SHARE * problem.norm_bound, self.clip_loss or LOSS_SHARE * at_zero
+        return (
+            self.clip_norm or CLIP_SHARE * problem.norm_bound * problem.weight,
+            self.clip_loss or LOSS_SHARE * at_zero,
+        )
 
     def gradient(self, problem: Problem, rho: float) -> Mechanism:
         """The release of a gradient sum at a cost of ``rho`` (before amplification)."""

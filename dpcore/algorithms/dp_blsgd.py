@@ -71,7 +71,7 @@ class DPBLSGD(Settings):
     def start(self, problem: Problem) -> State:
         """The state before the first release, from public facts."""
         at_zero = float(problem.loss.value(np.array([0.0 if problem.loss.argument == "margin" else 1.0]))[0])
-        clip_norm = self.clip_norm or CLIP_SHARE * problem.norm_bound
+        clip_norm = self.clip_norm or CLIP_SHARE * problem.norm_bound * problem.weight
         step = self.first_step or self.stretch * self._descent(problem, clip_norm).pace(problem)[0]
         zero = np.zeros(problem.dimension * problem.outputs)
         return State(

@@ -96,7 +96,7 @@ class DPSGD:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return self.clip_norm or CLIP_SHARE.get(problem.loss.argument, 0.4) * problem.norm_bound
+        return self.clip_norm or CLIP_SHARE.get(problem.loss.argument, 0.4) * problem.norm_bound * problem.weight
 
     def sampler(self, problem: Problem) -> Sampler:
         """How the rows of a step are drawn."""
@@ -148,7 +148,7 @@ class DPSGD:
 
     def pace(self, problem: Problem) -> tuple[float, float]:
         """First step size and momentum; what the caller left out follows from ``reach`` and stability."""
-        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE
+        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
         longest = STABLE / (problem.norm_bound**2 * curvature)
         step = self.reach(problem) / float(self.decay().sum())
         momentum = self.momentum

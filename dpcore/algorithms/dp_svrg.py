@@ -68,7 +68,7 @@ class DPSVRG:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return CLIP_SHARE * problem.norm_bound if self.clip_norm is None else self.clip_norm
+        return CLIP_SHARE * problem.norm_bound * problem.weight if self.clip_norm is None else self.clip_norm
 
     def rate(self, problem: Problem) -> float:
         """The step size: 2 / smoothness unless given."""

@@ -14,6 +14,7 @@ from dpcore.losses import Array
 from dpcore.mechanisms import Exact, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.weighted import Weighted
 
 
 @register("majority")
@@ -22,7 +23,7 @@ class Majority:
     """Weights 0 but for the constant column, whose sign is that of the label sum. No privacy: infinite price.
 
     The label sum comes from the gradient at w = 0: every margin loss has one slope there, so the constant column of
-    the gradient sum is slope * sum_i y_i.
+    the gradient sum is slope * sum_i y_i. Class weights are left out: it is the class of more rows.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True)
@@ -45,7 +46,9 @@ class Majority:
 
         def label_sign(data: Objective) -> Array:
             w = np.zeros(problem.dimension)
-            w[-1] = -np.sign(data.gradient_sum(w)[-1])
+            rows: Any = data
+            counted: Objective = rows.unweighted() if isinstance(problem.loss, Weighted) else data
+            w[-1] = -np.sign(counted.gradient_sum(w)[-1])
             return w
 
         return budget.release(Exact(), label_sign)

@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 
 from dpcore.losses import Array, Loss
 from dpcore.objective import BLOCK_ROWS
+from dpcore.weighted import class_shares
 
 # Beyond this many columns a (d, d) matrix costs more than it saves.
 MOST_COLUMNS = 2000
@@ -46,6 +47,8 @@ class Perturbed:
         squares = self.X.data if issparse(self.X) else self.X.ravel()
         self.steepest = curvature + self.loss.smoothness * float(squares @ squares)
         self.weight = 1.0
+        shares = class_shares(self.loss, self.y)
+        self.shares = np.ones(len(self.y)) if shares is None else shares
 
     def part(self, rows: int) -> Perturbed:
         """About ``rows`` rows, evenly spread, each standing for as many as it takes to make up the whole."""
@@ -53,7 +56,8 @@ class Perturbed:
         if stride == 1:
             return self
         part = copy(self)
-        part.X, part.y, part.weight = self.X[::stride], self.y[::stride], float(stride)
+        part.X, part.y, part.shares = self.X[::stride], self.y[::stride], self.shares[::stride]
+        part.weight = float(stride)
         return part
 
     def _argument(self, w: Array) -> Array:
@@ -61,7 +65,7 @@ class Perturbed:
         return self.y * z if self.margin else z - self.y
 
     def _gradient_at(self, z: Array, w: Array) -> Array:
-        coefficient = self.loss.slope(z)
+        coefficient = self.shares * self.loss.slope(z)
         if self.margin:
             coefficient = self.y * coefficient
         return np.asarray(coefficient @ self.X) + self.curvature * w + self.noise
@@ -73,12 +77,12 @@ class Perturbed:
     def value_and_gradient(self, w: Array) -> tuple[float, Array]:
         """F(w) and its gradient, in one pass over the scores."""
         z = self._argument(w)
-        value = float(self.loss.value(z).sum()) + self.curvature / 2 * float(w @ w) + float(self.noise @ w)
+        value = float(self.shares @ self.loss.value(z)) + self.curvature / 2 * float(w @ w) + float(self.noise @ w)
         return value, self._gradient_at(z, w)
 
     def hessian(self, w: Array) -> Array:
         """Hessian of F (almost everywhere, for a loss with kinks in its slope), shape (d, d)."""
-        weights = self.weight * self.loss.curvature(self._argument(w))  # type: ignore[attr-defined]
+        weights = self.weight * self.shares * self.loss.curvature(self._argument(w))  # type: ignore[attr-defined]
         if issparse(self.X):
             weighted = self.X.copy()
             weighted.data = weighted.data * np.repeat(weights, np.diff(self.X.indptr))

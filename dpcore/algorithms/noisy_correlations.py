@@ -39,6 +39,7 @@ class NoisyCorrelations:
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "one vector of correlations"
     small: ClassVar[dict[str, Any]] = {"clip_norm": 0.05}
+    selects: ClassVar[bool] = True
     limit_gap: ClassVar[float] = 0.9  # one step does not minimise anything
 
     noise_multiplier: float = 2.0
@@ -53,7 +54,9 @@ class NoisyCorrelations:
         """The clip norm C."""
         if self.clip_norm is not None:
             return self.clip_norm
-        at_zero = abs(float(problem.loss.slope(np.zeros(1))[0])) if problem.loss.argument == "margin" else NOMINAL_SLOPE
+        at_zero = NOMINAL_SLOPE * problem.weight
+        if problem.loss.argument == "margin":
+            at_zero = abs(float(problem.loss.slope(np.zeros(1))[0]))
         return CLIP_SHARE * problem.norm_bound * at_zero
 
     def plan(self, problem: Problem) -> list[Mechanism]:
@@ -69,6 +72,6 @@ class NoisyCorrelations:
 
         [mechanism] = self.plan(problem)
         noisy = budget.release(mechanism, correlations)
-        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE
+        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
         step = 1.0 / (problem.norm_bound**2 * curvature + problem.l2)
         return prox_l1(step * noisy / problem.n, step * problem.l1, problem.intercept)

@@ -83,7 +83,7 @@ class ScaledGD:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return CLIP_NORM[problem.loss.argument] if self.clip_norm is None else self.clip_norm
+        return CLIP_NORM[problem.loss.argument] * problem.weight if self.clip_norm is None else self.clip_norm
 
     def plan(self, problem: Problem) -> list[Gaussian]:  # type: ignore[override]
         sensitivity = problem.sensitivity(self.clip(problem))
@@ -126,7 +126,7 @@ class ScaledGD:
         ``stiffness`` bounds the curvature that the ridge adds in the scaled space.
         """
         smooth = problem.loss.smoothness
-        longest = STABLE / ((smooth if isfinite(smooth) else NOMINAL_CURVATURE) + stiffness)
+        longest = STABLE / ((smooth if isfinite(smooth) else NOMINAL_CURVATURE * problem.weight) + stiffness)
         horizon = HORIZON[problem.loss.argument] if self.horizon is None else self.horizon
         step = 2.0 * horizon * self.signal(problem) / (self.clip(problem) * self.steps)
         return min(step, longest), min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM)

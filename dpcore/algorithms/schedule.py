@@ -94,7 +94,7 @@ def horizon(problem: Problem, noise_multiplier: float) -> float:
     power of Zhang, Zheng, Mou & Wang (2017), Theorem 3. The constant is from Adult, where the optimum is flat.
     """
     x = problem.n * problem.norm_bound / (noise_multiplier * problem.sensitivity(problem.norm_bound))
-    return PROGRESS * x ** (2.0 / 3.0) / problem.norm_bound**2
+    return PROGRESS * x ** (2.0 / 3.0) / (problem.norm_bound**2 * problem.weight)
 
 
 def useful(problem: Problem, reach: float) -> float:

@@ -57,6 +57,7 @@ class TwoPhase:
         "clip_norm": 0.05,
         "settings": {"steps": 2, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5},
     }
+    selects: ClassVar[bool] = True
     limit: ClassVar[dict[str, Any]] = {"keep": 4}
 
     noise_multiplier: float = 2.0
@@ -83,7 +84,7 @@ class TwoPhase:
 
     def trainer(self, problem: Problem) -> Algorithm:
         """The algorithm of the second phase on ``problem``, the restricted one; its noise multiplier is this one's."""
-        settings = {"clip_norm": SECOND_CLIP * problem.norm_bound, **SECOND[self.second]}
+        settings = {"clip_norm": SECOND_CLIP * problem.norm_bound * problem.weight, **SECOND[self.second]}
         return make(self.second, {**settings, **self.settings, "noise_multiplier": self.noise_multiplier})
 
     def _checked(self) -> None:
@@ -112,8 +113,7 @@ class TwoPhase:
         trainer = self.trainer(rest)
         check(trainer, rest)
         second = trainer.plan(rest)
-        rate = getattr(trainer, "sampling_rate", 1.0) or 1.0 / sqrt(problem.n)
-        mu = rate * sqrt(len(second)) / self.noise_multiplier
+        mu = self._mu(trainer, problem, len(second))
         if self.share is not None:
             ratio = sqrt(self.share / (1.0 - self.share))
         else:
@@ -122,9 +122,27 @@ class TwoPhase:
         first = NoisyCorrelations(noise_multiplier=1.0 / (ratio * mu), clip_norm=self.clip_norm)
         return first, trainer, second
 
+    def _mu(self, trainer: Algorithm, problem: Problem, releases: int) -> float:
+        """Signal over noise of the second phase."""
+        rate = getattr(trainer, "sampling_rate", 1.0) or 1.0 / sqrt(problem.n)
+        return rate * sqrt(releases) / self.noise_multiplier
+
     def plan(self, problem: Problem) -> list[Mechanism]:
         first, _, second = self.phases(problem)
         return [*first.plan(problem), *second]
+
+    def outline(self, problem: Problem) -> list[dict[str, Any]]:
+        """Both phases in words and numbers; ``share``: of mu^2, signal over noise, before amplification."""
+        first, trainer, second = self.phases(problem)
+        share = 1.0 / (1.0 + first.noise_multiplier**2 * self._mu(trainer, problem, len(second)) ** 2)
+        kept, rest = self.kept(problem), self.restricted(problem)
+        columns = problem.dimension - int(problem.intercept)
+        selection = {"phase": "select", "algorithm": "noisy_correlations", "columns": columns, "keep": kept}
+        training = {"phase": "train", "algorithm": self.second, "columns": kept, "norm_bound": rest.norm_bound}
+        return [
+            {**selection, "releases": 1, "noise_multiplier": first.noise_multiplier, "share": share},
+            {**training, "releases": len(second), "noise_multiplier": trainer.noise_multiplier, "share": 1.0 - share},
+        ]
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the weights of the second phase in all columns, exactly 0 in those that were dropped; shape (d,)."""

@@ -75,6 +75,14 @@ class GroupSpec(Strict):
     high: Number = 1.0
 
 
+class WeightSpec(Strict):
+    """What a record's loss is multiplied by, for each class of a binary label: public numbers, chosen without looking
+    at the records (the classes' shares among private rows are private)."""
+
+    positive: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    negative: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+
 class LabelSpec(Strict):
     """The target.
 
@@ -82,6 +90,7 @@ class LabelSpec(Strict):
     bounds, scaled to ``scaled_to``; ``classes``: the position in ``levels``; ``relevance``: the grade of a document, a
     whole number up to ``high``. ``strip_end`` is dropped from the end of a text. ``undeclared: drop`` leaves out rows
     whose label is none of the declared ones and counts them (add/remove only: the count of the others becomes private).
+    ``weights``: public class weights of a binary label.
     """
 
     column: str = "label"
@@ -95,9 +104,12 @@ class LabelSpec(Strict):
     levels: Texts = ()
     strip_end: str = ""
     undeclared: Literal["refuse", "drop"] = "refuse"
+    weights: WeightSpec | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> LabelSpec:
+        if self.weights is not None and self.kind != "binary":
+            raise ValueError(f"weights are for a binary label, got kind={self.kind}")
         if self.kind == "binary" and self.positive_from is None:
             if not self.positive or not self.negative:
                 raise ValueError("a binary label needs both positive and negative texts, or positive_from")
@@ -215,6 +227,16 @@ class Schema(Strict):
     bounds_share: float = Field(default=0.1, gt=0, lt=1)
     block: BlockSpec | None = None
     undeclared: Literal["refuse", "ignore"] = "refuse"
+    relevant: Texts = ()  # columns that are known to matter: the truth behind generated data
+
+    @model_validator(mode="after")
+    def _known_truth(self) -> Schema:
+        groups = [FeatureGroup(**g.model_dump()) for g in self.features]
+        known = {name for name, c in self.columns.items() if c.feature} | {n for g in groups for n in g.names}
+        unknown = [name for name in self.relevant if name not in known]
+        if unknown:
+            raise ValueError(f"relevant names {unknown[0]!r}, which is no feature column")
+        return self
 
     @model_validator(mode="after")
     def _whole(self) -> Schema:
@@ -235,8 +257,8 @@ class Schema(Strict):
         for name in self.undeclared_columns:
             if self.columns[name].kind not in ("numeric", "categorical"):
                 raise ValueError(
-                    f"column {name!r} is of kind {self.columns[name].kind}, for which bounds: {self.bounds} finds nothing; "
-                    "declare its levels in their order, or low and high"
+                    f"column {name!r} is of kind {self.columns[name].kind}, for which bounds: {self.bounds} finds "
+                    "nothing; declare its levels in their order, or low and high"
                 )
         return self
 
