@@ -75,6 +75,12 @@ class MulticlassObjective(LinearObjective):
             self._against[key] = self.with_labels(np.where(self.labels == label, 1.0, -1.0), loss)
         return self._against[key]
 
+    def right_count(self, w: Array) -> float:
+        """How many records have their own class as the one of largest score, for ``w`` (K * d,)."""
+        columns = w.reshape(-1, self.dimension).T
+        parts = (np.argmax(self._scores(rows, columns), axis=1) == self.labels[rows] for rows in self._blocks())
+        return float(sum(part.sum() for part in parts))
+
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
         """Sum over records of the gradient at ``w`` (K * d,), each scaled down to norm ``clip_norm``; same shape."""
         W = w.reshape(-1, self.dimension)

@@ -61,15 +61,28 @@ class Planned:
     @property
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters that will be used, by name; those left out with what they come to, where that is one."""
-        algorithm: Any = getattr(self.algorithm, "inner", self.algorithm)
-        given = {item.name: getattr(algorithm, item.name) for item in fields(algorithm)}
-        return given | (algorithm.settings(self.problem) if hasattr(algorithm, "settings") else {})
+        if hasattr(self.algorithm, "parameters"):  # several settings of one algorithm
+            return dict(self.algorithm.parameters(self.problem))
+        return described(self.algorithm, self.problem)
+
+    @property
+    def phases(self) -> list[dict[str, Any]]:
+        """What an algorithm of several phases does in each, from public facts; empty for the others."""
+        outline = getattr(self.algorithm, "outline", None)
+        return outline(self.problem) if outline else []
 
     @property
     def warning(self) -> str:
         """What public facts say against this plan (too little signal to learn from); empty where nothing."""
         advice = getattr(self.algorithm, "advice", None)
         return advice(self.problem) if advice else ""
+
+
+def described(algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
+    """Fields of ``algorithm`` by name; those left out with what they come to on ``problem``, where that is one."""
+    inner: Any = getattr(algorithm, "inner", algorithm)
+    given = {item.name: getattr(inner, item.name) for item in fields(inner)}
+    return given | (inner.settings(problem) if hasattr(inner, "settings") else {})
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The best of a random number of private trials, priced as one release: selection that is paid for.
 
-A trial Q draws a public setting, trains and releases a score; K trials run, K random and independent of the records, and
-the outcome of the highest score leaves. With f(x) = E[x^K] an outcome y has the chance f(Q(<= y)) - f(Q(< y)), which is
-Q(y) times a mean of f' between both, so for neighbours Q, Q' and every order a > 1
+A trial Q draws a public setting, trains and releases a score; K trials run, K random and independent of the records,
+and the outcome of the highest score leaves. With f(x) = E[x^K] an outcome y has the chance f(Q(<= y)) - f(Q(< y)),
+which is Q(y) times a mean of f' between both, so for neighbours Q, Q' and every order a > 1
 
     e(a) <= e_Q(a) + ln max_{q, q'} [f'(q)^a f'(q')^(1-a)] / (a-1),
 

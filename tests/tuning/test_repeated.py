@@ -186,7 +186,7 @@ def test_stored_text_gives_the_price_again(eta: float) -> None:
     np.testing.assert_array_equal(again.price(), events.price())
     replaced = again.price("replace_one")
     assert np.all(replaced >= events.price()) and np.isfinite(replaced).any()
-    [inside] = [item for item in again.table]
+    [inside] = again.table
     double = repeated((Composition((Gaussian(2.0, 20.0), Laplace(2.0, 30.0)), (100, 1)),), 10.0, eta)
     plain = Events.of([repeated(ONE, 10.0, eta)], adjacency="add_remove")
     np.testing.assert_allclose(plain.price("replace_one"), double.rdp(ORDERS))
