@@ -161,8 +161,8 @@ def replan(planned: Planned, problem: Problem, keep_noise: bool = False) -> Plan
     """``planned`` on the ``problem`` that is known when the releases ``planned.before`` are made; no record is read.
 
     The training that was reserved is a cap on its price at every order (``Within``). Its noise stays where it meets
-    that exactly (or with ``keep_noise``, where a user gave it), else it is calibrated anew to the cap; ``events``, what
-    was charged, stay. Raises ``InputError`` where the algorithm cannot be used on ``problem`` after all.
+    that exactly (with ``keep_noise``, where a user gave it: meets it at all), else it is calibrated anew to the cap;
+    ``events``, what was charged, stay. Raises ``InputError`` where the algorithm cannot be used on ``problem`` after all.
     """
     check(planned.algorithm, problem)
     reserved = planned_events(planned.algorithm, planned.problem, planned.noise)

@@ -268,6 +268,55 @@ MUTANTS = [
         "total += curve_of(mechanism)",
         "tests/core/test_events.py",
     ),
+    # class weights: constants, terms, and what comes before a clip
+    Mutant(
+        "dpcore/weighted.py",
+        "return self.largest * self.base.lipschitz",
+        "return self.base.lipschitz",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    Mutant(
+        "dpcore/weighted.py",
+        "return self.largest * self.base.smoothness",
+        "return self.base.smoothness",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    Mutant(
+        "dpcore/weighted.py",
+        "return max(self.positive, self.negative)",
+        "return min(self.positive, self.negative)",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    Mutant(
+        "dpcore/objective.py",
+        "value if shares is None else value * shares, clip",
+        "value, clip",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    Mutant("dpcore/objective.py", "coefficient *= shares", "pass", "tests/algorithms/test_class_weights.py"),
+    Mutant(
+        "dpcore/algorithms/minimise.py",
+        "self.shares * self.loss.slope(z)",
+        "self.loss.slope(z)",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    # releases before a training
+    Mutant(
+        f"{A}/sequel.py",
+        "self.limit.ratio(self.before.then(events))",
+        "self.limit.ratio(events)",
+        "tests/core/test_sequel.py",
+    ),
+    Mutant(f"{A}/sequel.py", "ratios.max(initial=0.0)", "ratios.min(initial=9.0)", "tests/core/test_sequel.py"),
+    Mutant(
+        "dpcore/train.py",
+        "events = events if before is None else before.then(events)",
+        "events = events if before is None else events.then(events)",
+        "tests/core/test_sequel.py",
+    ),
+    Mutant(
+        "dpcore/train.py", "algorithm.adaptive or before is not None", "algorithm.adaptive", "tests/core/test_sequel.py"
+    ),
 ]
 
 
