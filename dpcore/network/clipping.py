@@ -80,7 +80,7 @@ def has_closed_form(layer: nn.Module) -> bool:
 
 
 class Closed:
-    """Clipped sums of a sequence of layers whose gradients have a closed form. Adds to ``buffers``, one a layer."""
+    """Clipped sums of a sequence of layers whose gradients have a closed form."""
 
     def __init__(self, layers: list[nn.Module]) -> None:
         self.layers = layers
@@ -90,6 +90,7 @@ class Closed:
         seen: list[tuple[nn.Module, Tensor, Tensor]] = []
         with torch.enable_grad():
             for layer in self.layers:
+                x = framed(x)
                 out = layer(x)
                 if has_parameters(layer):
                     if not out.requires_grad:
@@ -100,13 +101,12 @@ class Closed:
             slopes = torch.autograd.grad(loss, [out for _, _, out in seen])
         return [(layer, a, d) for (layer, a, _), d in zip(seen, slopes, strict=True)]
 
-    def add(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
-        """Add the clipped sum over the records ``x``, ``y`` to the gradients ``out`` by parameter id."""
+    def write(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
+        """Write the clipped sum over the records ``x``, ``y`` into the gradients ``out`` by parameter id."""
         parts = [part_of(layer, a, d) for layer, a, d in self.backward(x, y)]
-        squared = sum(part.squared() for part in parts)
-        share, sound = shares(squared, clip_norm)  # type: ignore[arg-type]
+        share, sound = shares(sum(part.squared() for part in parts), clip_norm)  # type: ignore[arg-type]
         for part in parts:
-            part.add(share, sound, out)
+            part.write(share, sound, out)
 
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
         """Squared norm of each record's gradient, shape (n,)."""
@@ -135,63 +135,91 @@ class Dense:
 
     def squared(self) -> Tensor:
         """|d|^2 (|a|^2 + 1), shape (n,)."""
-        inner = torch.einsum("bi,bi->b", self.a, self.a)
-        return torch.einsum("bi,bi->b", self.d, self.d) * (inner + 1.0 if self.layer.bias is not None else inner)
+        inner = lengths(self.a) + (1.0 if self.layer.bias is not None else 0.0)
+        return lengths(self.d) * inner
 
-    def add(self, share: Tensor, sound: Tensor | None, out: dict[int, Tensor]) -> None:
+    def write(self, share: Tensor, sound: Tensor | None, out: dict[int, Tensor]) -> None:
         a, d = (self.a, self.d) if sound is None else (self.a[sound], self.d[sound])
         d = d * (share if sound is None else share[sound])[:, None]
-        out[id(self.layer.weight)].addmm_(d.T, a)
+        torch.mm(d.T, a, out=out[id(self.layer.weight)])
         if self.layer.bias is not None:
-            out[id(self.layer.bias)].add_(d.sum(0))
+            torch.sum(d, 0, out=out[id(self.layer.bias)])
+
+
+def lengths(x: Tensor) -> Tensor:
+    """Squared norm of each record's numbers, shape (n,)."""
+    return torch.linalg.vector_norm(x.flatten(1), dim=1).square()
 
 
 class Places:
     """The gradients of a layer that is applied at several places of a record: sum over places p of d_p a_p'.
 
-    ``a`` (n, inputs, places), ``d`` (n, outputs, places). Formed for each record where that is small, else their norm
+    ``a`` (n, places, inputs), ``d`` (n, places, outputs). Formed for each record where that is small, else their norm
     comes from the products between places.
     """
 
     def __init__(self, layer: nn.Module, a: Tensor, d: Tensor) -> None:
         self.layer, self.a, self.d = layer, a, d
-        places = a.shape[2]
-        self.formed = torch.bmm(d, a.transpose(1, 2)) if a.shape[1] * d.shape[1] <= places * FORMED else None
-        self.bias = d.sum(2) if layer.bias is not None else None
+        small = a.shape[2] * d.shape[2] <= a.shape[1] * FORMED
+        self.formed = torch.bmm(d.transpose(1, 2), a) if small else None
+        self.bias = d.sum(1) if layer.bias is not None else None
 
     def squared(self) -> Tensor:
+        """Squared norm of each record's gradient, shape (n,)."""
         if self.formed is not None:
-            total = torch.einsum("boi,boi->b", self.formed, self.formed)
+            total = lengths(self.formed)
         else:
-            between = torch.bmm(self.a.transpose(1, 2), self.a)
-            total = torch.einsum("bpq,bpq->b", between, torch.bmm(self.d.transpose(1, 2), self.d))
-        return total if self.bias is None else total + torch.einsum("bo,bo->b", self.bias, self.bias)
+            between = torch.bmm(self.a, self.a.transpose(1, 2))
+            total = between.mul_(torch.bmm(self.d, self.d.transpose(1, 2))).sum((1, 2)).clamp_min(0.0)
+        return total if self.bias is None else total + lengths(self.bias)
 
-    def add(self, share: Tensor, sound: Tensor | None, out: dict[int, Tensor]) -> None:
+    def write(self, share: Tensor, sound: Tensor | None, out: dict[int, Tensor]) -> None:
         keep: slice | Tensor = slice(None) if sound is None else sound
         share = share[keep]
-        weight = out[id(self.layer.weight)].view(self.d.shape[1], -1)
         if self.formed is not None:
-            weight.add_((share @ self.formed[keep].flatten(1)).view_as(weight))
+            total = (share @ self.formed[keep].flatten(1)).view(self.formed.shape[1:])
         else:
-            d = self.d[keep] * share[:, None, None]
-            weight.add_(torch.einsum("bop,bip->oi", d, self.a[keep]))
+            total = (self.d[keep] * share[:, None, None]).flatten(0, 1).T @ self.a[keep].flatten(0, 1)
+        weight = out[id(self.layer.weight)]
+        if isinstance(self.layer, nn.Conv2d):
+            outputs, channels, high, wide = weight.shape
+            total = total.view(outputs, high, wide, channels).permute(0, 3, 1, 2)
+        weight.copy_(total)
         if self.bias is not None:
-            out[id(self.layer.bias)].add_(share @ self.bias[keep])
+            torch.mv(self.bias[keep].T, share, out=out[id(self.layer.bias)])
 
 
 # A record's gradient of a layer is formed where it has at most this many numbers a place.
 FORMED = 64
+CHANNELS_LAST = 8
 
 
 def part_of(layer: nn.Module, a: Tensor, d: Tensor) -> Dense | Places:
     """The gradients of ``layer`` on records with inputs ``a`` and derivatives ``d``."""
     if isinstance(layer, nn.Conv2d):
-        patches = F.unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-        return Places(layer, patches, d.flatten(2))
+        places = d.flatten(2).transpose(1, 2) if d.is_contiguous() else d.permute(0, 2, 3, 1).flatten(1, 2)
+        return Places(layer, patches(layer, a), places)
     if a.dim() == 2:
         return Dense(layer, a, d)  # type: ignore[arg-type]
-    return Places(layer, a.flatten(1, -2).transpose(1, 2), d.flatten(1, -2).transpose(1, 2))
+    return Places(layer, a.flatten(1, -2), d.flatten(1, -2))
+
+
+def framed(x: Tensor) -> Tensor:
+    """Images of many channels with these last in memory, where pooling and patches are faster; else ``x`` as it is."""
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and x.shape[1] >= CHANNELS_LAST else x
+
+
+def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
+    """What the kernel sees at each place, (n, places, kernel * channels); a strided copy, faster than ``F.unfold``."""
+    (high, wide), (down, right), (rows, columns) = layer.kernel_size, layer.stride, layer.dilation
+    pad_h, pad_w = layer.padding  # type: ignore[misc]
+    a = F.pad(a.permute(0, 2, 3, 1), (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()  # type: ignore[list-item]
+    n, height, width, channels = a.shape
+    shape = ((height - rows * (high - 1) - 1) // down + 1, (width - columns * (wide - 1) - 1) // right + 1)
+    record, row, column, channel = a.stride()
+    strides = (record, down * row, right * column, rows * row, columns * column, channel)
+    view = a.as_strided((n, *shape, high, wide, channels), strides)
+    return view.reshape(n, shape[0] * shape[1], high * wide * channels)
 
 
 class Mapped:
@@ -199,8 +227,7 @@ class Mapped:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        names = dict(module.named_parameters())
-        self.parameters = {name: value for name, value in names.items()}
+        self.parameters = dict(module.named_parameters())
         self.buffers = dict(module.named_buffers())
 
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -214,16 +241,17 @@ class Mapped:
         parameters = {name: value.detach() for name, value in self.parameters.items()}
         return {name: value.detach() for name, value in self.gradients(parameters, x, y).items()}
 
-    def add(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
+    def write(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
+        """Write the clipped sum over the records ``x``, ``y`` into the gradients ``out`` by parameter id."""
         found = self.per_record(x, y)
-        share, sound = shares(sum(g.flatten(1).square().sum(1) for g in found.values()), clip_norm)  # type: ignore[arg-type]
+        share, sound = shares(sum(lengths(g) for g in found.values()), clip_norm)  # type: ignore[arg-type]
         keep: slice | Tensor = slice(None) if sound is None else sound
         for name, value in found.items():
-            out[id(self.parameters[name])].add_((share[keep] @ value[keep].flatten(1)).view(value.shape[1:]))
+            torch.mm(share[keep][None], value[keep].flatten(1), out=out[id(self.parameters[name])].view(1, -1))
 
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
         """Squared norm of each record's gradient, shape (n,)."""
-        return sum(g.flatten(1).square().sum(1) for g in self.per_record(x, y).values())  # type: ignore[return-value]
+        return sum(lengths(g) for g in self.per_record(x, y).values())  # type: ignore[return-value]
 
 
 def places_of(layer: nn.Module, shape: tuple[int, ...]) -> int:

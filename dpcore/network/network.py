@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from dpcore.errors import InputError
 from dpcore.network.checks import refuse_layers, refuse_mixing
-from dpcore.network.clipping import Closed, Mapped, has_closed_form, has_parameters, layers_of, places_of
+from dpcore.network.clipping import Closed, Mapped, framed, has_closed_form, has_parameters, layers_of, places_of
 from dpcore.network.models import make_module
 from dpcore.network.spec import NetworkSpec
 
@@ -21,7 +21,7 @@ Array = np.ndarray
 
 DTYPES = {"single": torch.float32, "double": torch.float64}
 # Records of one pass: as many as keep the patches of convolutions within this many numbers, and never more than MOST.
-PATCHES, MOST, LEAST = 4_000_000, 1024, 16
+PATCHES, MOST, LEAST = 2_500_000, 1024, 16
 # vmap forms every record's gradient: together at most this many numbers.
 FORMED_NUMBERS = 8_000_000
 
@@ -45,7 +45,11 @@ class Network:
         if not self.parameters:
             raise InputError("Expected a network with parameters, got none; there is nothing to train.")
         refuse_mixing(module, spec.inputs, spec.outputs)
-        self.start = np.concatenate([p.numpy().astype(np.float64).ravel() for p in self.parameters.values()])
+        self._start = torch.cat([parameter.ravel() for parameter in self.parameters.values()])
+        self._theta, self._sums = self._start.clone(), torch.empty_like(self._start)
+        for parameter, value in zip(self.parameters.values(), self._cut(self._theta), strict=True):
+            parameter.data = value  # all parameters live in one vector, so that they are set in one go
+        self._out = dict(zip(map(id, self.parameters.values()), self._cut(self._sums), strict=True))
         self.features, self.body, self.closed = self._split()
         self.rows = self._rows()
 
@@ -57,7 +61,7 @@ class Network:
     @property
     def dimension(self) -> int:
         """Number of parameters."""
-        return len(self.start)
+        return sum(parameter.numel() for parameter in self.parameters.values())
 
     def _split(self) -> tuple[nn.Module | None, nn.Module, bool]:
         """Public features, the rest, and whether the rest has a closed form."""
@@ -90,11 +94,16 @@ class Network:
 
     def load(self, w: Array) -> None:
         """Set the parameters to the start plus ``w`` (d,)."""
-        theta = torch.from_numpy(self.start + w)
-        place = 0
+        self._theta.copy_(torch.from_numpy(w))
+        self._theta += self._start
+
+    def _cut(self, flat: Tensor) -> list[Tensor]:
+        """Views of a flat vector (d,), one of each parameter's shape."""
+        found, place = [], 0
         for parameter in self.parameters.values():
-            parameter.copy_(theta[place : place + parameter.numel()].view(parameter.shape))
+            found.append(flat[place : place + parameter.numel()].view(parameter.shape))
             place += parameter.numel()
+        return found
 
     def state(self, w: Array) -> dict[str, Array]:
         """The parameters (and constant buffers) at ``w`` by name."""
@@ -112,7 +121,7 @@ class Network:
     def scores_now(self, x: Tensor) -> Tensor:
         """Scores (n, outputs) of records given by their features, with the parameters as they are."""
         with torch.no_grad():
-            return torch.cat([self.body(x[rows]) for rows in blocks(len(x), self.rows)] or [self.body(x)])
+            return torch.cat([self.body(framed(x[rows])) for rows in blocks(len(x), self.rows)] or [self.body(x)])
 
     def gradient_sum(self, w: Array, x: Tensor, y: Tensor, clip_norm: float = inf) -> Array:
         """Sum of clipped gradients over the records, shape (d,), float64.
@@ -120,17 +129,11 @@ class Network:
         Within a pass sums are formed in the network's own precision; passes are added in float64.
         """
         self.load(w)
-        total = torch.zeros(self.dimension, dtype=torch.float64)
-        buffer = torch.zeros(self.dimension, dtype=self.dtype)
-        out, place = {}, 0
-        for parameter in self.parameters.values():
-            out[id(parameter)] = buffer[place : place + parameter.numel()].view(parameter.shape)
-            place += parameter.numel()
+        total: Tensor | None = None
         for rows in blocks(len(y), self.rows):
-            buffer.zero_()
-            self.sums.add(x[rows], y[rows], clip_norm, out)
-            total += buffer
-        return total.numpy()
+            self.sums.write(x[rows], y[rows], clip_norm, self._out)
+            total = self._sums.to(torch.float64, copy=True) if total is None else total.add_(self._sums)
+        return np.zeros(self.dimension) if total is None else total.numpy()
 
     def losses(self, x: Tensor, y: Tensor) -> Array:
         """Cross-entropy of each record with the parameters as they are, shape (n,), float64."""
