@@ -13,7 +13,7 @@ from rich.console import Console
 from dpcore.accounting.limits import order_index
 from dpcore.train import Planned
 from flows.show import Terminal, plan_table, summary_table
-from tasks import training
+from tasks import training, tuning
 from tasks.config import TrainConfig, load_config
 from tasks.home import Home
 from tasks.ledger import Ledger
@@ -119,6 +119,7 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
 
     price = convert(planned)
     promise = price.guarantee
+    parameters = {key: value for key, value in planned.parameters.items() if key != "tuning"}
     return {
         "schema_version": 1,
         "data": job.schema.name,
@@ -127,8 +128,10 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
         "norm_bound": job.problem.norm_bound,
         "algorithm": planned.name,
         "reason": planned.reason,
-        "parameters": planned.parameters,
-        "noise_multiplier": planned.parameters["noise_multiplier"],
+        "parameters": parameters,
+        **tuning.report(planned),
+        "phases": planned.phases,
+        "noise_multiplier": parameters["noise_multiplier"],
         "releases": len(planned.events),
         "unit": promise.unit,
         "adjacency": str(promise.adjacency),

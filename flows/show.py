@@ -62,6 +62,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("epsilon spent", f"{summary['epsilon_spent']:.6g} at delta {summary['delta']:g}"),
         ("accountant", str(summary["accountant"])),
         ("Rényi curve", curve),
+        *selected_rows(summary),
         *(ranking_rows(internal, summary) if "conventions" in summary else quality_rows(internal)),
         (
             "may be released",
@@ -71,6 +72,14 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("run", f"{summary['run_id']} in experiment {summary['experiment']}"),
         ("look", "dpflows ui"),
     ]
+
+
+def selected_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The setting that a charged search selected; nothing for another training."""
+    search = summary["parameters"].get("tuning")
+    if search is None:
+        return []
+    return [("selected", f"{shown(search['selected'])} (of {search['settings']} settings, within epsilon)")]
 
 
 def quality_rows(internal: Mapping[str, float | None]) -> list[tuple[str, str]]:
@@ -116,5 +125,10 @@ def shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {shown(inner)}" for key, inner in value.items())
+        return ", ".join(f"{key} {_inside(inner)}" for key, inner in value.items())
     return "\n".join(map(shown, value)) if isinstance(value, list) else str(value)
+
+
+def _inside(value: object) -> str:
+    """A value within a line: lists stay on it."""
+    return f"[{', '.join(map(shown, value))}]" if isinstance(value, list) else shown(value)

@@ -23,7 +23,7 @@ from dpcore.errors import DPFlowsError
 from dpcore.train import Planned
 from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
-from tasks import estimation, evaluation, record, tracking, training
+from tasks import attributes, estimation, evaluation, record, tracking, training, tuning
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
@@ -106,6 +106,9 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                     objective = preprocess_step(job, loaded)
                 result = fit_step(job, planned, objective, reservation, reporter.get().progress)
                 price = convert_step(planned)
+                job, planned = tuning.selected(job, planned, result)
+                if attributes.is_sparse(job, planned):
+                    attribute_step(folder, job, planned, result.weights)
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):
                 metrics = evaluate_step(job, result.weights, loaded, objective, folder)

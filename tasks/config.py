@@ -146,6 +146,27 @@ class TrackingSection(Section):
 
 
 class TrainConfig(Section):
+class TrialsSection(Section):
+    distribution: Literal["negative_binomial", "poisson"] = Field(
+        default="negative_binomial", description="negative_binomial or poisson"
+    )
+    mean: Number = Field(default=10.0, gt=1, le=200, description="expected number of trials, for example 10")
+    eta: Number | None = Field(default=None, ge=-0.5, le=10, description="of negative_binomial: 0 or 1")
+
+
+class ScoreSection(Section):
+    metric: Literal["accuracy"] = Field(default="accuracy", description="accuracy")
+    share: Number = Field(default=0.05, gt=0, lt=1, description="of the cost of one trial, for example 0.05")
+
+
+class TuneSection(Section):
+    """Parameters selected on the records, within the budget; see ``tasks.tuning``."""
+
+    grid: dict[str, Any] = Field(description="for example {algorithm.learning_rate: [1, 4]}")
+    trials: TrialsSection = Field(default=TrialsSection(), description="distribution, mean and eta")
+    score: ScoreSection = Field(default=ScoreSection(), description="metric and share")
+
+
     """Everything that decides about one training. ``seed`` is the public one: splits and starts, never noise."""
 
     schema_version: Literal[1] = Field(default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
@@ -166,6 +187,7 @@ class TrainConfig(Section):
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
     @property
+    tune: TuneSection | None = Field(default=None, description="grid, trials and score of a charged search")
     def sha256(self) -> str:
         return sha256(self.canonical().encode()).hexdigest()
 

@@ -140,7 +140,7 @@ def make_statement(
         releasable=not reasons,
         reasons=reasons,
         limits=[
-            *words.KNOWN_LIMITS,
+            *words.known_limits(planned),
             *([words.ESTIMATED] if planned.before else []),
             *([words.WARM_START] if planned.parameters.get("start") else []),
             *([words.PUBLIC_DOCUMENTS] if promise_of_labels(planned) else []),

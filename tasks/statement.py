@@ -21,6 +21,7 @@ from dpcore.accounting.orders import ORDERS
 from dpcore.noise import FORMS
 from dpcore.problem import Adjacency
 from dpcore.train import Planned
+from dpcore.tuning import Tuned
 
 STATEMENT_VERSION = 1
 PACKAGES = ("dpflows", "numpy", "scipy", "pandas", "scikit-learn", "dp-accounting", "randomgen", "prefect", "mlflow")
@@ -36,6 +37,13 @@ ESTIMATED = (
     "Bounds and levels that the data's description does not declare were estimated with noise first; the listed "
     "releases begin with those of the estimate. The training was planned on what it found, and costs at no Rényi order "
     "more than the releases listed for it."
+)
+
+TUNED = (
+    "Hyper-parameters were selected with a random number of trials; the number is not released, nor is anything of the "
+    "trials that lost. The settings in the grid, the law of the number and everything else are taken as public, and "
+    "the listed release covers the selection. Run time tells something about the number of trials: it is not released. "
+    "Using the selected setting in later runs costs nothing beyond this charge."
 )
 
 WARM_START = (
@@ -212,6 +220,13 @@ def walk(value: Any, key: str) -> Iterator[Mapping[str, Any]]:
             yield from walk(inner, key)
 
 
+def known_limits(planned: Planned) -> list[str]:
+    """Limits that every statement names; those of a tuned run cover the choice of its setting."""
+    if not isinstance(planned.algorithm, Tuned):
+        return list(KNOWN_LIMITS)
+    return [*KNOWN_LIMITS[:-1], TUNED]
+
+
 def noise_form(mechanisms: Mapping[str, Any]) -> str:
     """Which form of floating-point protection the noise had: ``discrete`` if every mechanism asks for it."""
     grids = [item.get("rounding", 0) for item in _tables(mechanisms)]
@@ -220,8 +235,13 @@ def noise_form(mechanisms: Mapping[str, Any]) -> str:
 
 
 def _tables(value: Any) -> Iterator[Mapping[str, Any]]:
+    """What draws noise: without the batch around it, and one by one where trials hold several."""
     for item in value["mechanisms"]:
-        yield item["mechanism"] if isinstance(item.get("mechanism"), Mapping) else item
+        if "trials" in item:
+            for trial in item["trials"]:
+                yield from _tables(trial)
+        else:
+            yield item["mechanism"] if isinstance(item.get("mechanism"), Mapping) else item
 
 
 ESTIMATE_ARGUMENT = (
@@ -237,11 +257,19 @@ def sensitivity_argument(planned: Planned) -> str:
         Adjacency.REPLACE_ONE: "one record replaced",
         Adjacency.REPLACE_LABELS: "the labels of one session replaced",
     }[planned.problem.adjacency]
-    algorithm = getattr(planned.algorithm, "inner", planned.algorithm)
-    text = re.sub(r"\s+", " ", (type(algorithm).__doc__ or "").replace("``", "")).strip()
+    tuned = isinstance(planned.algorithm, Tuned)
+    single: Any = planned.algorithm.settings[0].algorithm if tuned else planned.algorithm  # type: ignore[attr-defined]
+    text = described(getattr(single, "inner", single))
+    if tuned:
+        text = f"{described(planned.algorithm)} The training in a trial: {text}"
     first = f" {ESTIMATE_ARGUMENT}" if planned.before else ""
     stored = f"With {relation} each release moves by at most the sensitivity stored with it."
     return f"{stored}{first} Proof and source: {text}"
+
+
+def described(algorithm: Any) -> str:
+    """The documentation of an algorithm as one line."""
+    return re.sub(r"\s+", " ", (type(algorithm).__doc__ or "").replace("``", "")).strip()
 
 
 def software() -> dict[str, str]:

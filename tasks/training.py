@@ -26,7 +26,8 @@ from dpcore.ranking_setup import RankingModel
 from dpcore.softmax import MulticlassObjective
 from dpcore.train import Planned, Result, plan, run
 from dpcore.users import UserObjective
-from tasks import rankers
+from dpcore.weighted import plain_name
+from tasks import rankers, tuning
 from tasks.bounds import open_words, plan_estimate, widest
 from tasks.config import TrainConfig
 from tasks.data import load
@@ -147,6 +148,8 @@ def plan_training(job: Job, *limits: Room) -> Planned:
     before = None if job.estimate is None else job.estimate.events(job.problem.unit, form)
     target = target_of(job.config)
     planned = _plan(algorithm.name, parameters, algorithm.preset, form, job.problem, before, target, *limits)
+    if job.config.tune is not None:
+        return tuning.plan_tuned(job, target, *limits)
     if not planned.algorithm.private:
         raise InputError(
             f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import exp, isfinite, sqrt
+from collections.abc import Iterator
+from math import exp, inf, isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from scipy.special import ndtr
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Target
 from dpcore.accounting.orders import ORDERS
-from dpcore.mechanisms import Gaussian, Laplace, Mechanism
+from dpcore.mechanisms import Gaussian, Laplace, Mechanism, RepeatNegativeBinomial
+from dpcore.mechanisms.repeated import Repeated
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson, Sampled, WithoutReplacement
 from tasks.statement import Guarantee, Statement
@@ -65,7 +67,7 @@ def independent_epsilon(events: Events, statement: Statement) -> tuple[str, floa
     total: Any = None
     import dp_accounting as public
 
-    fixed = any(isinstance(item, Sampled) and isinstance(item.sampler, WithoutReplacement) for item, _ in events.counts)
+    fixed = any(isinstance(item, Sampled) and isinstance(item.sampler, WithoutReplacement) for item in _inside(events))
     relation = public.NeighboringRelation.REPLACE_ONE if fixed else public.NeighboringRelation.ADD_OR_REMOVE_ONE
     orders = [float(order) for order in ORDERS if not fixed or order == int(order)]
     total = public.rdp.RdpAccountant(orders, relation)
@@ -92,6 +94,8 @@ def _public_event(public: Any, item: Mechanism) -> Any:
         if isinstance(item.sampler, WithoutReplacement):
             return public.SampledWithoutReplacementDpEvent(item.sampler.n, item.sampler.batch_size, inner)
         return None
+    if isinstance(item, Repeated):
+        return _public_selection(public, item)
     if isinstance(item, Gaussian):
         return public.GaussianDpEvent(_multiplier(item))
     if isinstance(item, Laplace):
@@ -99,11 +103,36 @@ def _public_event(public: Any, item: Mechanism) -> Any:
     return None
 
 
+def _public_selection(public: Any, item: Repeated) -> Any:
+    """The best of a random number of trials, where all settings have one price; None for several prices."""
+    if len(item.trials) > 1 or getattr(item, "eta", 0.0) < 0.0:
+        return None
+    [trial] = item.trials
+    parts = [_public_event(public, inner) for inner in trial.mechanisms]
+    if any(part is None for part in parts):
+        return None
+    run = [public.SelfComposedDpEvent(part, count) for part, count in zip(parts, trial.counts, strict=True)]
+    # Its Poisson law may give no trial: with the mean of ours its price is a little above.
+    shape = item.eta if isinstance(item, RepeatNegativeBinomial) else inf
+    return public.dp_event.RepeatAndSelectDpEvent(public.ComposedDpEvent(run), item.mean, shape)
+
+
+def _inside(events: Events) -> Iterator[Mechanism]:
+    """All releases, those inside the trials of a selection too."""
+    for item, _ in events.counts:
+        if isinstance(item, Repeated):
+            for trial in item.trials:
+                yield from trial.mechanisms
+        else:
+            yield item
+
+
 def agrees(method: str, stated: float, found: float, events: Events) -> bool:
     """Whether an independent number supports the stated one: equal, or above it by what coarser orders cost."""
     if method.startswith("Gaussian"):
         return close(stated, found, 1e-4)
-    coarse = any(isinstance(item, Sampled) and not isinstance(item.sampler, Poisson) for item, _ in events.counts)
+    coarse = any(isinstance(item, Sampled) and not isinstance(item.sampler, Poisson) for item in _inside(events))
+    coarse = coarse or any(isinstance(item, Repeated) for item, _ in events.counts)
     if close(stated, found, 1e-5):
         return True
     # Whole orders alone give a little more; what must not happen is a stated epsilon below what the others prove.

@@ -57,12 +57,17 @@ def mechanism_lines(statement: Statement) -> list[str]:
 
 
 def _fields(item: dict[str, object]) -> str:
-    inner = ", ".join(
-        f"{key} {_fields(value) if isinstance(value, dict) else _short(value)}"
-        for key, value in item.items()
-        if key != "kind"
-    )
+    inner = ", ".join(f"{key} {_value(value)}" for key, value in item.items() if key != "kind")
     return f"{item['kind']} ({inner})"
+
+
+def _value(value: object) -> str:
+    """A field as text; the releases inside a trial one after the other."""
+    if isinstance(value, dict):
+        return _fields(value)
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return f"[{'; '.join(map(_fields, value))}]"
+    return _short(value)
 
 
 def _short(value: object) -> str:
