@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from dpcore.checks import require_count
 from dpcore.errors import InputError, unknown_name
 
 KINDS = ("numeric", "flag", "categorical", "ordinal", "date")
+GROUP_KINDS = ("numeric", "flag", "one_hot")
 UNKNOWN_RULES = ("refuse", "zeros", "other")
 DATE_PARTS = ("year", "month", "day", "weekday", "hour", "elapsed")
 WIDE_SPAN = 200.0  # from this declared span on, "log" and "hats" work on the signed log scale
@@ -119,6 +121,50 @@ class Column:
                 raise unknown_name("field of a column", key, known)
         plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         return cls(**plain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureGroup:
+    """``count`` neighbouring columns. ``numeric``: each scaled from [low, high] to [0, 1]; ``flag``: each 0 or 1;
+    ``one_hot``: parts of one attribute, >= 0 with sum <= 1 (a row with a larger sum is scaled down and counted).
+    ``fill``: what a missing or non-finite value becomes, None refuses it; ``missing``: texts that stand for no value.
+    """
+
+    name: str
+    count: int = 1
+    kind: str = "numeric"
+    low: float = 0.0
+    high: float = 1.0
+    fill: float | None = None
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_count(count=self.count)
+        object.__setattr__(self, "missing", tuple(self.missing))
+        if self.fill is not None and not math.isfinite(self.fill):
+            raise InputError(f"Expected a finite fill of {self.name!r}, got fill={self.fill!r}.")
+        if self.kind not in GROUP_KINDS:
+            raise unknown_name(f"kind of feature group {self.name!r}", self.kind, GROUP_KINDS)
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise InputError(
+                f"Expected finite bounds low <= high for {self.name!r}, got low={self.low!r}, high={self.high!r}."
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,) if self.count == 1 else tuple(f"{self.name}{j + 1}" for j in range(self.count))
+
+    @property
+    def attributes(self) -> int:
+        """Largest possible squared norm of the group's scaled columns."""
+        return 1 if self.kind == "one_hot" else self.count
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; a fill and its marks only where there is a fill."""
+        values = asdict(self)
+        if self.fill is None:
+            return {key: value for key, value in values.items() if key not in ("fill", "missing")}
+        return values | {"missing": list(self.missing)}
 
 
 def date_bound(column: Column, side: str) -> float:

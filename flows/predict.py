@@ -50,7 +50,7 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
     query = card["label"].get("query")
     if query is not None:
         if file.name.removesuffix(".gz").endswith((".txt", ".letor")):
-            return read_letor(file, wanted, query)
+            return read_letor(file, encoder, query)
         wanted = [query, *wanted]
     try:
         if file.suffix == ".parquet":
@@ -75,13 +75,13 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
     return frame[wanted]
 
 
-def read_letor(file: Path, names: list[str], query: str) -> pd.DataFrame:
+def read_letor(file: Path, encoder: Any, query: str) -> pd.DataFrame:
     """Documents of a LETOR file: query and features; its labels are not looked at."""
     parts = []
-    for chunk in read_pairs(file, len(names), ranked=True):
+    for chunk in read_pairs(file, encoder.groups, ranked=True):
         table: Any = chunk.table
         table = table.toarray() if issparse(table) else table
-        parts.append(pd.DataFrame(table, columns=pd.Index(names)))
+        parts.append(pd.DataFrame(table, columns=pd.Index(raw_columns(encoder))))
         parts[-1].insert(0, query, chunk.queries)
     return pd.concat(parts, ignore_index=True)
 

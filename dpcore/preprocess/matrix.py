@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,44 +12,14 @@ import pandas as pd
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from dpcore.checks import require_count
 from dpcore.data import Design
-from dpcore.errors import InputError, unknown_name
+from dpcore.errors import InputError
+from dpcore.features import FeatureGroup
 from dpcore.preprocess.encoder import SPARSE_BELOW, check_settings, read_settings
 from dpcore.preprocess.tally import Tally
 from dpcore.problem import Block
 
-GROUP_KINDS = ("numeric", "flag", "one_hot")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureGroup:
-    """``count`` neighbouring columns. ``numeric``: each scaled from [low, high] to [0, 1]; ``flag``: each 0 or 1;
-    ``one_hot``: parts of one attribute, >= 0 with sum <= 1 (a row with a larger sum is scaled down and counted)."""
-
-    name: str
-    count: int = 1
-    kind: str = "numeric"
-    low: float = 0.0
-    high: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_count(count=self.count)
-        if self.kind not in GROUP_KINDS:
-            raise unknown_name(f"kind of feature group {self.name!r}", self.kind, GROUP_KINDS)
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
-            raise InputError(
-                f"Expected finite bounds low <= high for {self.name!r}, got low={self.low!r}, high={self.high!r}."
-            )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.name,) if self.count == 1 else tuple(f"{self.name}{j + 1}" for j in range(self.count))
-
-    @property
-    def attributes(self) -> int:
-        """Largest possible squared norm of the group's scaled columns."""
-        return 1 if self.kind == "one_hot" else self.count
+FILL = "correct the row, or declare a fill of its features"
 
 
 class MatrixEncoder(TransformerMixin, BaseEstimator):
@@ -130,7 +99,8 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         return self.encode(X, Tally())
 
     def encode(self, X: Any, tally: Tally) -> np.ndarray | csr_array:
-        """As ``transform``, with counts in ``tally``; raises ``InputError`` on another width and on NaN or inf."""
+        """As ``transform``, with counts in ``tally``; raises ``InputError`` on another width, and on NaN or inf in
+        columns without a fill."""
         if isinstance(X, pd.DataFrame):
             X = X.to_numpy()
         if X.shape[1] != self.width:
@@ -145,7 +115,20 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         scaled = self._encode_dense(dense.astype(np.float64, copy=False), tally)
         return csr_array(scaled) if self.is_sparse else scaled
 
+    def _filled(self, values: np.ndarray, which: np.ndarray, tally: Tally) -> np.ndarray:
+        """``values`` with a fill for those that are not finite; ``which`` is the group that each value belongs to."""
+        bad = ~np.isfinite(values)
+        if not bad.any():
+            return values
+        fills = np.array([np.nan if g.fill is None else g.fill for g in self.groups])[which]
+        for k, group in enumerate(self.groups):
+            if group.fill is not None:
+                tally.count("filled", group.name, bad & (which == k))
+        return np.where(bad & np.isfinite(fills), fills, values)
+
     def _encode_dense(self, X: np.ndarray, tally: Tally) -> np.ndarray:
+        which = np.repeat(np.arange(len(self.groups)), [g.count for g in self.groups])
+        X = self._filled(X, np.broadcast_to(which, X.shape), tally)
         self._refuse(~np.isfinite(X).all(axis=1), X, tally)
         low = np.repeat([g.low for g in self.groups], [g.count for g in self.groups])
         high = np.repeat([g.high for g in self.groups], [g.count for g in self.groups])
@@ -177,11 +160,12 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
     def _encode_csr(self, X: csr_array, tally: Tally) -> csr_array:
         """CSR without a dense copy; lower bounds are 0, so zeros stay zeros."""
         X.sum_duplicates()
+        which = np.repeat(np.arange(len(self.groups)), [g.count for g in self.groups])[X.indices]
+        X.data = self._filled(X.data, which, tally)
         rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         bad = np.zeros(X.shape[0], dtype=bool)
         bad[rows[~np.isfinite(X.data)]] = True
         self._refuse(bad, X, tally)
-        which = np.repeat(np.arange(len(self.groups)), [g.count for g in self.groups])[X.indices]
         high = np.array([g.high for g in self.groups])[which]
         outside = (X.data < 0.0) | (X.data > high)
         for k, hits in enumerate(np.bincount(which[outside], minlength=len(self.groups))):
@@ -227,12 +211,12 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
             cells = X[[row]].toarray()[0] if issparse(X) else X[row]
             column = int(np.flatnonzero(~np.isfinite(cells))[0])
             name = [n for g in self.groups for n in g.names][column]
-            tally.fault(np.array([row]), name, [f"{cells[column]} is not finite"], "correct the row")
+            tally.fault(np.array([row]), name, [f"{cells[column]} is not finite"], FILL)
         tally.raise_faults()
 
     def to_dict(self) -> dict[str, Any]:
         settings = {k: v for k, v in self.get_params(deep=False).items() if k != "groups"}
-        return {"encoder": "matrix", **settings, "groups": [asdict(g) for g in self.groups]}
+        return {"encoder": "matrix", **settings, "groups": [g.to_dict() for g in self.groups]}
 
     def to_json(self) -> str:
         """The whole encoder as plain JSON, to be stored with a model."""

@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pandas as pd
 from scipy.sparse import csr_array
 
 from dpcore.errors import InputError
+from dpcore.features import FeatureGroup
 from tasks.readers.chunk import Chunk, chunk_rows, is_gzip, require_rows, truncated
 from tasks.readers.text import open_text
 from tasks.schema import Schema
@@ -40,20 +42,23 @@ def read_svmlight(schema: Schema, path: Path) -> Iterator[Chunk]:
     """Yield SVMlight or LETOR lines: ``label [qid:q] index:value ... [# comment]``, indices from 1, absent is 0.
 
     The width is the declared number of features, whatever indices occur. Blank and comment lines are read over. With
-    ``format: letor`` every line needs a query id and a numeric label. Raises ``InputError`` with file and line.
+    ``format: letor`` every line needs a query id and a numeric label. A declared mark of a missing value, NaN or inf
+    is read as NaN where the feature has a fill. Raises ``InputError`` with file and line.
     """
-    return read_pairs(path, width(schema), schema.source.format == "letor")
+    return read_pairs(path, schema.groups, schema.source.format == "letor")
 
 
-def read_pairs(path: Path, columns: int, ranked: bool) -> Iterator[Chunk]:
-    """The same for ``columns`` features; ``ranked`` asks for a query id in every line."""
+def read_pairs(path: Path, groups: Sequence[FeatureGroup], ranked: bool) -> Iterator[Chunk]:
+    """The same for the features of ``groups``; ``ranked`` asks for a query id in every line."""
     require_rows(path)
+    columns = sum(g.count for g in groups)
+    gaps = Gaps.of(groups)
     first, rows = 1, 0
     with _unpacked(path), open_text(path, "utf-8") as file:
         while lines := list(islice(file, chunk_rows(columns))):
             parsed = [p for i, line in enumerate(lines) if (p := _line(path, first + i, line, ranked))]
             if parsed:
-                yield _chunk(path, parsed, columns)
+                yield _chunk(path, parsed, gaps)
             rows += len(parsed)
             first += len(lines)
     if not rows:
@@ -79,28 +84,54 @@ def _line(path: Path, number: int, line: str, ranked: bool) -> tuple[int, str, s
     return number, label, query, rest
 
 
-def _chunk(path: Path, parsed: list[tuple[int, str, str, str]], columns: int) -> Chunk:
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Where values may be missing: ``fillable`` (columns,), and the declared texts that say so."""
+
+    fillable: np.ndarray
+    marks: frozenset[str]
+
+    @classmethod
+    def of(cls, groups: Sequence[FeatureGroup]) -> Gaps:
+        fillable = np.repeat([g.fill is not None for g in groups], [g.count for g in groups])
+        return cls(fillable, frozenset(mark for g in groups if g.fill is not None for mark in g.missing))
+
+    def number(self, column: int, text: str) -> float:
+        """The value of a cell; NaN where it is missing and has a fill. Raises ``ValueError`` for other texts."""
+        value = np.nan if text in self.marks and self.fillable[column] else float(text)
+        if np.isfinite(value) or self.fillable[column]:
+            return value
+        raise ValueError(text)
+
+
+def _chunk(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -> Chunk:
+    columns = len(gaps.fillable)
     counts = np.array([p[3].count(":") for p in parsed])
+    cells = " ".join(p[3] for p in parsed).replace(":", " ").split()
+    if gaps.marks:
+        cells[1::2] = ["nan" if cell in gaps.marks else cell for cell in cells[1::2]]
     try:
-        flat = np.array(" ".join(p[3] for p in parsed).replace(":", " ").split(), dtype=object).astype(np.float64)
+        flat = np.array(cells, dtype=object).astype(np.float64)
     except ValueError:
-        raise _bad_pair(path, parsed, columns) from None
+        raise _bad_pair(path, parsed, gaps) from None
     index, value = flat[0::2], flat[1::2]
     row = np.repeat(np.arange(len(parsed)), counts)
     sound = len(flat) == 2 * counts.sum() and len(index) == len(row)
     if sound:
         rising = (np.diff(index) > 0) | (np.diff(row) > 0)
-        sound = bool(((index >= 1) & (index <= columns) & (index % 1 == 0) & np.isfinite(value)).all() and rising.all())
+        sound = bool(((index >= 1) & (index <= columns) & (index % 1 == 0)).all() and rising.all())
+        sound = sound and bool((np.isfinite(value) | gaps.fillable[index.astype(np.int32) - 1]).all())
     if not sound:
-        raise _bad_pair(path, parsed, columns)
+        raise _bad_pair(path, parsed, gaps)
     ends = np.append(0, np.cumsum(counts)).astype(np.int32)
     table = csr_array((value, index.astype(np.int32) - 1, ends), shape=(len(parsed), columns))
     queries = np.array([p[2] for p in parsed], dtype=object) if parsed[0][2] else None
     return Chunk(table, np.array([p[1] for p in parsed], dtype=object), queries)
 
 
-def _bad_pair(path: Path, parsed: list[tuple[int, str, str, str]], columns: int) -> InputError:
+def _bad_pair(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -> InputError:
     """The error for the first line whose index:value pairs are not as they should be."""
+    columns = len(gaps.fillable)
     for number, _, _, pairs in parsed:
         last = 0
         for pair in pairs.split():
@@ -114,19 +145,30 @@ def _bad_pair(path: Path, parsed: list[tuple[int, str, str, str]], columns: int)
                 return InputError(f"{place}: indices must rise within a line; correct the line.")
             last = int(left)
             try:
-                finite = np.isfinite(float(right))
+                gaps.number(last - 1, right)
             except ValueError:
-                finite = False
-            if not finite:
-                return InputError(f"{place}: the value is not a finite number; correct the line.")
+                return InputError(
+                    f"{place}: the value is not a finite number; correct the line, or declare a fill of its features "
+                    "and the text under missing."
+                )
     return InputError(f"{path}: not readable as index:value pairs; check source.format.")
 
 
 def read_dat(schema: Schema, path: Path) -> Iterator[Chunk]:
-    """Yield the ``.dat`` layout: numbers between blanks, the label last, no header."""
+    """Yield the ``.dat`` layout: numbers between blanks, the label last, no header.
+
+    The marks of missing values are those of features with a fill; without one, a text is refused.
+    """
     require_rows(path)
     columns = width(schema) + 1
-    options = {"sep": r"\s+", "header": None, "compression": "gzip" if is_gzip(path) else None, "encoding": "utf-8"}
+    options = {
+        "sep": r"\s+",
+        "header": None,
+        "compression": "gzip" if is_gzip(path) else None,
+        "encoding": "utf-8",
+        "keep_default_na": False,
+        "na_values": ["nan", "NaN", *Gaps.of(schema.groups).marks],
+    }
     with _unpacked(path):
         try:
             with pd.read_csv(path, dtype=np.float64, chunksize=chunk_rows(columns), **options) as reader:  # type: ignore[call-overload]

@@ -6,13 +6,14 @@ of a run comes from here.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from dpcore.features import Column
-from dpcore.preprocess import Encoder, MatrixEncoder
-from dpcore.preprocess.matrix import FeatureGroup
+from dpcore.features import Column, FeatureGroup
+
+if TYPE_CHECKING:
+    from dpcore.preprocess import Encoder, MatrixEncoder
 
 SCHEMA_VERSION = 1
 
@@ -73,6 +74,12 @@ class GroupSpec(Strict):
     kind: Literal["numeric", "flag", "one_hot"] = "numeric"
     low: Number = 0.0
     high: Number = 1.0
+    fill: Number | None = None
+    missing: Texts | None = None
+
+    def group(self, missing: tuple[str, ...]) -> FeatureGroup:
+        """The declaration as the encoder takes it; ``missing``: the schema's marks, where the group has none."""
+        return FeatureGroup(**{**self.model_dump(), "missing": missing if self.missing is None else self.missing})
 
 
 class WeightSpec(Strict):
@@ -231,7 +238,7 @@ class Schema(Strict):
 
     @model_validator(mode="after")
     def _known_truth(self) -> Schema:
-        groups = [FeatureGroup(**g.model_dump()) for g in self.features]
+        groups = self.groups
         known = {name for name, c in self.columns.items() if c.feature} | {n for g in groups for n in g.names}
         unknown = [name for name in self.relevant if name not in known]
         if unknown:
@@ -266,6 +273,11 @@ class Schema(Strict):
         """The feature columns as the encoder takes them."""
         return tuple(c.column(name, self.missing) for name, c in self.columns.items() if c.feature)
 
+    @property
+    def groups(self) -> tuple[FeatureGroup, ...]:
+        """The groups of a file of numbers as the encoder takes them."""
+        return tuple(g.group(self.missing) for g in self.features)
+
     def encoder(
         self,
         normalise: str = "cap",
@@ -275,10 +287,12 @@ class Schema(Strict):
         dtype: str = "float64",
     ) -> Encoder | MatrixEncoder:
         """The encoder of this schema: its ``design`` is complete before any file is opened."""
+        from dpcore.preprocess import Encoder, MatrixEncoder  # a schema alone is read without scikit-learn
+
         common = {"normalise": normalise, "numeric": numeric, "intercept": intercept, "sparse": sparse, "dtype": dtype}
         if self.columns:
             return Encoder(self.declared_columns(), strip=self.text.strip, **common).fit()  # type: ignore[arg-type]
-        groups = tuple(FeatureGroup(**g.model_dump()) for g in self.features)
+        groups = self.groups
         return MatrixEncoder(groups, **common).fit()  # type: ignore[arg-type]
 
     def estimated(self, found: dict[str, dict[str, Any]]) -> Schema:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from dpcore.errors import InputError
+from dpcore.preprocess import encoder_from_json
 from tasks.data import load
 from tasks.schema import Schema
 
@@ -22,11 +23,11 @@ def schema_of(**keys) -> Schema:
 # --- 03: LETOR -----------------------------------------------------------------------------------------------------
 
 
-def letor(features: int = 4, **keys) -> Schema:
+def letor(features: int = 4, group: dict | None = None, **keys) -> Schema:
     return schema_of(
         unit="session",
         source={"format": "letor"},
-        features=[{"name": "f", "count": features, "low": -1, "high": 1}],
+        features=[{"name": "f", "count": features, "low": -1, "high": 1, **(group or {})}],
         label={"kind": "relevance", "low": 0, "high": 2},
         **keys,
     )
@@ -77,6 +78,21 @@ def test_case_03_4_bad_files_are_refused_with_file_and_line(shared, name, line):
     schema = letor(2)
     with pytest.raises(InputError, match=rf"bad_{name}\.letor, line {line}\b"):
         load(schema, schema.encoder(), path)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_case_03_4_null_is_filled_where_the_schema_declares_it(shared, sparse):
+    path = shared / "cases/03-letor-parsing/bad_value.letor"
+    schema = letor(2, {"low": 0, "fill": 0.25, "missing": ["NULL"]})
+    encoder = schema.encoder(normalise="none", intercept=False, sparse=sparse)
+    loaded = load(schema, encoder, path)
+    assert loaded.report.train["filled"] == {"f": 1}
+    assert np.asarray(loaded.train.documents.X).tolist() == [[0.5, 0.1], [0.4, 0.25]]
+    assert encoder_from_json(encoder.to_json()).groups == encoder.groups
+    assert letor(2, {"fill": 0.25}, missing=["NULL"]).groups[0].missing == ("NULL",)
+    without = letor(2, {"fill": 0.25})
+    with pytest.raises(InputError, match=r"line 2: '.*NULL'.*declare a fill of its features and"):
+        load(without, without.encoder(), path)
 
 
 def test_case_03_5_width_is_declared(tmp_path):

@@ -277,8 +277,17 @@ def test_dat_layout(tmp_path):
         loaded(matrix_schema("dat", 2), path)
     with pytest.raises(InputError, match="line 2, column 3: 'a' is not a number"):
         loaded(matrix_schema("dat", 3), write(tmp_path, "1 1 0 1\n1 0 a 0\n", "t.dat"))
-    with pytest.raises(InputError, match=r"t\.dat: data row 2, column 'label': no value"):
+    with pytest.raises(InputError, match=r"t\.dat, line 2: 3 numbers, expected 4"):
         loaded(matrix_schema("dat", 3), write(tmp_path, "1 1 0 1\n1 0 0\n", "t.dat"))
+
+
+def test_dat_takes_declared_marks_for_missing_where_there_is_a_fill(tmp_path):
+    path = write(tmp_path, "0.5 NULL 0 1\n0.25 0 1 0\n", "t.dat")
+    with pytest.raises(InputError, match="line 1, column 2: 'NULL' is not a number"):
+        loaded(matrix_schema("dat", 3), path)
+    data = loaded(matrix_schema("dat", 3, features=[{"name": "x", "count": 3, "fill": 0.75}], missing=["NULL"]), path)
+    assert data.train.X.tolist() == [[0.5, 0.75, 0], [0.25, 0, 1]]
+    assert data.report.train["filled"] == {"x": 1}
 
 
 def idx(array: np.ndarray) -> bytes:
