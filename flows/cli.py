@@ -149,14 +149,19 @@ def profile(
     private: Annotated[bool, typer.Option("--private", help="Estimate bounds and levels with noise.")] = False,
     epsilon: Annotated[float, typer.Option("--epsilon", help="Price of --private.")] = 0.5,
     delta: Annotated[float, typer.Option("--delta", help="Price of --private.")] = 1e-7,
-    adjacency: Annotated[str, typer.Option("--adjacency", help="add_remove or replace_one.")] = "add_remove",
+    adjacency: Annotated[
+        str | None, typer.Option("--adjacency", help="add_remove or replace_one; default: the budget's, or add_remove.")
+    ] = None,
+    charge: Annotated[
+        str | None, typer.Option("--charge", metavar="NAME", help="Data set whose budget pays for --private.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; default: print.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Draft a schema from a file, for a person to review: kinds, bounds, levels, label, quirks."""
     from flows.profile import profile_file
 
-    profile_file(file, label, name, (epsilon, delta, adjacency) if private else None, output, as_json)
+    profile_file(file, label, name, (epsilon, delta, adjacency) if private else None, output, as_json, charge)
 
 
 def init(

@@ -10,45 +10,75 @@ from dpcore.accounting import Target
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from tasks.profile import Draft, draft_private, draft_schema
+from tasks.profile.owner import budgets_of, payer
 
 
 def profile_file(
     path: Path,
     label: str | None,
     name: str | None,
-    private: tuple[float, float, str] | None,
+    private: tuple[float, float, str | None] | None,
     output: Path | None,
     as_json: bool,
+    charge: str | None = None,
 ) -> None:
     """Write the draft of ``path`` to ``output`` or standard output, and what was noticed to standard error.
 
-    ``private``: epsilon, delta and adjacency of the estimates. They are paid before a ledger for the data exists, so
-    the price is said, to be taken off the budget that is opened.
+    ``private``: epsilon, delta and adjacency (None: the budget's, else add_remove) of the estimates; ``charge`` names
+    the data set whose ledger counts them. A file that is known to belong to a budget is refused without it; for any
+    other the price is said, and that nobody counts it.
     """
     if output is not None and output.exists():
         raise InputError(f"Expected a new file for --output, got {output}, which exists; choose another name.")
     if not path.is_file():
         raise InputError(f"Expected a table at {path}, got no file; correct the path.")
+    spent = None
     if private is None:
+        if charge is not None:
+            raise InputError(f"Expected --private with --charge {charge}: a draft that reads rows has no price.")
         draft = draft_schema(path, label, name)
         told = "This draft read private rows: review every bound and level before it is used or shown to anybody."
+    elif label is None:
+        raise InputError("Expected --label with --private: guessing it would read the rows; name the column.")
     else:
-        if label is None:
-            raise InputError("Expected --label with --private: guessing it would read the rows; name the column.")
-        epsilon, delta, adjacency = private
-        draft = draft_private(path, label, Target(epsilon, delta), Adjacency(adjacency), name)
-        told = f"This draft cost ({epsilon:g}, {delta:g}) under {adjacency}: open the budget with that much less."
+        draft, told, spent = estimated(path, label, name, private, charge)
     if output is not None:
         output.write_text(draft.text, encoding="utf-8")
     print(told, *draft.notes, sep="\n", file=sys.stderr)  # noqa: T201
     if as_json:
-        print(json.dumps(as_record(draft, private, output), ensure_ascii=False))  # noqa: T201
+        print(json.dumps(as_record(draft, spent, output), ensure_ascii=False))  # noqa: T201
     elif output is None:
         print(draft.text, end="")  # noqa: T201
 
 
-def as_record(draft: Draft, private: tuple[float, float, str] | None, output: Path | None) -> dict[str, object]:
+def estimated(
+    path: Path, label: str, name: str | None, private: tuple[float, float, str | None], charge: str | None
+) -> tuple[Draft, str, dict[str, object]]:
+    """The private draft, what to say about its price, and the price."""
+    epsilon, delta, given = private
+    target = Target(epsilon, delta)
+    if charge is not None:
+        with payer(charge, path) as (dataset, pay, require):
+            adjacency = Adjacency(given or dataset.adjacency or Adjacency.ADD_REMOVE)
+            draft = draft_private(path, label, target, adjacency, name, pay, require)
+        told = f"This draft cost ({epsilon:g}, {delta:g}) under {adjacency}, charged to the budget of {charge!r}."
+    else:
+        owners = budgets_of(path)
+        if owners:
+            raise InputError(
+                f"{path}: these are rows of {' and '.join(map(repr, owners))}, whose budget must count the estimates; "
+                f"add --charge {owners[0]}."
+            )
+        adjacency = Adjacency(given or Adjacency.ADD_REMOVE)
+        draft = draft_private(path, label, target, adjacency, name)
+        told = (
+            f"This draft cost ({epsilon:g}, {delta:g}) under {adjacency}, and no ledger counts it: open the budget "
+            "with that much less."
+        )
+    return draft, told, {"epsilon": epsilon, "delta": delta, "adjacency": str(adjacency), "charged_to": charge}
+
+
+def as_record(draft: Draft, spent: dict[str, object] | None, output: Path | None) -> dict[str, object]:
     """The draft as one object."""
-    spent = None if private is None else dict(zip(("epsilon", "delta", "adjacency"), private, strict=True))
     written = None if output is None else str(output)
     return {"schema": draft.values, "notes": draft.notes, "spent": spent, "written": written}

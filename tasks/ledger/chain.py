@@ -147,13 +147,19 @@ def same_file(connection: Connection, dataset: str, fingerprint: str | None) -> 
     """Return a warning for every other data set whose file had the same fingerprint."""
     if fingerprint is None:
         return ()
-    table = schema.records
-    others = select(table.c.dataset).where(table.c.fingerprint == fingerprint, table.c.dataset != dataset).distinct()
     return tuple(
         f"The file of {dataset!r} was read before as {other!r}: the budgets of both names add up for its records; use "
         "one name."
-        for other in sorted(connection.scalars(others))
+        for other in read_as(connection, fingerprint)
+        if other != dataset
     )
+
+
+def read_as(connection: Connection, fingerprint: str) -> tuple[str, ...]:
+    """Return the names of the data sets that were charged for reading the file of this fingerprint."""
+    table = schema.records
+    found = select(table.c.dataset).where(table.c.fingerprint == fingerprint).distinct()
+    return tuple(sorted(connection.scalars(found)))
 
 
 def fingerprint_key(connection: Connection) -> bytes:

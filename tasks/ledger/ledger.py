@@ -173,6 +173,15 @@ class Ledger(LedgerReader):
             key = chain.fingerprint_key(connection)
         return hmac.new(key, digest.digest(), "sha256").hexdigest()
 
+    def seen(self, paths: Iterable[Path]) -> tuple[str, ...]:
+        """Names of the data sets that were charged for reading these very files; nothing is created."""
+        if not self.datasets():
+            return ()
+        digest = self.fingerprint(paths)
+        with self.store.reading() as connection:
+            assert connection is not None
+            return chain.read_as(connection, digest)
+
     @contextmanager
     def _writing(self, consequence: str) -> Iterator[tuple[Connection, chain.Chain]]:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,32 @@ import pandas as pd
 from dpcore.accounting import Budget, Events, Target
 from dpcore.errors import InputError
 from dpcore.estimate import Columns, EstimateColumns, calibrated, calibrated_gaussian, estimate_columns
+from dpcore.mechanisms import Gaussian
 from dpcore.noise import secure_generator
 from dpcore.problem import Adjacency
 from tasks.profile.cells import MARKS, read_cells
 from tasks.profile.draft import Draft, draft_name
+from tasks.profile.owner import Pay
+
+
+def counting(columns: int, target: Target, adjacency: Adjacency) -> Gaussian:
+    """The noisy counts of all rows and of each column's numbers, for a tenth of epsilon: a record moves each by 1."""
+    width = sqrt(columns + 1.0) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
+    return calibrated_gaussian(width, Target(0.1 * target.epsilon, target.delta / 2, target.conversion), adjacency)
+
+
+def estimate_of(
+    numeric: Sequence[str], texts: Sequence[str], rows: int, adjacency: Adjacency, target: Target
+) -> EstimateColumns:
+    """The calibrated estimate of bounds and levels."""
+    estimate = EstimateColumns(numeric=tuple(numeric), texts=tuple(texts), n=rows, adjacency=adjacency)
+    return calibrated(estimate, target)
+
+
+@contextmanager
+def free(events: Events) -> Iterator[None]:
+    """No ledger counts the releases."""
+    yield None
 
 
 def draft_private(
@@ -25,13 +48,16 @@ def draft_private(
     target: Target,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     name: str | None = None,
-    on_charge: Any = None,
+    pay: Pay = free,
+    require: Callable[[Sequence[Events]], None] | None = None,
     fixed_noise_seed: int | None = None,
 ) -> Draft:
     """Draft a schema of which only the layout of the file and its header are read for free; ``target`` pays the rest.
 
     A tenth of epsilon tells by noisy counts how many rows there are and which columns hold numbers, the rest estimates
-    their bounds and the other columns' levels; the label's two texts are levels like any others.
+    their bounds and the other columns' levels; the label's two texts are levels like any others. ``pay`` charges each
+    of the two lists of releases before it is drawn; ``require`` is asked first whether there is room for both, however
+    many columns turn out to hold numbers.
     """
     path, adjacency = Path(path), Adjacency(adjacency)
     draft = Draft({"schema_version": 1, "name": draft_name(path, name)})
@@ -39,22 +65,26 @@ def draft_private(
     if label not in frame:
         raise InputError(f"Expected a label column of {path}, got label={label!r}; it has {', '.join(frame.columns)}.")
     names = list(frame.columns)
-    width = sqrt(len(names) + 1.0) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
-    first = calibrated_gaussian(width, Target(0.1 * target.epsilon, target.delta / 2, target.conversion), adjacency)
+    first = counting(len(names), target, adjacency)
+    charged = Events.of([first], adjacency=adjacency)
+    rest = Target(0.9 * target.epsilon, target.delta / 2, target.conversion)
+    if require is not None:
+        for k in range(len(names)):
+            require((charged, estimate_of(names[:k], names[k:], 1, adjacency, rest).events()))
     secret = secure_generator() if fixed_noise_seed is None else np.random.default_rng(fixed_noise_seed)
     numbers = {c: pd.to_numeric(frame[c], errors="coerce") for c in names}
     cells = Columns({c: v.to_numpy(dtype=float) for c, v in numbers.items()}, {}, len(frame))
-    door = Budget(Events.of([first], adjacency=adjacency), cells, secret, on_charge=on_charge)  # type: ignore[arg-type]
-    counts = door.release(first, lambda batch: np.array([batch.n, *_filled(batch, names)], dtype=float))
+    with pay(charged) as on_charge:
+        door = Budget(charged, cells, secret, on_charge=on_charge)  # type: ignore[arg-type]
+        counts = door.release(first, lambda batch: np.array([batch.n, *_filled(batch, names)], dtype=float))
     rows = max(int(counts[0]), 1)
     numeric = [c for c, hits in zip(names, counts[1:], strict=True) if c != label and hits > 0.6 * rows]
     texts = [c for c in names if c not in numeric]
-    estimate = EstimateColumns(numeric=tuple(numeric), texts=tuple(texts), n=rows, adjacency=adjacency)
-    rest = Target(0.9 * target.epsilon, target.delta / 2, target.conversion)
-    estimate = calibrated(estimate, rest)
+    estimate = estimate_of(numeric, texts, rows, adjacency, rest)
     finite = {c: v[np.isfinite(v)] for c in numeric if (v := numbers[c].to_numpy(dtype=float)) is not None}
     cells = Columns(finite, {c: [t.encode() for t in frame[c] if t not in MARKS] for c in texts}, len(frame))
-    found = estimate_columns(estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
+    with pay(estimate.events()) as on_charge:
+        found = estimate_columns(estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
     draft.events = Events.of([first, *estimate.plan()], adjacency=adjacency)
     draft.values |= {"public": {"n": round(0.8 * rows)}, "source": {"path": str(path)}, **layout}
     draft.values["columns"] = {c: _found(found[c]) for c in names if c != label}

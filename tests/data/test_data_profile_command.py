@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from flows.cli import run
+from tasks.ledger import Ledger
+from tasks.ledger.views import entries, realised_epsilon
 from tasks.schema import find_schema
 
 
@@ -38,8 +40,63 @@ def test_a_private_draft_says_its_price(table: Path, capsys: pytest.CaptureFixtu
     assert "--label" in capsys.readouterr().err
     assert run([*arguments, "--label", "again"]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out)["spent"] == {"epsilon": 4.0, "delta": 1e-7, "adjacency": "add_remove"}
-    assert "cost (4, 1e-07)" in err
+    price = {"epsilon": 4.0, "delta": 1e-7, "adjacency": "add_remove", "charged_to": None}
+    assert json.loads(out)["spent"] == price
+    assert "cost (4, 1e-07)" in err and "no ledger counts it" in err
+
+
+SCHEMA = """\
+schema_version: 1
+name: visits
+public: {n: 3000}
+source: {path: visits.csv}
+columns:
+  age: {kind: numeric, low: 0, high: 100}
+  ward: {kind: categorical, levels: [a, b, c]}
+label: {column: again, positive: "yes", negative: "no"}
+"""
+
+
+@pytest.fixture
+def known(table: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The table as a data set of the working directory, with a replace-one budget in the default ledger."""
+    folder = table.parent
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DPFLOWS_LEDGER", f"sqlite:///{folder / 'ledger.db'}")
+    (folder / "conf" / "data").mkdir(parents=True)
+    (folder / "conf" / "data" / "visits.yaml").write_text(SCHEMA)
+    assert run(["ledger", "init", "visits", "--epsilon", "6", "--delta", "1e-5", "--adjacency", "replace_one"]) == 0
+    return table
+
+
+def test_the_file_of_a_known_budget_is_charged_there(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    private = ["profile", str(known), "--private", "--epsilon", "4", "--label", "again"]
+    capsys.readouterr()
+    assert run(private) == 2
+    assert "rows of 'visits'" in (err := capsys.readouterr().err) and "--charge visits" in err
+    with Ledger(f"sqlite:///{known.parent / 'ledger.db'}") as ledger:
+        full = ledger.room("visits")
+        assert run([*private, "--charge", "visits", "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["spent"]["adjacency"] == "replace_one" and "charged to the budget of 'visits'" in err
+        left = ledger.room("visits")
+        assert full is not None and left is not None
+        charged = entries(ledger, "visits")
+        assert [(entry["state"], entry["adjacency"]) for entry in charged] == [("committed", "replace_one")] * 2
+        assert full.left - left.left == pytest.approx(sum(entry["cost"] for entry in charged))
+        assert realised_epsilon(ledger, "visits", charged)["all"] < 4.2
+        ledger.verify()
+        # the same bytes under another name and outside the schema's place
+        copy = known.with_name("copy.csv")
+        copy.write_bytes(known.read_bytes())
+        assert run(["profile", str(copy), "--private", "--label", "again"]) == 2
+        assert "rows of 'visits'" in capsys.readouterr().err
+        # no room for both lists: nothing is charged
+        assert run([*private, "--epsilon", "12", "--charge", "visits"]) == 3
+        assert len(entries(ledger, "visits")) == 2
+    assert run(["profile", str(known), "--private", "--label", "again", "--charge", "visit"]) == 2
+    assert "Expected a data set with a budget, got 'visit'" in capsys.readouterr().err
+    assert run(["profile", str(known), "--charge", "visits"]) == 2
 
 
 @pytest.mark.parametrize(("arguments", "words"), [(["nowhere.csv"], "no file"), (["{}", "--label", "x"], "label='x'")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -254,11 +256,21 @@ def test_outward():
     assert outward(0, 0) == (0, 0)
 
 
+def paying(charges: list):
+    @contextmanager
+    def pay(events):
+        before = len(charges)
+        yield lambda: charges.append(1)
+        assert len(charges) - before == len(events)
+
+    return pay
+
+
 def test_private_draft_is_charged_and_within_its_target(tmp_path):
     path = tmp_path / "rows.csv"
     FRAME.to_csv(path, index=False)
     target, charges = Target(2.0, 1e-6), []
-    draft = draft_private(path, "y", target, on_charge=lambda: charges.append(1), fixed_noise_seed=0)
+    draft = draft_private(path, "y", target, pay=paying(charges), fixed_noise_seed=0)
     assert len(charges) == len(draft.events)
     assert target.ratio(draft.events) <= 1.0
     assert draft.values["columns"]["age"]["kind"] == "numeric"
