@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +15,29 @@ from rich.table import Table
 
 from dpcore.errors import DPFlowsError, VerificationFailed
 from tasks.audit import Audit, Finding, Subject, audit
+from tasks.audit.database import Database
+from tasks.audit.ledger_facts import ledger_facts
 from tasks.audit.subject import CONFIG, from_record
-from tasks.home import Home
+from tasks.home import Home, ledger_url
+from tasks.tags import AUDIT
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-AUDIT_TAG = "dpflows.audit"
+RUN_ID = "[0-9a-f]{32}"
 
 
 def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool) -> None:
     """Audit a run of the store, or a record in a JSON file; raises ``VerificationFailed`` where it is blocked."""
     path = Path(run)
     if path.suffix == ".json" and path.is_file():
-        subject, report = from_record(path), audit(from_record(path))
+        subject = from_record(path)
+        report = audit(subject)
+    elif (found := quick(run)) is not None:
+        database, stored = found
+        subject = with_ledger(stored, ledger)
+        report = audit(subject)
+        database.set_tag(run, AUDIT, verdict(report))
     else:
         client = open_store()
         known, front = registered(client, run)
@@ -38,6 +48,14 @@ def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool) -> N
     show(report, measured, as_json)
     if report.blocked:
         raise VerificationFailed(f"Run {report.run_id} must not be released: {', '.join(sorted(report.codes))}.")
+
+
+def quick(run: str) -> tuple[Database, Subject] | None:
+    """A run read straight from the local database, without MLflow's import; None where the client has to look."""
+    Home.find().prepare()
+    database = Database.of(os.environ["MLFLOW_TRACKING_URI"]) if re.fullmatch(RUN_ID, run) else None
+    stored = None if database is None else database.read_run(run)
+    return None if database is None or stored is None else (database, stored)
 
 
 def open_store() -> MlflowClient:
@@ -52,20 +70,21 @@ def registered(client: MlflowClient, name: str) -> tuple[str, list[Finding]]:
     """The run behind a registered model's released version, with what is wrong with its alias; else ``name`` itself."""
     from tasks.audit.rules_release import released
 
-    if re.fullmatch("[0-9a-f]{32}", name) or name not in {model.name for model in client.search_registered_models()}:
+    if re.fullmatch(RUN_ID, name) or name not in {model.name for model in client.search_registered_models()}:
         return name, []
     return released(client, name)
 
 
 def read(client: MlflowClient, run: str, ledger: str | None = None) -> Subject:
     """A run of the store with the facts of its ledger."""
-    from tasks.audit.mlflow_run import ledger_facts, read_run
+    from tasks.audit.mlflow_run import read_run
 
-    subject = read_run(client, run)
-    url = ledger or ledger_of(subject)
-    facts, metric_facts = ledger_facts(subject.files, url)
-    from dataclasses import replace
+    return with_ledger(read_run(client, run), ledger)
 
+
+def with_ledger(subject: Subject, ledger: str | None) -> Subject:
+    """A run with what its ledger knows of it."""
+    facts, metric_facts = ledger_facts(subject.files, ledger or ledger_of(subject))
     return replace(subject, ledger=facts, metric_ledger=metric_facts)
 
 
@@ -73,7 +92,6 @@ def ledger_of(subject: Subject) -> str:
     """Where the budget of the run is kept: its configuration, its data schema, ``DPFLOWS_LEDGER``, the home folder."""
     from tasks.config import parse_config
     from tasks.schema import find_schema
-    from tasks.training import ledger_url
 
     home = Home.find()
     try:
@@ -85,8 +103,12 @@ def ledger_of(subject: Subject) -> str:
 
 def mark(client: MlflowClient, run: str, report: Audit) -> None:
     """Write on the run what the audit found."""
-    words = f"blocked: {', '.join(sorted(report.codes))}" if report.blocked else "clean"
-    client.set_tag(run, AUDIT_TAG, words[:1000])
+    client.set_tag(run, AUDIT, verdict(report))
+
+
+def verdict(report: Audit) -> str:
+    """What the audit found, as a tag."""
+    return f"blocked: {', '.join(sorted(report.codes))}"[:1000] if report.blocked else "clean"
 
 
 def measure(subject: Subject) -> dict[str, Any]:

@@ -6,8 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpcore.errors import InputError
+
+if TYPE_CHECKING:
+    from tasks.config import TrainConfig
+    from tasks.schema import Schema
 
 PRIVATE_FOLDER = 0o700
 
@@ -97,3 +102,8 @@ def make_private(folder: Path) -> None:
 
 def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path.as_posix()}"
+
+
+def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
+    """Where the budget is kept: configuration, data schema, ``DPFLOWS_LEDGER``, else the file in the home folder."""
+    return config.ledger.url or schema.ledger or os.environ.get("DPFLOWS_LEDGER") or home.ledger_url

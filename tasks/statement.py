@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,8 +20,9 @@ from dpcore.accounting.conversion import best_order, epsilon_of
 from dpcore.accounting.orders import ORDERS
 from dpcore.noise import FORMS
 from dpcore.problem import Adjacency
-from dpcore.train import Planned
-from dpcore.tuning import Tuned
+
+if TYPE_CHECKING:
+    from dpcore.train import Planned
 
 STATEMENT_VERSION = 1
 PACKAGES = ("dpflows", "numpy", "scipy", "pandas", "scikit-learn", "dp-accounting", "randomgen", "prefect", "mlflow")
@@ -220,9 +221,16 @@ def walk(value: Any, key: str) -> Iterator[Mapping[str, Any]]:
             yield from walk(inner, key)
 
 
+def is_tuned(planned: Planned) -> bool:
+    """Whether the run chose its setting on the records; the algorithms are not imported to read a statement."""
+    from dpcore.tuning import Tuned
+
+    return isinstance(planned.algorithm, Tuned)
+
+
 def known_limits(planned: Planned) -> list[str]:
     """Limits that every statement names; those of a tuned run cover the choice of its setting."""
-    if not isinstance(planned.algorithm, Tuned):
+    if not is_tuned(planned):
         return list(KNOWN_LIMITS)
     return [*KNOWN_LIMITS[:-1], TUNED]
 
@@ -257,7 +265,7 @@ def sensitivity_argument(planned: Planned) -> str:
         Adjacency.REPLACE_ONE: "one record replaced",
         Adjacency.REPLACE_LABELS: "the labels of one session replaced",
     }[planned.problem.adjacency]
-    tuned = isinstance(planned.algorithm, Tuned)
+    tuned = is_tuned(planned)
     single: Any = planned.algorithm.settings[0].algorithm if tuned else planned.algorithm  # type: ignore[attr-defined]
     text = described(getattr(single, "inner", single))
     if tuned:

@@ -21,9 +21,9 @@ from mlflow.exceptions import MlflowException
 from dpcore.errors import InputError
 from tasks.home import Home
 from tasks.ledger.owner import is_gone, this_process
+from tasks.tags import OURS as OURS_TAG
+from tasks.tags import OWNER as OWNER_TAG
 
-OWNER_TAG = "dpflows.owner"
-OURS_TAG = "dpflows"
 # Stores that MLflow opens itself; for others a server decides where artifacts go.
 DATABASES = ("sqlite:", "postgresql", "mysql", "mssql")
 # A figure shows no more points than this, and one batch carries them.

@@ -1,0 +1,57 @@
+"""What the ledger says about a run: replayed as a whole, then its entry is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.audit.subject import METRICS, STATEMENT, LedgerFacts
+from tasks.ledger.chain import history
+from tasks.ledger.reader import LedgerReader
+from tasks.ledger.records import GENESIS
+
+
+def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFacts | None, LedgerFacts | None]:
+    """What the ledger says about the run's entry, and about the entry of its noisy metrics."""
+    try:
+        stated = json.loads(files[STATEMENT])["ledger"]
+        entry, head = str(stated["entry"]), str(stated["head"])
+    except (KeyError, ValueError, TypeError):
+        return None, None
+    if url is None:
+        return None, None
+    with LedgerReader(url) as ledger:
+        facts = entry_facts(ledger, entry, head)
+        try:
+            metric = json.loads(files[METRICS])["ledger_entry"]
+        except (KeyError, ValueError, TypeError):
+            return facts, None
+        return facts, entry_facts(ledger, str(metric), "")
+
+
+def entry_facts(ledger: LedgerReader, entry: str, head: str) -> LedgerFacts:
+    """Replay the ledger and read one entry."""
+    report = ledger.check()
+    with ledger.store.reading() as connection:
+        records = [] if connection is None else history(connection, entry)
+    hashes: dict[str, str] = {}
+    body: dict[str, Any] = {}
+    for record in records:
+        stored = json.loads(record.body)
+        if record.kind == "reserved":
+            body = stored
+        hashes |= stored.get("hashes", {})
+    heads = {record.hash for record in records if record.kind == "reserved"}
+    return LedgerFacts(
+        shown=ledger.store.shown,
+        ok=report.ok,
+        problems=tuple(report.problems),
+        states=tuple(record.kind for record in records),
+        dataset=records[0].dataset if records else "",
+        adjacency=str(body.get("adjacency", "")),
+        events_sha256=str(body.get("events", "")),
+        hashes=hashes,
+        head_found=head in heads and head != GENESIS,
+        blocks=tuple(body.get("blocks", ())),
+    )
