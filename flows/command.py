@@ -14,7 +14,9 @@ from dpcore.accounting.limits import order_index
 from dpcore.train import Planned
 from flows.show import Terminal, plan_table, summary_table
 from tasks import training, tuning
+from tasks.bounds import widest
 from tasks.config import TrainConfig, load_config
+from tasks.data import peek
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.release.metrics import require_room
@@ -27,7 +29,8 @@ def run_training(config: str | None, overrides: Sequence[str], as_json: bool) ->
     settings = load_config(config, overrides)
     with Terminal(Console(stderr=True)) as terminal:
         terminal.step("plan")
-        check(settings, home)
+        job, *_ = check(settings, home)
+        look(job)
         summary = run_flow(settings, home.prepare(), terminal)
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
@@ -48,6 +51,12 @@ def check(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:
         require_room(job, admitted, ledger)
     training.require_files(job)
     return job, planned, admitted
+
+
+def look(job: Job) -> None:
+    """Refuse a table whose header or first rows are wrong before any server starts; the flow reads all of it."""
+    data, blocks = job.config.data, None if job.blocks == ("all",) else job.blocks
+    peek(widest(job.schema), job.encoder, data.path, data.test_path, blocks)
 
 
 def run_flow(settings: TrainConfig, home: Home, terminal: Terminal) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def load(
     data row, column, rule and way out, before anything could be reserved.
     """
     files = [] if frame is not None else source_paths(schema, path, schema.source.path)
-    tests = _test_files(schema, files, test_path) if frame is None and test_frame is None else []
+    tests = test_files(schema, files, test_path) if frame is None and test_frame is None else []
     if frame is None and not files and schema.source.kind == "file":
         raise InputError(f"Expected a file for data set {schema.name!r}, got none; give data.path. {schema.source.how}")
     large = spool is not None or _large([*files, *tests])
@@ -233,7 +233,8 @@ def _finish(schema: Schema, encoder: Any, part: _Part) -> Data | Sessions:
     return Data(X, y, encoder.design)
 
 
-def _test_files(schema: Schema, files: list[Path], test_path: Paths) -> list[Path]:
+def test_files(schema: Schema, files: list[Path], test_path: Paths) -> list[Path]:
+    """The files of the test part, none where rows are split or there is no test part."""
     if test_path is not None:
         return source_paths(schema, test_path, schema.split.path, "data.test_path")
     return sibling_paths(schema, files, None) if schema.split.kind == "file" else []

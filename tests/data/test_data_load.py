@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dpcore.errors import InputError, UnknownName
 from dpcore.synthetic import census, sparse_linear, sparse_model
-from tasks.data import load
+from tasks.data import load, peek
 from tasks.data.labels import unscale_target
 from tasks.data.sides import hash_share
 from tasks.schema import Schema, find_schema, known_schemas
@@ -352,3 +352,48 @@ def test_failed_download_is_a_clear_error(monkeypatch):
 def test_unknown_data_set_names_near_misses():
     with pytest.raises(UnknownName, match="Unknown data set 'adlt'; did you mean 'adult'"):
         find_schema("adlt")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("age,city\n30,north\n", "the label column 'paid' is missing"),
+        ("age,city,paid\n30,north,maybe\n", r"data row 1, column 'paid': 'maybe' is not a declared label"),
+        ("age,city,paid\nold,north,yes\n", r"data row 1, column 'age': 'old' is not a number"),
+        ("age,city,paid\n30,west,yes\n", r"data row 1, column 'city': 'west'"),
+        ("", "the file is empty"),
+    ],
+)
+def test_a_peek_refuses_what_loading_would(tmp_path, text, message):
+    schema = Schema.model_validate({
+        "schema_version": 1, "name": "s", "public": {"n": 10}, "split": {"kind": "file", "path": "test.csv"},
+        "columns": {"age": {"kind": "numeric", "low": 0, "high": 100},
+                    "city": {"kind": "categorical", "levels": ["north", "south"]}},
+        "label": {"column": "paid", "positive": "yes", "negative": "no"},
+    })  # fmt: skip
+    good = "age,city,paid\n30,north,yes\n40,south,no\n"
+    train, test = tmp_path / "train.csv", tmp_path / "test.csv"
+    for bad, other in ((train, test), (test, train)):
+        bad.write_text(text)
+        other.write_text(good)
+        with pytest.raises(InputError, match=message) as refused:
+            peek(schema, schema.encoder(), train)
+        assert bad.name in str(refused.value)
+    train.write_text(good)
+    test.write_text(good)
+    peek(schema, schema.encoder(), train)
+
+
+def test_a_peek_leaves_out_the_rows_that_loading_does(tmp_path):
+    schema = Schema.model_validate({
+        "schema_version": 1, "name": "s", "public": {"rows_per_block": 10},
+        "columns": {"age": {"kind": "numeric", "low": 0, "high": 100}, "year": {"kind": "block"}},
+        "label": {"column": "paid", "positive": "yes", "negative": "no", "undeclared": "drop"},
+        "block": {"column": "year"},
+    })  # fmt: skip
+    path = tmp_path / "t.csv"
+    path.write_text("age,year,paid\n,2025,yes\n,2026,never\n30,2026,yes\n31,2026,no\n")
+    peek(schema, schema.encoder(), path, blocks=("2026",))
+    assert load(schema, schema.encoder(), path, blocks=("2026",)).train.n == 2
+    with pytest.raises(InputError, match=r"data row 1, column 'age'"):
+        peek(schema, schema.encoder(), path, blocks=("2025",))
