@@ -25,6 +25,12 @@ CLIPPED_LISTNET: dict[str, Any] = {
 }
 
 
+# Clipped descent on a network, from held-out MNIST images: many steps on large batches, a small clip norm, a step size
+# times clip norm of about 1, momentum. The batch is one of NETWORK_BATCH records in expectation.
+NETWORK: dict[str, Any] = {"steps": 440, "clip_norm": 0.25, "learning_rate": 4.0, "momentum": 0.9, "schedule": "linear"}
+NETWORK_BATCH = 4096
+
+
 def resolve(
     name: str, parameters: dict[str, Any], problem: Problem, target: Target | None
 ) -> tuple[str, dict[str, Any], str]:
@@ -37,6 +43,9 @@ def resolve(
     loss = plain_name(problem.loss)
     if problem.kind.startswith("ranking"):
         return ranking_default(parameters, problem)
+    if problem.kind == "network":
+        sizes = {"sampling_rate": min(1.0, NETWORK_BATCH / problem.n)}
+        return "dp_sgd", NETWORK | sizes | parameters, "clipped gradients are all that the proof needs of a network"
     chosen = resolve_name(name, loss, problem.kind)
     if chosen == "scaled_gd":
         return chosen, parameters, f"descent on columns scaled by noisy variances, measured best for loss {loss!r}"

@@ -253,6 +253,7 @@ def make_bundle(
         names.TUNING: json.dumps(tuning, indent=1, sort_keys=True).encode(),
         names.CONFIG: stored["config.json"],
         names.README: card.encode(),
+        **({names.STATE: model["state.safetensors"]} if "state.safetensors" in model else {}),
         **{name: stored[name] for name in (*READABLE, names.METRICS) if name in stored},
     }
     manifest = Manifest(

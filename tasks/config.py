@@ -74,6 +74,7 @@ class PreprocessSection(Section):
     numeric: str | None = Field(
         default=None, description="minmax, log, centred or hats(8); leave it out for what goes with the algorithm"
     )
+    intercept: bool = Field(default=True, description="true or false: a constant column beside the declared ones")
 
 
 class ObjectiveSection(Section):
@@ -100,6 +101,20 @@ class RankingSection(Section):
     at: tuple[Count, ...] = Field(default=(1, 2, 4, 8), description="ranks k of NDCG@k")
 
 
+class ModelSection(Section):
+    """A neural network in place of a linear model; see ``dpcore.network.spec.NetworkSpec``."""
+
+    kind: str = Field(default="mlp", description="linear, mlp, cnn, small_cnn, deep_cnn, scattering or module")
+    hidden: tuple[Count, ...] = Field(default=(256, 256), description="widths of the mlp, for example [256, 256]")
+    activation: str = Field(default="tanh", description="tanh or relu")
+    pool: str = Field(default="max", description="max or mean")
+    image: tuple[Count, ...] = Field(default=(), description="channels, height and width, for example [1, 28, 28]")
+    standardise: bool = Field(default=False, description="true or false: every record to mean 0 and variance 1")
+    path: str | None = Field(default=None, description="of kind module: package.module:Name")
+    arguments: dict[str, Any] = Field(default={}, description="of kind module, for example {width: 64}")
+    precision: str = Field(default="single", description="single or double")
+
+
 class PrivacySection(Section):
     epsilon: Number = Field(default=1.0, gt=0, description="usual values lie between 0.1 and 8")
     delta: Number = Field(default=1e-6, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
@@ -109,6 +124,15 @@ class PrivacySection(Section):
         default="auto", description="auto takes the exact one where there is one, else rdp"
     )
     noise: Literal["rounded", "discrete"] = Field(default="rounded", description="discrete is exact and slower")
+
+
+class SelectSection(Section):
+    """A selection before the training, within its budget; see ``dpcore.algorithms.two_phase``."""
+
+    method: Literal["noisy_correlations"] = Field(default="noisy_correlations", description="noisy_correlations")
+    keep: Count | None = Field(default=None, description="how many columns stay, for example 25")
+    share: Number | None = Field(default=None, gt=0, lt=1, description="of the budget, for example 0.2")
+    clip_norm: Number | None = Field(default=None, gt=0, description="leave it out for the public rule")
 
 
 class AlgorithmSection(Section):
@@ -136,16 +160,6 @@ class EvaluateSection(Section):
     release: ReleaseSection | None = Field(default=None, description="for example {metric: accuracy, epsilon: 0.05}")
 
 
-class LedgerSection(Section):
-    url: str | None = Field(default=None, description="for example sqlite:////srv/privacy/ledger.db")
-
-
-class TrackingSection(Section):
-    experiment: str = Field(default="dpflows", min_length=1, description="name an MLflow experiment")
-    name: str | None = Field(default=None, description="a name for the run")
-
-
-class TrainConfig(Section):
 class TrialsSection(Section):
     distribution: Literal["negative_binomial", "poisson"] = Field(
         default="negative_binomial", description="negative_binomial or poisson"
@@ -167,15 +181,28 @@ class TuneSection(Section):
     score: ScoreSection = Field(default=ScoreSection(), description="metric and share")
 
 
+class LedgerSection(Section):
+    url: str | None = Field(default=None, description="for example sqlite:////srv/privacy/ledger.db")
+
+
+class TrackingSection(Section):
+    experiment: str = Field(default="dpflows", min_length=1, description="name an MLflow experiment")
+    name: str | None = Field(default=None, description="a name for the run")
+
+
+class TrainConfig(Section):
     """Everything that decides about one training. ``seed`` is the public one: splits and starts, never noise."""
 
     schema_version: Literal[1] = Field(default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
     data: DataSection = Field(default=DataSection(), description="name and path of the data")
-    preprocess: PreprocessSection = Field(default=PreprocessSection(), description="normalise and numeric")
+    preprocess: PreprocessSection = Field(default=PreprocessSection(), description="normalise, numeric and intercept")
     objective: ObjectiveSection = Field(default=ObjectiveSection(), description="loss, l2 and l1")
     ranking: RankingSection | None = Field(default=None, description="for ranking data alone: features and scorer")
+    model: ModelSection | None = Field(default=None, description="a neural network: kind and its sizes")
     privacy: PrivacySection = Field(default=PrivacySection(), description="epsilon, delta and adjacency")
+    select: SelectSection | None = Field(default=None, description="method, keep and share of a selection of columns")
     algorithm: AlgorithmSection = Field(default=AlgorithmSection(), description="name and parameters")
+    tune: TuneSection | None = Field(default=None, description="grid, trials and score of a charged search")
     evaluate: EvaluateSection = Field(default=EvaluateSection(), description="what is measured")
     ledger: LedgerSection = Field(default=LedgerSection(), description="where the budget is kept")
     tracking: TrackingSection = Field(default=TrackingSection(), description="names in MLflow")
@@ -187,7 +214,6 @@ class TuneSection(Section):
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
     @property
-    tune: TuneSection | None = Field(default=None, description="grid, trials and score of a charged search")
     def sha256(self) -> str:
         return sha256(self.canonical().encode()).hexdigest()
 

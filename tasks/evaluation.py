@@ -13,7 +13,8 @@ from dpcore.losses import Logistic
 from dpcore.metrics import accuracy, balanced_accuracy, mean_squared_error, roc_auc
 from dpcore.softmax import Softmax
 from dpcore.train import plan, run
-from tasks import ranking_evaluation
+from tasks import network_evaluation, ranking_evaluation
+from tasks.attributes import truth_covered
 from tasks.data import Loaded
 from tasks.training import Job, Sealed
 
@@ -31,6 +32,8 @@ def measure(
     data: Loaded = loaded.open()
     if job.ranker is not None:
         return ranking_evaluation.measure(job, weights, data, objective.open(), folder)
+    if job.network is not None:
+        return network_evaluation.measure(job, weights, data, objective.open(), folder)
     part: Any = data.train if data.test is None else data.test
     # The baselines are fitted to single rows; the sums of a training by users are those of other terms.
     wanted = job.config.evaluate.baselines and job.schema.unit == "record"
@@ -56,7 +59,13 @@ def quality(job: Job, part: Data, weights: Array) -> dict[str, float]:
     """Accuracy, balanced accuracy and ROC AUC of a classifier; the mean squared error of a regression.
 
     Of several classes (weights (outputs * d,), class after class) the accuracy of the class with the largest score.
+    Where the schema declares which columns matter, how many of them the weights find.
     """
+    return predicted(job, part, weights) | truth_covered(job, weights)
+
+
+def predicted(job: Job, part: Data, weights: Array) -> dict[str, float]:
+    """How well labels are predicted."""
     if job.schema.label.kind == "classes":
         scores = part.X @ weights.reshape(job.problem.outputs, -1).T
         return {"accuracy": float(np.mean(np.argmax(scores, axis=1) == part.y))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
@@ -19,16 +19,18 @@ import pandas as pd
 from dpcore.errors import InputError, unknown_name
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
 from dpcore.ranking_setup import RankingModel
+from tasks.example import example_columns
 from tasks.readers.open import QUERY
 from tasks.schema import Schema
+from tasks.tags import MODEL as MODEL_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MODEL_VERSION = 1
-MODEL_TAG = "dpflows.model"
 # What the scorer imports, with dpcore, whose code travels with the model.
 SCORER_PACKAGES = ("mlflow", "numpy", "pandas", "scipy", "scikit-learn")
+NETWORK_PACKAGES = ("torch", "safetensors")
 
 
 def label_card(schema: Schema) -> dict[str, Any]:
@@ -52,8 +54,12 @@ def save_model(
     schema: Schema,
     loss: str,
     ranker: RankingModel | None = None,
+    attributes: Sequence[str] = (),
 ) -> None:
-    """Write ``weights.npz``, ``encoder.json`` and ``model.json`` to ``folder``."""
+    """Write ``weights.npz``, ``encoder.json`` and ``model.json`` to ``folder``.
+
+    ``attributes``: of a sparse model, the columns that it uses, largest weight first.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "weights.npz", weights=np.asarray(weights, dtype=np.float64))
     (folder / "encoder.json").write_text(encoder.to_json(), encoding="utf-8")
@@ -65,6 +71,8 @@ def save_model(
         "features": list(encoder.design.names),
         "text": schema.text.model_dump(mode="json"),
     }
+    if attributes:
+        card["uses"] = list(attributes)
     if ranker is not None:
         card["ranker"] = asdict(ranker)
     (folder / "model.json").write_text(json.dumps(card, indent=2, ensure_ascii=False), encoding="utf-8")
@@ -87,28 +95,8 @@ def declared(encoder: Encoder) -> list[Any]:
 
 
 def synthetic_rows(encoder: Encoder | MatrixEncoder, query: str | None = None) -> pd.DataFrame:
-    """Two rows made up from the declaration alone: lower bounds and first levels, upper bounds and last levels.
-
-    ``query`` names the column of a ranking that says which documents belong together: here both.
-    """
-    if query is not None:
-        rows_ = synthetic_rows(encoder)
-        rows_.insert(0, query, ["q1", "q1"])
-        return rows_
-    if isinstance(encoder, MatrixEncoder):
-        ends = [(name, (float(g.low), float(g.high))) for g in encoder.groups for name in g.names]
-        return pd.DataFrame({name: list(pair) for name, pair in ends})
-    rows: dict[str, list[Any]] = {}
-    for column in declared(encoder):
-        if column.levels:
-            rows[column.name] = [column.levels[0], column.levels[-1]]
-        elif column.kind == "flag":
-            rows[column.name] = [0.0, 1.0]
-        elif column.kind == "date":
-            rows[column.name] = [str(column.low), str(column.high)]
-        else:
-            rows[column.name] = [float(column.low), float(column.high)]
-    return pd.DataFrame(rows)
+    """Two rows made up from the declaration alone; ``query`` names the column of a ranking's queries."""
+    return pd.DataFrame(example_columns(encoder.to_dict(), query))
 
 
 def signature(encoder: Encoder | MatrixEncoder, kind: str) -> Any:
@@ -130,10 +118,10 @@ def signature(encoder: Encoder | MatrixEncoder, kind: str) -> Any:
     return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema([label, ColSpec("double", "score")]))
 
 
-def requirements() -> list[str]:
+def requirements(more: Sequence[str] = ()) -> list[str]:
     """The packages of the scorer at the versions that run here: given, so that MLflow need not guess them."""
     found = []
-    for package in SCORER_PACKAGES:
+    for package in (*SCORER_PACKAGES, *more):
         try:
             found.append(f"{package}=={version(package)}")
         except PackageNotFoundError:  # mlflow-skinny in its place
@@ -177,7 +165,7 @@ def log_model(client: MlflowClient, run_id: str, folder: Path, encoder: Encoder 
             code_paths=[str(Path(dpcore.__file__).parent)],
             signature=signature(encoder, schema.label.kind),
             input_example=synthetic_rows(encoder, label_card(schema).get("query")),
-            pip_requirements=requirements(),
+            pip_requirements=requirements(NETWORK_PACKAGES if (folder / "state.safetensors").is_file() else ()),
         )
     return str(info.model_uri)
 

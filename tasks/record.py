@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpcore.problem import Adjacency
 from dpcore.train import Planned, Result
-from tasks import ranking_evaluation, tracking
+from tasks import attributes, network, network_evaluation, ranking_evaluation, tracking
 from tasks import statement as words
 from tasks.ledger import Ledger, Reservation
 from tasks.model import MODEL_TAG, file_hash, log_model, save_model
@@ -56,7 +56,10 @@ def commit(
 
     The files are on disk first: a training that was paid for is not lost when tracking fails afterwards.
     """
-    save_model(folder / "model", result.weights, job.encoder, job.schema, job.problem.loss.name, job.ranker)
+    uses = attributes.columns_used(job, planned, result.weights)
+    save_model(folder / "model", result.weights, job.encoder, job.schema, job.problem.loss.name, job.ranker, uses)
+    if job.network is not None:
+        network.save_state(folder / "model", job, result.weights)
     weights = file_hash(folder / "model" / "weights.npz")
     statement = make_statement(job, planned, price, result, ledger, reservation, weights)
     texts = {
@@ -118,6 +121,7 @@ def make_statement(
         released=[
             *(["bounds and levels of columns, estimated with noise"] if planned.before else []),
             "the weights",
+            *attributes.words(job, planned, result.weights),
             f"what the algorithm shows on the way: {planned.algorithm.releases}",
         ],
         not_released=[
@@ -144,6 +148,7 @@ def make_statement(
             *([words.ESTIMATED] if planned.before else []),
             *([words.WARM_START] if planned.parameters.get("start") else []),
             *([words.PUBLIC_DOCUMENTS] if promise_of_labels(planned) else []),
+            *network.limits(job),
         ],
         versions=words.software(),
         lock_sha256=words.lock_hash(),
@@ -175,12 +180,17 @@ def track(
     tracking.log_params(client, run_id, run_params(job, planned, statement))
     tracking.log_curves(client, run_id, result.trace)
     tracking.log_curves(client, run_id, ranking_evaluation.curve_rows(folder))
+    tracking.log_curves(client, run_id, network_evaluation.curve_rows(folder))
     spent = {"spent.delta": promise.delta, "internal.fit_seconds": result.seconds}
     tracking.log_metrics(client, run_id, {**metrics, **spent})
     for key, value in run_tags(job, statement).items():
         client.set_tag(run_id, key, value)
     tracking.log_files(client, run_id, folder, [name for name in (*FILES, METRICS) if (folder / name).is_file()])
     tracking.log_files(client, run_id, folder, ranking_evaluation.files(folder))
+    tracking.log_files(client, run_id, folder, network_evaluation.files(folder))
+    if (folder / attributes.TABLE).is_file():
+        tracking.log_files(client, run_id, folder, [attributes.TABLE])
+        client.set_tag(run_id, attributes.TABLE_TAG, attributes.TABLE_NOTE)
     uri = log_model(client, run_id, folder / "model", job.encoder, job.schema)
     client.set_tag(run_id, MODEL_TAG, uri)
     shutil.rmtree(folder)
@@ -197,6 +207,7 @@ def run_params(job: Job, planned: Planned, statement: words.Statement) -> dict[s
         "data.public": job.public,
         "preprocess.normalise": getattr(job.encoder, "normalise", None),
         "preprocess.numeric": getattr(job.encoder, "numeric", None),
+        "preprocess.intercept": job.problem.intercept,
         "objective.loss": job.problem.loss.name,
         "objective.l1": job.problem.l1,
         "objective.l2": job.problem.l2,
@@ -211,6 +222,7 @@ def run_params(job: Job, planned: Planned, statement: words.Statement) -> dict[s
         "algorithm.preset": planned.preset,
         **{f"algorithm.{key}": value for key, value in planned.parameters.items()},
         **({} if job.ranker is None else ranking_params(job)),
+        **network.params(job),
         "config.sha256": job.config.sha256,
         "seed": job.config.seed,
     }

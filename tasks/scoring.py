@@ -7,6 +7,7 @@ MLflow runs this file when the model is loaded. Nothing is unpickled: JSON is pa
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class LinearScorer(PythonModel):
         self.card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
             self.weights = arrays["weights"]
+        self.network = stored_network(folder, self.card["network"]) if "network" in self.card else None
 
     # MLflow hands the arguments over by these names.
     def predict(
@@ -48,6 +50,11 @@ class LinearScorer(PythonModel):
         if label["kind"] == "relevance":
             return self.ranked(frame, label["query"])
         rows = self.encoder.transform(frame)
+        if self.network is not None:
+            scores = self.network.scores_of(rows)
+            names = np.array(label.get("levels") or [label["negative"], label["positive"]], dtype=object)
+            score = scores.max(axis=1) if label["kind"] == "classes" else scores[:, 1] - scores[:, 0]
+            return pd.DataFrame({"label": names[scores.argmax(axis=1)], "score": score}, index=frame.index)
         if label["kind"] == "classes":
             scores = np.asarray(rows @ self.weights.reshape(len(label["levels"]), -1).T, dtype=np.float64)
             names = np.array(label["levels"], dtype=object)[scores.argmax(axis=1)]
@@ -73,6 +80,23 @@ class LinearScorer(PythonModel):
         score[order] = RankingModel(**self.card["ranker"]).scores(self.weights, documents)
         rank = pd.Series(-score).groupby(codes).rank(method="first").astype(np.int64)
         return pd.DataFrame({query: names.to_numpy(), "score": score, "rank": rank.to_numpy()}, index=frame.index)
+
+
+def stored_network(folder: Path, card: dict[str, Any]) -> Any:
+    """The network of the card with its stored parameters. Raises ``InputError`` where they are not those of the card.
+
+    safetensors holds plain tensors: reading it runs no code.
+    """
+    from dpcore.network.spec import NetworkSpec
+
+    network = NetworkSpec(**card["spec"]).build()
+    data = (folder / "state.safetensors").read_bytes()
+    if sha256(data).hexdigest() != card["state_sha256"]:
+        raise InputError("Expected the parameters that the model's card names in state.safetensors, got others.")
+    from safetensors.numpy import load
+
+    network.load_state(load(data))
+    return network
 
 
 set_model(LinearScorer())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from dpcore.data import Data
 from dpcore.errors import InputError
 from dpcore.estimate import EstimateColumns
 from dpcore.losses import Loss
+from dpcore.network.spec import NetworkSpec
 from dpcore.objective import LinearObjective
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Adjacency, Problem
@@ -27,15 +27,16 @@ from dpcore.softmax import MulticlassObjective
 from dpcore.train import Planned, Result, plan, run
 from dpcore.users import UserObjective
 from dpcore.weighted import plain_name
-from tasks import rankers, tuning
+from tasks import network, rankers, tuning
 from tasks.bounds import open_words, plan_estimate, widest
 from tasks.config import TrainConfig
 from tasks.data import load
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
-from tasks.home import Home
+from tasks.home import ledger_url as ledger_url
 from tasks.ledger import Blocks, Ledger, Reservation
 from tasks.readers import source_paths
 from tasks.schema import Schema, find_schema
+from tasks.selecting import algorithm_of, check_select
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Job:
     blocks: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     ranker: RankingModel | None = None
+    network: NetworkSpec | None = None
     estimate: EstimateColumns | None = None  # of bounds and levels that are not known yet
 
     @property
@@ -77,10 +79,15 @@ class Sealed:
 def prepare(config: TrainConfig) -> Job:
     """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit."""
     schema = find_schema(config.data.name)
+    check_select(config, schema)
     if rankers.is_ranking(schema):
         encoder, ranker, problem = rankers.describe(config, schema)
         warnings = check_delta(config, problem.n) + weak_promise(config)
         return Job(config, schema, encoder, problem, ("all",), warnings, ranker)
+    if config.model is not None:
+        encoder, spec, problem = network.describe(config, schema)
+        warnings = check_delta(config, problem.n) + weak_promise(config)
+        return Job(config, schema, encoder, problem, tuple(config.data.blocks or ("all",)), warnings, network=spec)
     if config.ranking is not None:
         raise InputError(
             f"Expected no section ranking for data set {schema.name!r}, whose label is of kind {schema.label.kind}; "
@@ -122,7 +129,7 @@ def describe(config: TrainConfig, schema: Schema) -> Job:
 
 def encoding_of(config: TrainConfig, loss: Loss) -> dict[str, Any]:
     """Settings of the encoder: those of the configuration, else those that go with the algorithm."""
-    rule = encoding(config.algorithm.name, loss.name)
+    rule = encoding(algorithm_of(config).name, plain_name(loss))
     named = config.preprocess.model_dump(exclude_none=True)
     return rule | named
 
@@ -131,7 +138,7 @@ def l2_of(config: TrainConfig, loss: Loss) -> float:
     """The ridge of the configuration, else the public rule of the algorithm (none where it needs none)."""
     if config.objective.l2 is not None:
         return config.objective.l2
-    name = resolve_name(config.algorithm.name, loss.name)
+    name = resolve_name(algorithm_of(config).name, plain_name(loss))
     return float(getattr(registry[name], "default_l2", 0.0))
 
 
@@ -142,14 +149,14 @@ def target_of(config: TrainConfig) -> Target:
 
 def plan_training(job: Job, *limits: Room) -> Planned:
     """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is read."""
-    algorithm = job.config.algorithm
+    algorithm = algorithm_of(job.config)
     parameters = json.dumps(algorithm.parameters)
     form = job.config.privacy.noise
     before = None if job.estimate is None else job.estimate.events(job.problem.unit, form)
     target = target_of(job.config)
-    planned = _plan(algorithm.name, parameters, algorithm.preset, form, job.problem, before, target, *limits)
     if job.config.tune is not None:
         return tuning.plan_tuned(job, target, *limits)
+    planned = _plan(algorithm.name, parameters, algorithm.preset, form, job.problem, before, target, *limits)
     if not planned.algorithm.private:
         raise InputError(
             f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it "
@@ -176,11 +183,6 @@ def _plan(
     except InputError as error:
         # The checks of an algorithm name the parameter, but not where it stands.
         raise type(error)(f"algorithm {name}: {error}") from None
-
-
-def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
-    """Where the budget is kept: configuration, data schema, ``DPFLOWS_LEDGER``, else the file in the home folder."""
-    return config.ledger.url or schema.ledger or os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
 
 
 def fit_to_ledger(job: Job, planned: Planned, ledger: Ledger) -> Planned:
@@ -229,6 +231,8 @@ def build_objective(job: Job, loaded: Sealed) -> Sealed:
     train = loaded.open().train
     if job.ranker is not None:
         return Sealed(rankers.session_sums(job.ranker, job.problem, train))
+    if job.network is not None:
+        return Sealed(network.network_sums(job.network, job.problem, train))
     if not isinstance(train, Data):
         raise InputError(
             f"Expected a table of records in {job.schema.name!r}, got sessions; declare a label of kind relevance."

@@ -26,7 +26,7 @@ def refuse_layers(module: nn.Module) -> None:
             raise AssumptionNotMet(
                 f"Expected layers without memory of records, got {where} with track_running_stats; set it to False."
             )
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 or kind == "RReLU":
+        if (isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0) or kind == "RReLU":
             raise AssumptionNotMet(
                 f"Expected layers that draw no random numbers, got {where}; leave it out: the noise of the gradients "
                 "regularises already."

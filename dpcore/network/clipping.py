@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dpcore.network.scattering import Scattering
+from dpcore.network.scattering import Scattering, Standardise
 
 # Layers without parameters that treat records one by one.
 PLAIN = (
@@ -34,6 +34,7 @@ PLAIN = (
     nn.AdaptiveAvgPool2d,
     nn.ZeroPad2d,
     Scattering,
+    Standardise,
 )
 # What float32 may hide is taken off the clip norm: norms are formed from products that round.
 MARGIN = {torch.float32: 1e-4, torch.float64: 1e-12}
@@ -212,8 +213,9 @@ def framed(x: Tensor) -> Tensor:
 def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
     """What the kernel sees at each place, (n, places, kernel * channels); a strided copy, faster than ``F.unfold``."""
     (high, wide), (down, right), (rows, columns) = layer.kernel_size, layer.stride, layer.dilation
-    pad_h, pad_w = layer.padding  # type: ignore[misc]
-    a = F.pad(a.permute(0, 2, 3, 1), (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()  # type: ignore[list-item]
+    assert not isinstance(layer.padding, str)
+    pad_h, pad_w = layer.padding
+    a = F.pad(a.permute(0, 2, 3, 1), (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()
     n, height, width, channels = a.shape
     shape = ((height - rows * (high - 1) - 1) // down + 1, (width - columns * (wide - 1) - 1) // right + 1)
     record, row, column, channel = a.stride()

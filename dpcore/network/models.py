@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from dpcore.errors import InputError
-from dpcore.network.scattering import Scattering
+from dpcore.network.scattering import Scattering, Standardise
 from dpcore.network.spec import NetworkSpec
 
 ACTIVATION: dict[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
@@ -22,7 +22,10 @@ def make_module(spec: NetworkSpec) -> nn.Module:
     """The module of ``spec`` with parameters drawn from its seed; torch's own generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
-        return MAKERS[spec.kind](spec)
+        module = MAKERS[spec.kind](spec)
+    if not spec.standardise:
+        return module
+    return nn.Sequential(Standardise(), *(module if type(module) is nn.Sequential else [module]))
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:
@@ -129,8 +132,8 @@ def imported(spec: NetworkSpec) -> nn.Module:
         found: Any = getattr(import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"Expected a class that can be imported at path={spec.path!r}, got {type(error).__name__}: {error}; put its "
-            "package on the Python path."
+            f"Expected a class that can be imported at path={spec.path!r}, got {type(error).__name__}: {error}; put "
+            "its package on the Python path."
         ) from None
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise InputError(f"Expected a subclass of torch.nn.Module at path={spec.path!r}, got {found!r}.")

@@ -123,6 +123,10 @@ class Network:
         with torch.no_grad():
             return torch.cat([self.body(framed(x[rows])) for rows in blocks(len(x), self.rows)] or [self.body(x)])
 
+    def scores_of(self, X: Array) -> Array:
+        """Scores (n, outputs) of rows, with the parameters as they are."""
+        return np.asarray(self.scores_now(self.described(X)).double().numpy())
+
     def gradient_sum(self, w: Array, x: Tensor, y: Tensor, clip_norm: float = inf) -> Array:
         """Sum of clipped gradients over the records, shape (d,), float64.
 

@@ -10,12 +10,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 ANGLES = 8
-# Wavelets of scale j have width WIDTH 2^j pixels and centre frequency FREQUENCY / 2^j; as wide as high divided by SLANT.
+# Wavelets of scale j: width WIDTH 2^j pixels, centre frequency FREQUENCY / 2^j, height the width over SLANT.
 WIDTH, FREQUENCY, SLANT = 0.8, 3.0 * pi / 4.0, 4.0 / ANGLES
 # Channels of one image: the mean, 2 scales at 8 angles, and 8 x 8 paths from the fine to the coarse scale.
 CHANNELS = 1 + 2 * ANGLES + ANGLES * ANGLES
 GROUP = 3  # channels that are centred and scaled together
 STRIDE = 4
+
+
+class Standardise(nn.Module):
+    """(x - mean of x) / standard deviation of x, of each record by itself; a constant record becomes 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x - x.mean(dim=1, keepdim=True)
+        return x / x.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-6)
 
 
 class Scattering(nn.Module):
@@ -74,7 +82,7 @@ class Scattering(nn.Module):
 
 
 def _morlet(side: int, scale: int, angle: int) -> np.ndarray:
-    """Transfer function (side, side) of the wavelet of ``scale`` at angle pi * ``angle`` / 8; real, 0 at frequency 0."""
+    """Transfer function (side, side) of the wavelet of ``scale`` at angle pi * ``angle`` / 8, 0 at frequency 0."""
     theta, width, frequency = pi * angle / ANGLES, WIDTH * 2.0**scale, FREQUENCY / 2.0**scale
     wave = _gabor(side, width, theta, frequency)
     envelope = _gabor(side, width, theta, 0.0)

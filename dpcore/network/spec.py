@@ -29,6 +29,7 @@ class NetworkSpec:
     ``kind``: ``linear`` (softmax regression, zero start); ``mlp`` with widths ``hidden``; ``cnn``, ``small_cnn`` and
     ``deep_cnn`` on images; ``scattering`` (fixed wavelet features, then softmax regression); ``module``: the class
     ``path`` ("package.module:Name"), made with ``arguments``. ``image``: channels, height, width of a record.
+    ``standardise``: each record is first brought to mean 0 and variance 1 by its own numbers, which is public.
     ``seed`` draws the first parameters, in public. ``precision``: arithmetic of the network in single (fast) or double.
     """
 
@@ -39,6 +40,7 @@ class NetworkSpec:
     activation: str = "tanh"
     pool: str = "max"
     image: tuple[int, ...] = ()
+    standardise: bool = False
     path: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0

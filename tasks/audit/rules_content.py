@@ -12,7 +12,9 @@ from dpcore.errors import DPFlowsError
 from tasks.audit.findings import Finding, block, warn
 from tasks.audit.recompute import close
 from tasks.audit.rules_statement import RETRAIN, digest, entry_of
+from tasks.audit.state import STATE, state_fault
 from tasks.audit.subject import METRICS, TRACE, Subject
+from tasks.example import is_example
 
 
 def metrics(run: Subject) -> Iterator[Finding]:
@@ -118,6 +120,9 @@ def model(run: Subject) -> Iterator[Finding]:
             yield block(
                 "weights_not_finite", "weights", "a weight is infinite or NaN", "The model cannot score", RETRAIN
             )
+    fault = state_fault(run.model)
+    if fault:
+        yield block("state_changed", STATE, fault, "The parameters are not those that were trained", RETRAIN)
     example = run.model.get("input_example.json")
     if example is not None and not _synthetic(run, example):
         yield block(
@@ -130,19 +135,9 @@ def model(run: Subject) -> Iterator[Finding]:
 
 
 def _synthetic(run: Subject, example: bytes) -> bool:
-    from dpcore.preprocess import Encoder, MatrixEncoder
-    from tasks.model import synthetic_rows
-
     try:
-        text = run.model["encoder.json"].decode()
-        kind = MatrixEncoder if json.loads(text)["encoder"] == "matrix" else Encoder
         label = json.loads(run.model.get("model.json", b"{}")).get("label") or {}
-        rows = synthetic_rows(kind.from_json(text), label.get("query"))
-        stored = json.loads(example)
-        return (
-            stored["columns"] == list(rows.columns)
-            and stored["data"] == json.loads(rows.to_json(orient="split", index=False))["data"]
-        )
+        return is_example(example, json.loads(run.model["encoder.json"]), label.get("query"))
     except (KeyError, ValueError, TypeError, DPFlowsError):
         return False
 

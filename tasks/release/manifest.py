@@ -12,6 +12,7 @@ from dpcore.problem import Adjacency
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"
 WEIGHTS, ENCODER, CARD = "model/weights.npz", "model/encoder.json", "model/model.json"
+STATE = "model/state.safetensors"  # of a network alone
 STATEMENT, MECHANISMS, TUNING = "privacy/statement.json", "privacy/mechanisms.json", "privacy/tuning.json"
 METRICS, CONFIG, README = "privacy/metrics.json", "config.json", "README.md"
 REQUIRED = (WEIGHTS, ENCODER, CARD, STATEMENT, MECHANISMS, TUNING, CONFIG, README)

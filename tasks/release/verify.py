@@ -17,6 +17,7 @@ from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError, InputError
 from tasks.audit.recompute import close
 from tasks.audit.rules_statement import price_of
+from tasks.audit.state import state_fault
 from tasks.release.gate import search_epsilon
 from tasks.release.manifest import (
     CONFIG,
@@ -260,6 +261,9 @@ def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
             yield "weights_unreadable", "the weights are not plain arrays"
         except Exception as error:  # zipfile and zlib raise their own kinds for damaged archives
             yield "weights_unreadable", f"the weights are damaged ({type(error).__name__})"
+    fault = state_fault({name.removeprefix("model/"): data for name, data in files.items()})
+    if fault:
+        yield "state_changed", fault
     for name in (ENCODER, "model/model.json", CONFIG):
         if name in files:
             try:

@@ -1,0 +1,153 @@
+"""The network side of a training: model, encoder and public problem, private sums, and the stored state."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from hashlib import sha256
+from math import isqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpcore.data import Data
+from dpcore.errors import InputError
+from dpcore.network.spec import IMAGES, NetworkSpec, network_problem
+from dpcore.preprocess import Encoder, MatrixEncoder
+from dpcore.problem import Problem
+from dpcore.ranking_setup import Watched
+from tasks.config import ModelSection, TrainConfig
+from tasks.schema import Schema
+
+if TYPE_CHECKING:
+    from tasks.training import Job
+
+Array = np.ndarray
+
+STATE = "state.safetensors"
+# Losses that a configuration may name: the one of the output layer, and its special case of two classes.
+LOSSES = ("cross_entropy", "softmax", "logistic")
+# What is remembered of a run to draw its curves: together at most this many numbers, and at most so many iterates.
+REMEMBERED, MOST_ITERATES = 20_000_000, 30
+SINGLE = (
+    "the network computes in single precision: sums of clipped gradients may move between neighbours by more than the "
+    "clip norm by what rounding adds, which was measured below a ten-thousandth of it; precision double has no such gap"
+)
+
+
+def describe(config: TrainConfig, schema: Schema) -> tuple[Encoder | MatrixEncoder, NetworkSpec, Problem]:
+    """Encoder, network and public problem; no file is opened. Raises ``InputError`` for what does not fit together."""
+    section = config.model or ModelSection()
+    check_network(config, schema)
+    named = config.preprocess.model_dump(exclude_none=True)
+    try:
+        encoder = schema.encoder(
+            **{"normalise": "none", "numeric": "minmax", **named, "intercept": False}, sparse=False, dtype="float32"
+        )
+    except InputError as error:
+        raise type(error)(f"preprocess: {error}") from None
+    inputs = encoder.design.dimension
+    outputs = len(schema.label.levels) if schema.label.kind == "classes" else 2
+    try:
+        spec = NetworkSpec(
+            inputs=inputs,
+            outputs=outputs,
+            image=section.image or image_of(section.kind, inputs),
+            seed=config.seed,
+            **section.model_dump(exclude={"image"}),
+        )
+        network = spec.build()
+    except InputError as error:
+        raise type(error)(f"model: {error}") from None
+    blocks = config.data.blocks or ()
+    privacy, l2 = config.privacy, config.objective.l2 or 0.0
+    problem = network_problem(network, schema.n(len(blocks) or 1), privacy.adjacency, l2=l2, unit=schema.unit)
+    return encoder, spec, problem
+
+
+def image_of(kind: str, inputs: int) -> tuple[int, ...]:
+    """A square image of one or three colours with ``inputs`` numbers, for a kind that reads images; else nothing."""
+    for colours in (1, 3):
+        side = isqrt(inputs // colours)
+        if kind in IMAGES and colours * side * side == inputs:
+            return colours, side, side
+    return ()
+
+
+def check_network(config: TrainConfig, schema: Schema) -> None:
+    """Raise ``InputError`` where data, objective or evaluation do not go with a network."""
+    if schema.label.kind not in ("binary", "classes"):
+        raise InputError(
+            f"Expected a binary or classes label for a network, got label.kind={schema.label.kind!r} in schema "
+            f"{schema.name!r}; leave out section model, or choose another data set."
+        )
+    if schema.unit != "record":
+        raise InputError(
+            f"Expected unit record for a network, got unit={schema.unit!r} in schema {schema.name!r}; leave out "
+            "section model, or use dp_sgd on a linear model."
+        )
+    if schema.undeclared_columns:
+        raise InputError(
+            f"Expected declared bounds and levels for a network, got bounds={schema.bounds!r} in schema "
+            f"{schema.name!r}; declare them, `dpflows profile` drafts them."
+        )
+    if schema.public.n is None and not config.data.blocks:
+        raise InputError(
+            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
+            "blocks to train on."
+        )
+    if config.objective.loss not in LOSSES:
+        raise InputError(
+            f"Expected objective.loss {' or '.join(LOSSES)} for a network (all of them cross-entropy), got "
+            f"{config.objective.loss!r}."
+        )
+    if config.objective.l1 > 0:
+        raise InputError(f"Expected objective.l1=0 for a network, got {config.objective.l1:g}; use l2.")
+    if config.evaluate.release is not None:
+        raise InputError(
+            "Expected no evaluate.release for a network, got one: its counts are those of linear scores; leave it out, "
+            "or compare on a public set."
+        )
+
+
+def network_sums(spec: NetworkSpec, problem: Problem, train: Any) -> Watched:
+    """Private sums over the training records, checked against the public facts before anything is reserved."""
+    from dpcore.network.objective import NetworkObjective
+
+    if not isinstance(train, Data):
+        raise InputError("Expected a table of records for a network, got sessions; leave out section model.")
+    objective = NetworkObjective(spec.build(), train.X, class_numbers(train.y, spec))
+    objective.check_records(problem.dimension, problem.norm_bound)
+    most = max(4, min(MOST_ITERATES, REMEMBERED // problem.dimension))
+    return Watched(objective, most=most)  # type: ignore[arg-type]
+
+
+def class_numbers(y: Array, spec: NetworkSpec) -> Array:
+    """Class numbers of labels; of two classes -1 is class 0 and +1 is class 1."""
+    return (np.asarray(y) + 1.0) / 2.0 if spec.outputs == 2 and np.min(y, initial=0.0) < 0 else np.asarray(y)
+
+
+def save_state(folder: Path, job: Job, weights: Array) -> None:
+    """Write the parameters to ``state.safetensors`` and name network and hash of that file in ``model.json``."""
+    from safetensors.numpy import save
+
+    assert job.network is not None
+    data = save(job.network.build().state(weights))
+    (folder / STATE).write_bytes(data)
+    card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    card["network"] = {"spec": job.network.to_dict(), "state_sha256": sha256(data).hexdigest()}
+    (folder / "model.json").write_text(json.dumps(card, indent=2, ensure_ascii=False), encoding="utf-8")
+
+
+def limits(job: Job) -> list[str]:
+    """What a statement has to say about the arithmetic of the network."""
+    return [SINGLE] if job.network is not None and job.network.precision == "single" else []
+
+
+def params(job: Job) -> dict[str, Any]:
+    """The model's settings for the run's parameters."""
+    if job.network is None:
+        return {}
+    shown = {key: value for key, value in asdict(job.network).items() if key not in ("arguments", "seed")}
+    return {f"model.{key}": value for key, value in shown.items() if value not in (None, ())}

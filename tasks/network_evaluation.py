@@ -1,0 +1,117 @@
+"""How well a trained network classifies, beside the majority class and Adam without privacy: internal numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpcore.data import Data
+from dpcore.metrics import balanced_accuracy, roc_auc
+from dpcore.ranking_setup import Watched
+from dpcore.train import plan, run
+from tasks.network import class_numbers
+from tasks.ranking_figures import curve_figure
+
+if TYPE_CHECKING:
+    from tasks.data import Loaded
+    from tasks.training import Job
+
+Array = np.ndarray
+
+REPORT = "report/network.json"
+FIGURES = "figures/network"
+CURVE = "curve."
+# Records that the curve of the objective is computed on.
+CURVE_RECORDS = 10_000
+
+
+def measure(job: Job, weights: Array, loaded: Loaded, sums: Watched, folder: Path | None = None) -> dict[str, float]:
+    """Accuracy on the test part, else on the training records; exact: internal, released where the data are public.
+
+    With ``folder`` the numbers are written to ``report/network.json`` with the curves over the iterations: accuracy,
+    and the mean loss (with the L2 term) on at most 10,000 training records, as Fig. 5.5 of Chen (2020) shows them.
+    """
+    from dpcore.network.objective import NetworkObjective
+
+    spec, train = job.network, sums.inner
+    assert spec is not None and isinstance(loaded.train, Data) and isinstance(train, NetworkObjective)
+    test: NetworkObjective = train
+    if isinstance(loaded.test, Data):
+        test = NetworkObjective(train.network, loaded.test.X, class_numbers(loaded.test.y, spec))
+    found = {f"internal.{key}": value for key, value in quality(test, test.scores(weights)).items()}
+    if job.config.evaluate.baselines:
+        majority = np.bincount(train.labels.numpy(), minlength=spec.outputs).argmax()
+        adam = run(plan("adam", {}, job.problem), train, seed=job.config.seed).weights
+        found["internal.majority_accuracy"] = float(np.mean(test.y == majority))
+        exact = quality(test, test.scores(adam))
+        found |= {f"internal.non_private_{key}": value for key, value in exact.items()}
+    rows = {"rows_train": loaded.report.rows_train, "rows_test": loaded.report.rows_test}
+    found |= {f"internal.{key}": float(value) for key, value in rows.items()}
+    if job.public:
+        found |= {f"released.{key}": value for key, value in quality(test, test.scores(weights)).items()}
+    if folder is not None:
+        iterates = [*sums.iterates, (sums.iterates.count, weights)]
+        write(job, folder, found, curve(job, iterates, train, test) if len(iterates) > 2 else [])
+    return found
+
+
+def quality(objective: Any, scores: Array) -> dict[str, float]:
+    """Accuracy; of two classes the balanced accuracy and the ROC AUC of the scores' difference as well."""
+    found = {"accuracy": float(np.mean(np.argmax(scores, axis=1) == objective.y))}
+    if scores.shape[1] == 2:
+        lead, y = scores[:, 1] - scores[:, 0], 2.0 * objective.y - 1.0
+        found |= {"balanced_accuracy": balanced_accuracy(y, lead), "roc_auc": roc_auc(y, lead)}
+    return found
+
+
+def curve(job: Job, iterates: Iterable[tuple[int, Array]], train: Any, test: Any) -> list[dict[str, float]]:
+    """Rows (iteration, accuracy, objective) for some of the iterates, which the algorithm released anyway."""
+    stride = max(1, -(-train.n // CURVE_RECORDS))
+    some = train.take(slice(0, None, stride))
+    rows = []
+    for iteration, w in iterates:
+        loss = float(some.value_sum(w)[0]) / some.n + job.problem.l2 / 2 * float(w @ w)
+        accuracy = quality(test, test.scores(w))["accuracy"]
+        rows.append({"iteration": iteration, "accuracy": accuracy, "objective": loss})
+    return rows
+
+
+def write(job: Job, folder: Path, metrics: Mapping[str, float], path: Sequence[Mapping[str, float]]) -> None:
+    """The numbers as JSON, and the curves as figures."""
+    stored = {"schema_version": 1, "internal": not job.public, "metrics": dict(metrics), "curve": list(path)}
+    (folder / REPORT).parent.mkdir(parents=True, exist_ok=True)
+    (folder / REPORT).write_text(json.dumps(stored, indent=1), encoding="utf-8")
+    if not path:
+        return
+    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+    word = "" if job.public else " (internal)"
+    for metric in ("accuracy", "objective"):
+        lines = {
+            name: metrics[f"internal.{key}_{metric}"]
+            for name, key in (("majority", "majority"), ("Adam, not private", "non_private"))
+            if f"internal.{key}_{metric}" in metrics
+        }
+        rows = [{"label": "private network", "curve": path}]
+        curve_figure(rows, lines, metric, f"{job.schema.name}{word}", folder / FIGURES / f"{metric}.png")
+
+
+def curve_rows(folder: Path) -> list[dict[str, float]]:
+    """The stored curve as trace rows: ``release`` is the number of gradients that the iterate has seen."""
+    if not (folder / REPORT).is_file():
+        return []
+    stored = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    prefix = "internal." if stored["internal"] else "released."
+    return [
+        {"release": row["iteration"], **{f"{prefix}{CURVE}{k}": v for k, v in row.items() if k != "iteration"}}
+        for row in stored["curve"]
+    ]
+
+
+def files(folder: Path) -> Iterable[str]:
+    """What was written to ``folder`` for a network, as relative names."""
+    found = [folder / REPORT, *sorted((folder / FIGURES).glob("*.png"))]
+    return [path.relative_to(folder).as_posix() for path in found if path.is_file()]
