@@ -6,22 +6,31 @@ Computed on private records these numbers are internal: nothing here adds noise.
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import expit, softmax
 from scipy.stats import rankdata
 
+from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.ranking_metrics import mean_average_precision, ndcg
 from dpcore.selection import coverage, support_precision_recall
 
 __all__ = [
     "accuracy",
+    "average_precision",
     "balanced_accuracy",
+    "brier_score",
     "coverage",
+    "group_means",
     "mean_average_precision",
+    "mean_recall",
     "mean_squared_error",
     "ndcg",
+    "probabilities",
     "roc_auc",
     "support_precision_recall",
 ]
+
+OTHERS = "all others"
 
 
 def accuracy(y: Array, score: Array) -> float:
@@ -55,3 +64,68 @@ def mean_squared_error(y: Array, prediction: Array) -> float:
     """Mean of the squared residuals."""
     residual = np.asarray(prediction, dtype=np.float64) - np.asarray(y, dtype=np.float64)
     return float(np.mean(residual**2))
+
+
+def average_precision(y: Array, score: Array) -> float:
+    """Area under precision against recall as a step function: sum over thresholds of (R_k - R_{k-1}) P_k.
+
+    Records of equal score pass a threshold together. NaN where no record is positive, or a score is NaN.
+    """
+    score = np.asarray(score, dtype=np.float64)
+    positive = np.asarray(y) > 0.0
+    if not positive.any() or np.isnan(score).any():
+        return float("nan")
+    order = np.argsort(-score, kind="stable")
+    found, sorted_score = np.cumsum(positive[order]), score[order]
+    ends = np.flatnonzero(np.append(sorted_score[1:] != sorted_score[:-1], True))
+    precision, recall = found[ends] / (ends + 1.0), found[ends] / found[-1]
+    return float(np.sum(np.diff(recall, prepend=0.0) * precision))
+
+
+def probabilities(loss: str, score: Array) -> Array | None:
+    """What a loss takes its scores for: P(y = +1), shape (n,), or one column a class, shape (n, K).
+
+    The minimiser of ``logistic`` is the log-odds of +1, that of ``softmax`` the log-probabilities up to a constant.
+    Other losses (a hinge, a squared residual) estimate no probability: None.
+    """
+    if loss == "logistic":
+        return np.asarray(expit(np.asarray(score, dtype=np.float64)))
+    return np.asarray(softmax(np.asarray(score, dtype=np.float64), axis=1)) if loss == "softmax" else None
+
+
+def brier_score(y: Array, probability: Array) -> float:
+    """Mean squared distance between what happened and its probability; 0 is best. Brier (1950).
+
+    ``probability`` (n,) is that of +1 for ``y`` in {-1, +1}: mean (p - 1[y = +1])^2, between 0 and 1. Of several
+    classes ``probability`` is (n, K) and ``y`` holds 0..K-1: mean sum_k (p_k - 1[y = k])^2, between 0 and 2.
+    NaN where a probability is NaN. Raises ``InputError`` for one outside [0, 1].
+    """
+    p = np.asarray(probability, dtype=np.float64)
+    if np.any((p < 0.0) | (p > 1.0)):
+        raise InputError("Expected probabilities in [0, 1], got others; turn scores into probabilities first.")
+    if p.ndim == 1:
+        return float(np.mean((p - (np.asarray(y) > 0.0)) ** 2))
+    happened = np.asarray(y)[:, None] == np.arange(p.shape[1])
+    return float(np.mean(np.sum((p - happened) ** 2, axis=1)))
+
+
+def mean_recall(y: Array, predicted: Array) -> float:
+    """Balanced accuracy of several classes: the mean, over the classes that occur in ``y``, of the share found."""
+    y, right = np.asarray(y), np.asarray(predicted) == np.asarray(y)
+    return float(np.mean([right[y == label].mean() for label in np.unique(y)]))
+
+
+def group_means(values: Array, groups: Array, least: int) -> dict[str, tuple[int, float]]:
+    """Size and mean of ``values`` (n,) in each group of ``groups`` (n,), by name; the largest group first.
+
+    Groups of fewer than ``least`` records are put together as ``OTHERS``, and left out where even those are fewer.
+    """
+    names, member, sizes = np.unique(np.asarray(groups, dtype=str), return_inverse=True, return_counts=True)
+    small = sizes < least
+    values = np.asarray(values, dtype=np.float64)
+    shown = sorted(np.flatnonzero(~small), key=lambda k: (-sizes[k], names[k]))
+    found = {str(names[k]): (int(sizes[k]), float(values[member == k].mean())) for k in shown}
+    rest = small[member]
+    if rest.sum() >= least:
+        found[OTHERS] = (int(rest.sum()), float(values[rest].mean()))
+    return found
