@@ -119,3 +119,27 @@ def test_an_error_says_in_which_section_it_stands(small: Path) -> None:
         training.plan_training(training.prepare(config_of(small, algorithm={"steps": -5})))
     with pytest.raises(InputError, match=r"^preprocess: Expected numeric"):
         training.prepare(config_of(small, preprocess={"numeric": "hats(x)"}))
+
+
+def test_declared_class_weights_multiply_the_constants_and_are_stated(small: Path) -> None:
+    plain = training.prepare(config_of(small))
+    label = 'label: {column: paid, positive: "yes", negative: "no"'
+    text = small.read_text()
+    small.write_text(text.replace(label, f"{label}, weights: {{positive: 3, negative: 1}}"))
+    job = training.prepare(config_of(small))
+    assert job.problem.lipschitz == 3 * plain.problem.lipschitz
+    assert job.problem.loss.name == "logistic, class weights 3 (positive) and 1 (negative)"
+    assert training.encoding_of(config_of(small, algorithm={"name": "auto"}), job.problem.loss)["numeric"] == "hats(8)"
+    rows = training.build_objective(job, training.load_records(job)).open()
+    even = training.build_objective(plain, training.load_records(plain)).open()
+    w = np.zeros(4)
+    assert rows.value_sum(w)[0] == pytest.approx(np.log(2) * np.where(even.y > 0, 3, 1).sum())
+    planned = training.plan_training(job)
+    assert planned.parameters["clip_norm"] == 3 * training.plan_training(plain).parameters["clip_norm"]
+
+    small.write_text(text.replace(label, f"{label}, weights: {{positive: balanced}}"))
+    with pytest.raises(InputError, match=r"label\.weights\.positive.*'balanced'"):
+        training.prepare(config_of(small))
+    small.write_text(text.replace(label, f"{label}, weights: {{positve: 2}}"))
+    with pytest.raises(InputError, match=r"unknown key label\.weights\.positve; did you mean positive"):
+        training.prepare(config_of(small))
