@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks import evaluation, record, tracking, training
+from tasks import evaluation, record, tracking, training, tuning
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger
@@ -52,6 +52,7 @@ class World:
             folder = self.home.outbox / run_id
             with training.reserve_budget(job, planned, ledger) as reservation:
                 result = training.fit_model(job, planned, objective, reservation)
+                job, planned = tuning.selected(job, planned, result)
                 price = record.convert(planned)
                 statement = record.commit(folder, job, planned, price, result, ledger, reservation)
             metrics = evaluation.measure(job, result.weights, loaded, objective)
