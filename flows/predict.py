@@ -44,7 +44,8 @@ def predict_file(model: str, file: Path, output: Path | None, as_json: bool) -> 
 def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
     """The raw columns that the model reads. Texts stay texts: the encoder knows which of them stand for no value.
 
-    A file without header follows the layout of the training files, with or without the label.
+    A file without header follows the layout of the training files, with or without the label; one with a header of
+    the columns' names goes by it, whatever the training files had.
     """
     wanted, label, layout = raw_columns(encoder), card["label"]["column"], card["text"]
     query = card["label"].get("query")
@@ -56,7 +57,10 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
         if file.suffix == ".parquet":
             frame = pd.read_parquet(file)
         else:
-            frame = read_text(file, encoder, layout)
+            headed = layout["header"] or has_header(file, wanted, layout)
+            frame = read_text(file, encoder, {**layout, "header": headed})
+    except InputError:
+        raise
     except (OSError, ValueError, pd.errors.ParserError) as error:
         raise InputError(
             f"{file}: not readable as a table: {' '.join(str(error).split())[:200]}; correct the file."
@@ -86,6 +90,35 @@ def read_letor(file: Path, encoder: Any, query: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def has_header(file: Path, wanted: list[str], layout: dict[str, Any]) -> bool:
+    """Whether line 1 names all the columns; raises ``InputError`` where it names some, or spells them otherwise."""
+    first = pd.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False, **parsing(layout))
+    cells = {str(cell).strip() for cell in first.iloc[0]} if len(first) else set()
+    if set(wanted) <= cells:
+        return True
+    near = {name.casefold() for name in wanted} & {cell.casefold() for cell in cells}
+    if near:
+        missing = next(name for name in wanted if name not in cells)
+        raise InputError(
+            f"{file}: line 1 looks like a header, but lacks the column {missing!r}; name all of "
+            f"{', '.join(wanted[:8])}{', ...' if len(wanted) > 8 else ''}, or delete the line."
+        )
+    return False
+
+
+def parsing(layout: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of ``pandas.read_csv`` for the declared layout."""
+    return {
+        "sep": r"\s+" if layout["separator"] == " " else layout["separator"],
+        "decimal": layout["decimal"],
+        "thousands": layout["thousands"],
+        "quotechar": layout["quote"],
+        "encoding": layout["encoding"],
+        "skiprows": layout["skip_lines"],
+        "skipinitialspace": layout["strip"],
+    }
+
+
 def read_text(file: Path, encoder: Any, layout: dict[str, Any]) -> pd.DataFrame:
     """Separated text in the layout of the training files; packed files by the end of their name."""
     texts = (
@@ -96,15 +129,9 @@ def read_text(file: Path, encoder: Any, layout: dict[str, Any]) -> pd.DataFrame:
         file,
         header=header,
         dtype=dict.fromkeys(texts, str) if header == 0 else None,
-        sep=r"\s+" if layout["separator"] == " " else layout["separator"],
-        decimal=layout["decimal"],
-        thousands=layout["thousands"],
-        quotechar=layout["quote"],
-        encoding=layout["encoding"],
-        skiprows=layout["skip_lines"],
-        skipinitialspace=layout["strip"],
         keep_default_na=False,
         low_memory=False,
+        **parsing(layout),
     )
 
 

@@ -92,6 +92,8 @@ def source_paths(schema: Schema, path: Paths, declared: Sequence[str], what: str
     else:
         given = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
         folders = all(g.is_dir() for g in given)
+        if folders:
+            _require_inside(schema, given, declared, what)
         found = [packed_or_not(g / Path(d).name) for g in given for d in declared] if folders else given
     for file in found:
         if file.is_dir():
@@ -100,6 +102,24 @@ def source_paths(schema: Schema, path: Paths, declared: Sequence[str], what: str
             how = f" {schema.source.how}" if schema.source.how else ""
             raise InputError(f"Expected a file at {what}={str(file)!r}, which does not exist; correct the path.{how}")
     return found
+
+
+def _require_inside(schema: Schema, folders: Sequence[Path], declared: Sequence[str], what: str) -> None:
+    """Raise ``InputError`` where a folder is given and does not hold the declared files."""
+    shown = ", ".join(map(str, folders))
+    if not declared:
+        raise InputError(
+            f"Expected a file at {what}={shown!r}, got a folder, and schema {schema.name!r} declares no file; give "
+            "the file itself."
+        )
+    for folder in folders:
+        for name in (Path(d).name for d in declared):
+            if not packed_or_not(folder / name).is_file():
+                how = f" {schema.source.how}" if schema.source.how else ""
+                raise InputError(
+                    f"Expected the declared file {name!r} in the folder {what}={str(folder)!r}, which has none of that "
+                    f"name; give the file itself, or the right folder.{how}"
+                )
 
 
 def packed_or_not(file: Path) -> Path:

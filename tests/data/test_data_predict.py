@@ -1,0 +1,57 @@
+"""Tables to score: a header where the training files had none, folders, and what is said about either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpcore.errors import InputError
+from flows.predict import read_table
+from tasks.readers import source_paths
+from tasks.schema import Schema
+
+SCHEMA = Schema.model_validate({
+    "schema_version": 1, "name": "s", "public": {"n": 10}, "text": {"header": False}, "source": {"path": "rows.csv"},
+    "columns": {"age": {"kind": "numeric", "low": 0, "high": 100},
+                "city": {"kind": "categorical", "levels": ["north", "south"]}},
+    "label": {"column": "paid", "positive": "yes", "negative": "no"},
+})  # fmt: skip
+CARD = {"label": {"column": "paid"}, "text": SCHEMA.text.model_dump(mode="json")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "30,north\n40,south\n",
+        "30,north,yes\n40,south,no\n",
+        "age,city\n30,north\n40,south\n",
+        "city,paid, age\nnorth,yes,30\nsouth,no,40\n",
+    ],
+)
+def test_a_table_is_read_with_and_without_header(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    frame = read_table(path, SCHEMA.encoder(), CARD)
+    assert list(frame.columns) == ["age", "city"]
+    assert frame["age"].astype(float).tolist() == [30, 40] and frame["city"].tolist() == ["north", "south"]
+
+
+@pytest.mark.parametrize("head", ["AGE,CITY", "age,town", "city,years"])
+def test_a_header_that_does_not_fit_is_one_clear_line(tmp_path: Path, head: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{head}\n30,north\n")
+    with pytest.raises(
+        InputError, match=r"t\.csv: line 1 looks like a header, but lacks the column '(age|city)'; name"
+    ) as e:
+        read_table(path, SCHEMA.encoder(), CARD)
+    assert len(str(e.value).splitlines()) == 1
+
+
+def test_a_folder_without_the_declared_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"declared file 'rows\.csv' in the folder data\.path='.*'"):
+        source_paths(SCHEMA, tmp_path, SCHEMA.source.path)
+    with pytest.raises(InputError, match="got a folder, and schema 's' declares no file"):
+        source_paths(SCHEMA, tmp_path, ())
+    (tmp_path / "rows.csv").write_text("30,north,yes\n")
+    assert source_paths(SCHEMA, tmp_path, SCHEMA.source.path) == [tmp_path / "rows.csv"]
