@@ -158,6 +158,8 @@ class ReleaseSection(Section):
 class EvaluateSection(Section):
     baselines: bool = Field(default=True, description="true or false")
     release: ReleaseSection | None = Field(default=None, description="for example {metric: accuracy, epsilon: 0.05}")
+    subgroup: str | None = Field(default=None, description="a declared column: accuracy by its groups, internal")
+    subgroup_least: Count = Field(default=50, description="the size below which groups are put together")
 
 
 class TrialsSection(Section):

@@ -31,6 +31,7 @@ from tasks import network, rankers, tuning
 from tasks.bounds import open_words, plan_estimate, widest
 from tasks.config import TrainConfig
 from tasks.data import load
+from tasks.data.groups import check_group
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
 from tasks.home import ledger_url as ledger_url
 from tasks.ledger import Blocks, Ledger, Reservation
@@ -80,6 +81,8 @@ def prepare(config: TrainConfig) -> Job:
     """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit."""
     schema = find_schema(config.data.name)
     check_select(config, schema)
+    if config.evaluate.subgroup is not None:
+        check_group(schema, config.evaluate.subgroup)
     if rankers.is_ranking(schema):
         encoder, ranker, problem = rankers.describe(config, schema)
         warnings = check_delta(config, problem.n) + weak_promise(config)
@@ -223,7 +226,11 @@ def load_records(job: Job) -> Sealed:
     data = job.config.data
     blocks = None if job.blocks == ("all",) else job.blocks
     adjacency = job.problem.adjacency
-    return Sealed(load(widest(job.schema), job.encoder, data.path, data.test_path, adjacency=adjacency, blocks=blocks))
+    group = job.config.evaluate.subgroup
+    schema = widest(job.schema)
+    return Sealed(
+        load(schema, job.encoder, data.path, data.test_path, adjacency=adjacency, blocks=blocks, group=group)
+    )
 
 
 def build_objective(job: Job, loaded: Sealed) -> Sealed:

@@ -17,6 +17,7 @@ from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder, Tally
 from dpcore.problem import Adjacency
 from dpcore.sessions import Sessions
+from tasks.data.groups import check_group, group_names
 from tasks.data.labels import decode_labels
 from tasks.data.sides import row_blocks, test_rows
 from tasks.data.store import Column, Matrix, private_folder
@@ -47,6 +48,7 @@ class Loaded:
     """The training part, the test part if one is declared, what was counted, and where the rows came from.
 
     ``blocks`` and ``users`` (n,) give the ledger block and the person of each training row where they are declared.
+    ``groups`` gives the group of each row of the test part, without one of the training part, where it was asked for.
     """
 
     train: Data | Sessions
@@ -55,6 +57,7 @@ class Loaded:
     source: str
     blocks: np.ndarray | None = None
     users: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
 
 @dataclass(slots=True)
@@ -67,6 +70,7 @@ class _Part:
     queries: list[np.ndarray] = field(default_factory=list)
     blocks: list[np.ndarray] = field(default_factory=list)
     users: list[np.ndarray] = field(default_factory=list)
+    groups: list[np.ndarray] = field(default_factory=list)
     seen: set[float] = field(default_factory=set)
 
 
@@ -81,21 +85,25 @@ def load(
     test_frame: pd.DataFrame | None = None,
     blocks: Sequence[str] | None = None,
     spool: Path | None = None,
+    group: str | None = None,
 ) -> Loaded:
     """Read, check and encode the declared data set.
 
     ``path``/``test_path`` override the declared files, ``frame``/``test_frame`` replace them; ``blocks`` keeps the
-    rows of those ledger blocks only; under ``adjacency`` replace_one the rows must be exactly the declared n. Large
+    rows of those ledger blocks only; under ``adjacency`` replace_one the rows must be exactly the declared n. ``group``
+    names a declared column whose groups are kept beside the rows. Large
     files are encoded into private mapped files, under ``spool`` or the home folder. Raises ``InputError`` with file,
     data row, column, rule and way out, before anything could be reserved.
     """
     files = [] if frame is not None else source_paths(schema, path, schema.source.path)
     tests = test_files(schema, files, test_path) if frame is None and test_frame is None else []
+    if group is not None:
+        check_group(schema, group)
     if frame is None and not files and schema.source.kind == "file":
         raise InputError(f"Expected a file for data set {schema.name!r}, got none; give data.path. {schema.source.how}")
     large = spool is not None or _large([*files, *tests])
     with private_folder(spool or Home.find().root / "rows") if large else nullcontext(None) as folder:
-        return _load(schema, encoder, files, tests, frame, test_frame, adjacency, blocks, folder)
+        return _load(schema, encoder, files, tests, frame, test_frame, adjacency, blocks, folder, group)
 
 
 def _load(
@@ -108,15 +116,25 @@ def _load(
     adjacency: Adjacency | str | None,
     blocks: Sequence[str] | None,
     folder: Path | None,
+    group: str | None,
 ) -> Loaded:
     sides = [_side(schema, encoder, folder, side) for side in ("train", "test")]
     chunks = frame_chunks(schema, frame) if frame is not None else open_chunks(schema, files)
-    _read(schema, encoder, chunks, sides[0], sides[1], ", ".join(map(str, files)) or schema.name, blocks)
+    _read(schema, encoder, chunks, sides[0], sides[1], ", ".join(map(str, files)) or schema.name, blocks, group)
     if test_frame is not None:
-        _read(schema, encoder, frame_chunks(schema, test_frame, "the test frame"), sides[1], None, "test frame", None)
+        _read(
+            schema,
+            encoder,
+            frame_chunks(schema, test_frame, "the test frame"),
+            sides[1],
+            None,
+            "test frame",
+            None,
+            group,
+        )
     elif tests:
         chunks = open_chunks(schema, tests, schema.split.skip_lines)
-        _read(schema, encoder, chunks, sides[1], None, ", ".join(map(str, tests)), None)
+        _read(schema, encoder, chunks, sides[1], None, ", ".join(map(str, tests)), None, group)
     train, test = sides
     _check(schema, train, adjacency, blocks)
     report = Report(train.y.rows, test.y.rows, train.tally.to_dict(), test.tally.to_dict())
@@ -127,6 +145,7 @@ def _load(
         source=", ".join(map(str, [*files, *tests])) or schema.source.kind if frame is None else "data frame",
         blocks=np.concatenate(train.blocks) if train.blocks else None,
         users=np.concatenate(train.users) if train.users else None,
+        groups=np.concatenate(seen.groups) if (seen := test if test.y.rows else train).groups else None,
     )
 
 
@@ -142,6 +161,7 @@ def _read(
     test: _Part | None,
     source: str,
     blocks: Sequence[str] | None,
+    group: str | None,
 ) -> None:
     """Encode chunks into ``part``; rows of the test side of a split by hash or position go to ``test``."""
     row = 0
@@ -161,10 +181,13 @@ def _read(
             if where is not None and blocks is not None:
                 keep = np.isin(where, blocks) if keep is None else keep & np.isin(where, blocks)
             _keys(schema, table, where, keep, part)
+        names = None if group is None else group_names(schema, group, table[group])
         _append(part, encoder, chunk, y, row, keep)
+        _note(part, names, keep)
         if test is not None and aside is not None:
             test.tally.source = source
             _append(test, encoder, chunk, y, row, aside)
+            _note(test, names, aside)
         row += chunk.rows
 
 
@@ -183,6 +206,12 @@ def _append(part: _Part, encoder: Any, chunk: Chunk, y: np.ndarray, row: int, ke
         part.seen.update(np.unique(y)[:3].tolist())
     if queries is not None:
         part.queries.append(queries)
+
+
+def _note(part: _Part, names: np.ndarray | None, keep: np.ndarray | None) -> None:
+    """Keep the groups of the rows that ``_append`` kept."""
+    if names is not None:
+        part.groups.append(names if keep is None else names[keep])
 
 
 def _keys(schema: Schema, table: Any, blocks: np.ndarray | None, keep: np.ndarray | None, part: _Part) -> None:

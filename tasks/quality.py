@@ -1,0 +1,102 @@
+"""How well scores predict labels, by kind of label; and in each group of a declared column."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpcore.data import Data
+from dpcore.metrics import (
+    accuracy,
+    average_precision,
+    balanced_accuracy,
+    brier_score,
+    group_means,
+    mean_recall,
+    mean_squared_error,
+    probabilities,
+    roc_auc,
+)
+
+if TYPE_CHECKING:
+    from tasks.training import Job
+
+Array = np.ndarray
+
+SUBGROUPS = "report/subgroups.json"
+
+
+def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, float]:
+    """Metrics of linear ``weights`` that were trained with ``loss``; "" for weights that no loss gave.
+
+    Two classes: accuracy, balanced accuracy, ROC AUC, average precision. Several (weights (outputs * d,), class after
+    class): accuracy and balanced accuracy of the class with the largest score. Both: the Brier score, where the loss
+    estimates probabilities. A regression: the mean squared error.
+    """
+    kind, scores = job.schema.label.kind, scores_of(job, part, weights)
+    if kind == "regression":
+        return {"mean_squared_error": mean_squared_error(part.y, scores)}
+    if kind == "classes":
+        label = np.argmax(scores, axis=1)
+        found = {"accuracy": float(np.mean(label == part.y)), "balanced_accuracy": mean_recall(part.y, label)}
+    else:
+        found = {
+            "accuracy": accuracy(part.y, scores),
+            "balanced_accuracy": balanced_accuracy(part.y, scores),
+            "roc_auc": roc_auc(part.y, scores),
+            "average_precision": average_precision(part.y, scores),
+        }
+    joint = loss == "softmax" if kind == "classes" else loss == "logistic"
+    chance = probabilities(loss, scores) if joint else None
+    return found if chance is None else found | {"brier_score": brier_score(part.y, chance)}
+
+
+def scores_of(job: Job, part: Data, weights: Array) -> Array:
+    """Scores (n,), or (n, K) of several classes."""
+    if job.schema.label.kind == "classes":
+        return np.asarray(part.X @ weights.reshape(job.problem.outputs, -1).T)
+    return np.asarray(part.X @ weights)
+
+
+def by_group(job: Job, part: Data, weights: Array, groups: Array | None, folder: Path | None) -> dict[str, float]:
+    """Accuracy (of a regression: mean squared error) and size of every group, as ``subgroup.NAME.metric``.
+
+    Groups below ``evaluate.subgroup_least`` records are put together. With ``folder`` the table is written to
+    ``report/subgroups.json`` under the names as they are; a metric's name takes fewer letters.
+    """
+    if groups is None:
+        return {}
+    scores = scores_of(job, part, weights)
+    kind, metric = job.schema.label.kind, "accuracy"
+    values: Array
+    if kind == "regression":
+        metric, values = "mean_squared_error", (scores - part.y) ** 2
+    elif kind == "classes":
+        values = np.argmax(scores, axis=1) == part.y
+    else:
+        values = (scores >= 0.0) == (np.asarray(part.y) > 0.0)
+    least = job.config.evaluate.subgroup_least
+    table = group_means(values, groups, least)
+    if folder is not None:
+        rows = [{"group": name, "rows": size, "value": value} for name, (size, value) in table.items()]
+        head = {"schema_version": 1, "column": job.config.evaluate.subgroup, "least": least, "metric": metric}
+        (folder / SUBGROUPS).parent.mkdir(parents=True, exist_ok=True)
+        (folder / SUBGROUPS).write_text(json.dumps({**head, "groups": rows}, indent=1), encoding="utf-8")
+    found: dict[str, float] = {}
+    for key, (size, value) in zip(plain_names(table), table.values(), strict=True):
+        found |= {f"subgroup.{key}.{metric}": value, f"subgroup.{key}.rows": float(size)}
+    return found
+
+
+def plain_names(table: Mapping[str, Any]) -> list[str]:
+    """The names of ``table`` in letters that MLflow takes for a metric, each once."""
+    found: list[str] = []
+    for name in table:
+        plain = re.sub(r"[^0-9A-Za-z_-]+", "_", name).strip("_")[:60] or "group"
+        found.append(plain if plain not in found else f"{plain}_{len(found)}")
+    return found
