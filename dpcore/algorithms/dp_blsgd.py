@@ -12,7 +12,7 @@ from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
 from dpcore.algorithms.dp_sgd import DPSGD
-from dpcore.algorithms.line_search import PAPER, Settings, State, angle_between
+from dpcore.algorithms.line_search import NETWORK, PAPER, Settings, State, angle_between
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.mechanisms import AboveThreshold, Gaussian, Mechanism
@@ -66,7 +66,10 @@ class DPBLSGD(Settings):
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.5, "search_every": 2}
     limit: ClassVar[dict[str, Any]] = {"iterations": 300, "sampling_rate": 1.0, "clip_loss": 100.0}
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER | {"budget_growth": "adaptive"}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": PAPER | {"budget_growth": "adaptive"},
+        "paper_network": NETWORK,
+    }
 
     def start(self, problem: Problem) -> State:
         """The state before the first release, from public facts."""

@@ -104,6 +104,19 @@ class Settings:
             if getattr(self, name) is not None:
                 require_positive(**{name: getattr(self, name)})
 
+# Chen (2020), 5.6.7: a failed search takes the smallest step, no budget grows, and of rho = (1 + ratio^2) / (2 m^2) an
+# iteration 10 percent go to the search (Gaussian), 90 percent to the gradient.
+NETWORK: dict[str, Any] = PAPER | {
+    "iterations": 2000,
+    "sampling_rate": 0.005,
+    "search_ratio": 1.0 / 3.0,
+    "noise": "gaussian",
+    "armijo": 0.001,
+    "clip_loss": 3.0,
+    "budget_growth": "none",
+    "on_failure": "smallest_step",
+}
+
 
 @dataclass(slots=True)
 class State:

@@ -1,4 +1,4 @@
-"""Clipped sums of networks: equal to those of linear models, to vmap, to one record at a time; bounded, whatever comes."""
+"""Clipped sums of networks: equal to those of linear models, of vmap and of autograd; bounded, whatever comes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_linear_network_has_the_sums_of_softmax_regression(clip_norm: float) -
 
 @pytest.mark.parametrize("clip_norm", [np.inf, 0.4])
 def test_a_linear_network_of_two_classes_has_the_sums_of_logistic_regression(clip_norm: float) -> None:
-    """The scores' difference is the margin; the gradient stands twice, with opposite signs, so its norm is sqrt 2 more."""
+    """The scores' difference is the margin; the gradient stands twice, so its norm is sqrt 2 times as large."""
     network = NetworkSpec(inputs=6, outputs=2, kind="linear", precision="double").build()
     X, y, w = RNG.normal(size=(40, 6)), RNG.integers(0, 2, 40).astype(float), RNG.normal(size=network.dimension)
     ours, theirs = NetworkObjective(network, X, y), LinearObjective(with_constant(X), 2 * y - 1, Logistic())
