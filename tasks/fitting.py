@@ -88,6 +88,24 @@ def weak_promise(config: TrainConfig) -> tuple[str, ...]:
     )
 
 
+# A table of fewer than half or more than twice the nominal count is more likely a wrong path than a nominal count.
+FAR = 2.0
+
+
+def count_warning(n: int, found: int, unit: str) -> str:
+    """What the operator alone is told where the real count is far from the nominal one; empty where it is not.
+
+    It is an exact number on records: it goes to the terminal, and nothing that is stored or decided depends on it. A
+    refusal would be seen by others, so a table of the wrong size trains on, with noise for the declared size.
+    """
+    if n / FAR <= found <= n * FAR:
+        return ""
+    return (
+        f"for the operator alone: {found} units ({unit}) were read for training, public.n declares {n}. Path, split or "
+        "public.n may be wrong: steps and noise are those of the declared number."
+    )
+
+
 # Algorithms whose bound uses one unit's loss only as one convex, Lipschitz, smooth term of the sum, or clips it.
 USER_LEVEL = ("dp_sgd", "dp_adam", "output_gd")
 

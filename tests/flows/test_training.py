@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import BudgetExceeded, InputError
-from tasks import evaluation, training
+from tasks import evaluation, fitting, training
 from tasks.config import TrainConfig, parse_config
 from tasks.ledger import Ledger
 
@@ -143,3 +143,10 @@ def test_declared_class_weights_multiply_the_constants_and_are_stated(small: Pat
     small.write_text(text.replace(label, f"{label}, weights: {{positve: 2}}"))
     with pytest.raises(InputError, match=r"unknown key label\.weights\.positve; did you mean positive"):
         training.prepare(config_of(small))
+
+
+@pytest.mark.parametrize(("rows", "warned"), [(300, False), (150, False), (149, True), (600, False), (601, True)])
+def test_the_operator_is_told_where_the_count_is_far_from_the_nominal_one(rows: int, warned: bool) -> None:
+    text = fitting.count_warning(300, rows, "record")
+    assert bool(text) == warned
+    assert not warned or (str(rows) in text and "operator alone" in text)
