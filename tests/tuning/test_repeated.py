@@ -11,7 +11,8 @@ from dp_accounting.dp_event import GaussianDpEvent, RepeatAndSelectDpEvent
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
+from scipy.special import gamma, gammaln
+from scipy.stats import chi2, logser, poisson
 
 from dpcore.accounting import ORDERS, Events
 from dpcore.accounting.conversion import delta_of, epsilon_of
@@ -57,15 +58,27 @@ def divergence(p: np.ndarray, q: np.ndarray, alphas: np.ndarray) -> np.ndarray:
     return (top + np.log(np.exp(exponent - top[:, None]).sum(axis=1))) / (alphas - 1.0)
 
 
+def chances(law: Repeated, most: int) -> np.ndarray:
+    """P(K = k) for k = 1 .. ``most`` from the laws' own formulas, not by the code's recursion."""
+    k = np.arange(1, most + 1)
+    if isinstance(law, RepeatPoisson):
+        return poisson.pmf(k, law.rate) / -np.expm1(-law.rate)
+    assert isinstance(law, RepeatNegativeBinomial)
+    if law.eta == 0.0:
+        return logser.pmf(k, 1.0 - law.gamma)
+    # prod_{l < k} (l + eta)/(l + 1) = Gamma(k + eta) / (Gamma(eta) k!)
+    falling = np.exp(gammaln(k + law.eta) - gammaln(k + 1.0)) / gamma(law.eta)
+    return (1.0 - law.gamma) ** k * falling / (law.gamma**-law.eta - 1.0)
+
+
 def selected(law: Repeated, outcomes: np.ndarray, most: int = 4000) -> np.ndarray:
-    """The law of the highest of K outcomes (in the order of the array), summed over K from its own chances."""
-    chance, total = law._first, np.zeros(len(outcomes))
+    """The law of the highest of K outcomes (in the order of the array), summed over K."""
     below = np.concatenate([[0.0], np.cumsum(outcomes)])
-    for trials in range(1, most):
-        total += chance * np.diff(below**trials)
-        chance *= law._ratio(trials)
+    total = np.zeros(len(outcomes))
+    for trials, chance in enumerate(chances(law, most), start=1):
         if chance < 1e-18:
             break
+        total += chance * np.diff(below**trials)
     return total
 
 
@@ -165,11 +178,7 @@ def test_mean_and_draws_follow_the_law(mean: float, eta: float) -> None:
 
 def misfit(law: Repeated, draws: np.ndarray) -> float:
     """Chi-square over its quantile at 1 - 1e-6; cells with fewer than 20 expected draws count as one."""
-    chances, chance = [], law._first
-    for trials in range(1, 5000):
-        chances.append(chance)
-        chance *= law._ratio(trials)
-    expected = np.array(chances) * len(draws)
+    expected = chances(law, 5000) * len(draws)
     seen = np.bincount(draws, minlength=len(expected) + 1)[1 : len(expected) + 1].astype(float)
     large = expected >= 20
     cells = np.append(expected[large], len(draws) - expected[large].sum())
