@@ -163,10 +163,10 @@ class EvaluateSection(Section):
 
 
 class TrialsSection(Section):
-    distribution: Literal["negative_binomial", "poisson"] = Field(
-        default="negative_binomial", description="negative_binomial or poisson"
+    distribution: Literal["poisson", "negative_binomial"] = Field(
+        default="poisson", description="poisson or negative_binomial"
     )
-    mean: Number = Field(default=10.0, gt=1, le=200, description="expected number of trials, for example 10")
+    mean: Number = Field(default=6.0, gt=1, le=200, description="expected number of trials, for example 6")
     eta: Number | None = Field(default=None, ge=-0.5, le=10, description="of negative_binomial: 0 or 1")
 
 

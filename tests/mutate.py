@@ -272,8 +272,25 @@ MUTANTS = [
     ),
     Mutant(f"{M}/repeated.py", " + log(self.mean) / (alphas - 1.0)", "", "tests/tuning/test_repeated.py"),
     Mutant(f"{M}/repeated.py", "return self.rate * np.exp(", "return np.exp(", "tests/tuning/test_repeated.py"),
+    Mutant(f"{M}/repeated.py", "if self.cap or not all(", "if not all(", "tests/tuning/test_repeated.py"),
     Mutant(
-        f"{M}/repeated.py", "log1p(1.0 / (a - 1.0))) for", "log1p(1.0 / a) * 3.0) for", "tests/tuning/test_repeated.py"
+        f"{M}/repeated.py",
+        "np.exp(np.max(hats, axis=0))",
+        "np.exp(np.min(hats, axis=0))",
+        "tests/tuning/test_repeated.py",
+    ),
+    Mutant(
+        f"{M}/repeated.py",
+        "sqrt(sum(n * item.ratio**2 for",
+        "sqrt(sum(item.ratio**2 for",
+        "tests/tuning/test_repeated.py",
+    ),
+    Mutant("dpcore/tuning.py", ", setting.algorithm.adaptive)", ")", "tests/tuning/test_tuned.py"),
+    Mutant(
+        f"{M}/repeated.py",
+        "log1p(1.0 / (a - 1.0))) for",
+        "log1p(3.0 / (a - 1.0))) for",
+        "tests/tuning/test_repeated.py",
     ),
     Mutant(
         f"{M}/repeated.py",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import exp, expm1, inf, log, log1p
+from math import exp, expm1, inf, log, log1p, sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +26,8 @@ from scipy.optimize import brentq
 from dpcore.checks import require_count, require_positive
 from dpcore.errors import InputError
 from dpcore.mechanisms.base import Array, Mechanism, mechanism, settle
+from dpcore.mechanisms.gaussian import Gaussian
+from dpcore.mechanisms.profile import log_gaussian_delta
 from dpcore.problem import Adjacency
 
 # A trial: secret generator -> (score, outcome). The score is a number and never NaN.
@@ -39,12 +41,19 @@ MOST_TRIALS = 500.0
 @mechanism("composition")
 @dataclass(frozen=True, slots=True)
 class Composition(Mechanism):
-    """Releases run one after the other and seen as one: ``counts[i]`` times ``mechanisms[i]``; for prices alone."""
+    """Releases run one after the other and seen as one: ``counts[i]`` times ``mechanisms[i]``; for prices alone.
+
+    ``cap`` = True: an adaptive run that may release other things, and only keeps below the sum of these curves at every
+    order. Nothing else about the list then bounds it.
+    """
 
     mechanisms: tuple[Mechanism, ...]
     counts: tuple[int, ...]
+    cap: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.cap, bool):
+            raise InputError(f"Expected cap to be true or false, got cap={self.cap!r}.")
         settle(self)
         if not self.mechanisms or len(self.mechanisms) != len(self.counts):
             raise InputError(
@@ -70,6 +79,17 @@ class Composition(Mechanism):
         """The sum of the parts, shape (k,). Mironov (2017), Proposition 1."""
         parts = [n * item.rdp(alphas) for item, n in zip(self.mechanisms, self.counts, strict=True)]
         return np.asarray(np.sum(parts, axis=0))
+
+    def log_delta(self, alphas: Array, epsilon: float) -> float:
+        """ln of the least known delta at ``epsilon``: from the curve at ``alphas``, for Gaussians on all rows exact.
+
+        Dong, Roth & Su (2022), Corollary 3.3: they compose to one of mu = sqrt(sum ratio^2).
+        """
+        found = log_delta(alphas, self.rdp(alphas), epsilon)
+        if self.cap or not all(isinstance(item, Gaussian) for item in self.mechanisms):
+            return found
+        pairs = zip(self.mechanisms, self.counts, strict=True)
+        return min(found, log_gaussian_delta(epsilon, sqrt(sum(n * item.ratio**2 for item, n in pairs))))  # type: ignore[attr-defined]
 
     def mapped(self, change: Change) -> Self:
         """The same with ``change`` applied to every release."""
@@ -229,7 +249,7 @@ class RepeatPoisson(Repeated):
 
         e(a) + rate d^ + ln E[K] / (a - 1),
 
-    d^ the least delta of the trial's curve at e^ = ln(1 + 1/(a-1)). Papernot & Steinke (2022), Theorem 6, whose Poisson
+    d^ the least known delta of a trial at e^ = ln(1 + 1/(a-1)). Papernot & Steinke (2022), Theorem 6, whose Poisson
     law may give no trial at all: its derivative is the same up to the factor 1 / (1 - e^-rate), which E[K] holds here.
     """
 
@@ -263,7 +283,9 @@ class RepeatPoisson(Repeated):
         return self.rate / (trials + 1.0)
 
     def _selection(self, alphas: Array, curve: Array) -> Array:
-        return self.rate * np.exp([log_delta(alphas, curve, log1p(1.0 / (a - 1.0))) for a in alphas])
+        # A mixture over public settings has at most the largest delta, as it has the largest curve.
+        hats = [[one.log_delta(alphas, log1p(1.0 / (a - 1.0))) for a in alphas] for one in self.trials]
+        return self.rate * np.exp(np.max(hats, axis=0))
 
 
 def log_delta(alphas: Array, curve: Array, epsilon: float) -> float:

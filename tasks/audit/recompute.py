@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp, inf, isfinite, sqrt
+from math import exp, isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -104,17 +104,15 @@ def _public_event(public: Any, item: Mechanism) -> Any:
 
 
 def _public_selection(public: Any, item: Repeated) -> Any:
-    """The best of a random number of trials, where all settings have one price; None for several prices."""
-    if len(item.trials) > 1 or getattr(item, "eta", 0.0) < 0.0:
-        return None
+    """The best of a negative binomial number of trials, where all settings have one price; else None."""
+    if len(item.trials) > 1 or not isinstance(item, RepeatNegativeBinomial) or item.eta < 0.0:
+        return None  # for Poisson the delta of a trial is exact here and converted there
     [trial] = item.trials
     parts = [_public_event(public, inner) for inner in trial.mechanisms]
     if any(part is None for part in parts):
         return None
     run = [public.SelfComposedDpEvent(part, count) for part, count in zip(parts, trial.counts, strict=True)]
-    # Its Poisson law may give no trial: with the mean of ours its price is a little above.
-    shape = item.eta if isinstance(item, RepeatNegativeBinomial) else inf
-    return public.dp_event.RepeatAndSelectDpEvent(public.ComposedDpEvent(run), item.mean, shape)
+    return public.dp_event.RepeatAndSelectDpEvent(public.ComposedDpEvent(run), item.mean, item.eta)
 
 
 def _inside(events: Events) -> Iterator[Mechanism]:

@@ -12,13 +12,22 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gamma, gammaln
-from scipy.stats import chi2, logser, poisson
+from scipy.stats import chi2, logser, norm, poisson
 
 from dpcore.accounting import ORDERS, Events
 from dpcore.accounting.conversion import delta_of, epsilon_of
 from dpcore.accounting.rdp import curve_of
 from dpcore.errors import InputError, PriceUnknown
-from dpcore.mechanisms import Composition, Gaussian, Laplace, Mechanism, RepeatNegativeBinomial, RepeatPoisson, in_form
+from dpcore.mechanisms import (
+    Composition,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    RepeatNegativeBinomial,
+    RepeatPoisson,
+    gaussian_delta,
+    in_form,
+)
 from dpcore.mechanisms.repeated import Repeated, log_delta
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson, Sampled
@@ -139,12 +148,48 @@ def test_golden_dp_accounting_negative_binomial(sigma: float, mean: float, eta: 
 @pytest.mark.parametrize("rate", [1.0, 4.0, 30.0])
 def test_golden_dp_accounting_poisson(sigma: float, rate: float) -> None:
     """Theorem 6 as dp-accounting has it, plus ln 1/(1 - e^-rate) / (a - 1) for at least one trial."""
-    price = RepeatPoisson((Composition((Gaussian(1.0, sigma),), (64,)),), rate)
+    price = RepeatPoisson((Composition((Gaussian(1.0, sigma),), (64,), cap=True),), rate)
     public = RdpAccountant(list(ORDERS))
     event = dp_event.SelfComposedDpEvent(GaussianDpEvent(sigma), 64)
     public.compose(RepeatAndSelectDpEvent(event, rate, inf))
     theirs = public.rdp - np.log1p(-exp(-rate)) / (ORDERS - 1.0)
     np.testing.assert_allclose(curve_of(price), np.minimum.accumulate(theirs[::-1])[::-1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.4, 1.5])
+@pytest.mark.parametrize("mean", [1.5, 4.0, 20.0])
+def test_gaussian_trials_under_poisson_by_quadrature(mu: float, mean: float) -> None:
+    """Theorem 6 with the exact delta of a Gaussian trial, against the density of the best of K Gaussian scores.
+
+    Scores that grow or fall with the likelihood ratio are the extreme orders of outcomes.
+    """
+    law = RepeatPoisson.of_mean((Composition((Gaussian(1.0, 2.0 / mu),), (4,)),), mean)
+    alphas = np.array([1.5, 2.0, 4.0, 8.0, 20.0])
+    x = np.linspace(-14.0, 14.0, 200_001) + mu / 2.0
+    step, bound = x[1] - x[0], law.rdp(alphas)
+    known = [exp(law.trials[0].log_delta(alphas, log(a / (a - 1.0)))) for a in alphas]
+    np.testing.assert_allclose(known, [gaussian_delta(log(a / (a - 1.0)), mu) for a in alphas], rtol=1e-9)
+    closest = 0.0
+    for sign in (1.0, -1.0):
+        logs = []
+        for shift in (0.0, mu):
+            below = norm.cdf(sign * (x - shift))
+            logs.append(norm.logpdf(x - shift) + log(law.rate) + law.rate * (below - 1.0) - log(-np.expm1(-law.rate)))
+        for first, second in (logs, logs[::-1]):
+            exact = [log(np.exp(a * first + (1.0 - a) * second).sum() * step) / (a - 1.0) for a in alphas]
+            assert np.all(exact <= bound * (1 + 1e-6))
+            closest = max(closest, float(np.max(exact / bound)))
+    assert closest > 0.1
+
+
+def test_an_adaptive_trial_is_bounded_by_its_curve_alone() -> None:
+    listed = RepeatPoisson((Composition((Gaussian(1.0, 20.0),), (64,)),), 4.0)
+    cap = RepeatPoisson((Composition((Gaussian(1.0, 20.0),), (64,), cap=True),), 4.0)
+    assert np.all(listed.rdp(ORDERS) <= cap.rdp(ORDERS)) and listed.rdp(ORDERS)[40] < 0.98 * cap.rdp(ORDERS)[40]
+    both = RepeatPoisson((*listed.trials, *cap.trials), 4.0)
+    np.testing.assert_array_equal(both.rdp(ORDERS), cap.rdp(ORDERS))
+    with pytest.raises(InputError, match="cap to be true or false"):
+        Composition((Gaussian(1.0, 1.0),), (1,), cap=1)  # type: ignore[arg-type]
 
 
 def test_delta_inside_the_poisson_bound_is_the_conversion() -> None:

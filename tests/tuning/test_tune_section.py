@@ -32,7 +32,11 @@ GRID = {"algorithm.learning_rate": [0.5, 4.0], "objective.l2": [None, 0.01]}
 
 
 def tuned_config(schema: Path, grid: Any = None, tune: dict[str, Any] | None = None, **sections: Any) -> TrainConfig:
-    return config_of(schema, tune={"grid": grid or GRID, "trials": {"mean": 4}, **(tune or {})}, **sections)
+    return config_of(
+        schema,
+        tune={"grid": grid or GRID, "trials": {"distribution": "negative_binomial", "mean": 4}, **(tune or {})},
+        **sections,
+    )
 
 
 def plan_of(config: TrainConfig) -> Any:

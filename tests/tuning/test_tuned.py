@@ -25,7 +25,7 @@ from dpcore.tuning import Candidate, Search, Tuned, plan_tuning, right, select
 from tests.tape import RECORDS, ConstantSlope, replay
 from tests.tuning.small import RATES, candidates, planned_of, problem_of, records
 
-LAWS = [Search(), Search(mean=4.0, eta=1.0), Search("poisson", 5.0)]
+LAWS = [Search(), Search("negative_binomial", 10.0), Search("negative_binomial", 4.0, 1.0)]
 
 
 class OneTrial:
@@ -189,7 +189,7 @@ def test_the_better_setting_wins_and_is_named() -> None:
     bad = {"steps": 4, "start": (-1.0, 0.0, 0.0), "learning_rate": 1e-6}
     good = {"steps": 4, "start": (0.0, 0.0, 0.0), "learning_rate": 2.0}
     both = [Candidate({"algorithm.learning_rate": one["learning_rate"]}, one, problem) for one in (bad, good)]
-    planned = plan_tuning("dp_sgd", both, problem, Search(mean=20.0, eta=1.0), Target(50.0, 1e-4))
+    planned = plan_tuning("dp_sgd", both, problem, Search("negative_binomial", 20.0, 1.0), Target(50.0, 1e-4))
     won = [select(planned, run(planned, records(problem)).notes) for _ in range(10)]
     rates = [one.parameters["learning_rate"] for one in won]
     assert rates.count(2.0) >= 5  # the other wins where no trial had this: a share of 0.048, six times by 3e-6
@@ -225,6 +225,14 @@ def test_several_classes(loss: Any) -> None:
     assert right(objective, np.eye(3).ravel(), problem) == 300.0
     assert right(objective, -np.eye(3).ravel(), problem) == 0.0
     assert right(objective, weights, problem) > 200
+
+
+def test_an_adaptive_training_is_a_cap_and_a_planned_one_a_list() -> None:
+    problem = problem_of()
+    for name, cap in (("dp_sgd", False), ("dp_agd", True)):
+        one = Candidate({}, {}, problem)
+        [law] = list(plan_tuning(name, [one], problem, Search(), Target(1.0, 1e-4)).events)
+        assert [trial.cap for trial in law.trials] == [cap]  # type: ignore[attr-defined]
 
 
 def test_right_counts_signs_as_labels_are_predicted() -> None:
