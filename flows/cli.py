@@ -82,12 +82,20 @@ def predict(
 
 
 def ui(
+    run: Annotated[str | None, typer.Argument(help="With --report: run id; default: the latest training.")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Write and show the report of a run instead.")] = False,
     prefect: Annotated[bool, typer.Option("--prefect", help="Start Prefect's UI as well.")] = False,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI.")] = 5000,
     prefect_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's UI.")] = 4200,
     as_json: AsJson = False,
 ) -> None:
-    """Open the UIs on this project's store, bound to 127.0.0.1, until interrupted."""
+    """Open the UIs on this project's store, bound to 127.0.0.1, until interrupted; --report: the report of a run."""
+    from flows.report import require_report, show_report
+
+    require_report(run, report)
+    if report:
+        show_report(run, as_json)
+        return
     from flows.ui import serve
 
     serve(prefect, port, prefect_port, as_json)

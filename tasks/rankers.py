@@ -32,7 +32,7 @@ def describe(config: TrainConfig, schema: Schema) -> tuple[Encoder | MatrixEncod
     """
     check_sessions(config, schema)
     named = config.preprocess.model_dump(exclude_none=True)
-    encoder = schema.encoder(**{"normalise": "none", **named}, intercept=False)
+    encoder = schema.encoder(**{"normalise": "none", **named, "intercept": False})
     model = ranker(config)
     l2 = config.objective.l2 or 0.0
     public = (encoder.design.dimension, schema.n(), config.privacy.adjacency)

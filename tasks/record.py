@@ -14,11 +14,13 @@ from dpcore.problem import Adjacency
 from dpcore.train import Planned, Result
 from tasks import attributes, network, network_evaluation, ranking_evaluation, tracking
 from tasks import statement as words
+from tasks.home import Home, ledger_url
 from tasks.ledger import Ledger, Reservation
 from tasks.model import MODEL_TAG, file_hash, log_model, save_model
 from tasks.rankers import conventions, ranks
 from tasks.release.statement_text import to_html, to_markdown
 from tasks.report import budget_figure
+from tasks.report.store import attach
 from tasks.retraining.stored import start_without_price
 from tasks.training import Job
 
@@ -191,6 +193,8 @@ def track(
     if (folder / attributes.TABLE).is_file():
         tracking.log_files(client, run_id, folder, [attributes.TABLE])
         client.set_tag(run_id, attributes.TABLE_TAG, attributes.TABLE_NOTE)
+    page = attach(client, run_id, folder, {**metrics, **spent}, ledger_url(job.config, job.schema, Home.find()))
+    tracking.log_files(client, run_id, folder, page)
     uri = log_model(client, run_id, folder / "model", job.encoder, job.schema)
     client.set_tag(run_id, MODEL_TAG, uri)
     shutil.rmtree(folder)

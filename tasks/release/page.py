@@ -13,8 +13,13 @@ body { font: 1rem/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; m
 h1 { font-size: 1.5rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } caption { text-align: left; color: #444; padding: .3rem 0; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #ccc; }
-th[scope=row] { width: 14rem; font-weight: 600; } td.number { font-variant-numeric: tabular-nums; }
+th[scope=row] { width: 14rem; font-weight: 600; } td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .wide { overflow-x: auto; } img { max-width: 100%; height: auto; } figure { margin: 1rem 0; }
+figcaption { color: #444; font-size: .9rem; } .lead { font-size: 1.1rem; }
+.beside { display: flex; flex-wrap: wrap; gap: 0 2rem; } .beside figure { flex: 1 1 22rem; max-width: 35rem; }
+.tiles { display: flex; flex-wrap: wrap; gap: .6rem; margin: 1rem 0; padding: 0; list-style: none; }
+.tiles li { flex: 1 1 9rem; background: #f1f5f9; padding: .6rem .8rem; border-radius: .3rem; color: #444; }
+.tiles strong { display: block; font-size: 1.5rem; line-height: 1.3; color: #1b1b1b; }
 .internal { border-left: .4rem solid #9a3412; padding-left: .8rem; }
 .note { background: #f1f5f9; padding: .6rem .8rem; }
 @media (max-width: 36rem) { th[scope=row] { width: 8rem; } body { padding: .6rem; } }
@@ -60,10 +65,30 @@ def grid(caption: str, names: Sequence[str], lines: Iterable[Sequence[str]]) -> 
     )
 
 
-def figure(png: bytes, description: str) -> str:
-    """A picture inside the page; ``description`` says in words what it shows."""
+def figure(png: bytes, description: str, caption: str | None = None, width: int | None = None) -> str:
+    """A picture inside the page, at most ``width`` wide (CSS pixels); ``description`` says in words what it shows.
+
+    ``caption`` stands below it, by default the description.
+    """
     data = base64.b64encode(png).decode()
+    size = "" if width is None else f' width="{width}"'
     return (
-        f'<figure><img src="data:image/png;base64,{data}" alt="{escape(description, quote=True)}">'
-        f"<figcaption>{escape(description)}</figcaption></figure>"
+        f'<figure><img src="data:image/png;base64,{data}" alt="{escape(description, quote=True)}"{size}>'
+        f"<figcaption>{escape(description if caption is None else caption)}</figcaption></figure>"
     )
+
+
+def beside(figures: Iterable[str]) -> str:
+    """Figures next to each other where the page is wide enough."""
+    return f'<div class="beside">{"".join(figures)}</div>'
+
+
+def tiles(pairs: Iterable[tuple[str, str]]) -> str:
+    """A few numbers to see first: (number, what it is)."""
+    inner = "".join(f"<li><strong>{escape(value)}</strong> {escape(name)}</li>" for value, name in pairs)
+    return f'<ul class="tiles">{inner}</ul>'
+
+
+def items(texts: Iterable[str]) -> str:
+    """A list."""
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"

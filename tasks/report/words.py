@@ -1,0 +1,68 @@
+"""The guarantee in words that need no formula: what an attacker may learn at most."""
+
+from __future__ import annotations
+
+from math import exp
+
+from tasks.statement import Guarantee
+
+FALSE_ALARM = 0.05
+# An attacker who is right this often learns nearly everything.
+NEARLY_SURE = 0.99
+PAIRS = {
+    "add_remove": "with one {unit} in the data, and without",
+    "replace_one": "with one {unit} as it is, and with other values in its place",
+    "replace_labels": "with the labels of one session as they are, and with other labels",
+}
+UNITS = {"session_labels": "session", "user": "user (all rows of one person together)"}
+
+
+def right_guess(epsilon: float, delta: float) -> float:
+    """Largest chance of naming the right one of two neighbours, chosen by a fair coin: (e^eps + delta) / (1 + e^eps).
+
+    An (epsilon, delta) guarantee bounds the total variation by (e^eps - 1 + 2 delta) / (e^eps + 1); the chance is
+    (1 + that) / 2. Kairouz, Oh & Viswanath (2015), Theorem 2.1 and its region of error rates.
+    """
+    small = exp(-epsilon)
+    return min(1.0, (1.0 + delta * small) / (1.0 + small))
+
+
+def detection(epsilon: float, delta: float, false_alarm: float = FALSE_ALARM) -> float:
+    """Largest power of a test of one neighbour against the other whose rate of false alarms is ``false_alarm``.
+
+    min(e^eps a + delta, 1 - e^-eps (1 - delta - a)). Wasserman & Zhou (2010), Theorem 2.4, with delta; Kairouz et al.
+    (2015).
+    """
+    room = max(0.0, 1.0 - delta - false_alarm)
+    other = 1.0 - exp(-epsilon) * room
+    first = false_alarm * exp(epsilon) + delta if epsilon < 50.0 else 1.0
+    return max(0.0, min(1.0, first, other))
+
+
+def percent(share: float) -> str:
+    """A share as a person reads it; what is not certain is not called 100 %."""
+    text = f"{100.0 * share:.1f}"
+    return "more than 99.9 %" if text == "100.0" and share < 1.0 else f"{text.removesuffix('.0')} %"
+
+
+def in_words(promise: Guarantee) -> str:
+    """One paragraph: what somebody who sees the release, and knows everything else, can find out about one person."""
+    unit = UNITS.get(promise.unit, promise.unit)
+    pair = PAIRS[str(promise.adjacency)].format(unit=unit)
+    guess, found = right_guess(promise.epsilon, promise.delta), detection(promise.epsilon, promise.delta)
+    text = (
+        f"Take an attacker who sees all that this run releases, knows every other record, and has any computing power. "
+        f"The model was trained on one of two versions of the data, {pair}, chosen by the toss of a coin. The attacker "
+        f"names the right version with probability at most {percent(guess)}; without looking it would be 50 %. At a "
+        f"false alarm rate of {percent(FALSE_ALARM)} the attacker tells in at most {percent(found)} of the cases that "
+        f"the data are the version with this {unit.split(' ')[0]}. In numbers: epsilon = {promise.epsilon:.6g} and "
+        f"delta = {promise.delta:g} for one {promise.unit} under {promise.adjacency}."
+    )
+    if guess >= NEARLY_SURE:
+        text += " An epsilon this large promises next to nothing against such an attacker."
+    return text
+
+
+def odds(epsilon: float) -> str:
+    """The factor by which a conclusion may become more likely, e^epsilon."""
+    return f"{exp(epsilon):.3g}" if epsilon < 20.0 else "more than 4e8"
