@@ -10,6 +10,7 @@ import numpy as np
 from dpcore.errors import InputError
 
 SHOWN = 10  # refused cells named in one message
+ALONE = 3  # cells of one column up to this number have their own words
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class Tally:
     unknown: Counter[str] = field(default_factory=Counter)
     capped: Counter[str] = field(default_factory=Counter)  # blocks whose parts summed to more than 1
     dropped: Counter[str] = field(default_factory=Counter)  # rows left out for an undeclared label
-    faults: list[tuple[int, str]] = field(default_factory=list)
+    faults: list[tuple[int, str, str, str]] = field(default_factory=list)
 
     def count(self, what: str, column: str, hits: np.ndarray) -> None:
         number = int(np.count_nonzero(hits))
@@ -38,18 +39,32 @@ class Tally:
         """Record refused cells: 0-based ``rows`` of this chunk and what stands there."""
         for row, value in zip(rows[: SHOWN + 1], values, strict=False):
             number = self.rows + int(row if self.places is None else self.places[row]) + 1
-            self.faults.append((number, f"data row {number}, column {column!r}: {value}; {rule}"))
+            self.faults.append((number, column, value, rule))
 
     def raise_faults(self) -> None:
         """Raise one ``InputError`` that names the refused cells in row order, if there are any."""
         if not self.faults:
             return
-        texts = [text for _, text in sorted(self.faults)]
-        more = f" | and more in {len(texts) - SHOWN} or more cells" if len(texts) > SHOWN else ""
+        faults = sorted(self.faults)
         self.faults.clear()
+        more = f" | and more in {len(faults) - SHOWN} or more cells" if len(faults) > SHOWN else ""
+        groups: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        for number, column, value, rule in faults[:SHOWN]:
+            groups.setdefault((column, rule), []).append((number, value))
         place = f"{self.source}: " if self.source else ""
-        raise InputError(place + " | ".join(texts[:SHOWN]) + more + ".")
+        texts = [text for (column, rule), cells in groups.items() for text in _texts(column, rule, cells)]
+        raise InputError(place + " | ".join(texts) + more + ".")
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         names = ("clipped", "filled", "unknown", "capped", "dropped")
         return {name: dict(getattr(self, name)) for name in names}
+
+
+def _texts(column: str, rule: str, cells: list[tuple[int, str]]) -> list[str]:
+    """What is wrong in cells of one column under one rule: each by itself, or many after the first one."""
+    texts = [f"data row {number}, column {column!r}: {value}; {rule}" for number, value in cells]
+    if len(cells) <= ALONE:
+        return texts
+    others = ", ".join(str(number) for number, _ in cells[1:])
+    alike = "" if len({value for _, value in cells}) == 1 else ", with other values"
+    return [f"{texts[0]} (and data rows {others}{alike})"]

@@ -106,5 +106,8 @@ def _first_problem(error: ValidationError) -> str:
         return f"unknown key {place}; {hint}"
     if problem["type"] == "missing":
         return f"the key {place} is missing; declare it."
+    words = problem["msg"].removeprefix("Value error, ")
+    if words.endswith("."):  # an error of ours, with its own way out
+        return f"{place}: {words}"
     got = "" if isinstance(problem["input"], dict) else f", got {problem['input']!r}"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ')}{got}; correct the schema."
+    return f"{place}: {words}{got}; correct the schema."

@@ -281,6 +281,16 @@ def test_dat_layout(tmp_path):
         loaded(matrix_schema("dat", 3), write(tmp_path, "1 1 0 1\n1 0 0\n", "t.dat"))
 
 
+def test_many_cells_of_one_column_are_said_once(tmp_path):
+    rows = "".join(f"Mine,{k},no\n" for k in range(20))
+    with pytest.raises(InputError) as refused:
+        loaded(schema_of(), write(tmp_path, "sector,hours,y\nGov,1,yes\n" + rows))
+    text = str(refused.value)
+    assert text.count("add the level") == 1
+    assert "data row 2, column 'sector': 'Mine'" in text and "(and data rows 3, 4, 5, 6, 7, 8, 9, 10, 11)" in text
+    assert "and more in 1 or more cells" in text
+
+
 def test_dat_takes_declared_marks_for_missing_where_there_is_a_fill(tmp_path):
     path = write(tmp_path, "0.5 NULL 0 1\n0.25 0 1 0\n", "t.dat")
     with pytest.raises(InputError, match="line 1, column 2: 'NULL' is not a number"):

@@ -25,6 +25,17 @@ def write(tmp_path, text, name="mine.yaml"):
     return path
 
 
+def test_reversed_bounds_are_one_sentence(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "schema_version: 1\nname: s\npublic: {n: 9}\ncolumns: {age: {kind: numeric, low: 9, high: 1}}\n"
+        "label: {column: y, positive: a, negative: b}\n"
+    )
+    with pytest.raises(InputError) as refused:
+        find_schema(str(path))
+    assert str(refused.value).endswith("got low=9.0 > high=1.0; swap them.")
+
+
 def test_a_schema_file_by_path(tmp_path):
     schema = find_schema(write(tmp_path, GOOD))
     assert schema.public.n == 100 and not schema.public.public and schema.ledger is None and schema.unit == "record"
