@@ -11,7 +11,7 @@ from dpcore.accounting import Events, Target
 from dpcore.accounting.sequel import After, Within
 from dpcore.errors import BudgetExceeded, InputError, PriceUnknown
 from dpcore.losses import make_loss
-from dpcore.mechanisms import Exponential, Gaussian
+from dpcore.mechanisms import Exponential, Gaussian, Laplace
 from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
 from dpcore.train import plan, replan, run
@@ -95,6 +95,11 @@ def test_limits_say_what_they_refuse() -> None:
     assert After(TARGET, BEFORE).ratio(one) == TARGET.ratio(BEFORE.then(one))
     assert "price is epsilon" in str(After(TARGET, BEFORE).refusal(one))
     assert Within(one).ratio(one) == 1.0
+    # pure epsilon 1 has a flat curve, the Gaussian's rises: the ratio is largest at the first order
+    pure = Events.of([Laplace(1.0, 1.0)], adjacency="add_remove")
+    curves = pure.price() / one.price()
+    assert curves.max() > 5 * curves.min()
+    assert Within(one).ratio(pure) == pytest.approx(curves.max())
     twice = Within(one).ratio(one.then(one))
     assert twice == pytest.approx(2.0)
     assert "2 times as much" in str(Within(one).refusal(one.then(one)))

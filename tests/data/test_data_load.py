@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -202,6 +204,32 @@ def test_real_files_load_with_the_declared_count(shared, name):
     assert data.train.n == schema.public.n
     assert data.report.rows_test > 0
     assert data.report.train["unknown"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "folder"), [("mnist", "mnist"), ("kddcup99", "kdd99")])
+def test_large_real_files_load_with_the_declared_count(shared, name, folder):
+    schema = find_schema(name)
+    data = load(schema, schema.encoder(dtype="float32"), shared / "data" / folder, adjacency="replace_one")
+    assert data.train.n == schema.public.n and data.report.rows_test > 0
+
+
+def test_every_schema_of_a_file_at_hand_is_loaded_here(shared):
+    """The others have a generated file of their layout, or a download."""
+    files = {name for name in known_schemas() if find_schema(name).source.kind == "file"}
+    generated = {"ipums", "ipums-us", "mq2007", "cifar10", "kddcup99-full", "fashion-mnist"}
+    assert files == {*SHARED, "mnist", "kddcup99"} | generated
+
+
+def test_fashion_mnist_layout_on_generated_files(tmp_path):
+    schema, rng = find_schema("fashion-mnist"), np.random.default_rng(0)
+    for part, rows in (("train", 20), ("t10k", 6)):
+        images = rng.integers(0, 256, (rows, 28, 28)).astype(np.uint8)
+        for kind, array in (("images-idx3", images), ("labels-idx1", np.arange(rows, dtype=np.uint8) % 10)):
+            head = b"\0\0\x08" + bytes([array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+            (tmp_path / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
+    data = load(schema, schema.encoder(normalise="none", intercept=False), tmp_path)
+    assert data.train.X.shape == (20, 784) and data.test.n == 6
 
 
 def test_damaged_labels_of_the_hr_file_are_named(shared):
