@@ -45,7 +45,7 @@ def measure(
         for key, value in quality(job, part, w, losses.get(name, "")).items()
     }
     found |= {f"internal.{key}": value for key, value in by_group(job, part, weights, data.groups, folder).items()}
-    found |= {"internal.rows_train": float(data.report.rows_train), "internal.rows_test": float(data.report.rows_test)}
+    found |= {f"internal.{key}": value for key, value in data.report.counts().items()}
     if job.public:
         found |= {f"released.{key}": value for key, value in quality(job, part, weights, losses[""]).items()}
     return found

@@ -49,8 +49,7 @@ def measure(job: Job, weights: Array, loaded: Loaded, sums: Watched, folder: Pat
         found["internal.majority_accuracy"] = float(np.mean(test.y == majority))
         exact = quality(test, test.scores(adam))
         found |= {f"internal.non_private_{key}": value for key, value in exact.items()}
-    rows = {"rows_train": loaded.report.rows_train, "rows_test": loaded.report.rows_test}
-    found |= {f"internal.{key}": float(value) for key, value in rows.items()}
+    found |= {f"internal.{key}": value for key, value in loaded.report.counts().items()}
     if job.public:
         found |= {f"released.{key}": value for key, value in quality(test, test.scores(weights)).items()}
     if folder is not None:

@@ -39,6 +39,13 @@ class Report:
     train: dict[str, dict[str, int]]
     test: dict[str, dict[str, int]]
 
+    def counts(self) -> dict[str, float]:
+        """``rows_train``, ``rows_test``, and of cells what there was: ``unknown_test``, ``clipped_train``, ..."""
+        found = {"rows_train": float(self.rows_train), "rows_test": float(self.rows_test)}
+        for side, tally in (("train", self.train), ("test", self.test)):
+            found |= {f"{what}_{side}": float(sum(columns.values())) for what, columns in tally.items() if columns}
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         return {"rows_train": self.rows_train, "rows_test": self.rows_test, "train": self.train, "test": self.test}
 

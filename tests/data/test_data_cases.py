@@ -203,6 +203,8 @@ def test_case_05_1_to_5_right_values(case05):
     assert loaded.test.y.tolist() == [1, -1]
     assert loaded.report.test["unknown"] == {"sector": 1}
     assert loaded.report.test["clipped"] == {"hours": 1}
+    counts = {"rows_train": 4.0, "rows_test": 2.0, "unknown_test": 1.0, "clipped_test": 1.0}
+    assert loaded.report.counts() == counts  # what every run logs as internal metrics
 
 
 def test_case_05_4_unknown_level_without_a_rule_is_refused(case05):
