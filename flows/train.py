@@ -25,6 +25,7 @@ from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
 from tasks import attributes, estimation, evaluation, record, tracking, training, tuning
 from tasks.config import TrainConfig
+from tasks.fitting import count_warning
 from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
 from tasks.rankers import conventions
@@ -40,6 +41,7 @@ preprocess_step = step(training.build_objective, "preprocess")
 reserve_step = step(training.reserve_budget, "reserve")
 estimate_step = step(estimation.release_bounds, "estimate bounds")
 fit_step = step(training.fit_model, "fit")
+attribute_step = step(attributes.write_table, "selected attributes")
 convert_step = step(record.convert, "convert")
 commit_step = step(record.commit, "commit")
 evaluate_step = step(evaluation.measure, "evaluate")
@@ -97,6 +99,8 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
             reporter.get().say(f"Warning: {planned.warning}")
         loaded = load_step(job)
         objective = preprocess_step(job, loaded)
+        if far := count_warning(job.problem.n, objective.open().n, job.problem.unit):
+            reporter.get().say(f"Warning, {far}")
         with mlflow_run(store, job, planned) as run_id:
             folder = store.home.outbox / run_id
             with reserved(reserve_step(job, planned, ledger)) as reservation:
@@ -105,10 +109,10 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                     loaded = load_step(job)
                     objective = preprocess_step(job, loaded)
                 result = fit_step(job, planned, objective, reservation, reporter.get().progress)
-                price = convert_step(planned)
                 job, planned = tuning.selected(job, planned, result)
                 if attributes.is_sparse(job, planned):
                     attribute_step(folder, job, planned, result.weights)
+                price = convert_step(planned)
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):
                 metrics = evaluate_step(job, result.weights, loaded, objective, folder)

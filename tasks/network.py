@@ -102,6 +102,10 @@ def check_network(config: TrainConfig, schema: Schema) -> None:
             f"Expected objective.loss {' or '.join(LOSSES)} for a network (all of them cross-entropy), got "
             f"{config.objective.loss!r}."
         )
+    if schema.label.weights is not None:
+        raise InputError(
+            f"Expected no label.weights in schema {schema.name!r} for a network, whose loss has none; leave them out."
+        )
     if config.objective.l1 > 0:
         raise InputError(f"Expected objective.l1=0 for a network, got {config.objective.l1:g}; use l2.")
     for name in ("select", "tune", "ranking"):

@@ -150,3 +150,10 @@ def test_the_operator_is_told_where_the_count_is_far_from_the_nominal_one(rows: 
     text = fitting.count_warning(300, rows, "record")
     assert bool(text) == warned
     assert not warned or (str(rows) in text and "operator alone" in text)
+
+
+def test_class_weights_are_refused_for_a_network(small: Path) -> None:
+    label = 'label: {column: paid, positive: "yes", negative: "no"'
+    small.write_text(small.read_text().replace(label, f"{label}, weights: {{positive: 3}}"))
+    with pytest.raises(InputError, match=r"no label\.weights in schema 'small' for a network"):
+        training.prepare(config_of(small, model={"kind": "mlp"}))
