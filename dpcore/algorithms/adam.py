@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,8 @@ from dpcore.mechanisms import Exact, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Problem, Requires
 
+LEAST_PASSES, LEAST_STEPS = 3, 600
+
 
 @register("adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,8 @@ class Adam:
     """Kingma & Ba (2015), Algorithm 1, over ``epochs`` shuffled passes in batches; the step falls linearly to 0.
 
     No privacy: its price is infinite and its numbers are internal. It is what a network reaches without noise and
-    clipping, where ``non_private`` (all records in every step) would take too long.
+    clipping, where ``non_private`` (all records in every step) would take too long. ``epochs`` left out: 3 passes, or
+    as many as make 600 steps.
     """
 
     requires: ClassVar[Requires] = Requires(l1=False)
@@ -33,7 +36,7 @@ class Adam:
     small: ClassVar[dict[str, Any]] = {"epochs": 2}
 
     noise_multiplier: float = 1.0
-    epochs: int = 3
+    epochs: int | None = None
     batch_size: int = 256
     learning_rate: float = 1e-3
     beta1: float = 0.9
@@ -44,7 +47,7 @@ class Adam:
         require_positive(
             noise_multiplier=self.noise_multiplier, learning_rate=self.learning_rate, stability=self.stability
         )
-        require_count(epochs=self.epochs, batch_size=self.batch_size)
+        require_count(batch_size=self.batch_size, **({} if self.epochs is None else {"epochs": self.epochs}))
         require_below_one(beta1=self.beta1, beta2=self.beta2)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
@@ -56,7 +59,7 @@ class Adam:
         def descend(data: Objective) -> Array:
             w = np.zeros(problem.dimension * problem.outputs)
             mean, square = np.zeros_like(w), np.zeros_like(w)
-            batches = [rows for _ in range(self.epochs) for rows in self._cut(data.n, rng)]
+            batches = [rows for _ in range(self.passes(data.n)) for rows in self._cut(data.n, rng)]
             for step, rows in enumerate(batches):
                 g = data.take(rows).gradient_sum(w) / len(rows) + problem.l2 * w
                 mean += (1.0 - self.beta1) * (g - mean)
@@ -67,6 +70,10 @@ class Adam:
             return w
 
         return budget.release(Exact(), descend)
+
+    def passes(self, n: int) -> int:
+        """How often the ``n`` records are gone through."""
+        return self.epochs or max(LEAST_PASSES, ceil(LEAST_STEPS * self.batch_size / max(n, self.batch_size)))
 
     def _cut(self, n: int, rng: np.random.Generator) -> list[Array]:
         """The rows of one pass in random batches of nearly equal size."""

@@ -1,0 +1,175 @@
+"""Networks through the whole flow: configuration, training, curves, stored state, prediction, audit and release."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from dataclasses import replace
+
+from safetensors.numpy import load
+
+from dpcore.data import Data
+from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.network.objective import NetworkObjective
+from dpcore.network.spec import NetworkSpec
+from flows.audit import read
+from flows.cli import run
+from tasks import model, tracking, training
+from tasks.audit import audit
+from tasks.config import TrainConfig, load_config, parse_config
+from tasks.home import Home
+from tests.flows.small import small_frame
+from tests.flows.test_training import config_of
+from tests.network.conftest import SIDE, pictures
+from tests.release.runs import World
+
+QUICK = {"name": "dp_sgd", "steps": 12, "sampling_rate": 0.2, "clip_norm": 0.5, "learning_rate": 0.5, "momentum": 0.8}
+PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib"}
+
+
+def picture_config(schema: Path, **sections: dict[str, Any]) -> TrainConfig:
+    values: dict[str, dict[str, Any]] = {
+        "data": {"name": str(schema), "path": str(schema.parent)},
+        "model": {"kind": "mlp", "hidden": [16], "standardise": True},
+        "privacy": {"epsilon": 8.0, "delta": 1e-4},
+        "algorithm": QUICK,
+        "evaluate": {"baselines": False},
+    }
+    return parse_config({name: {**values.get(name, {}), **sections.get(name, {})} for name in {*values, *sections}})
+
+
+def test_images_are_trained_on_tracked_and_predicted(server: str, home: Home, images: Path, tmp_path: Path) -> None:
+    from flows.train import train
+
+    summary = train(picture_config(images, evaluate={"baselines": True}, tracking={"experiment": "pictures"}))
+    client = tracking.tracking_client(home)
+    run_ = client.get_run(summary["run_id"])
+    metrics = run_.data.metrics
+    assert metrics["released.accuracy"] == metrics["internal.accuracy"] > metrics["internal.majority_accuracy"]
+    assert metrics["internal.non_private_accuracy"] > 0.9
+    assert run_.data.params["model.kind"] == "mlp" and run_.data.params["objective.loss"] == "cross_entropy"
+    for name in ("released.curve.accuracy", "released.curve.objective"):
+        history = client.get_metric_history(summary["run_id"], name)
+        assert [point.step for point in history] == list(range(13))
+    objective = [p.value for p in client.get_metric_history(summary["run_id"], "released.curve.objective")]
+    assert objective[-1] < objective[0] == pytest.approx(np.log(3), abs=0.3)
+    assert len(client.get_metric_history(summary["run_id"], "released.step_size")) == 12
+    figures = {item.path for item in client.list_artifacts(summary["run_id"], "figures/network")}
+    assert figures == {"figures/network/accuracy.png", "figures/network/objective.png"}
+
+    X, y = pictures(100, 2)
+    frame = pd.DataFrame(X.reshape(100, -1), columns=[f"pixel{j + 1}" for j in range(SIDE * SIDE)])
+    scored = model.load_model(model.run_model(client, summary["run_id"])).predict(frame)
+    right = np.mean(scored["label"].to_numpy(dtype=str) == y.astype(str))
+    assert right == pytest.approx(metrics["internal.accuracy"])
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    assert run(["predict", summary["run_id"], "new.csv", "--output", "scored.csv"]) == 0
+    assert list(pd.read_csv(tmp_path / "scored.csv", dtype=str)["label"]) == list(scored["label"])
+
+
+def test_a_table_is_trained_on_audited_and_released(
+    world: World, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = QUICK | {"sampling_rate": 1.0}
+    config = world.config(model={"kind": "mlp", "hidden": [6]}, algorithm=full, privacy={"epsilon": 2.0})
+    run_id = world.train(config)
+    uri = model.run_model(world.client, run_id)
+    folder = next(world.home.artifacts.rglob(uri.removeprefix("models:/"))) / "artifacts"
+    assert not [path for path in folder.rglob("*") if path.suffix in PICKLES]
+    assert "torch==" in (folder / "requirements.txt").read_text()
+
+    stored = read(world.client, run_id, world.ledger_url)
+    assert not [finding for finding in audit(stored).findings if finding.severity == "block"]
+    state = load(stored.model["state.safetensors"])
+    assert {name: value.shape for name, value in state.items()} == {
+        "0.weight": (6, 3), "0.bias": (6,), "2.weight": (2, 6), "2.bias": (2,),
+    }  # fmt: skip
+    card = json.loads(stored.model["model.json"])["network"]
+    network = NetworkSpec(**card["spec"]).build()
+    network.load_state(state)
+    frame = small_frame(np.random.default_rng(1), 30).drop(columns="paid")
+    scored = model.load_model(uri).predict(frame)
+    scores = network.scores_of(training.prepare(config).encoder.transform(frame))
+    np.testing.assert_array_equal(scored["score"], scores[:, 1] - scores[:, 0])
+    assert list(scored["label"]) == ["yes" if lead > 0 else "no" for lead in scored["score"]]
+
+    assert run(["release", run_id, "--to", "nets", "--approved-by", "A. Person", "--key", str(key), "--json"]) == 0
+    bundle = Path(json.loads(capsys.readouterr().out)["bundle"])
+    assert (bundle / "model/state.safetensors").read_bytes() == stored.model["state.safetensors"]
+    assert run(["verify", str(bundle)]) == 0
+
+
+@pytest.mark.parametrize("change", ["flip", "drop"])
+def test_a_changed_state_blocks_the_release(world: World, change: str) -> None:
+    config = world.config(model={"kind": "linear"}, algorithm=QUICK, evaluate={"baselines": False})
+    stored = read(world.client, world.train(config), world.ledger_url)
+    data = stored.model["state.safetensors"]
+    files = {name: value for name, value in stored.model.items() if name != "state.safetensors"}
+    if change == "flip":
+        files["state.safetensors"] = data[:-1] + bytes([data[-1] ^ 1])
+    codes = {finding.code for finding in audit(replace(stored, model=files)).findings if finding.severity == "block"}
+    assert codes == {"state_changed"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"model": {"kind": "mpl"}}, "model: .*kind"),
+        ({"model": {"kind": "cnn"}}, "model: .*image"),
+        ({"model": {"kind": "mlp", "width": 3}}, "did you mean|Unknown key"),
+        ({"model": {"kind": "module", "path": "tests.network.small:Batched"}}, "model: "),
+        ({"objective": {"loss": "hinge"}}, "cross_entropy"),
+        ({"objective": {"l1": 0.1}}, "objective.l1=0"),
+        ({"evaluate": {"release": {"metric": "accuracy"}}}, "evaluate.release"),
+        ({"tune": {"grid": {"algorithm.learning_rate": [1, 2]}}}, "section tune beside model"),
+        ({"algorithm": {"name": "output_gd"}, "privacy": {"adjacency": "replace_one"}}, "linear model"),
+        ({"algorithm": {"name": "scaled_gd"}}, "linear model"),
+    ],
+)
+def test_what_does_not_go_with_a_network_is_refused(small: Path, sections: dict[str, Any], words: str) -> None:
+    with pytest.raises((InputError, AssumptionNotMet), match=words):
+        training.plan_training(training.prepare(config_of(small, **({"model": {"kind": "mlp"}} | sections))))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "parameters"),
+    [("mnist_mlp", "mlp", 269_322), ("mnist_cnn", "small_cnn", 26_010), ("mnist_scattering", "scattering", 39_700),
+     ("fmnist_mlp", "mlp", 269_322), ("fmnist_cnn", "cnn", 139_414), ("cifar10_cnn", "deep_cnn", 5_851_338)],
+)  # fmt: skip
+def test_the_examples_meet_their_budget(name: str, kind: str, parameters: int) -> None:
+    root = Path(__file__).resolve().parents[2]
+    job = training.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
+    assert (job.network.kind, job.problem.dimension) == (kind, parameters)
+    planned = training.plan_training(job)
+    assert 0.99 * job.config.privacy.epsilon <= planned.spent_epsilon <= job.config.privacy.epsilon
+
+
+def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None:
+    """A generated file in CIFAR-10's binary layout: a label byte, then the red, green and blue planes."""
+    rng = np.random.default_rng(0)
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        rows = rng.integers(0, 256, (12, 3073)).astype(np.uint8)
+        rows[:, 0] = np.arange(12) % 10
+        (tmp_path / f"{name}.bin").write_bytes(rows.tobytes())
+    root = Path(__file__).resolve().parents[2]
+    settings = ("data.path=.", "algorithm.steps=2", "algorithm.sampling_rate=0.0001")
+    job = training.prepare(load_config(str(root / "conf" / "cifar10_cnn.yaml"), settings))
+    loaded = training.load_records(job)
+    sums = training.build_objective(job, loaded).open().inner
+    assert isinstance(sums, NetworkObjective) and isinstance(loaded.open().train, Data)
+    assert sums.n == 60 and sums.x.shape == (60, 3, 32, 32)
+    first = np.frombuffer((tmp_path / "data_batch_1.bin").read_bytes(), np.uint8)
+    red = first[1:1025].reshape(32, 32)
+    shown = sums.x[0, 0].numpy()
+    assert np.corrcoef(shown.ravel(), red.ravel())[0, 1] > 0.999999
+    moved = sums.take(np.arange(3)).gradient_sum(np.zeros(sums.dimension), 0.1)
+    assert 0.0 < np.linalg.norm(moved) <= 0.3
