@@ -238,6 +238,11 @@ def plan_tuning(
     epsilon of the target, which makes the score about ``share`` of a trial's Rényi cost. One factor on all noise is
     then calibrated so that the whole meets all ``limits``. Raises ``InputError`` and ``BudgetExceeded`` as ``plan``.
     """
+    if problem.kind != "linear" or problem.unit != "record":
+        raise AssumptionNotMet(
+            f"Expected a linear model and unit record to tune, got kind={problem.kind!r} and unit={problem.unit!r}: the "
+            "score counts single records that such a model gets right; fix the parameters."
+        )
     target = next((limit for limit in limits if isinstance(limit, Target)), None)
     if target is None or not candidates:
         raise InputError("Expected a target and at least one setting to tune, got none; name both.")

@@ -141,6 +141,8 @@ def _check(job: Job) -> None:
     reason = ""
     if job.ranker is not None or kind not in ("binary", "classes"):
         reason = f"a score is a count of right predictions, which a label of kind {kind} has not; fix the parameters"
+    elif job.problem.kind != "linear":
+        reason = f"right predictions are counted for linear models, and this one is a {job.problem.kind}"
     elif job.schema.unit != "record":
         reason = f"the score's noise is for one record, and the unit is {job.schema.unit}; fix the parameters"
     elif job.schema.undeclared_columns:

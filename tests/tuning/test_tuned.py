@@ -260,6 +260,8 @@ def test_the_score_takes_its_share_of_a_trial() -> None:
         ),
         ({"target": Target(1.0, 1e-4, accountant="gdp")}, "got accountant='gdp'"),
         ({"settings": []}, "at least one setting"),
+        ({"problem": {"unit": "user"}}, "unit record to tune, got kind='linear' and unit='user'"),
+        ({"problem": {"kind": "network"}}, "linear model and unit record to tune, got kind='network'"),
         ({"name": "non_private", "settings": [{}]}, "private algorithm to tune"),
         ({"settings": [{"steps": 0}]}, "steps"),
         ({"settings": [{"stepz": 1}]}, "did you mean 'steps'"),
@@ -270,7 +272,7 @@ def test_the_score_takes_its_share_of_a_trial() -> None:
     ],
 )
 def test_what_cannot_be_tuned_is_refused(change: dict[str, Any], words: str) -> None:
-    problem = problem_of()
+    problem = problem_of(**change.get("problem", {}))
     settings = [Candidate({}, one, problem) for one in change.get("settings", [{"steps": 4}])]
     with pytest.raises(DPFlowsError, match=words) as raised:
         search = change.get("search", Search)()
