@@ -27,7 +27,7 @@ CLIPPED_LISTNET: dict[str, Any] = {
 
 # Clipped descent on a network, from held-out MNIST images: many steps on large batches, a small clip norm, a step size
 # times clip norm of about 1, momentum. The batch is one of NETWORK_BATCH records in expectation.
-NETWORK: dict[str, Any] = {"steps": 440, "clip_norm": 0.25, "learning_rate": 4.0, "momentum": 0.9, "schedule": "linear"}
+NETWORK: dict[str, Any] = {"steps": 300, "clip_norm": 1.0, "learning_rate": 1.0, "momentum": 0.9, "schedule": "linear"}
 NETWORK_BATCH = 4096
 
 

@@ -40,6 +40,8 @@ STABLE = 4.0
 MAX_MOMENTUM = 0.95
 # Curvature that stands in for a loss without a bound (hinge), where stability is not at stake.
 NOMINAL_CURVATURE = 0.25
+# The same for a network: step size times clip norm of 0.8 at momentum 0.95, measured on held-out MNIST images.
+NETWORK_CURVATURE = 2.0
 
 
 @register("dp_sgd", "dp_gd", "sgd_ma")
@@ -148,7 +150,8 @@ class DPSGD:
 
     def pace(self, problem: Problem) -> tuple[float, float]:
         """First step size and momentum; what the caller left out follows from ``reach`` and stability."""
-        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
+        nominal = NETWORK_CURVATURE if problem.kind == "network" else NOMINAL_CURVATURE * problem.weight
+        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else nominal
         longest = STABLE / (problem.norm_bound**2 * curvature)
         step = self.reach(problem) / float(self.decay().sum())
         momentum = self.momentum
