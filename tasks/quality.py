@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpcore.data import Data
+from dpcore.errors import InputError
 from dpcore.metrics import (
     accuracy,
     average_precision,
@@ -22,13 +23,28 @@ from dpcore.metrics import (
     probabilities,
     roc_auc,
 )
+from tasks.data.groups import check_group
 
 if TYPE_CHECKING:
+    from tasks.config import TrainConfig
+    from tasks.schema import Schema
     from tasks.training import Job
 
 Array = np.ndarray
 
 SUBGROUPS = "report/subgroups.json"
+
+
+def check_subgroup(config: TrainConfig, schema: Schema) -> None:
+    """Raise ``InputError`` where ``evaluate.subgroup`` asks for what is not measured."""
+    name = config.evaluate.subgroup
+    if name is None:
+        return
+    if config.model is not None:
+        raise InputError(
+            f"Expected no evaluate.subgroup with a section model, got {name!r}; groups are measured for linear models."
+        )
+    check_group(schema, name)
 
 
 def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, float]:

@@ -31,10 +31,10 @@ from tasks import network, rankers, tuning
 from tasks.bounds import open_words, plan_estimate, widest
 from tasks.config import TrainConfig
 from tasks.data import load
-from tasks.data.groups import check_group
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
 from tasks.home import ledger_url as ledger_url
 from tasks.ledger import Blocks, Ledger, Reservation
+from tasks.quality import check_subgroup
 from tasks.readers import source_paths
 from tasks.schema import Schema, find_schema
 from tasks.selecting import algorithm_of, check_select
@@ -81,8 +81,7 @@ def prepare(config: TrainConfig) -> Job:
     """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit."""
     schema = find_schema(config.data.name)
     check_select(config, schema)
-    if config.evaluate.subgroup is not None:
-        check_group(schema, config.evaluate.subgroup)
+    check_subgroup(config, schema)
     if rankers.is_ranking(schema):
         encoder, ranker, problem = rankers.describe(config, schema)
         warnings = check_delta(config, problem.n) + weak_promise(config)

@@ -22,6 +22,7 @@ figcaption { color: #444; font-size: .9rem; } .lead { font-size: 1.1rem; }
 .tiles strong { display: block; font-size: 1.5rem; line-height: 1.3; color: #1b1b1b; }
 .internal { border-left: .4rem solid #9a3412; padding-left: .8rem; }
 .note { background: #f1f5f9; padding: .6rem .8rem; }
+.grid { overflow-wrap: normal; } .grid th[scope=row] { width: auto; } .grid th { vertical-align: bottom; }
 @media (max-width: 36rem) { th[scope=row] { width: 8rem; } body { padding: .6rem; } }
 """
 
@@ -60,7 +61,8 @@ def grid(caption: str, names: Sequence[str], lines: Iterable[Sequence[str]]) -> 
         for line in lines
     )
     return (
-        f'<div class="wide"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption, quote=True)}">'
+        f'<table class="grid"><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 

@@ -99,14 +99,14 @@ def epsilon_figure(statement: Statement) -> Picture | None:
 
 
 def trace_figure(trace: Sequence[Mapping[str, float]], key: str, delta: float) -> Picture | None:
-    """One number of the trace over the releases."""
+    """One number of the trace over the releases; None where there are not two of it."""
     rows = [row for row in thin(trace, POINTS) if key in row]
-    if not rows:
+    if len(rows) < 2:
         return None
     x, y = [row["release"] for row in rows], [row[key] for row in rows]
     name = TITLES.get(key, key.replace("_", " "))
     figure, [panel] = canvas(2.9)
-    panel.plot(x, y, color=BLUE, linewidth=1.6, marker="o" if len(rows) < 3 else None)
+    panel.plot(x, y, color=BLUE, linewidth=1.6)
     panel.set_xlabel("release")
     panel.set_ylabel(name)
     if min(y) >= 0:
@@ -161,7 +161,7 @@ def history_figure(share: Share) -> Picture | None:
     panel.axhline(100, color=INK, linestyle="--", linewidth=1.0)
     panel.set(xlabel="charged entry, oldest first", ylabel="% of the budget spent", xlim=(0, len(totals) + 0.5))
     panel.set_ylim(0, max(108.0, float(totals[-1]) * 1.05))
-    panel.legend(frameon=False, fontsize=9, loc="lower right")
+    panel.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0.0, 0.9))
     description = (
         f"Budget of {_where(share)} spent after each of {len(totals)} charged entries, from {share.steps[0].at[:10]} "
         f"to {share.steps[-1].at[:10]}: {totals[-1]:.3g} % in the end."

@@ -8,7 +8,7 @@ from tasks.release import page
 from tasks.release.statement_text import mechanism_lines
 from tasks.report import figures, quality_table
 from tasks.report.facts import Facts
-from tasks.report.words import in_words, odds, percent, right_guess
+from tasks.report.words import in_words, odds, percent, right_guess, unit_words
 
 WIDTH = 560
 # Figures of noted numbers beside the step size; a trace may hold many.
@@ -32,7 +32,7 @@ def run_report(facts: Facts) -> str:
 
 def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
     promise, internal, share = facts.statement.guarantee, facts.internal, facts.share
-    yield f"{promise.epsilon:.4g}", f"epsilon at delta = {promise.delta:g}, one {promise.unit}, {promise.adjacency}"
+    yield f"ε = {promise.epsilon:.4g}", f"at delta = {promise.delta:g}, for {unit_words(promise)}, {promise.adjacency}"
     yield percent(right_guess(promise.epsilon, promise.delta)), "chance of an attacker's best guess (50 % is a coin)"
     for row in quality_table.rows(internal, [])[:1]:
         others = ", ".join(f"{name} {quality_table.number(value)}" for name, value in row.baselines.items())
@@ -58,7 +58,7 @@ def _promise(facts: Facts) -> Iterator[str]:
             ("epsilon", f"{promise.epsilon:.6g} (asked: {promise.target_epsilon:g})"),
             ("delta", f"{promise.delta:g}"),
             ("odds of any conclusion", f"change by a factor of at most {odds(promise.epsilon)}, beyond delta"),
-            ("unit, adjacency", f"one {promise.unit}, {promise.adjacency}"),
+            ("unit, adjacency", f"{unit_words(promise)}, {promise.adjacency}"),
             ("accountant", f"{promise.accountant}, conversion {promise.conversion}"),
             ("may be released", "yes, where audit and policy agree" if s.releasable else "no"),
         ]
@@ -74,6 +74,8 @@ def _budget(facts: Facts) -> Iterator[str]:
     yield page.heading("Budget")
     if not facts.trace:
         yield page.paragraph("The run holds no trace, so when epsilon was spent is not known, only how much.")
+    elif len(facts.trace) == 1:
+        yield page.paragraph("Epsilon was spent at once: there was one release.")
     share = facts.share
     if share is None:
         yield page.paragraph("There is no ledger to ask here, or it does not hold this data set.")

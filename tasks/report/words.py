@@ -9,12 +9,26 @@ from tasks.statement import Guarantee
 FALSE_ALARM = 0.05
 # An attacker who is right this often learns nearly everything.
 NEARLY_SURE = 0.99
-PAIRS = {
-    "add_remove": "with one {unit} in the data, and without",
-    "replace_one": "with one {unit} as it is, and with other values in its place",
-    "replace_labels": "with the labels of one session as they are, and with other labels",
+UNITS = {
+    "record": "one record",
+    "user": "one user, all rows together",
+    "session": "one session",
+    "session_labels": "the labels of one session",
 }
-UNITS = {"session_labels": "session", "user": "user (all rows of one person together)"}
+# What tells two neighbours apart, and what the attacker would claim.
+PAIRS = {
+    "add_remove": ("with one {unit} in the data, and without", "that this {unit} is in the data"),
+    "replace_one": (
+        "with one {unit} as it is, and with another in its place",
+        "that this {unit} is the one in the data",
+    ),
+    "replace_labels": ("with the labels of one session as they are, and with others", "that the labels are these"),
+}
+
+
+def unit_words(promise: Guarantee) -> str:
+    """What the guarantee is for, as a person says it."""
+    return UNITS.get(promise.unit, f"one {promise.unit}")
 
 
 def right_guess(epsilon: float, delta: float) -> float:
@@ -47,16 +61,15 @@ def percent(share: float) -> str:
 
 def in_words(promise: Guarantee) -> str:
     """One paragraph: what somebody who sees the release, and knows everything else, can find out about one person."""
-    unit = UNITS.get(promise.unit, promise.unit)
-    pair = PAIRS[str(promise.adjacency)].format(unit=unit)
+    pair, claim = (text.format(unit=promise.unit) for text in PAIRS[str(promise.adjacency)])
     guess, found = right_guess(promise.epsilon, promise.delta), detection(promise.epsilon, promise.delta)
     text = (
         f"Take an attacker who sees all that this run releases, knows every other record, and has any computing power. "
         f"The model was trained on one of two versions of the data, {pair}, chosen by the toss of a coin. The attacker "
         f"names the right version with probability at most {percent(guess)}; without looking it would be 50 %. At a "
-        f"false alarm rate of {percent(FALSE_ALARM)} the attacker tells in at most {percent(found)} of the cases that "
-        f"the data are the version with this {unit.split(' ')[0]}. In numbers: epsilon = {promise.epsilon:.6g} and "
-        f"delta = {promise.delta:g} for one {promise.unit} under {promise.adjacency}."
+        f"false alarm rate of {percent(FALSE_ALARM)} the attacker tells in at most {percent(found)} of the cases "
+        f"{claim}. In numbers: epsilon = {promise.epsilon:.6g} and delta = {promise.delta:g} for "
+        f"{unit_words(promise)}, under {promise.adjacency}."
     )
     if guess >= NEARLY_SURE:
         text += " An epsilon this large promises next to nothing against such an attacker."

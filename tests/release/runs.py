@@ -55,7 +55,7 @@ class World:
                 job, planned = tuning.selected(job, planned, result)
                 price = record.convert(planned)
                 statement = record.commit(folder, job, planned, price, result, ledger, reservation)
-            metrics = evaluation.measure(job, result.weights, loaded, objective)
+            metrics = evaluation.measure(job, result.weights, loaded, objective, folder)
             metrics |= release_metrics(job, result.weights, loaded, ledger, folder)
             record.track(client, run_id, folder, job, planned, statement, result, metrics)
         tracking.close_run(client, run_id, "FINISHED")

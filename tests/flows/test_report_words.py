@@ -1,0 +1,79 @@
+"""What an attacker may learn: the bounds against mechanisms whose error rates are known exactly."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from tasks.report.words import UNITS, detection, in_words, odds, percent, right_guess, unit_words
+from tasks.statement import Guarantee
+
+
+def promise(**changes: object) -> Guarantee:
+    values: dict[str, object] = {
+        "unit": "record",
+        "adjacency": "add_remove",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "target_epsilon": 1.0,
+        "accountant": "rdp",
+        "conversion": "cks",
+    }
+    return Guarantee.model_validate(values | changes)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_randomised_response_attains_the_bounds(epsilon: float) -> None:
+    """The answer is true with chance e^eps / (1 + e^eps); believing it is the best guess and the best test."""
+    true = exp(epsilon) / (1 + exp(epsilon))
+    assert right_guess(epsilon, 0.0) == pytest.approx(true, rel=1e-12)
+    false_alarm = 1 - true
+    assert detection(epsilon, 0.0, false_alarm) == pytest.approx(true, rel=1e-12)
+    # Believing it half of the time halves both rates.
+    assert detection(epsilon, 0.0, false_alarm / 2) == pytest.approx(true / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.0, 2.5])
+def test_the_gaussian_mechanism_stays_below_them(mu: float) -> None:
+    """Its rates are known: guess Phi(mu / 2), power Phi(z_a + mu); its delta is that of Balle & Wang (2018)."""
+    closest = np.inf
+    for epsilon in np.linspace(0.05, 6.0, 60):
+        delta = float(norm.cdf(mu / 2 - epsilon / mu) - exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+        assert norm.cdf(mu / 2) <= right_guess(epsilon, delta) + 1e-12
+        for false_alarm in (0.01, 0.05, 0.3):
+            power = norm.cdf(norm.ppf(false_alarm) + mu)
+            bound = detection(epsilon, delta, false_alarm)
+            assert power <= bound + 1e-12
+            closest = min(closest, bound - power)
+    assert closest < 0.05  # bounds that were always 1 would pass the rest
+
+
+def test_ends() -> None:
+    assert right_guess(0.0, 0.0) == 0.5 and detection(0.0, 0.0) == pytest.approx(0.05)
+    assert right_guess(0.0, 1.0) == 1.0 and detection(0.0, 1.0) == 1.0
+    assert right_guess(1e6, 0.0) == 1.0 and detection(1e6, 0.0) == 1.0
+    assert odds(log(3)) == "3" and odds(1e6) == "more than 4e8"
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"), [(0.5, "50 %"), (0.7311, "73.1 %"), (0.99996, "more than 99.9 %"), (1.0, "100 %")]
+)
+def test_shares(share: float, shown: str) -> None:
+    assert percent(share) == shown
+
+
+def test_paragraph_has_all_numbers_of_the_promise() -> None:
+    text = in_words(promise())
+    for part in ("73.1 %", "13.6 %", "5 %", "epsilon = 1 ", "delta = 1e-06", "one record", "add_remove"):
+        assert part in text
+    assert "next to nothing" not in text and "next to nothing" in in_words(promise(epsilon=8.0))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one", "replace_labels"])
+def test_every_unit_and_relation_is_said(unit: str, adjacency: str) -> None:
+    text = in_words(promise(unit=unit, adjacency=adjacency))
+    assert unit_words(promise(unit=unit)) in text and adjacency in text and "{" not in text
