@@ -240,8 +240,8 @@ def plan_tuning(
     """
     if problem.kind != "linear" or problem.unit != "record":
         raise AssumptionNotMet(
-            f"Expected a linear model and unit record to tune, got kind={problem.kind!r} and unit={problem.unit!r}: the "
-            "score counts single records that such a model gets right; fix the parameters."
+            f"Expected a linear model and unit record to tune, got kind={problem.kind!r} and unit={problem.unit!r}: "
+            "the score counts single records that such a model gets right; fix the parameters."
         )
     target = next((limit for limit in limits if isinstance(limit, Target)), None)
     if target is None or not candidates:

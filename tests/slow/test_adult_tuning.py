@@ -1,4 +1,4 @@
-"""What a charged search of the learning rate does on Adult, delta = 1e-8: it mends a poor setting and costs a good one."""
+"""A charged search of the learning rate on Adult, delta = 1e-8: it mends a poor setting and costs a good one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def mean_accuracy(data: Any, planned: Planned) -> float:
 def test_a_search_of_the_learning_rate(
     shared: Path, preset: str | None, rates: tuple[float | None, ...], low: float, high: float
 ) -> None:
-    """Measured at epsilon 0.4 over 15 fits: from 75.9 to 82.2 with the source's setting, from 83.7 to 83.6 with ours."""
+    """Measured at epsilon 0.4 over 15 fits: 75.9 to 82.2 with the source's setting, 83.7 to 83.6 with ours."""
     data = read_adult(shared, normalise="none")
     problem, target = problem_of(data), Target(0.4, DELTA)
     fixed = mean_accuracy(data, plan("dp_sgd", {}, problem, target, preset=preset))

@@ -28,6 +28,7 @@ from tests.flows.conftest import home as home
 from tests.flows.conftest import small as small
 from tests.flows.test_training import config_of
 
+CONF = Path(__file__).resolve().parents[2] / "conf"
 GRID = {"algorithm.learning_rate": [0.5, 4.0], "objective.l2": [None, 0.01]}
 
 
@@ -135,6 +136,19 @@ def test_labels_without_right_predictions_are_refused(small: Path) -> None:
     schema = rewritten(small, 'label: {column: paid, positive: "yes", negative: "no"}', label)
     with pytest.raises(InputError, match="which a label of kind regression has not"):
         plan_of(tuned_config(schema, objective={"loss": "squared"}))
+
+
+def test_ranking_users_and_networks_are_refused(home: Home, small: Path) -> None:
+    """Each with its reason; nothing of the data is opened."""
+    grid = "tune.grid.algorithm.learning_rate=[0.5, 1]"
+    with pytest.raises(InputError, match="a label of kind relevance has not; fix the parameters"):
+        plan_of(load_config(str(CONF / "ranking.yaml"), [grid]))
+    with pytest.raises(InputError, match="no section tune beside model"):
+        plan_of(load_config(str(CONF / "mnist_mlp.yaml"), [grid]))
+    schema = rewritten(small, "public: {n: 300}", "unit: user\npublic: {n: 100, rows_per_user: 3}")
+    schema = rewritten(schema, "label:", "  patient: {kind: user}\nlabel:")
+    with pytest.raises(InputError, match="the score's noise is for one record, and the unit is user"):
+        plan_of(tuned_config(schema, privacy={"delta": 1e-4}))
 
 
 def test_bounds_that_are_not_declared_are_refused(small: Path) -> None:
