@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -402,6 +403,37 @@ MUTANTS = [
         "dpcore/train.py", "algorithm.adaptive or before is not None", "algorithm.adaptive", "tests/core/test_sequel.py"
     ),
 ]
+
+N, TN = "dpcore/network", "tests/network"
+
+# Networks: norms, cuts, overflow, start, refusals. Their tests skip without torch, and what skips kills nothing.
+NETWORK_MUTANTS = [
+    Mutant(f"{N}/clipping.py", "lengths(self.a) + (1.0 if", "lengths(self.a) + (0.0 if", f"{TN}/test_gradients.py"),
+    Mutant(f"{N}/clipping.py", "total + lengths(self.bias)", "total", f"{TN}/test_gradients.py"),
+    Mutant(f"{N}/clipping.py", "clip_norm * (1.0 - margin) /", "clip_norm * 1.001 /", f"{TN}/test_gradients.py"),
+    Mutant(f"{N}/clipping.py", "clamp_min(1e-30)).clamp_max(1.0)", "clamp_min(1e-30))", f"{TN}/test_gradients.py"),
+    Mutant(
+        f"{N}/clipping.py",
+        "None if bool(torch.isfinite(norms).all()) else torch.isfinite(norms)",
+        "None",
+        f"{TN}/test_gradients.py",
+    ),
+    Mutant(
+        f"{N}/clipping.py",
+        'reduction="sum")\n            slopes',
+        'reduction="mean")\n            slopes',
+        f"{TN}/test_gradients.py",
+    ),
+    Mutant(f"{N}/clipping.py", "found if len({id(layer)", "found if True or len({id(layer)", f"{TN}/test_gradients.py"),
+    Mutant(f"{N}/network.py", "self._theta += self._start", "pass", f"{TN}/test_gradients.py"),
+    Mutant(f"{N}/network.py", "copy=True) if total is None", "copy=False) if total is None", f"{TN}/test_gradients.py"),
+    Mutant(f"{N}/objective.py", "posinf=inf), clip)", "posinf=inf), inf)", f"{TN}/test_gradients.py"),
+    Mutant(f"{N}/checks.py", "together[:1], mixed,", "mixed, mixed,", f"{TN}/test_models.py"),
+    Mutant(f"{N}/checks.py", "not torch.equal(buffer, before[name])", "False", f"{TN}/test_models.py"),
+    Mutant(f"{N}/models.py", "isinstance(found, type) and issubclass", "True or issubclass", f"{TN}/test_models.py"),
+    Mutant(f"{N}/models.py", "torch.manual_seed(spec.seed)", "pass", f"{TN}/test_models.py"),
+]
+MUTANTS += NETWORK_MUTANTS if find_spec("torch") else []
 
 
 def run(mutant: Mutant, folder: Path) -> bool:

@@ -111,6 +111,9 @@ def test_passes_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     network = spec_of("cnn").build()
     data, w = records(network, 23), RNG.normal(size=network.dimension) * 0.1
     whole, values = data.gradient_sum(w, 0.3), data.value_sum(np.stack([w, 0 * w]), 2.0)
+    kept = whole.copy()
+    data.gradient_sum(0 * w, 0.3)
+    assert np.array_equal(whole, kept), "a sum that was handed out changes with the next one"
     network.rows = 5
     assert np.allclose(data.gradient_sum(w, 0.3), whole, atol=1e-12)
     assert np.allclose(data.value_sum(np.stack([w, 0 * w]), 2.0), values, rtol=1e-12)

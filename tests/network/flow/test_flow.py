@@ -29,7 +29,7 @@ from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
 from tests.flows.small import small_frame
 from tests.flows.test_training import config_of
-from tests.network.conftest import SIDE, pictures
+from tests.network.flow.conftest import SIDE, pictures
 from tests.release.runs import World
 
 QUICK = {"name": "dp_sgd", "steps": 12, "sampling_rate": 0.2, "clip_norm": 0.5, "learning_rate": 0.5, "momentum": 0.8}
@@ -146,7 +146,7 @@ def test_what_does_not_go_with_a_network_is_refused(small: Path, sections: dict[
      ("fmnist_mlp", "mlp", 269_322), ("fmnist_cnn", "cnn", 139_414), ("cifar10_cnn", "deep_cnn", 5_851_338)],
 )  # fmt: skip
 def test_the_examples_meet_their_budget(name: str, kind: str, parameters: int) -> None:
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     job = training.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
     assert (job.network.kind, job.problem.dimension) == (kind, parameters)
     planned = training.plan_training(job)
@@ -160,7 +160,7 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
         rows = rng.integers(0, 256, (12, 3073)).astype(np.uint8)
         rows[:, 0] = np.arange(12) % 10
         (tmp_path / f"{name}.bin").write_bytes(rows.tobytes())
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     settings = ("data.path=.", "algorithm.steps=2", "algorithm.sampling_rate=0.0001")
     job = training.prepare(load_config(str(root / "conf" / "cifar10_cnn.yaml"), settings))
     loaded = training.load_records(job)
