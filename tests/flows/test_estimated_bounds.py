@@ -19,6 +19,7 @@ from tasks import estimation, record, training
 from tasks.audit.recompute import own_epsilon
 from tasks.home import Home
 from tasks.ledger import Ledger
+from tasks.schema import find_schema
 from tasks.statement import Statement
 from tests.flows.test_flow import states
 from tests.flows.test_training import config_of
@@ -215,3 +216,15 @@ def test_an_algorithm_priced_by_its_columns_stays_within_what_was_reserved(param
     ratio = known.own.price()[finite] / reserved[finite]
     assert ratio.max() == pytest.approx(1.0, abs=1e-3) and ratio.max() <= 1.0 + 1e-6
     assert known.events == planned.events and known.problem.dimension == 12
+
+
+def test_what_compares_retrainings_needs_declared_bounds(tmp_path: Path) -> None:
+    from tasks.retraining.champion import require_public
+    from tasks.retraining.config import ChampionSection
+    from tasks.retraining.drift import require_drift
+
+    schema = find_schema(str(write(tmp_path, "private")))
+    with pytest.raises(InputError, match=r"drift\.epsilon, got bounds: private"):
+        require_drift(0.1, schema)
+    with pytest.raises(InputError, match=r"champion, got bounds: private"):
+        require_public(ChampionSection(data="census"), schema)
