@@ -12,13 +12,13 @@ from pydantic import BaseModel, ValidationError
 
 from dpcore.errors import InputError, unknown_name
 from tasks.plain_yaml import load_yaml
-from tasks.schema.model import (
+from tasks.schema.model import Schema
+from tasks.schema.sections import (
     BlockSpec,
     ColumnSpec,
     GroupSpec,
     LabelSpec,
     PublicSpec,
-    Schema,
     SourceSpec,
     SplitSpec,
     TextSpec,

@@ -1,0 +1,204 @@
+"""The sections of a schema: one column, one group of numbers, the label, the file, the split, public counts, blocks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from dpcore.features import Column, FeatureGroup
+
+
+def _text(value: Any) -> Any:
+    """YAML scalars as the text that a file would hold."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_text(v) for v in value)
+    return (_text(value),)
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ColumnSpec(Strict):
+    """One column of the file; ``ignore``, ``id``, ``user`` and ``block`` columns are no features."""
+
+    kind: Literal["numeric", "flag", "categorical", "ordinal", "date", "ignore", "id", "user", "block"]
+    low: Number | str | None = None
+    high: Number | str | None = None
+    levels: Texts = ()
+    unknown: Literal["refuse", "zeros", "other"] = "refuse"
+    missing: Texts | None = None
+    fill: Number | str | None = None
+    drop_first: bool = False
+    numeric: str | None = None
+    format: str = "%Y-%m-%d"
+    parts: Texts = ("elapsed",)
+
+    @property
+    def feature(self) -> bool:
+        return self.kind in ("numeric", "flag", "categorical", "ordinal", "date")
+
+    def column(self, name: str, missing: tuple[str, ...]) -> Column:
+        """The declaration as the encoder takes it; raises ``InputError`` where bounds or levels are not known."""
+        values = {k: v for k, v in self.model_dump().items() if v is not None and k != "missing"}
+        return Column(name=name, missing=missing if self.missing is None else self.missing, **values)
+
+
+class GroupSpec(Strict):
+    """``count`` neighbouring columns of a file of numbers, all declared alike; see ``FeatureGroup``."""
+
+    name: str
+    count: int = Field(default=1, ge=1)
+    kind: Literal["numeric", "flag", "one_hot"] = "numeric"
+    low: Number = 0.0
+    high: Number = 1.0
+    fill: Number | None = None
+    missing: Texts | None = None
+
+    def group(self, missing: tuple[str, ...]) -> FeatureGroup:
+        """The declaration as the encoder takes it; ``missing``: the schema's marks, where the group has none."""
+        return FeatureGroup(**{**self.model_dump(), "missing": missing if self.missing is None else self.missing})
+
+
+class WeightSpec(Strict):
+    """What a record's loss is multiplied by, for each class of a binary label: public numbers, chosen without looking
+    at the records (the classes' shares among private rows are private)."""
+
+    positive: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    negative: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+
+class LabelSpec(Strict):
+    """The target.
+
+    ``binary``: texts for +1 and -1, or numbers from ``positive_from`` on for +1; ``regression``: a number with public
+    bounds, scaled to ``scaled_to``; ``classes``: the position in ``levels``; ``relevance``: the grade of a document, a
+    whole number up to ``high``. ``strip_end`` is dropped from the end of a text. ``undeclared: drop`` leaves out rows
+    whose label is none of the declared ones and counts them (add/remove only: the count of the others becomes private).
+    ``weights``: public class weights of a binary label.
+    """
+
+    column: str = "label"
+    kind: Literal["binary", "regression", "classes", "relevance"] = "binary"
+    positive: Texts = ()
+    negative: Texts = ()
+    positive_from: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    scaled_to: tuple[Number, Number] = (-1.0, 1.0)
+    levels: Texts = ()
+    strip_end: str = ""
+    undeclared: Literal["refuse", "drop"] = "refuse"
+    weights: WeightSpec | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> LabelSpec:
+        if self.weights is not None and self.kind != "binary":
+            raise ValueError(f"weights are for a binary label, got kind={self.kind}")
+        if self.kind == "binary" and self.positive_from is None:
+            if not self.positive or not self.negative:
+                raise ValueError("a binary label needs both positive and negative texts, or positive_from")
+            both = set(self.positive) & set(self.negative)
+            if both:
+                raise ValueError(f"{sorted(both)[0]!r} is declared both positive and negative")
+        if self.kind in ("regression", "relevance") and (
+            self.low is None or self.high is None or self.low >= self.high
+        ):
+            raise ValueError(f"a {self.kind} label needs bounds low < high, got low={self.low}, high={self.high}")
+        if self.kind == "regression" and self.scaled_to[0] >= self.scaled_to[1]:
+            raise ValueError(f"scaled_to must rise, got scaled_to={list(self.scaled_to)}")
+        if self.kind == "classes" and len(self.levels) < 2:
+            raise ValueError("a classes label needs at least two levels")
+        return self
+
+
+class SourceSpec(Strict):
+    """Where the rows come from. ``path``: one file or more, read one after the other; ``tag``: a column that says which
+    file a row came from, with one of ``tags`` a file; ``how``: how to get a missing file."""
+
+    kind: Literal["file", "generator", "openml", "kddcup99"] = "file"
+    format: Literal["csv", "parquet", "svmlight", "letor", "idx", "dat", "arff", "cifar10"] = "csv"
+    path: Texts = ()
+    tag: str | None = None
+    tags: Texts = ()
+    generator: str | None = None
+    arguments: dict[str, int] = {}
+    data_id: int | None = None
+    rename: dict[str, str] = {}
+    how: str = ""
+
+    @model_validator(mode="after")
+    def _tagged(self) -> SourceSpec:
+        if self.tag and len(self.tags) != len(self.path):
+            raise ValueError(f"tags must name each of the {len(self.path)} files, got {len(self.tags)}")
+        return self
+
+
+class TextSpec(Strict):
+    """How text files are laid out."""
+
+    separator: str = ","
+    decimal: str = "."
+    thousands: str | None = None
+    encoding: str = "utf-8"
+    quote: str = '"'
+    header: bool = True
+    names: Texts = ()
+    skip_lines: int = Field(default=0, ge=0)
+    strip: bool = True
+
+
+class SplitSpec(Strict):
+    """Training and test part.
+
+    ``file``: the test part is a second file; ``hash``: a row goes by a hash of its ``by`` columns (of all its columns
+    if none is named), so that it stays on one side for ever; for published rows alone (where a row is removed, the
+    others move) ``tail``: rows after the first n are the test part, and ``position``: by a hash of the row's number.
+    """
+
+    kind: Literal["none", "file", "hash", "tail", "position"] = "none"
+    path: Texts = ()
+    skip_lines: int | None = Field(default=None, ge=0)
+    by: Texts = ()
+    test_share: float = Field(default=0.2, gt=0, lt=1)
+    salt: str = ""
+
+
+class PublicSpec(Strict):
+    """Public counts. ``n``: rows of the training part, exact under replace-one, nominal under add/remove; with blocks
+    ``rows_per_block`` is declared and n = rows_per_block * blocks. ``public``: the rows themselves are published. For
+    unit user both count users, and ``rows_per_user`` is how many rows of one user a training keeps."""
+
+    n: int | None = Field(default=None, ge=1)
+    rows_per_block: int | None = Field(default=None, ge=1)
+    rows_per_user: int | None = Field(default=None, ge=1)
+    public: bool = False
+
+    @model_validator(mode="after")
+    def _counted(self) -> PublicSpec:
+        if (self.n is None) == (self.rows_per_block is None):
+            raise ValueError("declare n or rows_per_block, one of them")
+        return self
+
+
+class BlockSpec(Strict):
+    """The block of a row in the ledger: the value of a column, the year, month, ISO week or day of its date, or one of
+    ``count`` parts by a hash of it (which covers all rows of one person when the column is the person's id)."""
+
+    column: str
+    by: Literal["value", "year", "month", "week", "day", "hash"] = "value"
+    count: int = Field(16, ge=2)
+    format: str = "%Y-%m-%d"
