@@ -40,11 +40,15 @@ SCORE_SENSITIVITY = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting that a trial may draw: the names and ``values`` that differ, all ``parameters``, and its problem."""
+    """A setting that a trial may draw: the names and ``values`` that differ, all ``parameters``, and its problem.
+
+    ``part``: which of the objective's ``parts`` it trains on, the same records in other columns; None: on itself.
+    """
 
     values: Mapping[str, Any]
     parameters: Mapping[str, Any]
     problem: Problem
+    part: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class Setting:
     values: Mapping[str, Any]
     algorithm: Algorithm
     problem: Problem
+    part: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,7 +152,8 @@ class Tuned:
         Every trial has the same public ``seed``: trials must be identically distributed.
         """
         index = int(secret.integers(len(self.settings)))
-        door = partial(Budget, objective=batch, secret=secret, form=self.form)
+        part = self.settings[index].part
+        door = partial(Budget, objective=batch if part is None else batch.parts[part], secret=secret, form=self.form)
         return self.attempt(index, door, np.random.default_rng(seed))
 
     def attempt(
@@ -273,7 +279,7 @@ def _setting(
         raise AssumptionNotMet(f"Expected a private algorithm to tune, got {first.name!r}, which has no guarantee.")
     if first.events not in least:
         least[first.events] = calibrate(algorithm, candidate.problem, target, form=noise).noise_multiplier
-    return Setting(candidate.values, with_noise(algorithm, least[first.events]), candidate.problem)
+    return Setting(candidate.values, with_noise(algorithm, least[first.events]), candidate.problem, candidate.part)
 
 
 def select(planned: Planned, notes: Sequence[Mapping[str, float]]) -> Planned:

@@ -109,7 +109,7 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                     loaded = load_step(job)
                     objective = preprocess_step(job, loaded)
                 result = fit_step(job, planned, objective, reservation, reporter.get().progress)
-                job, planned = tuning.selected(job, planned, result)
+                job, planned, loaded, objective = tuning.selected(job, planned, result, loaded, objective)
                 if attributes.is_sparse(job, planned):
                     attribute_step(folder, job, planned, result.weights)
                 price = convert_step(planned)

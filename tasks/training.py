@@ -246,7 +246,14 @@ def build_objective(job: Job, loaded: Sealed) -> Sealed:
     kind = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
     objective = kind(train.X, train.y, job.problem.loss)
     objective.check_records(job.problem.dimension, job.problem.norm_bound)
+    objective = tuning.with_parts(job, objective, read_records)
     return Sealed(objective if job.schema.unit == "record" else by_user(job, objective, loaded))
+
+
+def read_records(job: Job) -> tuple[Sealed, Sealed]:
+    """The records of a job, and their sums."""
+    loaded = load_records(job)
+    return loaded, build_objective(job, loaded)
 
 
 def by_user(job: Job, objective: LinearObjective, loaded: Sealed) -> UserObjective:

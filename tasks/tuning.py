@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -19,20 +19,23 @@ from dpcore.problem import Problem
 from dpcore.train import Planned, Result
 from dpcore.tuning import Candidate, Search, Tuned, plan_tuning, select
 from tasks.config import TrainConfig, TuneSection, parse_config
+from tasks.schema import find_schema
 
 if TYPE_CHECKING:
-    from tasks.training import Job
+    from dpcore.objective import LinearObjective
+    from tasks.training import Job, Sealed
 
 # Keys outside ``algorithm`` that a grid may vary: they change what is minimised, not whose records are protected.
 OBJECTIVE = ("objective.l1", "objective.l2")
+ENCODING = "preprocess."
 MOST_SETTINGS = 1000
 
 REASONS = {
     "privacy": "the promise is fixed before the records are read",
     "data": "which records are read and charged is fixed before the search",
-    "preprocess": "the columns, and with them the model's encoder, are fixed before the search",
     "objective": "the model's kind is fixed before the search",
     "evaluate": "what is measured says nothing about the training",
+    "preprocess.intercept": "the constant column belongs to the model, not to its tuning",
     "algorithm.name": "one search tunes one algorithm",
     "algorithm.preset": "it stands for several parameters; name those",
     "algorithm.noise_multiplier": "the noise follows from the budget",
@@ -57,7 +60,8 @@ def _plan(config: str, problem: Problem, *limits: Target | Room) -> Planned:
     assert settings.tune is not None
     algorithm = settings.algorithm
     try:
-        candidates = [candidate(stored, problem, values) for values in combinations(grid_of(settings.tune))]
+        grid = grid_of(settings.tune)
+        candidates = [candidate(stored, problem, values, encodings_of(grid)) for values in combinations(grid)]
         search = search_of(settings.tune)
         return plan_tuning(
             algorithm.name,
@@ -78,15 +82,51 @@ def search_of(tune: TuneSection) -> Search:
     return Search(trials.distribution, trials.mean, trials.eta, tune.score.share)
 
 
-def candidate(stored: Mapping[str, Any], problem: Problem, values: Mapping[str, Any]) -> Candidate:
+def candidate(
+    stored: Mapping[str, Any], problem: Problem, values: Mapping[str, Any], encodings: list[dict[str, Any]]
+) -> Candidate:
     """The setting that ``values`` make of the configuration ``stored``; checked like a configuration of its own."""
+    config = varied(stored, values)
+    if not encodings:
+        l2 = problem.l2 if config.objective.l2 is None else config.objective.l2
+        return Candidate(dict(values), config.algorithm.parameters, replace(problem, l1=config.objective.l1, l2=l2))
+    from tasks.training import describe
+
+    part = encodings.index({key: value for key, value in values.items() if key.startswith(ENCODING)})
+    own = describe(config, find_schema(config.data.name)).problem
+    return Candidate(dict(values), config.algorithm.parameters, own, part)
+
+
+def varied(stored: Mapping[str, Any], values: Mapping[str, Any]) -> TrainConfig:
+    """The configuration ``stored`` with ``values`` and without a search."""
     changed = json.loads(json.dumps({**stored, "tune": None}))
     for key, value in values.items():
         section, name = key.split(".")
         changed[section][name] = value
-    config = parse_config(changed, "tune.grid")
-    l2 = problem.l2 if config.objective.l2 is None else config.objective.l2
-    return Candidate(dict(values), config.algorithm.parameters, replace(problem, l1=config.objective.l1, l2=l2))
+    return parse_config(changed, "tune.grid")
+
+
+def encodings_of(grid: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Every choice of the grid about how rows are encoded; empty where it has none."""
+    own = {key: values for key, values in grid.items() if key.startswith(ENCODING)}
+    return list(combinations(own)) if own else []
+
+
+def with_parts(job: Job, objective: LinearObjective, build: Callable[[Job], tuple[Sealed, Sealed]]) -> LinearObjective:
+    """``objective`` that also holds the same records in the other columns that a search may draw, ``parts``.
+
+    ``build`` reads and checks the records of a job: every encoding is a public map, so all are made before a trial.
+    """
+    if job.config.tune is None or not (encodings := encodings_of(grid_of(job.config.tune))):
+        return objective
+    from tasks.training import describe
+
+    stored = json.loads(job.config.canonical())
+    jobs = [describe(varied(stored, values), job.schema) for values in encodings]
+    built = [(one, *build(one)) for one in jobs]
+    objective.encoded = built  # type: ignore[attr-defined]
+    objective.parts = [sums.open() for _, _, sums in built]  # type: ignore[attr-defined]
+    return objective
 
 
 def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -97,7 +137,7 @@ def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]
 
 def grid_of(tune: TuneSection) -> dict[str, tuple[Any, ...]]:
     """The values to try by dotted key, from nested or dotted keys. Raises ``InputError`` for what cannot be tuned."""
-    grid = dict(_leaves(tune.grid, ""))
+    grid = dict(sorted(_leaves(tune.grid, "")))  # one order of settings, whatever the file's
     for key, values in grid.items():
         _check_key(key)
         if not isinstance(values, list) or not values:
@@ -124,13 +164,13 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 def _check_key(key: str) -> None:
     section = key.split(".")[0]
     reason = REASONS.get(key)
-    if reason is None and section != "algorithm" and key not in OBJECTIVE:
+    if reason is None and section not in ("algorithm", "preprocess") and key not in OBJECTIVE:
         if section not in TrainConfig.model_fields:
             raise unknown_name("key of tune.grid", key, (*OBJECTIVE, "algorithm.learning_rate"))
         reason = REASONS.get(section, "it has no part in the training")
     if reason is not None or key.count(".") != 1:
         raise InputError(
-            f"Expected parameters of the algorithm or {', '.join(OBJECTIVE)} in tune.grid, got {key!r}: "
+            f"Expected parameters of the algorithm, preprocess or {', '.join(OBJECTIVE)} in tune.grid, got {key!r}: "
             f"{reason or 'it is no single parameter'}; leave it out of the grid."
         )
 
@@ -155,12 +195,21 @@ def _check(job: Job) -> None:
         raise InputError(f"Expected no section tune for {job.schema.name!r}, got one: {reason}.")
 
 
-def selected(job: Job, planned: Planned, result: Result) -> tuple[Job, Planned]:
-    """Job and plan with the setting that a tuned run selected, which its charge covers; themselves for another run."""
+def selected(
+    job: Job, planned: Planned, result: Result, loaded: Sealed, objective: Sealed
+) -> tuple[Job, Planned, Sealed, Sealed]:
+    """Job, plan and records as the setting has them that a tuned run selected, which its charge covers.
+
+    All as they were for a training without a search.
+    """
     planned = select(planned, result.notes)
     if not isinstance(planned.algorithm, Tuned) or planned.algorithm.selected is None:
-        return job, planned
-    return replace(job, problem=planned.algorithm.settings[planned.algorithm.selected].problem), planned
+        return job, planned, loaded, objective
+    chosen = planned.algorithm.settings[planned.algorithm.selected]
+    if chosen.part is None:
+        return replace(job, problem=chosen.problem), planned, loaded, objective
+    encoded, loaded, objective = objective.open().encoded[chosen.part]
+    return replace(job, problem=chosen.problem, encoder=encoded.encoder), planned, loaded, objective
 
 
 def report(planned: Planned) -> dict[str, Any]:

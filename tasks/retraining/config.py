@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from dpcore.errors import InputError
 from tasks.config import SCHEMA_VERSION, Number, Section, TrainConfig, describe, find_config, override
 from tasks.plain_yaml import load_yaml
+from tasks.tuning import encodings_of, grid_of
 
 Every = Literal["day", "week", "month", "year"]
 
@@ -112,6 +113,12 @@ def check(config: RetrainConfig, where: str = "configuration") -> None:
         raise InputError(
             f"{where}: Expected champion.data with champion.model={config.champion.model!r}, got none; name a data "
             "schema with `public: true`, or leave both out."
+        )
+    tune = config.training.tune
+    if config.champion.data is not None and tune is not None and encodings_of(grid_of(tune)):
+        raise InputError(
+            f"{where}: Expected no preprocess in training.tune.grid beside champion.data={config.champion.data!r}, got "
+            "some: champion and challenger need the same columns; fix the encoding, or leave champion.data out."
         )
     if config.warm_start == "released" and config.champion.model is None:
         raise InputError(

@@ -52,7 +52,7 @@ class World:
             folder = self.home.outbox / run_id
             with training.reserve_budget(job, planned, ledger) as reservation:
                 result = training.fit_model(job, planned, objective, reservation)
-                job, planned = tuning.selected(job, planned, result)
+                job, planned, loaded, objective = tuning.selected(job, planned, result, loaded, objective)
                 price = record.convert(planned)
                 statement = record.commit(folder, job, planned, price, result, ledger, reservation)
             metrics = evaluation.measure(job, result.weights, loaded, objective, folder)

@@ -24,6 +24,7 @@ from tasks.ledger import Ledger
 from tasks.release.gate import Candidate, decide, search_epsilon
 from tasks.release.policy import Policy
 from tasks.release.trials import charged
+from tasks.retraining.config import RetrainConfig, check
 from tests.flows.conftest import home as home
 from tests.flows.conftest import small as small
 from tests.flows.test_training import config_of
@@ -57,6 +58,18 @@ def test_every_setting_has_its_parameters_and_its_problem(small: Path) -> None:
     assert nested.events == planned.events
 
 
+def test_every_encoding_has_columns_of_its_own(small: Path) -> None:
+    grid = {"preprocess.numeric": ["minmax", "hats(4)"], "algorithm.learning_rate": [1.0, 2.0]}
+    job = training.prepare(tuned_config(small, grid))
+    planned = training.plan_training(job)
+    settings = planned.algorithm.settings  # type: ignore[attr-defined]
+    assert [one.part for one in settings] == [0, 1, 0, 1]
+    _, sums = training.read_records(job)
+    sizes = [part.dimension for part in sums.open().parts]
+    assert sizes == [4, 7] and [one.problem.dimension for one in settings] == [4, 7, 4, 7]
+    assert {part.n for part in sums.open().parts} == {sums.open().n}
+
+
 def test_grid_from_the_command_line(home: Home, small: Path) -> None:
     config = load_config(None, ["tune.grid.algorithm.learning_rate=[1, 2, 4]", "tune.trials.mean=3"])
     assert config.tune is not None
@@ -69,7 +82,9 @@ def test_grid_from_the_command_line(home: Home, small: Path) -> None:
         ({"privacy.epsilon": [1, 2]}, "got 'privacy.epsilon': the promise is fixed before the records are read"),
         ({"privacy": {"adjacency": ["add_remove", "replace_one"]}}, "got 'privacy.adjacency': the promise is fixed"),
         ({"data.name": ["a", "b"]}, "got 'data.name': which records are read"),
-        ({"preprocess.numeric": ["minmax", "log"]}, "got 'preprocess.numeric': the columns"),
+        ({"preprocess.intercept": [True, False]}, "got 'preprocess.intercept': the constant column belongs"),
+        ({"preprocess.numeric": ["minmax", "logs"]}, "preprocess"),
+        ({"preprocess.numbers": ["minmax", "log"]}, "preprocess.numbers"),
         ({"objective.loss": ["logistic", "hinge"]}, "got 'objective.loss': the model's kind"),
         ({"evaluate.baselines": [True, False]}, "got 'evaluate.baselines'"),
         ({"seed": [1, 2]}, "got 'seed': it has no part in the training"),
@@ -254,3 +269,13 @@ def test_case_12_a_search_of_random_size_costs_less_than_the_six_and_more_than_o
     for limit, promoted in ((5.0, "c1"), (4.0, None)):
         policy = Policy(max_epsilon=limit, metric="balanced_accuracy", min_gain=0.005)
         assert decide([winner], None, policy, tuned, 1e-5).promote == promoted
+
+
+def test_a_champion_needs_columns_that_no_search_changes(home: Home, small: Path) -> None:
+    training_config = tuned_config(small, {"preprocess.numeric": ["minmax", "log"]}).model_dump(mode="json")
+    champion = {"data": "census"}
+    with pytest.raises(InputError, match=r"no preprocess in training\.tune\.grid beside champion\.data='census'"):
+        check(RetrainConfig.model_validate({"training": training_config, "champion": champion}))
+    check(RetrainConfig.model_validate({"training": training_config}))
+    training_config["tune"] = {"grid": GRID}
+    check(RetrainConfig.model_validate({"training": training_config, "champion": champion}))

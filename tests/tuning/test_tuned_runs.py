@@ -120,6 +120,18 @@ def test_statement_says_how_the_setting_was_found(shared_world: World, tuned_run
     assert "1 x repeat_negative_binomial" in words and "gaussian (" in words
 
 
+def test_the_selected_encoding_is_stored_with_the_model(shared_world: World) -> None:
+    run_id = shared_world.train(settings_of(shared_world, {"preprocess.numeric": ["hats(4)", "hats(8)"]}))
+    subject = read(shared_world.client, run_id, shared_world.ledger_url)
+    stated = subject.statement
+    assert stated is not None and not audit(subject).blocked
+    numeric = stated.training.parameters["tuning"]["selected"]["preprocess.numeric"]
+    assert json.loads(subject.model["encoder.json"])["numeric"] == numeric
+    assert stated.data.dimension == {"hats(4)": 7, "hats(8)": 11}[numeric]
+    assert subject.param("preprocess.numeric") == numeric
+    assert "internal.accuracy" in subject.metrics
+
+
 def test_audit_finds_nothing_in_a_tuned_run(shared_world: World, tuned_run: str) -> None:
     report = audit(read(shared_world.client, tuned_run, shared_world.ledger_url))
     assert not report.blocked, report.codes
