@@ -13,7 +13,7 @@ from rich.console import Console
 from dpcore.accounting.limits import order_index
 from dpcore.train import Planned
 from flows.show import Terminal, plan_table, summary_table
-from tasks import training, tuning
+from tasks import statement, training, tuning
 from tasks.bounds import widest
 from tasks.config import TrainConfig, load_config
 from tasks.data import peek
@@ -124,10 +124,7 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
 
 def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
     """The public numbers of a plan."""
-    from tasks.record import convert
-
-    price = convert(planned)
-    promise = price.guarantee
+    promise, curve = statement.guarantee(planned), statement.renyi(planned)
     parameters = {key: value for key, value in planned.parameters.items() if key != "tuning"}
     return {
         "schema_version": 1,
@@ -149,7 +146,7 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
         "delta": promise.delta,
         "accountant": promise.accountant,
         "conversion": promise.conversion,
-        "best_order": price.renyi.best_order,
-        "renyi_epsilon": price.renyi.epsilon,
+        "best_order": curve.best_order,
+        "renyi_epsilon": curve.epsilon,
         "warnings": [*job.warnings, *([planned.warning] if planned.warning else [])],
     }
