@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dpcore.errors import AssumptionNotMet
+from dpcore.network.clipping import Mapped
 
 PROBE = 4
 
@@ -57,6 +58,20 @@ def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
                 f"Expected a network without memory of records, got buffer {name!r}, which the forward pass changes; "
                 "remove it."
             )
+
+
+def refuse_branches(mapped: Mapped, inputs: int, dtype: torch.dtype) -> None:
+    """Raise ``AssumptionNotMet`` where the gradient of single records cannot be taken: the path depends on values."""
+    x = torch.tensor(np.random.default_rng(1).uniform(-1, 1, (2, inputs)), dtype=dtype)
+    try:
+        mapped.squared_norms(x, torch.zeros(2, dtype=torch.int64))
+        mapped.scores(x)
+    except (RuntimeError, ValueError) as error:
+        text = " ".join(str(error).split())[:160]
+        raise AssumptionNotMet(
+            "Expected a network whose computation does not branch on values, got one that torch.func.vmap refuses: "
+            f"{text}; use torch.where in place of if."
+        ) from None
 
 
 def _scores(module: nn.Module, x: Tensor, outputs: int) -> Tensor:

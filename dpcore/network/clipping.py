@@ -86,6 +86,12 @@ class Closed:
     def __init__(self, layers: list[nn.Module]) -> None:
         self.layers = layers
 
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores of each record, shape (n, outputs)."""
+        for layer in self.layers:
+            x = layer(framed(x))
+        return x
+
     def backward(self, x: Tensor, y: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
         """(layer, its input, derivative of each record's loss by its output) of the layers with parameters."""
         seen: list[tuple[nn.Module, Tensor, Tensor]] = []
@@ -236,7 +242,12 @@ class Mapped:
             scores = torch.func.functional_call(module, (parameters, self.buffers), (x[None],))
             return F.cross_entropy(scores, y[None], reduction="sum")
 
+        def score(x: Tensor) -> Tensor:
+            return module(x[None])[0]
+
         self.gradients: Callable[..., dict[str, Tensor]] = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+        # One record at a time here too: what a module does to a batch cannot reach another record's loss.
+        self.scores: Callable[[Tensor], Tensor] = torch.func.vmap(score)
 
     def per_record(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Each record's gradient, by parameter name."""

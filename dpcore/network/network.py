@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpcore.errors import InputError
-from dpcore.network.checks import refuse_layers, refuse_mixing
-from dpcore.network.clipping import Closed, Mapped, framed, has_closed_form, has_parameters, layers_of, places_of
+from dpcore.network.checks import refuse_branches, refuse_layers, refuse_mixing
+from dpcore.network.clipping import Closed, Mapped, has_closed_form, has_parameters, layers_of, places_of
 from dpcore.network.models import make_module
 from dpcore.network.spec import NetworkSpec
 
@@ -68,6 +68,7 @@ class Network:
         layers = layers_of(self.module)
         if layers is None or not all(has_closed_form(layer) for layer in layers):
             self.sums: Closed | Mapped = Mapped(self.module)
+            refuse_branches(self.sums, self.spec.inputs, self.dtype)
             return None, self.module, False
         first = next(i for i, layer in enumerate(layers) if has_parameters(layer))
         self.sums = Closed(layers[first:])
@@ -86,7 +87,7 @@ class Network:
 
     def described(self, X: Array) -> Tensor:
         """The public features of records given as rows."""
-        x = torch.from_numpy(np.ascontiguousarray(X)).to(self.dtype)
+        x = torch.from_numpy(np.require(X, requirements=("C", "W"))).to(self.dtype)  # torch asks for a writable array
         if self.features is None:
             return x
         with torch.no_grad():
@@ -121,7 +122,7 @@ class Network:
     def scores_now(self, x: Tensor) -> Tensor:
         """Scores (n, outputs) of records given by their features, with the parameters as they are."""
         with torch.no_grad():
-            return torch.cat([self.body(framed(x[rows])) for rows in blocks(len(x), self.rows)] or [self.body(x)])
+            return torch.cat([self.sums.scores(x[rows]) for rows in blocks(len(x), self.rows)] or [self.body(x)])
 
     def scores_of(self, X: Array) -> Array:
         """Scores (n, outputs) of rows, with the parameters as they are."""

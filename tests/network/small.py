@@ -112,5 +112,16 @@ class Twice(nn.Module):
         return self.body(x)
 
 
+class Branching(nn.Module):
+    """Takes another path where the mean is positive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.other = nn.Linear(196, 4), nn.Linear(196, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) if x.mean() > 10.0 else self.other(x)
+
+
 def nothing() -> None:
     """No class of modules."""
