@@ -80,9 +80,10 @@ class Planned:
 
 def described(algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
     """Fields of ``algorithm`` by name; those left out with what they come to on ``problem``, where that is one."""
-    inner: Any = getattr(algorithm, "inner", algorithm)
+    inner: Any = algorithm.inner if isinstance(algorithm, OneVsRest) else algorithm
     given = {item.name: getattr(inner, item.name) for item in fields(inner)}
-    return given | (inner.settings(problem) if hasattr(inner, "settings") else {})
+    settings = getattr(inner, "settings", None)  # of two phases a mapping that the caller gave
+    return given | (settings(problem) if callable(settings) else {})
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def replan(planned: Planned, problem: Problem, keep_noise: bool = False) -> Plan
 
     The training that was reserved is a cap on its price at every order (``Within``). Its noise stays where it meets
     that exactly (with ``keep_noise``, where a user gave it: meets it at all), else it is calibrated anew to the cap;
-    ``events``, what was charged, stay. Raises ``InputError`` where the algorithm cannot be used on ``problem`` after all.
+    ``events``, what was charged, stay. Raises ``InputError`` where the algorithm cannot be used on ``problem``.
     """
     check(planned.algorithm, problem)
     reserved = planned_events(planned.algorithm, planned.problem, planned.noise)

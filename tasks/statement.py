@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpcore.accounting.conversion import best_order, epsilon_of
 from dpcore.accounting.orders import ORDERS
 from dpcore.noise import FORMS
+from dpcore.one_vs_rest import OneVsRest
 from dpcore.problem import Adjacency
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ def sensitivity_argument(planned: Planned) -> str:
     }[planned.problem.adjacency]
     tuned = is_tuned(planned)
     single: Any = planned.algorithm.settings[0].algorithm if tuned else planned.algorithm  # type: ignore[attr-defined]
-    text = described(getattr(single, "inner", single))
+    text = described(single.inner if isinstance(single, OneVsRest) else single)
     if tuned:
         text = f"{described(planned.algorithm)} The training in a trial: {text}"
     first = f" {ESTIMATE_ARGUMENT}" if planned.before else ""

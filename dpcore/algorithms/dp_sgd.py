@@ -140,13 +140,18 @@ class DPSGD:
         """Sum of the step sizes that the noise of the whole run supports."""
         mu = self.sampling_rate * sqrt(self.steps) / self.noise_multiplier
         noise = problem.sensitivity(self.clip(problem)) / (problem.n * mu)
+        return self.far(problem) / (noise * problem.norm_bound)
+
+    def far(self, problem: Problem) -> float:
+        """The horizon H."""
         usual = RANKING_HORIZON if ranks_columns(problem) else HORIZON.get(problem.loss.argument, 2.0)
-        return (self.horizon or usual) / (noise * problem.norm_bound)
+        return self.horizon or usual
 
     def settings(self, problem: Problem) -> dict[str, float]:
         """What the fields that were left out come to on ``problem``."""
         rate, momentum = self.pace(problem)
-        return {"clip_norm": self.clip(problem), "learning_rate": rate, "momentum": momentum}
+        shown = {"clip_norm": self.clip(problem), "horizon": self.far(problem)}
+        return shown | {"learning_rate": rate, "momentum": momentum}
 
     def pace(self, problem: Problem) -> tuple[float, float]:
         """First step size and momentum; what the caller left out follows from ``reach`` and stability."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -178,3 +178,11 @@ def test_parameters_show_what_was_left_out(name: str) -> None:
     shown = plan(name, {}, PROBLEM, TARGET).parameters
     assert all(shown[key] > 0 for key in ("clip_norm", "learning_rate", "horizon") if key in shown)
     assert "clip_norm" in shown
+
+
+@pytest.mark.parametrize("name", sorted(name for name, cls in registry.items() if not cls.requires.ranking))
+def test_every_algorithm_shows_its_parameters(name: str) -> None:
+    adjacency = sorted(registry[name].adjacencies)[0]
+    shown = plan(name, {}, replace(PROBLEM, adjacency=adjacency)).parameters
+    assert shown["noise_multiplier"] > 0
+    assert set(shown) >= {field.name for field in fields(registry[name])}
