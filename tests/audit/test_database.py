@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
@@ -111,3 +115,31 @@ def test_command_gives_the_same_findings_either_way(
         found.append(capsys.readouterr().out.split('"seconds"')[0])
         assert world.client.get_run(run_id).data.tags["dpflows.audit"] == "blocked: shown_differs"
     assert found[0] == found[1]
+
+
+CALL = "import sys; from flows.cli import run; code = run(sys.argv[1:]); print(*sys.modules); sys.exit(code)"
+
+
+def test_command_imports_nothing_that_it_does_not_use(shared_world: World, trained: str) -> None:
+    call = [sys.executable, "-c", CALL, "audit", trained, "--ledger", shared_world.ledger_url, "--json"]
+    done = subprocess.run(call, capture_output=True, text=True, env=environment(shared_world))
+    assert done.returncode == 0, done.stderr
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert "tasks.audit.audit" in imported
+    assert not {"mlflow", "prefect", "sklearn", "pandas", "matplotlib"} & imported
+
+
+@pytest.mark.slow
+def test_command_takes_less_than_three_seconds(shared_world: World, trained: str) -> None:
+    call = [sys.executable, "-m", "flows.cli", "audit", trained, "--ledger", shared_world.ledger_url]
+    times = []
+    for _ in range(3):
+        started = perf_counter()
+        subprocess.run(call, check=True, capture_output=True, env=environment(shared_world))
+        times.append(perf_counter() - started)
+    assert min(times) < 3.0, times
+
+
+def environment(world: World) -> dict[str, str]:
+    """That of a user of the store, with the project importable from anywhere."""
+    return {**os.environ, "DPFLOWS_HOME": str(world.home.root), "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
