@@ -9,12 +9,14 @@ import pytest
 
 from dpcore.accounting import Events, Target
 from dpcore.accounting.sequel import After, Within
+from dpcore.algorithms import registry
 from dpcore.errors import BudgetExceeded, InputError, PriceUnknown
 from dpcore.losses import make_loss
 from dpcore.mechanisms import Exponential, Gaussian, Laplace
 from dpcore.objective import LinearObjective
-from dpcore.problem import Problem
+from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, replan, run
+from tests.algorithms.test_every_algorithm import CASES
 
 BEFORE = Events.of([Exponential(1.0, 30.0, two_sided=True)] * 4 + [Gaussian(1.0, 20.0)] * 8, adjacency="add_remove")
 PROBLEM = Problem(n=500, dimension=40, loss=make_loss("logistic"), l2=1e-2, intercept=True)
@@ -103,3 +105,15 @@ def test_limits_say_what_they_refuse() -> None:
     twice = Within(one).ratio(one.then(one))
     assert twice == pytest.approx(2.0)
     assert "2 times as much" in str(Within(one).refusal(one.then(one)))
+
+
+@pytest.mark.parametrize(("name", "adjacency"), CASES)
+def test_every_algorithm_follows_an_estimate_within_what_was_reserved(name: str, adjacency: Adjacency) -> None:
+    before = Events.of([Gaussian(1.0, 20.0)] * 8, adjacency=adjacency)
+    facts = {"adjacency": adjacency, **getattr(registry[name], "small_problem", {})}
+    planned = plan(name, {}, replace(PROBLEM, **facts), Target(2.0, 1e-5), before=before)
+    known = replan(planned, replace(PROBLEM, **facts, dimension=6))
+    reserved = planned.events.price() - before.price()
+    finite = np.isfinite(reserved) & (reserved > 1e-9)
+    assert np.all(known.own.price()[finite] <= reserved[finite] * (1.0 + 1e-6))
+    assert Target(2.0, 1e-5, accountant="rdp").ratio(known.before.then(known.own)) <= 1.0 + 1e-6
