@@ -31,6 +31,15 @@ class Estimated:
     notes: tuple[str, ...] = ()
 
 
+def require_open(schema: Schema) -> None:
+    """Raise ``InputError`` where a source of bounds is named that no column needs: its words would be untrue."""
+    if schema.bounds != "declared" and not schema.undeclared_columns:
+        raise InputError(
+            f"Expected columns without bounds or levels for bounds: {schema.bounds}, but every column of "
+            f"{schema.name!r} is declared; set bounds: declared."
+        )
+
+
 def widest(schema: Schema) -> Schema:
     """``schema`` with stand-ins where bounds or levels are not known yet; itself where all are declared.
 

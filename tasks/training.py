@@ -28,7 +28,7 @@ from dpcore.train import Planned, Result, plan, run
 from dpcore.users import UserObjective
 from dpcore.weighted import plain_name
 from tasks import network, rankers, tuning
-from tasks.bounds import open_words, plan_estimate, widest
+from tasks.bounds import open_words, plan_estimate, require_open, widest
 from tasks.config import TrainConfig
 from tasks.data import load
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
@@ -80,6 +80,7 @@ class Sealed:
 def prepare(config: TrainConfig) -> Job:
     """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit."""
     schema = find_schema(config.data.name)
+    require_open(schema)
     check_select(config, schema)
     check_subgroup(config, schema)
     if rankers.is_ranking(schema):

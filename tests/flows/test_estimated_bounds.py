@@ -228,3 +228,12 @@ def test_what_compares_retrainings_needs_declared_bounds(tmp_path: Path) -> None
         require_drift(0.1, schema)
     with pytest.raises(InputError, match=r"champion, got bounds: private"):
         require_public(ChampionSection(data="census"), schema)
+
+
+@pytest.mark.parametrize("bounds", ["private", "from_data"])
+def test_a_source_of_bounds_that_nothing_needs_is_refused(tmp_path: Path, bounds: str) -> None:
+    path = write(tmp_path, bounds)
+    whole = path.read_text().replace("{kind: numeric}", "{kind: numeric, low: 0, high: 100}")
+    path.write_text(whole.replace("{kind: categorical}", "{kind: categorical, levels: [north, south, east]}"))
+    with pytest.raises(InputError, match=f"for bounds: {bounds}, but every column of 'open' is declared"):
+        training.prepare(config(path))
