@@ -435,6 +435,21 @@ NETWORK_MUTANTS = [
 ]
 MUTANTS += NETWORK_MUTANTS if find_spec("torch") else []
 
+METRICS, TEST_METRICS = "dpcore/metrics.py", "tests/core/test_probability_metrics.py"
+MUTANTS += [
+    Mutant(
+        METRICS,
+        "sorted_score[1:] != sorted_score[:-1], True",
+        "sorted_score[1:] == sorted_score[1:], True",
+        TEST_METRICS,
+    ),
+    Mutant(METRICS, "np.sum((p - happened) ** 2, axis=1)", "np.sum(np.abs(p - happened), axis=1)", TEST_METRICS),
+    Mutant(METRICS, "small = sizes < least", "small = sizes <= least", TEST_METRICS),
+    Mutant(METRICS, "if rest.sum() >= least:", "if rest.any():", TEST_METRICS),
+    Mutant(METRICS, 'if loss == "logistic":', 'if loss in ("logistic", "hinge"):', TEST_METRICS),
+    Mutant(METRICS, "for label in np.unique(y)]", "for label in range(2)]", TEST_METRICS),
+]
+
 
 def run(mutant: Mutant, folder: Path) -> bool:
     """Whether the tests turn red."""
