@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp, isfinite, sqrt
+from math import exp, expm1, isfinite, log, log1p, sqrt
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Target
 from dpcore.accounting.orders import ORDERS
-from dpcore.mechanisms import Gaussian, Laplace, Mechanism, RepeatNegativeBinomial
+from dpcore.mechanisms import Gaussian, Laplace, Mechanism, RepeatNegativeBinomial, RepeatPoisson
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson, Sampled, WithoutReplacement
@@ -67,6 +67,10 @@ def independent_epsilon(events: Events, statement: Statement) -> tuple[str, floa
     total: Any = None
     import dp_accounting as public
 
+    single = events.counts[0][0] if len(events.counts) == 1 else None
+    if isinstance(single, RepeatPoisson):
+        found = _poisson_selection(public, single, promise.delta) if events.counts[0][1] == 1 else None
+        return None if found is None else ("dp-accounting, selection", statement.renyi.epsilon, found)
     fixed = any(isinstance(item, Sampled) and isinstance(item.sampler, WithoutReplacement) for item in _inside(events))
     relation = public.NeighboringRelation.REPLACE_ONE if fixed else public.NeighboringRelation.ADD_OR_REMOVE_ONE
     orders = [float(order) for order in ORDERS if not fixed or order == int(order)]
@@ -106,13 +110,38 @@ def _public_event(public: Any, item: Mechanism) -> Any:
 def _public_selection(public: Any, item: Repeated) -> Any:
     """The best of a negative binomial number of trials, where all settings have one price; else None."""
     if len(item.trials) > 1 or not isinstance(item, RepeatNegativeBinomial) or item.eta < 0.0:
-        return None  # for Poisson the delta of a trial is exact here and converted there
+        return None
     [trial] = item.trials
     parts = [_public_event(public, inner) for inner in trial.mechanisms]
     if any(part is None for part in parts):
         return None
     run = [public.SelfComposedDpEvent(part, count) for part, count in zip(parts, trial.counts, strict=True)]
     return public.dp_event.RepeatAndSelectDpEvent(public.ComposedDpEvent(run), item.mean, item.eta)
+
+
+def _poisson_selection(public: Any, item: RepeatPoisson, delta: float) -> float | None:
+    """Epsilon of the best of a Poisson number (at least one) of Gaussian trials on all rows; None for other trials.
+
+    dp-accounting's own selection converts a curve where the delta of such a trial is known exactly. So its curves and
+    its exact Gaussian delta are put into Papernot & Steinke (2022), Theorem 6, here.
+    """
+    from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+
+    if any(trial.cap or not all(isinstance(inner, Gaussian) for inner in trial.mechanisms) for trial in item.trials):
+        return None
+    mean = item.rate / -expm1(-item.rate)
+    whole = np.full(len(ORDERS), -np.inf)
+    hats = np.zeros(len(ORDERS))
+    for trial in item.trials:
+        account = public.rdp.RdpAccountant([float(order) for order in ORDERS])
+        for inner, count in zip(trial.mechanisms, trial.counts, strict=True):
+            account.compose(public.GaussianDpEvent(_multiplier(inner)), count)
+        mu = sqrt(sum(n / _multiplier(inner) ** 2 for inner, n in zip(trial.mechanisms, trial.counts, strict=True)))
+        loss = GaussianPrivacyLoss(1.0 / mu)
+        whole = np.maximum(whole, account.rdp)
+        hats = np.maximum(hats, [loss.get_delta_for_epsilon(log1p(1.0 / (order - 1.0))) for order in ORDERS])
+    whole += item.rate * hats + log(mean) / (ORDERS - 1.0)
+    return float(public.rdp.compute_epsilon(ORDERS, np.minimum.accumulate(whole[::-1])[::-1], delta)[0])
 
 
 def _inside(events: Events) -> Iterator[Mechanism]:

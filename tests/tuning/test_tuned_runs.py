@@ -151,7 +151,9 @@ def test_exact_noise_is_named(shared_world: World) -> None:
     ("sections", "precision"),
     [
         ({}, 1e-6),
-        ({"tune": {"trials": {"distribution": "poisson", "mean": 4}}}, None),
+        ({"tune": {"trials": {"distribution": "poisson", "mean": 4}}}, 1e-6),
+        ({"tune": {"trials": {"mean": 4}, "grid": {"algorithm.steps": [4, 8]}}}, 1e-6),
+        ({"tune": {"trials": {"mean": 4}}, "algorithm": {"sampling_rate": 0.2}}, None),
         ({"algorithm": {"sampling_rate": 0.2}}, 1e-6),
         ({"privacy": {"adjacency": "replace_one", "delta": 1e-4}}, 1e-6),
         ({"grid": {"algorithm.steps": [4, 8]}}, None),
