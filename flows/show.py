@@ -70,7 +70,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("seconds", f"{seconds['fit']:.2f} fit, {seconds['flow']:.1f} flow"),
         ("run", f"{summary['run_id']} in experiment {summary['experiment']}"),
-        ("look", "dpflows ui"),
+        ("look", "dpflows ui, dpflows ui --report"),
     ]
 
 

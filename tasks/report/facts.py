@@ -19,6 +19,8 @@ TRACE = "privacy/trace.json"
 METRICS = "privacy/metrics.json"
 CURVES = "figures"
 OWN_FIGURE = "figures/budget.png"
+# Numbers and curves of a ranking or a network.
+EXACT = ("report/ranking.json", "report/network.json")
 INTERNAL = "internal."
 
 
@@ -36,6 +38,8 @@ class Facts:
     subgroups: Mapping[str, Any] | None = None
     noisy: Mapping[str, Any] | None = None
     pictures: Mapping[str, bytes] = field(default_factory=dict)
+    conventions: Mapping[str, Any] = field(default_factory=dict)
+    curve: Sequence[Mapping[str, float]] = ()
 
     @property
     def internal(self) -> dict[str, float]:
@@ -75,6 +79,7 @@ def read_facts(
         if found.relative_to(folder).as_posix() != OWN_FIGURE
     }
     trace = read_json(folder / TRACE)
+    exact = next((found for name in EXACT if isinstance(found := read_json(folder / name), dict)), {})
     return Facts(
         run_id=run_id,
         name=name,
@@ -86,6 +91,8 @@ def read_facts(
         subgroups=read_json(folder / SUBGROUPS),
         noisy=read_json(folder / METRICS),
         pictures=pictures,
+        conventions=exact.get("conventions", {}),
+        curve=exact.get("curve", ()),
     )
 
 

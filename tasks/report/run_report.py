@@ -123,14 +123,24 @@ def _quality(facts: Facts) -> Iterator[str]:
             for key in values
         ]
         yield page.grid("Released with noise, and charged", ("metric", "value", "standard error of its noise"), noisy)
-    curves = [
-        figures.Picture(
-            png, f"Curve over the iterations, {words}; its last value stands in the table.", f"Iterations: {words}."
+    if facts.conventions:
+        said = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts.conventions.items())
+        yield page.paragraph(f"Conventions of the ranking metrics: {said}.")
+    yield from _beside(*(_curve(facts, name, png) for name, png in facts.pictures.items()))
+
+
+def _curve(facts: Facts, name: str, png: bytes) -> figures.Picture:
+    """A stored curve over the iterations, with its ends in words."""
+    key = name.split("/")[-1].removesuffix(".png")
+    title = quality_table.title(key)
+    rows = [row for row in facts.curve if key in row]
+    ends = ""
+    if rows:
+        first, last = (
+            f"{quality_table.number(row[key])} at iteration {row['iteration']:g}" for row in (rows[0], rows[-1])
         )
-        for name, png in facts.pictures.items()
-        if (words := name.removeprefix("figures/").removesuffix(".png").replace("/", ": ").replace("_", " "))
-    ]
-    yield from _beside(*curves)
+        ends = f": {first}, {last}"
+    return figures.Picture(png, f"{title} over the iterations of the training{ends}.", f"{title} over the iterations.")
 
 
 def _spread_words(facts: Facts) -> str:

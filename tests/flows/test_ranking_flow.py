@@ -116,6 +116,8 @@ def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(server: s
     report = json.loads((folder / "report/ranking.json").read_text())
     assert report["internal"] is True and report["metrics"]["random"]["map"] == summary["internal"]["random_map"]
     assert (folder / "figures/ranking/map.png").is_file() and (folder / "figures/ranking/ndcg_at_3.png").is_file()
+    page = (folder / "report/report.html").read_text()
+    assert "MAP over the iterations" in page and "random order" in page and "the labels of one session" in page
     statement = Statement.model_validate_json((folder / "privacy/statement.json").read_text())
     assert statement.releasable and any("labels of one session" in text for text in statement.limits)
     assert "session" in to_markdown(statement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -125,6 +126,7 @@ def test_one_draw_has_no_spread_and_several_have_one(facts: Facts) -> None:
     assert "3 other finished runs of the same configuration" in text and "0.5000 to 0.7000" in text
 
 
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
 RANKING = {"map": 0.7, "ndcg_at_2": 0.6, "random_map": 0.3, "best_feature_map": 0.5, "non_private_map": 0.8}
 KINDS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
     "no trace": (lambda f: replace(f, trace=[]), "no trace, so when epsilon was spent"),
@@ -193,11 +195,26 @@ KINDS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
         ),
         "a & b",
     ),
+    "a curve": (
+        lambda f: replace(
+            f,
+            pictures={"figures/ranking/map.png": PIXEL},
+            curve=[{"iteration": 1, "map": 0.25}, {"iteration": 9, "map": 0.5}],
+            conventions={"ties": "average", "relevant_from": 1.0},
+        ),
+        "Conventions of the ranking metrics: ties: average; relevant from: 1.0.",
+    ),
     "no group": (
         lambda f: replace(f, subgroups={"column": "city", "least": 50, "metric": "accuracy", "groups": []}),
         "No group has the 50 records",
     ),
 }
+
+
+def test_a_stored_curve_is_told_by_its_ends(facts: Facts) -> None:
+    change, _ = KINDS["a curve"]
+    told = "MAP over the iterations of the training: 0.2500 at iteration 1, 0.5000 at iteration 9."
+    assert told in Page(run_report(change(facts))).alts
 
 
 def _data(facts: Facts, **changes: Any) -> Any:
