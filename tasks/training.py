@@ -228,9 +228,7 @@ def load_records(job: Job) -> Sealed:
     adjacency = job.problem.adjacency
     group = job.config.evaluate.subgroup
     schema = widest(job.schema)
-    return Sealed(
-        load(schema, job.encoder, data.path, data.test_path, adjacency=adjacency, blocks=blocks, group=group)
-    )
+    return Sealed(load(schema, job.encoder, data.path, data.test_path, adjacency=adjacency, blocks=blocks, group=group))
 
 
 def build_objective(job: Job, loaded: Sealed) -> Sealed:
