@@ -18,7 +18,7 @@ from dpcore.train import plan, replan, run
 from tasks import estimation, record, training
 from tasks.audit.recompute import own_epsilon
 from tasks.home import Home
-from tasks.ledger import Ledger
+from tasks.ledger import Blocks, Ledger
 from tasks.schema import find_schema
 from tasks.statement import Statement
 from tests.flows.test_flow import states
@@ -237,3 +237,20 @@ def test_a_source_of_bounds_that_nothing_needs_is_refused(tmp_path: Path, bounds
     path.write_text(whole.replace("{kind: categorical}", "{kind: categorical, levels: [north, south, east]}"))
     with pytest.raises(InputError, match=f"for bounds: {bounds}, but every column of 'open' is declared"):
         training.prepare(config(path))
+
+
+def test_a_training_on_blocks_estimates_and_charges_those_alone(home: Home, tmp_path: Path) -> None:
+    table = frame(2 * ROWS).assign(year=np.where(np.arange(2 * ROWS) % 2, "2025", "2026"))
+    table.loc[table.year == "2026", "city"] = "later"
+    path = write(tmp_path, "private", table)
+    text = path.read_text().replace("public: {n: 4000}", "public: {rows_per_block: 4000}")
+    path.write_text(text.replace("  size:", "  year: {kind: block}\n  size:") + "block: {column: year}\n")
+    schema = find_schema(str(path))
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.init("open", 20.0, 1e-4, "add_remove", blocks=Blocks.of(schema))
+    job = training.prepare(config(path, data={"blocks": ["2025"]}))
+    assert job.estimate is not None and job.estimate.n == job.problem.n == 4000
+    done, _, statement = train_by_hand(job, ledger, tmp_path / "run")
+    assert done.schema.columns["city"].levels == ("east", "north", "south")
+    assert statement.ledger.blocks == ["2025"]
+    assert set(ledger.spent("open")) == {"2025"}
