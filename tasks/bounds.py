@@ -18,7 +18,7 @@ from dpcore.problem import Adjacency
 from tasks.data.sides import row_blocks, test_rows
 from tasks.readers import Chunk, open_chunks, source_paths
 from tasks.readers.open import Paths, frame_chunks
-from tasks.schema import Schema
+from tasks.schema import ColumnSpec, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def widest(schema: Schema) -> Schema:
         if column.kind == "numeric":
             stand_ins[name] = {"low": 0.0, "high": 1.0}
         else:
-            stand_ins[name] = {"levels": tuple(f"level {k}" for k in range(MOST_LEVELS)), "unknown": "zeros"}
+            stand_ins[name] = {"levels": tuple(f"level {k}" for k in range(MOST_LEVELS)), "unknown": _rule(column)}
             stand_ins[name] |= {"fill": "zeros"} if isinstance(column.fill, str) else {}
     return schema.estimated(stand_ins) if stand_ins else schema
 
@@ -69,6 +69,11 @@ def open_words(schema: Schema, dimension: int) -> tuple[str, ...]:
         f"bounds: private estimates bounds and levels of {columns} first, for at most {schema.bounds_share:g} of "
         f"epsilon and delta; {dimension} is the most columns that they can give.",
     )
+
+
+def _rule(column: ColumnSpec) -> str:
+    """What becomes of a level that was not found: it cannot be refused, for the rows may hold any."""
+    return "zeros" if column.unknown == "refuse" else column.unknown
 
 
 def plan_estimate(
@@ -116,7 +121,7 @@ def private_schema(
     columns = _columns(schema, path, frame, blocks)
     found = estimate_columns(estimate, columns, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, form=form)
     for name in estimate.texts:
-        found[name]["unknown"] = "zeros"
+        found[name]["unknown"] = _rule(schema.columns[name])
     _fill(schema, found)
     lost = [name for name in estimate.texts if not found[name]["levels"]]
     for name in lost:
@@ -146,7 +151,7 @@ def schema_from_data(
     for name, texts in columns.texts.items():
         if not texts:
             raise InputError(f"Column {name!r} has no text to take levels from; declare levels, or kind: ignore.")
-        found[name] = {"levels": tuple(sorted({t.decode() for t in texts})), "unknown": "zeros"}
+        found[name] = {"levels": tuple(sorted({t.decode() for t in texts})), "unknown": _rule(schema.columns[name])}
     _fill(schema, found)
     return Estimated(schema.estimated(found), None, schema.releasable[1])
 

@@ -121,6 +121,12 @@ def test_a_schema_with_stand_ins_is_the_widest_and_refuses_what_the_estimate_wou
     estimate = plan_estimate(schema, Target(10.0, 1e-5), "add_remove")
     done = private_schema(schema, estimate, frame=FRAME, fixed_noise_seed=1)
     assert done.schema.encoder(normalise="none").design.norm_bound == design.norm_bound
+    values = schema.model_dump(exclude_unset=True)
+    values["columns"]["sector"]["unknown"] = "other"
+    other = Schema.model_validate(values)
+    estimate = plan_estimate(other, Target(10.0, 1e-5), "add_remove")
+    done = private_schema(other, estimate, frame=FRAME, fixed_noise_seed=1)
+    assert widest(other).columns["sector"].unknown == done.schema.columns["sector"].unknown == "other"
     blank = FRAME.assign(age=FRAME.age.astype(float))
     blank.loc[3, "age"] = np.nan
     with pytest.raises(InputError, match=r"column 'age'.*no value"):
