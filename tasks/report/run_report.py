@@ -33,7 +33,10 @@ def run_report(facts: Facts) -> str:
 def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
     promise, internal, share = facts.statement.guarantee, facts.internal, facts.share
     yield f"ε = {promise.epsilon:.4g}", f"at delta = {promise.delta:g}, for {unit_words(promise)}, {promise.adjacency}"
-    yield percent(right_guess(promise.epsilon, promise.delta)), "chance of an attacker's best guess (50 % is a coin)"
+    yield (
+        percent(right_guess(promise.epsilon, promise.delta)),
+        "of an attacker's best guesses are right, at most (a coin: 50 %)",
+    )
     for row in quality_table.rows(internal, [])[:1]:
         others = ", ".join(f"{name} {quality_table.number(value)}" for name, value in row.baselines.items())
         yield quality_table.number(row.value), row.title + (f" ({others})" if others else "")
@@ -51,6 +54,7 @@ def _promise(facts: Facts) -> Iterator[str]:
     s, promise = facts.statement, facts.statement.guarantee
     yield page.heading("What an attacker may learn")
     yield page.paragraph(in_words(promise), "lead")
+    yield page.paragraph(s.composition)
     for reason in s.reasons:
         yield page.paragraph(f"This run must not be released: {reason}.", "internal")
     yield page.rows(
