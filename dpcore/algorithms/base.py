@@ -30,6 +30,7 @@ class Algorithm(Protocol):
     private: ClassVar[bool]
     small: ClassVar[dict[str, Any]]
     presets: ClassVar[dict[str, dict[str, Any]]]
+    selects: ClassVar[bool]
 
     noise_multiplier: float
 
@@ -57,8 +58,8 @@ Class = TypeVar("Class", bound=type)
 
 BOTH = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
 
-# What an algorithm need not say: no presets, planned, private.
-DEFAULTS: dict[str, Any] = {"presets": {}, "adaptive": False, "private": True}
+# What an algorithm need not say: no presets, planned, private, not made to select columns.
+DEFAULTS: dict[str, Any] = {"presets": {}, "adaptive": False, "private": True, "selects": False}
 
 
 def register(name: str, *aliases: str) -> Callable[[Class], Class]:
