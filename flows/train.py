@@ -23,7 +23,7 @@ from dpcore.errors import DPFlowsError
 from dpcore.train import Planned
 from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
-from tasks import attributes, estimation, evaluation, record, tracking, training, tuning
+from tasks import attributes, canary, estimation, evaluation, record, tracking, training, tuning
 from tasks.config import TrainConfig
 from tasks.fitting import count_warning
 from tasks.home import Home
@@ -40,7 +40,9 @@ load_step = step(training.load_records, "load")
 preprocess_step = step(training.build_objective, "preprocess")
 reserve_step = step(training.reserve_budget, "reserve")
 estimate_step = step(estimation.release_bounds, "estimate bounds")
+plant_step = step(canary.plant_canaries, "plant canaries")
 fit_step = step(training.fit_model, "fit")
+canary_step = step(canary.measure_canaries, "find canaries")
 attribute_step = step(attributes.write_table, "selected attributes")
 convert_step = step(record.convert, "convert")
 commit_step = step(record.commit, "commit")
@@ -87,6 +89,7 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
     """
     started = perf_counter()
     job = training.prepare(config)
+    canary.check_canaries(job)
     for warning in job.warnings:
         reporter.get().say(f"Warning: {warning}")
     store = open_store(config)
@@ -101,14 +104,15 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
         objective = preprocess_step(job, loaded)
         if far := count_warning(job.problem.n, objective.open().n, job.problem.unit):
             reporter.get().say(f"Warning, {far}")
+        sums, canaries = (objective, None) if config.audit is None else plant_step(job, planned, objective)
         with mlflow_run(store, job, planned) as run_id:
             folder = store.home.outbox / run_id
             with reserved(reserve_step(job, planned, ledger)) as reservation:
                 if job.estimate is not None:
                     job, planned = estimated(job, planned, reservation)
                     loaded = load_step(job)
-                    objective = preprocess_step(job, loaded)
-                result = fit_step(job, planned, objective, reservation, reporter.get().progress)
+                    sums = objective = preprocess_step(job, loaded)
+                result = fit_step(job, planned, sums, reservation, reporter.get().progress)
                 job, planned, loaded, objective = tuning.selected(job, planned, result, loaded, objective)
                 if attributes.is_sparse(job, planned):
                     attribute_step(folder, job, planned, result.weights)
@@ -116,6 +120,9 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):
                 metrics = evaluate_step(job, result.weights, loaded, objective, folder)
+                if canaries is not None:
+                    metrics |= canary_step(planned, result.weights, canaries, folder)
+                    reporter.get().say(canary.sentence(metrics))
                 if config.evaluate.release is not None:
                     metrics |= metric_step(job, result.weights, loaded, ledger, folder)
                 uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics)

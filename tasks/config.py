@@ -183,6 +183,12 @@ class TuneSection(Section):
     score: ScoreSection = Field(default=ScoreSection(), description="metric and share")
 
 
+class AuditSection(Section):
+    """Made-up records in the training that show how much leaks; see ``tasks.canary``. Such a run is never released."""
+
+    canaries: Count = Field(default=1000, ge=100, le=100_000, description="how many canaries, for example 1000")
+
+
 class LedgerSection(Section):
     url: str | None = Field(default=None, description="for example sqlite:////srv/privacy/ledger.db")
 
@@ -206,6 +212,7 @@ class TrainConfig(Section):
     algorithm: AlgorithmSection = Field(default=AlgorithmSection(), description="name and parameters")
     tune: TuneSection | None = Field(default=None, description="grid, trials and score of a charged search")
     evaluate: EvaluateSection = Field(default=EvaluateSection(), description="what is measured")
+    audit: AuditSection | None = Field(default=None, description="canaries: a run that measures and is never released")
     ledger: LedgerSection = Field(default=LedgerSection(), description="where the budget is kept")
     tracking: TrackingSection = Field(default=TrackingSection(), description="names in MLflow")
     seed: Whole = Field(default=0, ge=0, description="any whole number from 0")

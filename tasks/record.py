@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpcore.problem import Adjacency
 from dpcore.train import Planned, Result
-from tasks import attributes, network, network_evaluation, ranking_evaluation, tracking
+from tasks import attributes, canary, network, network_evaluation, ranking_evaluation, tracking
 from tasks import statement as words
 from tasks.home import Home, ledger_url
 from tasks.ledger import Ledger, Reservation
@@ -93,6 +93,7 @@ def make_statement(
     mechanisms = json.loads(planned.events.to_json())
     reasons = words.unreleasable(planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise)
     reasons += start_without_price(planned.parameters.get("start"), job.schema.name, ledger)
+    reasons += canary.reasons(job.config)
     exact = planned.problem.adjacency != "add_remove"
     return words.Statement(
         created=words.now(),
@@ -187,7 +188,9 @@ def track(
     tracking.log_metrics(client, run_id, {**metrics, **spent})
     for key, value in run_tags(job, statement).items():
         client.set_tag(run_id, key, value)
-    tracking.log_files(client, run_id, folder, [name for name in (*FILES, METRICS) if (folder / name).is_file()])
+    tracking.log_files(
+        client, run_id, folder, [name for name in (*FILES, METRICS, canary.FIGURE) if (folder / name).is_file()]
+    )
     tracking.log_files(client, run_id, folder, ranking_evaluation.files(folder))
     tracking.log_files(client, run_id, folder, network_evaluation.files(folder))
     if (folder / attributes.TABLE).is_file():
@@ -250,6 +253,7 @@ def run_tags(job: Job, statement: words.Statement) -> dict[str, str]:
         "dpflows.data": job.schema.name,
         "dpflows.releasable": "yes" if statement.releasable else "no",
         "dpflows.reasons": "; ".join(statement.reasons) or "none",
+        **({} if job.config.audit is None else {canary.TAG: str(job.config.audit.canaries)}),
         "dpflows.ledger_entry": statement.ledger.entry,
         "dpflows.ledger_head": statement.ledger.head,
         "mlflow.note.content": note,

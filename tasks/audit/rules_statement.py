@@ -90,6 +90,14 @@ def config(run: Subject) -> Iterator[Finding]:
             "It can be removed",
             "Train again",
         )
+    if stored.get("audit") is not None:
+        yield block(
+            "canaries_added",
+            "audit.canaries",
+            "the configuration adds canaries to the records",
+            "The model learned from records that are none",
+            "Train again without the section audit",
+        )
     if "@" in url and ":" in url.split("://", 1)[-1].split("@")[0]:
         yield block(
             "password_in_config",

@@ -79,6 +79,10 @@ TAMPERED: dict[str, tuple[Callable[[Subject], Subject], str]] = {
         file("config.json", lambda s: s.update(unsafe_fixed_noise_seed=1)),
         "fixed_noise_seed",
     ),
+    "canaries in the configuration": (
+        file("config.json", lambda s: s.update(audit={"canaries": 300})),
+        "canaries_added",
+    ),
     "noisy metric's file": (
         file("privacy/metrics.json", lambda s: s["values"].update(accuracy=1.0)),
         "metrics_file_changed",

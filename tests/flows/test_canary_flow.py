@@ -1,0 +1,55 @@
+"""A training with ``audit.canaries`` through the flow: charged, measured, drawn, and never released."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpcore.errors import InputError
+from tasks import canary, tracking, training
+from tasks.home import Home
+from tests.flows.test_flow import ledger, runs_of, states
+from tests.flows.test_training import config_of
+
+__all__ = ["ledger"]
+
+AUDIT = {"audit": {"canaries": 300}}
+
+
+def test_a_run_with_canaries_is_charged_and_never_leaves(server: str, home: Home, small: Path, ledger: Any) -> None:
+    from flows.audit import read
+    from flows.train import train
+    from tasks.audit import audit
+
+    summary = train(config_of(small, tracking={"experiment": "canaries"}, **AUDIT))
+    assert states(ledger) == ["reserved", "committed"]
+    assert not summary["releasable"] and summary["reasons"] == [canary.REASON]
+    found = summary["internal"]
+    assert found["canary.claimed_epsilon"] == pytest.approx(summary["epsilon_spent"])
+    assert 0.0 <= found["canary.epsilon_lower_bound"] <= summary["epsilon_spent"]
+    assert found["canary.count"] == 300 and found["canary.guesses"] == 150
+
+    [run_] = runs_of(home, "canaries")
+    client = tracking.tracking_client(home)
+    assert run_.data.tags[canary.TAG] == "300" and run_.data.tags["dpflows.releasable"] == "no"
+    folder = Path(client.download_artifacts(run_.info.run_id, ""))
+    assert (folder / canary.FIGURE).read_bytes().startswith(b"\x89PNG")
+    assert json.loads((folder / "privacy/statement.json").read_text())["data"]["public_n"] == summary["public_n"]
+    report = audit(read(client, run_.info.run_id, None))
+    assert {"not_releasable", "canaries_added"} <= report.codes
+
+
+@pytest.mark.parametrize(
+    ("sections", "word"),
+    [
+        ({"privacy": {"adjacency": "replace_one"}}, "add_remove"),
+        ({"evaluate": {"release": {"metric": "accuracy", "epsilon": 0.05}}}, "evaluate.release"),
+    ],
+)
+def test_what_has_no_theorem_is_refused_in_words(home: Home, small: Path, sections: dict[str, Any], word: str) -> None:
+    job = training.prepare(config_of(small, **AUDIT, **sections))
+    with pytest.raises(InputError, match=word):
+        canary.check_canaries(job)
