@@ -68,5 +68,7 @@ def quality(job: Job, part: Data, weights: Array, loss: str | None = None) -> di
 
     ``loss``: what the weights were trained with, by default the loss of the training.
     """
+    if job.network is not None:
+        return network_evaluation.measured(job, part, weights)
     trained = job.problem.loss.name if loss is None else loss
     return predicted(job, part, weights, trained) | truth_covered(job, weights)

@@ -58,6 +58,15 @@ def measure(job: Job, weights: Array, loaded: Loaded, sums: Watched, folder: Pat
     return found
 
 
+def measured(job: Job, part: Data, weights: Array) -> dict[str, float]:
+    """Quality of the network at ``weights`` on the records ``part``."""
+    from dpcore.network.objective import NetworkObjective
+
+    assert job.network is not None
+    objective = NetworkObjective(job.network.build(), part.X, class_numbers(part.y, job.network))
+    return quality(objective, objective.scores(weights))
+
+
 def quality(objective: Any, scores: Array) -> dict[str, float]:
     """Accuracy; of two classes the balanced accuracy and the ROC AUC of the scores' difference as well."""
     found = {"accuracy": float(np.mean(np.argmax(scores, axis=1) == objective.y))}

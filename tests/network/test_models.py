@@ -85,7 +85,8 @@ def test_tensors_of_another_network_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [("Batched", "BatchNorm1d at 'inner.1.0', which mixes the records"), ("Centred", "depend on that record alone"),
-     ("Remembering", "buffer 'seen'"), ("Dropping", "Dropout at '1'"), ("TwoOutputs", r"shape \(n, 4\)"), ("Branching", "branch on values")],
+     ("Remembering", "buffer 'seen'"), ("Dropping", "Dropout at '1'"), ("TwoOutputs", r"shape \(n, 4\)"),
+     ("Branching", "branch on values")],
 )  # fmt: skip
 def test_what_does_not_treat_records_one_by_one_is_refused(name: str, words: str) -> None:
     with pytest.raises(AssumptionNotMet, match=words):

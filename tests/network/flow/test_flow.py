@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,19 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
     assert np.corrcoef(shown.ravel(), red.ravel())[0, 1] > 0.999999
     moved = sums.take(np.arange(3)).gradient_sum(np.zeros(sums.dimension), 0.1)
     assert 0.0 < np.linalg.norm(moved) <= 0.3
+
+
+def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
+    from tasks.audit.empirical import measure_run
+    from tasks.evaluation import quality
+
+    config = world.config(model={"kind": "linear"}, algorithm=QUICK, evaluate={"baselines": False})
+    run_id = world.train(config)
+    stored = read(world.client, run_id, world.ledger_url)
+    assert "linear models" in measure_run(stored)["skipped"]
+    job = training.prepare(config)
+    part = training.load_records(job).open().train
+    with np.load(io.BytesIO(stored.model["weights.npz"])) as arrays:
+        found = quality(job, part, arrays["weights"])
+    assert found["accuracy"] == pytest.approx(world.client.get_run(run_id).data.metrics["internal.accuracy"])
+    assert set(found) == {"accuracy", "balanced_accuracy", "roc_auc"}
