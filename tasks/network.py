@@ -110,7 +110,9 @@ def check_network(config: TrainConfig, schema: Schema) -> None:
         raise InputError(f"Expected objective.l1=0 for a network, got {config.objective.l1:g}; use l2.")
     for name in ("select", "tune", "ranking", "audit"):
         if getattr(config, name, None) is not None:
-            raise InputError(f"Expected no section {name} beside model, got one: it is for linear scores; leave it out.")
+            raise InputError(
+                f"Expected no section {name} beside model, got one: it is for linear scores; leave it out."
+            )
     if config.evaluate.release is not None:
         raise InputError(
             "Expected no evaluate.release for a network, got one: its counts are those of linear scores; leave it out, "
