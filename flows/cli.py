@@ -187,6 +187,36 @@ def init(
         typer.echo(f"{len(written)} files written to {folder / 'conf'}; run `dpflows train` in {folder.resolve()}.")
 
 
+def compare(
+    config: Annotated[
+        str | None, typer.Argument(help="Configuration file; default: conf/compare_adult.yaml, else the built-in one.")
+    ] = None,
+    set_: Set = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare algorithms on folds: a grid of private runs, resumable, with tables, figures and one MLflow run each."""
+    from flows.compare_command import run_comparison
+
+    raise typer.Exit(run_comparison(config, set_ or [], fresh, as_json))
+
+
+def crossval(
+    config: Config = None,
+    folds: Annotated[int, typer.Option("--folds", help="Folds; 1 is the declared split.", min=1)] = 5,
+    repeats: Annotated[int, typer.Option("--repeats", help="Partitions into folds.", min=1)] = 1,
+    draws: Annotated[int, typer.Option("--draws", help="Draws of the noise on each fold.", min=1)] = 1,
+    set_: Set = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cross-validate one training configuration, beside majority and the model without privacy."""
+    from flows.compare_command import run_crossval
+
+    sizes = {"folds": folds, "repeats": repeats, "draws": draws}
+    raise typer.Exit(run_crossval(config, set_ or [], sizes, fresh, as_json))
+
+
 def build(chosen: str | None) -> Any:
     """The application. Only the group that is called is imported; of the others the help line stands there."""
     app = typer.Typer(
@@ -197,7 +227,7 @@ def build(chosen: str | None) -> Any:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for command in (init, profile, train, retrain, predict, plan, ui, audit, release, verify):
+    for command in (init, profile, train, compare, crossval, retrain, predict, plan, ui, audit, release, verify):
         app.command()(command)
     for name, (module, text) in GROUPS.items():
         if name == chosen:

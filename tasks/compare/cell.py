@@ -1,0 +1,161 @@
+"""One cell of a comparison: train on a fold, measure on what was held out, and answer with a plain record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpcore.metrics import coverage
+from dpcore.problem import Problem
+from dpcore.ranking_setup import Watched, metric_curve
+from dpcore.train import Planned, Result, run, trace
+from tasks import evaluation, rankers, ranking_evaluation
+from tasks.compare.config import CompareConfig
+from tasks.compare.grid import Cell, Setting, noise_seed
+from tasks.compare.plans import Plans
+from tasks.compare.rows import Part, Rows
+
+Array = np.ndarray
+Record = dict[str, Any]
+
+
+class Stopped(BaseException):
+    """The comparison was told to end; the cell that ran is not recorded."""
+
+
+def run_cell(
+    cell: Cell,
+    config: CompareConfig,
+    rows: Rows,
+    plans: Plans,
+    on_charge: Callable[[], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Record:
+    """The record of one cell: ``done`` with its numbers, or ``failed`` with its error (only the kind of it where the
+    rows are private). All numbers are exact ones on held-out records: internal, unless the data are public.
+    """
+    setting = cell.setting
+    base: Record = {**setting.facts, "cell": cell.key, "repeat": cell.repeat, "fold": cell.fold, "draw": cell.draw}
+    empty: Record = {"seconds": None, "spent_epsilon": None, "n": None, "metrics": {}, "curve": [], "warnings": []}
+    try:
+        return base | {"status": "done", "error": None} | measured(cell, config, rows, plans, on_charge, on_progress)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}" if setting.job.public else type(error).__name__
+        return base | empty | {"status": "failed", "error": text[:500]}
+
+
+def measured(
+    cell: Cell,
+    config: CompareConfig,
+    rows: Rows,
+    plans: Plans,
+    on_charge: Callable[[], None] | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> Record:
+    """Plan, train and measure; returns the numbers of a record."""
+    setting = cell.setting
+    part = rows.part(cell)
+    problem = problem_of(cell, config, rows)
+    planned = plans.of(setting, problem)
+    sums = Watched(part.objective, most=rankers.MOST_ITERATES) if setting.job.ranker is not None else part.objective
+    result = run(
+        runnable(planned, sums),
+        sums,
+        seed=cell.seed,
+        on_charge=on_charge,
+        on_progress=on_progress,
+        fixed_noise_seed=noise_seed(cell) if config.reproducible and setting.job.public else None,
+    )
+    return {
+        "n": problem.n,
+        "seconds": result.seconds,
+        "spent_epsilon": planned.spent_epsilon if setting.private else None,
+        "metrics": finite(metrics_of(setting, config, part, result.weights)),
+        "curve": [] if config.curve_every is None else curve_of(setting, config, part, planned, sums, result),
+        "warnings": [planned.warning] if planned.warning else [],
+    }
+
+
+def problem_of(cell: Cell, config: CompareConfig, rows: Rows) -> Problem:
+    """The public problem of a cell. Of partition files, which are published, the sessions are counted."""
+    problem = cell.setting.problem(config.protocol.folds, cell.fold)
+    parts = rows.table(cell.setting).parts
+    if not parts:
+        return problem
+    return replace(problem, n=sum(part.n for index, part in enumerate(parts) if index != cell.fold))
+
+
+def runnable(planned: Planned, sums: Any) -> Planned:
+    """The plan as ``run`` takes it: with documents for a ranker, and without limits, since the curve of what was spent
+    follows from the plan alone and is computed where it is asked for."""
+    planned = replace(planned, limits=())
+    return rankers.with_documents(planned, sums) if isinstance(sums, Watched) else planned
+
+
+def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Array) -> dict[str, float]:
+    """What the weights are worth on the held-out rows, and the objective on the training part."""
+    job = setting.job
+    found: dict[str, float] = {}
+    if job.ranker is not None:
+        scores = job.ranker.scores(weights, part.test.documents)
+        found |= ranking_evaluation.numbers(ranking_evaluation.quality(job, part.test, scores))
+    else:
+        found |= evaluation.quality(job, part.test, weights)
+    value = objective_value(setting, part, weights)
+    if value is not None:
+        found["objective"] = value
+    chosen = config.coverage
+    if chosen is not None and job.ranker is None and job.schema.name in chosen.data:
+        wide = weights.reshape(job.problem.outputs, -1)
+        relevant = range(chosen.relevant)
+        found |= {f"coverage_at_{k}": coverage(wide, relevant, k, job.problem.intercept) for k in chosen.counts}
+    return found
+
+
+def objective_value(setting: Setting, part: Part, weights: Array) -> float | None:
+    """mean loss + l2/2 ||w||^2 + l1 ||w||_1 (without the constant) on the training part; None for one against rest."""
+    problem = setting.job.problem
+    if problem.outputs > 1 and problem.loss.argument != "scores":
+        return None
+    penalised = weights[:-1] if problem.intercept and problem.outputs == 1 else weights
+    ridge = problem.l2 / 2.0 * float(weights @ weights) + problem.l1 * float(np.abs(penalised).sum())
+    return float(part.objective.value_sum(weights[None, :])[0]) / part.objective.n + ridge
+
+
+def curve_of(
+    setting: Setting, config: CompareConfig, part: Part, planned: Planned, sums: Any, result: Result
+) -> list[dict[str, float]]:
+    """Points (step, spent_epsilon, public notes, metrics of a ranker's iterate), every ``curve_every`` releases."""
+    every = config.curve_every or 1
+    points: dict[int, dict[str, float]] = {}
+    for row in trace(planned, result.events, result.notes):
+        points[int(row["release"])] = {key: value for key, value in row.items() if key != "release"}
+    if setting.job.ranker is not None:
+        path = metric_curve(
+            setting.job.ranker, sums.iterates, part.test, rankers.ranks(setting.config), conventions(setting)
+        )
+        for row in path:
+            named = {ranking_evaluation.at_name(k): v for k, v in row.items() if k != "iteration"}
+            points.setdefault(int(row["iteration"]), {}).update(named)
+    last = max(points, default=0)
+    kept = [step for step in sorted(points) if step % every == 0 or step == last]
+    return [{"step": step, **finite(points[step])} for step in kept]
+
+
+def conventions(setting: Setting) -> Any:
+    return rankers.conventions(setting.config)
+
+
+def finite(values: Mapping[str, float]) -> dict[str, Any]:
+    """Numbers for JSON: None for one that does not exist."""
+    return {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
+
+
+def missing_metrics(records: Sequence[Record], wanted: Sequence[str]) -> list[str]:
+    """Names of ``wanted`` that no finished cell has a number for."""
+    seen = {name for record in records for name in record["metrics"]}
+    return [name for name in wanted if name not in seen and not any(key.startswith(f"{name}_at_") for key in seen)]

@@ -1,0 +1,82 @@
+"""What a comparison on private rows costs: every cell, all composed, as one list of events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from dpcore.accounting.events import Events
+from dpcore.accounting.limits import SLACK, Room, order_index
+from dpcore.errors import InputError
+from tasks.compare.config import CompareConfig
+from tasks.compare.grid import Cell
+from tasks.compare.plans import Plans
+from tasks.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Charge:
+    """The composed price of the cells to run on one private data set, and what its ledger has left."""
+
+    data: str
+    cells: int
+    lines: int
+    events: Events
+    cost: float
+    room: Room
+
+    @property
+    def words(self) -> str:
+        after = self.room.left - self.cost
+        exact = f" ({self.lines} of them lines without privacy: exact, internal numbers)" if self.lines else ""
+        return (
+            f"{self.data}: {self.cells + self.lines} cells{exact} cost {self.cost:.6g} at the ledger's order "
+            f"{self.room.order:g}; {self.room.left:.6g} is left, {after:.6g} after it."
+        )
+
+
+def compose(cells: Sequence[Cell], config: CompareConfig, plans: Plans) -> Events:
+    """The events of all cells one after the other. Folds share rows, so nothing composes in parallel: all is added."""
+    counted: Counter[int] = Counter()
+    known: dict[int, Events] = {}
+    for cell in cells:
+        planned = plans.of(cell.setting, cell.setting.problem(config.protocol.folds, cell.fold))
+        counted[id(planned)] += 1
+        known[id(planned)] = planned.events
+    each = [times(known[key], count) for key, count in counted.items()]
+    adjacencies = sorted({str(events.adjacency) for events in each})
+    if len(adjacencies) > 1:
+        raise InputError(
+            f"Expected one adjacency for a comparison on private rows, which is one reservation, got "
+            f"{', '.join(adjacencies)}; run one comparison for each."
+        )
+    return reduce(lambda first, second: first.then(second), each)
+
+
+def times(events: Events, count: int) -> Events:
+    """``events`` as often as ``count`` cells run them."""
+    if len(events.order) == 1:
+        index, each = events.order[0]
+        return Events(events.table, ((index, each * count),), events.adjacency, events.unit)
+    return Events(events.table, events.order * count, events.adjacency, events.unit)
+
+
+def charge_for(cells: Sequence[Cell], config: CompareConfig, plans: Plans, ledger: Ledger) -> Charge:
+    """Price the cells of one private data set and ask its ledger; nothing is written and no record is read.
+
+    Raises ``BudgetExceeded`` where the ledger has less left, ``InputError`` where the data set has no budget.
+    """
+    job = cells[0].setting.job
+    private = [cell for cell in cells if cell.setting.private]
+    events = compose(private, config, plans)
+    room = ledger.room(job.schema.name, job.blocks)
+    if room is None:
+        raise InputError(f"Expected a ledger with a limit for private data {job.schema.name!r}, got one without.")
+    cost = float(events.price(room.adjacency)[order_index(room.order)])
+    found = Charge(job.schema.name, len(private), len(cells) - len(private), events, cost, room)
+    if room.ratio(events) > 1 + SLACK:
+        refusal = room.refusal(events)
+        raise type(refusal)(f"{found.words} {refusal}", asked=refusal.asked, left=refusal.left)
+    return found

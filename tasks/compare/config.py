@@ -1,0 +1,215 @@
+"""The configuration of a comparison: lists where a training has one value, and a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from dpcore.errors import InputError
+from dpcore.problem import Adjacency
+from tasks.compare.protocol import PROTOCOLS, ProtocolSection, named_protocol
+from tasks.config import (
+    SCHEMA_VERSION,
+    Count,
+    LedgerSection,
+    Number,
+    NumberOrTarget,
+    PreprocessSection,
+    RankingSection,
+    Section,
+    TrackingSection,
+    TrainConfig,
+    Whole,
+    describe,
+    find_config,
+    override,
+)
+from tasks.plain_yaml import load_yaml
+
+EPSILONS = (0.1, 0.2, 0.4, 0.8, 1.6)
+DELTA = 1e-6
+LINES = ("majority", "non_private")
+
+
+def _listed(value: object) -> object:
+    """A single value stands for a list of one."""
+    return value if value is None or isinstance(value, (list, tuple)) else (value,)
+
+
+def _data(value: object) -> object:
+    return tuple({"name": item} if isinstance(item, str) else item for item in _listed(value) or ())  # type: ignore[attr-defined]
+
+
+def _unique(values: Sequence[Any]) -> Sequence[Any]:
+    if not values:
+        raise ValueError("at least one")
+    if len(set(map(str, values))) < len(values):
+        raise ValueError("each value once")
+    return values
+
+
+LIST = (BeforeValidator(lambda value: _unique(_listed(value))),)  # type: ignore[arg-type]
+Names = Annotated[tuple[str, ...], *LIST]
+Epsilon = Annotated[Number, Field(gt=0)]
+Strength = Annotated[Number, Field(ge=0)]
+
+
+class CompareData(Section):
+    name: str = Field(min_length=1, description="name a schema of conf/data, or a YAML file")
+    path: str | None = Field(default=None, description="name a file that exists")
+    test_path: str | None = Field(default=None, description="name a file that exists")
+
+
+class CompareObjective(Section):
+    """Every loss with every strength. ``loss_parameters`` by the name of the loss: {huber_hinge: {h: 0.5}}."""
+
+    loss: Names = Field(default=("logistic",), description="for example [logistic, huber_hinge]")
+    loss_parameters: dict[str, dict[str, NumberOrTarget]] = Field(
+        default={}, description="for example {huber_hinge: {h: 0.5}}"
+    )
+    l1: Annotated[tuple[Strength, ...], *LIST] = Field(default=(0.0,), description="for example [0, 1e-4]")
+    l2: Annotated[tuple[Strength, ...], *LIST] | None = Field(
+        default=None, description="for example [1e-4]; null for each algorithm's own rule"
+    )
+
+
+class ComparePrivacy(Section):
+    epsilon: Annotated[tuple[Epsilon, ...], *LIST] | None = Field(
+        default=None, description="for example [0.1, 1]; null for those of the protocol"
+    )
+    delta: Number | None = Field(default=None, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
+    adjacency: Annotated[tuple[Adjacency, ...], *LIST] = Field(
+        default=(Adjacency.ADD_REMOVE,), description="which two tables are neighbours"
+    )
+    conversion: Literal["cks", "prop21"] = Field(default="cks", description="one of cks, prop21")
+    accountant: Literal["auto", "rdp", "pld", "gdp", "profile", "pure", "advanced"] = Field(
+        default="auto", description="auto takes the exact one where there is one, else rdp"
+    )
+    noise: Literal["rounded", "discrete"] = Field(default="rounded", description="discrete is exact and slower")
+
+
+class Entry(Section):
+    """One algorithm. What stands below ``parameters`` takes the place of the common value for this entry alone."""
+
+    name: str = Field(default="auto", min_length=1, description="for example dp_sgd or output_gd")
+    preset: str | None = Field(default=None, description="paper takes the setting of the source; leave it out for ours")
+    label: str | None = Field(default=None, min_length=1, description="the name to show")
+    parameters: dict[str, Any] = Field(default={}, description="for example {epochs: 10}")
+    adjacency: Annotated[tuple[Adjacency, ...], *LIST] | None = Field(default=None, description="leave it out")
+    loss: str | None = Field(default=None, description="leave it out for those of the objective")
+    loss_parameters: dict[str, NumberOrTarget] | None = Field(default=None, description="leave it out")
+    l2: Strength | None = Field(default=None, description="leave it out for that of the objective")
+    preprocess: PreprocessSection | None = Field(default=None, description="normalise and numeric")
+    ranking: RankingSection | None = Field(default=None, description="features, scorer and metrics")
+
+    @property
+    def shown(self) -> str:
+        """The label: as given, else name, preset and parameters."""
+        if self.label:
+            return self.label
+        own = [f"{key}={value}" for key, value in self.parameters.items()]
+        return " ".join([self.name, *([self.preset] if self.preset else []), *own])
+
+
+class CoverageSection(Section):
+    """Which data have known relevant columns: their first ``relevant``."""
+
+    data: Names = Field(default=("sparse-linear",), description="names of data sets")
+    relevant: Count = Field(default=20, description="how many first columns matter")
+    counts: Annotated[tuple[Count, ...], *LIST] = Field(default=(20, 40), description="for example [20, 40]")
+
+
+class CompareConfig(Section):
+    """Everything that decides about a comparison. ``seed`` is the public one: folds and starts, never noise."""
+
+    schema_version: Literal[1] = Field(default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
+    data: Annotated[tuple[CompareData, ...], BeforeValidator(_data), Field(min_length=1)] = Field(
+        description="name the data, for example [census]"
+    )
+    preprocess: PreprocessSection = Field(default=PreprocessSection(), description="normalise and numeric")
+    objective: CompareObjective = Field(default=CompareObjective(), description="loss, l2 and l1")
+    ranking: RankingSection | None = Field(default=None, description="for ranking data alone: features and scorer")
+    privacy: ComparePrivacy = Field(default=ComparePrivacy(), description="epsilon, delta and adjacency")
+    algorithms: tuple[Entry, ...] = Field(min_length=1, description="a list of {name, preset, label, parameters}")
+    protocol: Annotated[ProtocolSection, BeforeValidator(named_protocol)] = Field(
+        default=ProtocolSection(name="quick", **PROTOCOLS["quick"]), description="quick, or {repeats: 5, folds: 10}"
+    )
+    metrics: Names | None = Field(default=None, description="for example [accuracy, objective]; null for all")
+    coverage: CoverageSection | None = Field(default=None, description="for example {relevant: 20, counts: [20, 40]}")
+    curve_every: Count | None = Field(default=None, description="a number of releases; null for no curves")
+    runner: Literal["threads", "processes", "dask"] = Field(default="threads", description="threads or processes")
+    workers: Count | None = Field(default=None, description="null for one a processor")
+    reproducible: bool = Field(default=False, description="true draws noise from the seed, on public data alone")
+    ledger: LedgerSection = Field(default=LedgerSection(), description="where the budget is kept")
+    tracking: TrackingSection = Field(default=TrackingSection(experiment="compare"), description="names in MLflow")
+    seed: Whole = Field(default=0, ge=0, description="any whole number from 0")
+
+    @model_validator(mode="after")
+    def _one_label_each(self) -> CompareConfig:
+        labels = [entry.shown for entry in self.algorithms if entry.name not in LINES]
+        double = next((label for label in labels if labels.count(label) > 1 or label in LINES), None)
+        if double is not None:
+            raise ValueError(f"a label of its own for each algorithm, but two are called {double!r}: give `label`")
+        return self
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        return self.privacy.epsilon or self.protocol.epsilon or EPSILONS
+
+    @property
+    def delta(self) -> float:
+        return self.privacy.delta or self.protocol.delta or DELTA
+
+
+def load_compare(name: str | None = None, overrides: Sequence[str] = ()) -> CompareConfig:
+    """Read a comparison and apply ``key=value`` overrides; raises ``InputError`` on one line."""
+    where, text = find_config(name, "compare_adult.yaml")
+    values = load_yaml(text, where)
+    for text_ in overrides:
+        override(values, text_)
+    return parse_compare(values, where, overrides)
+
+
+def parse_compare(values: dict[str, Any], where: str = "configuration", overrides: Sequence[str] = ()) -> CompareConfig:
+    """Validate a nested dict; raises ``InputError`` that names field, value, rule and way out."""
+    try:
+        return CompareConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if not first["loc"]:
+            raise InputError(f"{where}: Expected {first['ctx']['error']}.") from None
+        raise InputError(describe(error, CompareConfig, where, overrides)) from None
+
+
+def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) -> CompareConfig:
+    """The comparison that cross-validates one training configuration; raises ``InputError`` for what has no place."""
+    if config.data.blocks or config.data.period:
+        raise InputError(
+            f"Expected no data.blocks to cross-validate, got {list(config.data.blocks or ())}: folds cut through "
+            "blocks; leave them out, or name a schema without blocks."
+        )
+    objective, privacy, algorithm = config.objective, config.privacy, config.algorithm
+    parameters = {objective.loss: objective.loss_parameters} if objective.loss_parameters else {}
+    return CompareConfig(
+        data=(CompareData(name=config.data.name, path=config.data.path, test_path=config.data.test_path),),
+        preprocess=config.preprocess,
+        objective=CompareObjective(
+            loss=(objective.loss,),
+            loss_parameters=parameters,
+            l1=(objective.l1,),
+            l2=None if objective.l2 is None else (objective.l2,),
+        ),
+        ranking=config.ranking,
+        privacy=ComparePrivacy(
+            **{**privacy.model_dump(), "epsilon": (privacy.epsilon,), "adjacency": (privacy.adjacency,)}
+        ),
+        algorithms=(Entry(name=algorithm.name, preset=algorithm.preset, parameters=algorithm.parameters),),
+        protocol=protocol,
+        ledger=config.ledger,
+        tracking=config.tracking,
+        seed=config.seed,
+        reproducible=config.unsafe_fixed_noise_seed is not None,
+        **options,
+    )

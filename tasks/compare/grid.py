@@ -1,0 +1,299 @@
+"""The grid of a comparison: every setting with its public side, and the cells that are its repeats, folds and draws."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import product
+from typing import Any
+
+from dpcore.accounting.limits import Target
+from dpcore.algorithms import check, make, registry
+from dpcore.auto import resolve
+from dpcore.errors import AssumptionNotMet, InputError, unknown_name
+from dpcore.losses import Logistic
+from dpcore.problem import Adjacency, Problem
+from dpcore.softmax import Softmax
+from tasks import training
+from tasks.compare.config import LINES, CompareConfig, CompareData, Entry
+from tasks.compare.protocol import training_rows
+from tasks.config import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection, TrainConfig
+from tasks.fitting import check_delta, weak_promise
+from tasks.ranking_evaluation import BASELINE_L2, NETWORK_STEPS
+from tasks.training import Job
+
+# A problem does not depend on delta; the delta of a comparison is checked against the rows of a fold, below.
+SMALL_DELTA = 1e-15
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line at one guarantee: a training configuration with its public side. Its cells differ in rows and noise."""
+
+    label: str
+    config: TrainConfig
+    job: Job
+    private: bool
+
+    @property
+    def data(self) -> str:
+        return self.job.schema.name
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a record says about its setting."""
+        config, loss = self.config, self.job.problem.loss
+        return {
+            "data": self.data,
+            "algorithm": config.algorithm.name,
+            "label": self.label,
+            "preset": config.algorithm.preset,
+            "parameters": config.algorithm.parameters,
+            "loss": loss.name,
+            "loss_parameters": dict(config.objective.loss_parameters),
+            "l1": config.objective.l1,
+            "l2": config.objective.l2,
+            "epsilon": config.privacy.epsilon if self.private else None,
+            "delta": config.privacy.delta if self.private else None,
+            "adjacency": str(config.privacy.adjacency) if self.private else None,
+            "private": self.private,
+            "dimension": self.job.problem.dimension,
+        }
+
+    @property
+    def target(self) -> Target:
+        return training.target_of(self.config)
+
+    def problem(self, folds: int, fold: int) -> Problem:
+        """The public problem of the training part of a fold."""
+        problem = self.job.problem
+        adjacency = problem.adjacency
+        here = replace(problem, n=training_rows(problem.n, adjacency, folds, fold))
+        return here if self.private else exact_problem(self.job, here)
+
+    def parameters(self) -> dict[str, Any]:
+        if self.job.ranker is not None and self.job.ranker.scorer != "linear" and not self.private:
+            return {"steps": NETWORK_STEPS}
+        return self.config.algorithm.parameters
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training: a setting on one fold of one repeat, with one draw of the noise. ``key`` is its content hash."""
+
+    setting: Setting
+    repeat: int
+    fold: int
+    draw: int
+    key: str
+    seed: int  # public: starts; the same for every setting on this fold and draw
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A part of the grid that no proof covers, and why."""
+
+    label: str
+    where: str
+    reason: str
+
+
+def exact_problem(job: Job, problem: Problem) -> Problem:
+    """What a line without privacy minimises: no L1, logistic loss for several classes, a ridge for rankers."""
+    if job.ranker is not None:
+        return replace(problem, l1=0.0, l2=problem.l2 or BASELINE_L2[problem.loss.name])
+    return replace(problem, l1=0.0, loss=Logistic() if isinstance(problem.loss, Softmax) else problem.loss)
+
+
+def expand(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
+    """All settings in the order of data, objective, adjacency, algorithm and epsilon, lines without privacy first.
+
+    A combination that the proof of its algorithm does not cover is left out, with the reason; everything else that does
+    not fit raises ``InputError``. No file of the data is opened.
+    """
+    check_names(config)
+    jobs = Jobs()
+    settings: list[Setting] = []
+    left_out: list[LeftOut] = []
+    for data in config.data:
+        for setting in _lines(config, data, jobs):
+            settings.append(setting)
+        for entry in config.algorithms:
+            if entry.name not in LINES:
+                found, missing = _private(config, data, entry, jobs)
+                settings += found
+                left_out += missing
+    if not any(setting.private for setting in settings) and left_out:
+        raise InputError(f"Expected at least one algorithm that fits, got none: {left_out[0].reason}")
+    unique = {(s.data, s.label, s.config.sha256): s for s in settings}
+    return list(unique.values()), left_out
+
+
+def check_names(config: CompareConfig) -> None:
+    """Raise for algorithms without privacy other than the lines, and for unknown names and parameters."""
+    for entry in config.algorithms:
+        if entry.name == "auto":
+            continue
+        algorithm = make(entry.name, entry.parameters, entry.preset)
+        if not algorithm.private and entry.name not in LINES:
+            raise InputError(
+                f"Expected private algorithms, got algorithms name={entry.name!r}; {' and '.join(LINES)} are drawn as "
+                "lines beside every comparison."
+            )
+
+
+class Jobs:
+    """The public side of each combination, made once: it does not depend on epsilon, delta or an algorithm's steps."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Job] = {}
+
+    def of(self, config: TrainConfig) -> Job:
+        private = config.privacy.model_copy(update={"epsilon": 1.0, "delta": SMALL_DELTA})
+        algorithm = AlgorithmSection(name=config.algorithm.name, preset=config.algorithm.preset)
+        base = config.model_copy(update={"privacy": private, "algorithm": algorithm})
+        if base.sha256 not in self._known:
+            job = training.prepare(base)
+            check_schema(job)
+            self._known[base.sha256] = replace(job, warnings=())
+        return replace(self._known[base.sha256], config=config)
+
+
+def check_schema(job: Job) -> None:
+    """Raise ``InputError`` for data that cannot be cut into folds at a known price."""
+    if job.schema.unit not in ("record", "session"):
+        raise InputError(
+            f"Expected unit record or session to compare, got unit={job.schema.unit!r} in schema {job.schema.name!r}: "
+            "folds are cut by rows, and the rows of a user would lie in several; use `dpflows train`."
+        )
+    if job.schema.undeclared_columns:
+        raise InputError(
+            f"Expected declared bounds and levels to compare, got bounds: {job.schema.bounds} in schema "
+            f"{job.schema.name!r}; declare them (`dpflows profile` drafts a schema)."
+        )
+
+
+def _objectives(config: CompareConfig, entry: Entry | None) -> Iterator[ObjectiveSection]:
+    objective = config.objective
+    losses = objective.loss if entry is None or entry.loss is None else (entry.loss,)
+    strengths: Sequence[float | None] = (None,) if objective.l2 is None else objective.l2
+    strengths = strengths if entry is None or entry.l2 is None else (entry.l2,)
+    for loss, l1, l2 in product(losses, objective.l1, strengths):
+        own = objective.loss_parameters.get(loss, {}) if entry is None or entry.loss_parameters is None else None
+        parameters = own if own is not None else entry.loss_parameters  # type: ignore[union-attr]
+        yield ObjectiveSection(loss=loss, loss_parameters=parameters or {}, l1=l1, l2=l2)
+
+
+def _training_config(
+    config: CompareConfig, data: CompareData, objective: ObjectiveSection, entry: Entry, adjacency: Adjacency
+) -> TrainConfig:
+    privacy = config.privacy
+    return TrainConfig(
+        data=DataSection(name=data.name, path=data.path, test_path=data.test_path),
+        preprocess=entry.preprocess or config.preprocess,
+        objective=objective,
+        ranking=entry.ranking or config.ranking,
+        privacy=PrivacySection(
+            delta=config.delta,
+            adjacency=adjacency,
+            conversion=privacy.conversion,
+            accountant=privacy.accountant,
+            noise=privacy.noise,
+        ),
+        algorithm=AlgorithmSection(name=entry.name, preset=entry.preset, **entry.parameters),
+        evaluate=EvaluateSection(baselines=False),
+        ledger=config.ledger,
+        seed=config.seed,
+    )
+
+
+def _lines(config: CompareConfig, data: CompareData, jobs: Jobs) -> Iterator[Setting]:
+    """Majority (where there are two classes) and the model without privacy, once for each objective."""
+    for objective in _objectives(config, None):
+        for name in LINES:
+            entry = Entry(name=name)
+            settings = _training_config(config, data, objective, entry, config.privacy.adjacency[0])
+            job = jobs.of(settings)
+            if name == "majority" and (job.ranker is not None or job.schema.label.kind == "regression"):
+                continue
+            yield Setting(name, settings, job, private=False)
+
+
+def _private(config: CompareConfig, data: CompareData, entry: Entry, jobs: Jobs) -> tuple[list[Setting], list[LeftOut]]:
+    found: list[Setting] = []
+    missing: list[LeftOut] = []
+    for objective in _objectives(config, entry):
+        for adjacency in entry.adjacency or config.privacy.adjacency:
+            base = _training_config(config, data, objective, entry, adjacency)
+            job = jobs.of(base)
+            try:
+                check_covered(base, job.problem)
+            except AssumptionNotMet as error:
+                where = f"{job.schema.name}, {objective.loss}, {adjacency}"
+                missing.append(LeftOut(entry.shown, where, str(error)))
+                continue
+            for epsilon in config.epsilons:
+                private = base.privacy.model_copy(update={"epsilon": epsilon})
+                own = base.model_copy(update={"privacy": private})
+                found.append(Setting(entry.shown, own, replace(job, config=own), private=True))
+    return found, missing
+
+
+def check_covered(config: TrainConfig, problem: Problem) -> None:
+    """Raise ``AssumptionNotMet`` where the proof of the algorithm does not cover the problem."""
+    chosen, parameters, _ = resolve(config.algorithm.name, config.algorithm.parameters, problem, None)
+    check(make(chosen, parameters, config.algorithm.preset), problem)
+
+
+def warnings_of(settings: Iterable[Setting], folds: int) -> list[str]:
+    """What public facts say against settings. On private data delta >= 1/n of a fold is refused (``InputError``)."""
+    found: dict[str, None] = {}
+    for setting in settings:
+        if not setting.private:
+            continue
+        n = setting.problem(folds, 0).n
+        found.update(dict.fromkeys(weak_promise(setting.config)))
+        try:
+            check_delta(setting.config, n)
+        except InputError:
+            if not setting.job.public:
+                raise
+            found[
+                f"privacy.delta={setting.config.privacy.delta:g} is not below 1/n={1 / n:.3g} of a fold of "
+                f"{setting.data!r}: it would allow to publish a record."
+            ] = None
+    return list(found)
+
+
+def cells_of(setting: Setting, config: CompareConfig, facts: str) -> list[Cell]:
+    """All cells of ``setting``. ``facts`` stands for the rows, their folds and the code (a hash)."""
+    protocol = config.protocol
+    folds = range(protocol.folds)
+    found = []
+    for repeat, fold, draw in product(range(protocol.repeats), folds, range(protocol.draws)):
+        place = (protocol.folds, protocol.parts, repeat, fold, draw)
+        identity = [setting.config.canonical(), setting.label, place, facts, config.reproducible, config.curve_every]
+        key = sha256(json.dumps(identity).encode()).hexdigest()
+        found.append(Cell(setting, repeat, fold, draw, key, public_seed(config.seed, setting.data, place)))
+    return found
+
+
+def public_seed(seed: int, data: str, place: Sequence[Any]) -> int:
+    """The public seed of a fold and draw, the same for every algorithm and epsilon."""
+    return int.from_bytes(sha256(json.dumps([seed, data, list(place)]).encode()).digest()[:6], "big")
+
+
+def noise_seed(cell: Cell) -> int:
+    """A seed for reproducible noise on public data; cells do not share it."""
+    return int(cell.key[:12], 16)
+
+
+def require_metric(name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise unknown_name("metric", name, known)
+
+
+def has_presets(name: str) -> bool:
+    return bool(registry[name].presets)

@@ -1,0 +1,147 @@
+"""A comparison in MLflow: one parent run, and a child for each line at each guarantee, written in bulk."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from mlflow import MlflowClient
+from mlflow.entities import Metric, RunTag
+
+from tasks import tracking
+from tasks.compare.cell import Record
+from tasks.compare.config import CompareConfig
+from tasks.compare.grid import Setting
+from tasks.compare.statistics import interval
+
+PARENT = "mlflow.parentRunId"
+TABLE = "cells.json"
+COLUMNS = ("repeat", "fold", "draw", "status", "error", "n", "seconds", "spent_epsilon", "cell")
+
+
+def child_name(setting: Setting, config: CompareConfig) -> str:
+    """For example "adult dp_sgd eps=0.4"; loss, penalty and adjacency where the comparison has several."""
+    facts, objective = setting.facts, config.objective
+    several = {
+        "loss": len(objective.loss) > 1,
+        "l1": len(objective.l1) > 1,
+        "l2": len(objective.l2 or ()) > 1,
+        "adjacency": len(config.privacy.adjacency) > 1,
+    }
+    parts = [setting.data, setting.label]
+    parts += [f"eps={facts['epsilon']:g}"] if setting.private else []
+    parts += [facts["loss"]] if several["loss"] else []
+    parts += [f"{name}={facts[name]:g}" for name in ("l1", "l2") if several[name] and facts[name] is not None]
+    parts += [facts["adjacency"]] if several["adjacency"] and setting.private else []
+    return " ".join(parts)
+
+
+def child_params(setting: Setting, config: CompareConfig) -> dict[str, Any]:
+    """The columns of MLflow's table of runs."""
+    facts, protocol = setting.facts, config.protocol
+    shown = {key: facts[key] for key in ("data", "algorithm", "label", "loss", "l1", "dimension")}
+    shown |= {"l2": "own rule" if facts["l2"] is None else facts["l2"], "preset": facts["preset"] or "none"}
+    shown |= {key: "none" if facts[key] is None else facts[key] for key in ("epsilon", "delta", "adjacency")}
+    shown |= {"protocol": protocol.name, "repeats": protocol.repeats, "folds": protocol.folds, "draws": protocol.draws}
+    shown |= {f"loss.{key}": value for key, value in facts["loss_parameters"].items()}
+    return shown | {f"algorithm.{key}": value for key, value in facts["parameters"].items()}
+
+
+def child_metrics(setting: Setting, records: Sequence[Record]) -> dict[str, float]:
+    """Mean, sd and bootstrap interval of every metric over the finished cells; exact numbers on private rows are
+    ``internal``, those on published rows ``released``."""
+    prefix = "released" if setting.job.public else "internal"
+    done = [record for record in records if record["status"] == "done"]
+    columns = {f"{prefix}.{name}": [r["metrics"].get(name) for r in done] for name in names_of(done)}
+    columns["internal.fit_seconds"] = [record["seconds"] for record in done]
+    found: dict[str, float] = {"cells.done": len(done), "cells.failed": len(records) - len(done)}
+    for name, values in columns.items():
+        found |= spread(name, np.array([value for value in values if value is not None], dtype=float))
+    spent = [record["spent_epsilon"] for record in done if record["spent_epsilon"] is not None]
+    if spent:
+        found["spent.epsilon"] = max(spent)
+    return found
+
+
+def names_of(records: Sequence[Record]) -> list[str]:
+    return list(dict.fromkeys(name for record in records for name in record["metrics"]))
+
+
+def spread(name: str, values: np.ndarray) -> dict[str, float]:
+    """Mean under ``name``; ``_sd``, ``_low`` and ``_high`` beside it for two cells and more."""
+    if not len(values):
+        return {}
+    found = {name: float(values.mean())}
+    low, high = interval(values)
+    if low is not None and high is not None:
+        found |= {f"{name}_sd": float(values.std(ddof=1)), f"{name}_low": low, f"{name}_high": high}
+    return found
+
+
+def mean_curve(setting: Setting, records: Sequence[Record]) -> list[Metric]:
+    """The curves of the cells, averaged step by step over the cells that have the step."""
+    prefix = "released" if setting.job.public else "internal"
+    points: dict[tuple[str, int], list[float]] = {}
+    for record in records:
+        for point in record["curve"]:
+            for key, value in point.items():
+                if key != "step" and value is not None:
+                    points.setdefault((key, int(point["step"])), []).append(value)
+    now = int(time.time() * 1000)
+    steps = {step for _, step in points}
+    kept = {int(row["step"]) for row in tracking.thin([{"step": s} for s in sorted(steps)], tracking.CURVE_POINTS)}
+    return [
+        Metric(
+            "spent.epsilon" if key == "spent_epsilon" else f"{prefix}.curve.{key}", float(np.mean(values)), now, step
+        )
+        for (key, step), values in sorted(points.items())
+        if step in kept
+    ]
+
+
+def open_child(client: MlflowClient, experiment: str, parent: str, setting: Setting, config: CompareConfig) -> str:
+    """Create the RUNNING child of a setting with its parameters; returns its id."""
+    tags = {PARENT: parent, "dpflows.data": setting.data, "dpflows.algorithm": setting.config.algorithm.name}
+    run_id = tracking.open_run(client, experiment, child_name(setting, config), tags)
+    tracking.log_params(client, run_id, child_params(setting, config))
+    return run_id
+
+
+def close_child(client: MlflowClient, run_id: str, setting: Setting, records: Sequence[Record], status: str) -> None:
+    """Write what the cells of a setting came to, as metrics, curves and a table, and end the run."""
+    now = int(time.time() * 1000)
+    curve = mean_curve(setting, records)
+    numbers = child_metrics(setting, records)
+    if any(point.key == "spent.epsilon" for point in curve):
+        numbers.pop("spent.epsilon", None)
+    metrics = [Metric(key, float(value), now, 0) for key, value in numbers.items()]
+    tags = [RunTag("mlflow.loggedArtifacts", json.dumps([{"path": TABLE, "type": "table"}]))]
+    client.log_batch(run_id, metrics=[*metrics, *curve], tags=tags)
+    client.log_text(run_id, json.dumps(cell_table(records)), TABLE)
+    tracking.close_run(client, run_id, status)
+
+
+def cell_table(records: Sequence[Record]) -> dict[str, Any]:
+    """Folds and draws as MLflow shows a table: columns and rows."""
+    names = names_of(records)
+    rows = [[r.get(column) for column in COLUMNS] + [r["metrics"].get(name) for name in names] for r in records]
+    return {"columns": [*COLUMNS, *names], "data": rows}
+
+
+def parent_params(config: CompareConfig, counts: Mapping[str, int]) -> dict[str, Any]:
+    """What a comparison was, in the parent's columns."""
+    return {
+        "data": ", ".join(data.name for data in config.data),
+        "algorithms": ", ".join(entry.shown for entry in config.algorithms),
+        "losses": ", ".join(config.objective.loss),
+        "epsilon": ", ".join(f"{epsilon:g}" for epsilon in config.epsilons),
+        "delta": config.delta,
+        "adjacency": ", ".join(map(str, config.privacy.adjacency)),
+        "protocol": config.protocol.words,
+        "runner": config.runner,
+        "seed": config.seed,
+        **{f"cells.{key}": value for key, value in counts.items()},
+    }
