@@ -31,8 +31,8 @@ LOSSES = ("cross_entropy", "softmax", "logistic")
 # What is remembered of a run to draw its curves: together at most this many numbers, and at most so many iterates.
 REMEMBERED, MOST_ITERATES = 20_000_000, 30
 SINGLE = (
-    "the network computes in single precision: sums of clipped gradients may move between neighbours by more than the "
-    "clip norm by what rounding adds, which was measured below a ten-thousandth of it; precision double has no such gap"
+    "the network computes in single precision: its clip norm is cut by a ten-thousandth to cover the rounding of sums, "
+    "which was measured, not proved; with model.precision double rounding is below a billionth"
 )
 
 

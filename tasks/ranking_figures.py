@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-TITLES = {"map": "MAP"}
+TITLES = {"map": "MAP", "accuracy": "accuracy", "objective": "objective"}
 
 
 def mean_curves(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, tuple[list[int], np.ndarray]]:

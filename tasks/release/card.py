@@ -73,7 +73,7 @@ def make_card(
         "## Data",
         "",
         f"{statement.data.name}: public n = {statement.data.public_n} ({statement.data.n_kind}), "
-        f"{statement.data.dimension} encoded columns. {statement.data.bounds}. No number computed on the records "
+        f"{columns_of(statement, model)} encoded columns. {statement.data.bounds}. No number computed on the records "
         "stands here unless it passed a charged mechanism.",
         "",
         "## Released metrics",
@@ -111,8 +111,15 @@ def read_model(text: bytes) -> dict[str, Any]:
 
 
 def kind_of(model: dict[str, Any]) -> str:
-    """``linear``, or the scorer of a ranking."""
+    """``linear``, ``neural-network``, or the scorer of a ranking."""
+    if "network" in model:
+        return "neural-network"
     return str(model.get("ranker", {}).get("scorer", "linear"))
+
+
+def columns_of(statement: Statement, model: dict[str, Any]) -> int:
+    """Columns of an encoded record; the dimension of a network counts its weights."""
+    return len(model["features"]) if "network" in model else statement.data.dimension
 
 
 def purpose(label: dict[str, Any]) -> str:

@@ -107,6 +107,8 @@ def test_a_table_is_trained_on_audited_and_released(
     bundle = Path(json.loads(capsys.readouterr().out)["bundle"])
     assert (bundle / "model/state.safetensors").read_bytes() == stored.model["state.safetensors"]
     assert run(["verify", str(bundle)]) == 0
+    text = (bundle / "README.md").read_text()
+    assert "A neural-network model" in text and "3 encoded columns" in text and "single precision" in text
 
 
 @pytest.mark.parametrize("change", ["flip", "drop"])
