@@ -37,6 +37,7 @@ from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
 from tasks.compare.report import machine, report
 from tasks.compare.session import Comparison
+from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger, Reservation
 from tasks.training import ledger_url, require_files
@@ -71,7 +72,7 @@ def compare_flow(config: CompareConfig, fresh: bool = False) -> dict[str, Any]:
     Cells that fail are recorded as failed and do not stop the others.
     """
     started = perf_counter()
-    store = open_store(config)
+    store = open_store(TrainConfig(tracking=config.tracking))
     comparison = grid_step(config, store.home, fresh)
     charges = afford_step(comparison, store.home)
     say_first(comparison, charges)
@@ -231,7 +232,14 @@ def failed(cell: Any, error: Exception) -> Record:
     """The record of a cell whose worker did not answer."""
     text = f"worker: {type(error).__name__}" + (f": {error}" if cell.setting.job.public else "")
     base = {**cell.setting.facts, "cell": cell.key, "repeat": cell.repeat, "fold": cell.fold, "draw": cell.draw}
-    empty = {"n": None, "seconds": None, "spent_epsilon": None, "metrics": {}, "curve": [], "warnings": []}
+    empty: dict[str, Any] = {
+        "n": None,
+        "seconds": None,
+        "spent_epsilon": None,
+        "metrics": {},
+        "curve": [],
+        "warnings": [],
+    }
     return {**base, **empty, "status": "failed", "error": text[:500]}
 
 

@@ -14,7 +14,7 @@ from flows.show import Terminal
 from tasks.compare.config import CompareConfig, load_compare, of_training
 from tasks.compare.protocol import ProtocolSection
 from tasks.compare.session import charges, make_comparison
-from tasks.config import load_config
+from tasks.config import TrainConfig, load_config
 from tasks.home import Home
 
 FAILED = 1
@@ -60,7 +60,7 @@ def run_flow(settings: CompareConfig, home: Home, terminal: Terminal, fresh: boo
         from flows.train import open_store
 
         keep_quiet()
-        open_store(settings)
+        open_store(TrainConfig(tracking=settings.tracking))
         server.ready()
         token = reporter.set(terminal)
         try:

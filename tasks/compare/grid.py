@@ -10,9 +10,9 @@ from itertools import product
 from typing import Any
 
 from dpcore.accounting.limits import Target
-from dpcore.algorithms import check, make, registry
+from dpcore.algorithms import check, make
 from dpcore.auto import resolve
-from dpcore.errors import AssumptionNotMet, InputError, unknown_name
+from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import Logistic
 from dpcore.problem import Adjacency, Problem
 from dpcore.softmax import Softmax
@@ -288,12 +288,3 @@ def public_seed(seed: int, data: str, place: Sequence[Any]) -> int:
 def noise_seed(cell: Cell) -> int:
     """A seed for reproducible noise on public data; cells do not share it."""
     return int(cell.key[:12], 16)
-
-
-def require_metric(name: str, known: Iterable[str]) -> None:
-    if name not in known:
-        raise unknown_name("metric", name, known)
-
-
-def has_presets(name: str) -> bool:
-    return bool(registry[name].presets)

@@ -14,7 +14,10 @@ from mlflow import MlflowClient
 from tasks.compare.cell import Record
 from tasks.compare.export import write
 from tasks.compare.figures import draw
+from tasks.compare.page import write_page
 from tasks.statement import software
+
+PAGE = "comparison.html"
 
 
 def report(
@@ -22,8 +25,8 @@ def report(
 ) -> list[str]:
     """Write tables, figures and page to ``folder``, attach them under report/ and remove the folder; returns names."""
     folder.mkdir(parents=True, exist_ok=True)
-    write(records, dict(facts), folder)
-    draw(records, folder, dict(facts))
+    write(records, facts, folder)
+    write_page(records, facts, draw(records, folder, facts), folder / PAGE)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     client.log_artifacts(run_id, str(folder), "report")
     shutil.rmtree(folder)

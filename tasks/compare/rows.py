@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +180,7 @@ def fingerprint(job: Job, protocol: ProtocolSection, digest: Callable[[Path], st
 def content_digest(file: Path) -> str:
     """SHA-256 of a file of public rows."""
     with file.open("rb") as opened:
-        import hashlib
-
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+        return file_digest(opened, "sha256").hexdigest()
 
 
 def stat_digest(file: Path) -> str:
