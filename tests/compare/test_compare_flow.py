@@ -1,0 +1,135 @@
+"""Comparisons from the command line: MLflow's runs, the ledger, exit codes, and what a killed process leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpcore.errors import BudgetExceeded
+from tasks import tracking
+from tasks.compare.rows import Rows
+from tasks.home import Home
+from tasks.ledger import Ledger
+from tests.compare.test_engine import comparison_of, public
+from tests.flows.test_flow import records as ledger_records
+
+
+def runs_of(experiment: str, home: Home) -> list[Any]:
+    client = tracking.tracking_client(home)
+    found = client.get_experiment_by_name(experiment)
+    return client.search_runs([found.experiment_id]) if found else []
+
+
+@pytest.mark.slow
+def test_a_parent_with_a_named_child_for_every_line_and_epsilon(server: str, home: Home, small: Path) -> None:
+    from flows.compare import compare
+
+    public(small)
+    config = comparison_of(small, tracking={"experiment": "children", "name": "ours"}, curve_every=1)
+    summary = compare(config)
+    assert summary["cells"] == {"all": 18, "done": 18, "failed": 0, "kept": 0}
+    runs = {run.info.run_name: run for run in runs_of("children", home)}
+    names = ["dp_sgd steps=3 eps=0.5", "dp_sgd steps=3 eps=1", "dp_adam steps=3 eps=0.5", "dp_adam steps=3 eps=1"]
+    assert set(runs) == {"ours", *(f"small {name}" for name in [*names, "majority", "non_private"])}
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    child = runs["small dp_sgd steps=3 eps=0.5"]
+    assert child.data.tags["mlflow.parentRunId"] == runs["ours"].info.run_id
+    assert child.data.params["epsilon"] == "0.5"
+    assert (child.data.params["adjacency"], child.data.params["delta"]) == ("add_remove", "0.0001")
+    assert {"released.accuracy", "released.accuracy_sd", "released.accuracy_low"} <= set(child.data.metrics)
+    client = tracking.tracking_client(home)
+    assert [p.step for p in client.get_metric_history(child.info.run_id, "spent.epsilon")] == [1, 2, 3]
+    report = {file.path for file in client.list_artifacts(runs["ours"].info.run_id, "report")}
+    assert {"report/cells.csv", "report/comparison.html", "report/facts.json"} <= report
+    again = compare(config)
+    assert again["cells"] == {"all": 18, "done": 18, "failed": 0, "kept": 18}
+    assert again["means"] == summary["means"]
+
+
+@pytest.mark.slow
+def test_private_rows_are_one_committed_entry(server: str, home: Home, small: Path) -> None:
+    from flows.compare import compare
+
+    ledger = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
+    ledger.init("small", 60.0, 1e-3, "add_remove")
+    config = comparison_of(small, tracking={"experiment": "private comparison"})
+    summary = compare(config)
+    assert summary["charged"]["small"]["cells"] == 12
+    assert [record.kind for record in ledger_records(ledger)] == ["reserved", "committed"]
+    assert json.loads(ledger_records(ledger)[-1].body)["draws"] == 36
+    ledger.verify()
+    prefixes = {key.split(".")[0] for run in runs_of("private comparison", home) for key in run.data.metrics}
+    assert prefixes <= {"internal", "spent", "cells"}
+    assert compare(config)["charged"] == {}
+    assert len(ledger_records(ledger)) == 2
+    with pytest.raises(BudgetExceeded):
+        compare(comparison_of(small, privacy={"epsilon": [20.0, 21.0], "delta": 1e-4}))
+    assert len(ledger_records(ledger)) == 2
+
+
+@pytest.mark.slow
+def test_one_failed_cell_stops_no_other(server: str, home: Home, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows.compare import compare
+
+    public(small)
+    whole = Rows.part
+
+    def part(self: Rows, cell: Any) -> Any:
+        if (cell.setting.label, cell.fold) == ("majority", 1):
+            raise ValueError("a fault of this cell")
+        return whole(self, cell)
+
+    monkeypatch.setattr(Rows, "part", part)
+    summary = compare(comparison_of(small, tracking={"experiment": "one fault"}))
+    assert (summary["cells"]["failed"], summary["cells"]["done"]) == (1, 17)
+    [failure] = summary["failures"]
+    assert failure == {"data": "small", "label": "majority", "error": "ValueError: a fault of this cell", "cells": 1}
+
+
+SLOW = """\
+schema_version: 1
+data: [census]
+privacy: {epsilon: [1]}
+algorithms: [{name: dp_sgd, parameters: {steps: 400}}]
+protocol: {repeats: 4, folds: 3}
+workers: 1
+tracking: {experiment: killed}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_comparison_that_is_ended_goes_on_where_it_was(
+    clean_environment: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    """Killed outright, or interrupted: finished cells are kept, MLflow's runs do not stay RUNNING."""
+    (tmp_path / "slow.yaml").write_text(SLOW)
+    environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "flows.cli", "compare", "slow.yaml", "--json"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    lines = 0
+    while lines < 14 and time.monotonic() < deadline and process.poll() is None:
+        lines = sum(file.read_bytes().count(b"\n") for file in (tmp_path / "home" / "cells").glob("*.jsonl"))
+        time.sleep(0.05)
+    os.kill(process.pid, number)
+    process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    [journal] = (tmp_path / "home" / "cells").glob("*.jsonl")
+    kept = journal.read_bytes().count(b"\n")
+    assert 14 <= kept < 36
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["cells"] == {"all": 36, "done": 36, "failed": 0, "kept": kept}
+    states = Counter(run.info.status for run in runs_of("killed", Home(tmp_path / "home")))
+    assert "RUNNING" not in states
+    assert states["KILLED"] >= 1
