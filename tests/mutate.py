@@ -425,6 +425,7 @@ NETWORK_MUTANTS = [
         f"{TN}/test_gradients.py",
     ),
     Mutant(f"{N}/clipping.py", "found if len({id(layer)", "found if True or len({id(layer)", f"{TN}/test_gradients.py"),
+    Mutant(f"{N}/clipping.py", "ROUNDING = 32.0", "ROUNDING = 0.0", f"{TN}/test_gradients.py"),
     Mutant(f"{N}/network.py", "self._theta += self._start", "pass", f"{TN}/test_gradients.py"),
     Mutant(f"{N}/network.py", "copy=True) if total is None", "copy=False) if total is None", f"{TN}/test_gradients.py"),
     Mutant(f"{N}/objective.py", "posinf=inf), clip)", "posinf=inf), inf)", f"{TN}/test_gradients.py"),

@@ -178,6 +178,9 @@ class Places:
         else:
             between = torch.bmm(self.a, self.a.transpose(1, 2))
             total = between.mul_(torch.bmm(self.d, self.d.transpose(1, 2))).sum((1, 2)).clamp_min(0.0)
+            # Products that cancel leave the rounding of their sizes: it is added, so that this stays an upper bound.
+            sizes = torch.linalg.vector_norm(self.a, dim=2) * torch.linalg.vector_norm(self.d, dim=2)
+            total = total + ROUNDING * torch.finfo(total.dtype).eps * sizes.sum(1).square()
         return total if self.bias is None else total + lengths(self.bias)
 
     def write(self, share: Tensor, sound: Tensor | None, out: dict[int, Tensor]) -> None:
@@ -198,6 +201,8 @@ class Places:
 
 # A record's gradient of a layer is formed where it has at most this many numbers a place.
 FORMED = 64
+# Units of rounding that a sum of products may lose, as a share of the sum of their sizes.
+ROUNDING = 32.0
 CHANNELS_LAST = 8
 
 

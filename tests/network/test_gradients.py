@@ -153,6 +153,20 @@ def test_rounding_of_single_precision_stays_within_the_margin() -> None:
     assert 0.1 * 0.999 <= max(moves) <= 0.1
 
 
+def test_a_norm_by_products_between_places_is_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the places' gradients nearly cancel, single precision would report a tenth of the norm, or nothing."""
+    monkeypatch.setattr(clipping, "FORMED", 0)
+    layer = nn.Conv2d(64, 8, 3)
+    rng = np.random.default_rng(1)
+    a = 1.0 + 1e-5 * rng.normal(size=(20, 50, 576))
+    d = rng.normal(size=(20, 50, 8))
+    d -= d.mean(axis=1, keepdims=True)
+    a, d = torch.tensor(a, dtype=torch.float32), torch.tensor(d, dtype=torch.float32)
+    exact = torch.bmm(d.double().transpose(1, 2), a.double()).flatten(1).square().sum(1)
+    exact += d.double().sum(1).square().sum(1)
+    assert torch.all(clipping.Places(layer, a, d).squared().double() >= exact)
+
+
 def test_a_layer_in_two_places_has_no_closed_form() -> None:
     spec = NetworkSpec(inputs=196, outputs=4, kind="module", path="tests.network.small:Twice", precision="double")
     network = Network(Twice().body, spec)
