@@ -63,6 +63,11 @@ class OneVsRest:
         advice = getattr(self.inner, "advice", None)
         return advice(one_class(problem)) if advice else ""
 
+    def outline(self, problem: Problem) -> list[dict[str, Any]]:
+        """The inner algorithm's phases, which each class goes through."""
+        outline = getattr(self.inner, "outline", None)
+        return outline(one_class(problem)) if outline else []
+
     def plan(self, problem: Problem) -> list[Mechanism]:
         return self.inner.plan(one_class(problem)) * problem.outputs
 

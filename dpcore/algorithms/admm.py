@@ -34,8 +34,8 @@ NOMINAL_CURVATURE = 0.25
 COUPLING = 0.1
 # Sum of the steps, in units of (norm_bound * noise of the whole run)^-1, where columns need no ranking. From Adult.
 HORIZON = 1.5
-# Few steps and an early end, for the ranking of columns whatever their range. Measured on sparse Gaussian columns, where
-# it ranks as well as noisy correlations and predicts better.
+# Few steps and an early end, for a ranking of columns whatever their range. Measured on sparse Gaussian columns, where it
+# ranks as well as noisy correlations and predicts better.
 SELECTION = {"horizon": RANKING_HORIZON, "steps": 32}
 
 
@@ -82,8 +82,10 @@ class Settings:
     ``clip_norm`` C bounds a record's gradient (of the data term); default 0.4 norm_bound. ``learning_rate`` eta and
     ``penalty_parameter`` rho are the papers'; without them the steps k_t sum to ``horizon`` * n mu / (S norm_bound),
     S = ``problem.sensitivity(C)``, mu the signal of the whole run over its noise: a direction of curvature h is worth
-    learning when h > 1 / H. ``horizon`` left out is 1.5, or 0.08 where ``selection.ranks_columns``. ``schedule``: ``constant``, ``linear`` to 0, or ``epoch`` (eta / h, h the current epoch,
-    Chen 2020, 4.6.4). ``penalty`` names a class of ``dpcore.penalties``; its strength is ``problem.l1``.
+    learning when h > 1 / H. ``horizon`` left out is 1.5, or 0.08 where ``selection.ranks_columns``.
+
+    ``schedule``: ``constant``, ``linear`` to 0, or ``epoch`` (eta / h, h the current epoch, Chen 2020, 4.6.4).
+    ``penalty`` names a class of ``dpcore.penalties``; its strength is ``problem.l1``.
     """
 
     noise_multiplier: float = 2.0

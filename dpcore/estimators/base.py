@@ -20,6 +20,7 @@ from dpcore.estimators.rows import RowMap, as_blocks
 from dpcore.losses import Array, Loss
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
+from dpcore.selection import ranked_columns
 from dpcore.train import Planned, check_public_facts, plan, run
 
 # Ridge of an algorithm whose proof needs strong convexity, where the caller named none.
@@ -165,10 +166,11 @@ class PrivateEstimator(BaseEstimator):
             target.accountant_of(planned.events) if target and planned.algorithm.private else "none",
             "cks",
         )
-        if self.l1 > 0:
-            strength = np.linalg.norm(self.coef_, axis=0)
-            order = np.argsort(-strength, kind="stable")
-            self.ranked_features_ = getattr(self, "feature_names_in_", np.arange(X.shape[1]))[order]
+        if self.l1 > 0 or registry[planned.name].selects:
+            names = getattr(self, "feature_names_in_", np.arange(X.shape[1]))
+            order = ranked_columns(self.coef_)
+            self.ranked_features_ = names[order]
+            self.selected_features_ = names[order[np.any(self.coef_ != 0.0, axis=0)[order]]]
 
     def _scores(self, X: Any) -> Array:
         """Scores (n, k) of the model for rows brought within the same bounds as in training."""
