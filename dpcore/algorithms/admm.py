@@ -34,8 +34,8 @@ NOMINAL_CURVATURE = 0.25
 COUPLING = 0.1
 # Sum of the steps, in units of (norm_bound * noise of the whole run)^-1, where columns need no ranking. From Adult.
 HORIZON = 1.5
-# Few steps and an early end, for a ranking of columns whatever their range. Measured on sparse Gaussian columns, where it
-# ranks as well as noisy correlations and predicts better.
+# Few steps and an early end, for a ranking of columns whatever their range. Measured on sparse Gaussian columns, where
+# it ranks as well as noisy correlations and predicts better.
 SELECTION = {"horizon": RANKING_HORIZON, "steps": 32}
 
 
