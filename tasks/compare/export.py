@@ -1,0 +1,144 @@
+"""The numbers of a comparison as files that any program reads: cells, curves, summary and facts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tasks.compare.grouping import Record, metrics_of
+from tasks.compare.statistics import Summary, resampling, summarise
+
+COLUMNS = (
+    *("cell", "data", "algorithm", "label", "preset", "loss", "l1", "l2", "epsilon", "delta", "adjacency", "private"),
+    *("repeat", "fold", "draw", "n", "dimension", "status", "seconds", "spent_epsilon", "error"),
+)
+AS_JSON = ("parameters", "loss_parameters", "warnings")
+NUMBERS = ("l1", "l2", "epsilon", "delta", "n", "dimension", "seconds", "spent_epsilon")
+SUMMARY = (
+    *("data", "loss", "loss_parameters", "l1", "l2", "adjacency", "delta", "epsilon", "label", "metric"),
+    *("mean", "sd", "low", "high", "cells", "draws", "failed", "missing"),
+    *("best", "pairs", "difference", "difference_low", "difference_high", "p", "p_holm"),
+)
+
+
+def write(records: Sequence[Record], facts: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write cells.csv, cells.parquet, summary.csv and facts.json to ``folder``, and curves.* where cells have curves.
+
+    Metrics are columns named ``metric.NAME``; nested values are JSON text. Returns the files in that order.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = write_frame(cells_frame(records), folder / "cells")
+    written.append(_write_text(folder / "summary.csv", summary_frame(records, facts).to_csv(index=False)))
+    curves = curves_frame(records)
+    if len(curves):
+        written += write_frame(curves, folder / "curves")
+    found = {**facts, "cells": count_cells(records), "resampling": resampling(records, facts).words}
+    text = json.dumps(plain(found), indent=2, sort_keys=True, allow_nan=False)
+    return [*written, _write_text(folder / "facts.json", text + "\n")]
+
+
+def count_cells(records: Sequence[Record]) -> dict[str, int]:
+    """Number of cells by status, and in all."""
+    counts = {"all": len(records), "done": 0, "failed": 0}
+    for record in records:
+        status = str(record.get("status"))
+        counts[status] = counts.get(status, 0) + 1
+    return counts
+
+
+def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
+    """One row a cell; the columns are there even without cells."""
+    metrics = list(dict.fromkeys(name for record in records for name in record.get("metrics") or {}))
+    rows = [
+        {name: record.get(name) for name in COLUMNS}
+        | {name: json.dumps(plain(record.get(name)), sort_keys=True) for name in AS_JSON}
+        | {f"metric.{name}": (record.get("metrics") or {}).get(name) for name in metrics}
+        for record in records
+    ]
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, *AS_JSON, *(f"metric.{name}" for name in metrics)])
+    return _typed(frame, [*NUMBERS, *(f"metric.{name}" for name in metrics)])
+
+
+def curves_frame(records: Sequence[Record]) -> pd.DataFrame:
+    """One row for each point of a curve, with what its cell is."""
+    named = ("cell", "data", "label", "epsilon", "delta", "adjacency", "repeat", "fold", "draw")
+    rows = [
+        {name: record.get(name) for name in named} | {f"curve.{key}": value for key, value in point.items()}
+        for record in records
+        for point in record.get("curve") or ()
+    ]
+    frame = pd.DataFrame(rows)
+    return _typed(frame, [name for name in map(str, frame) if name.startswith("curve.") or name in NUMBERS])
+
+
+def summary_frame(records: Sequence[Record], facts: Mapping[str, Any]) -> pd.DataFrame:
+    """One row for each algorithm, guarantee and metric: spread, interval and the paired test against the best."""
+    metrics = metrics_of(records, facts)
+    rows = [summary_row(summary) for metric in metrics for summary in summarise(records, metric, facts)]
+    return pd.DataFrame(rows, columns=list(SUMMARY))
+
+
+def summary_row(summary: Summary) -> dict[str, Any]:
+    place, paired = summary.place, summary.paired
+    row = place.setting._asdict() | {
+        "adjacency": place.relation.adjacency if place.relation else None,
+        "delta": place.relation.delta if place.relation else None,
+        "epsilon": place.epsilon,
+        "label": place.label,
+    }
+    names = ("metric", "mean", "sd", "low", "high", "cells", "draws", "failed", "missing")
+    row |= {name: getattr(summary, name) for name in names}
+    if paired is not None:
+        row |= {"best": paired.best, "pairs": paired.pairs, "p": paired.p, "p_holm": paired.p_holm}
+        row |= {"difference": paired.mean, "difference_low": paired.low, "difference_high": paired.high}
+    return row
+
+
+def write_frame(frame: pd.DataFrame, stem: Path) -> list[Path]:
+    """Write ``stem``.csv and ``stem``.parquet."""
+    csv, parquet = Path(f"{stem}.csv"), Path(f"{stem}.parquet")
+    _write_text(csv, frame.to_csv(index=False))
+    beside = Path(f"{parquet}.part")
+    frame.to_parquet(beside, index=False)
+    return [csv, beside.replace(parquet)]
+
+
+def plain(value: Any) -> Any:
+    """``value`` for JSON: other objects become text, numbers that are not finite null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value if not isinstance(value, str) else str(value)
+    if hasattr(value, "item"):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value)
+
+
+def _typed(frame: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
+    """Numeric columns as numbers, the others as text or as one type: what Parquet can store, also without rows."""
+    for name in frame:
+        if name in numbers:
+            frame[name] = pd.to_numeric(frame[name], errors="coerce")
+        elif not _one_type(frame[name]):
+            frame[name] = frame[name].map(lambda item: None if item is None else str(item))
+    return frame
+
+
+def _one_type(column: pd.Series) -> bool:
+    return len({type(item) for item in column if item is not None}) <= 1
+
+
+def _write_text(path: Path, text: str) -> Path:
+    """Write beside and rename: a reader never sees half a file."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(text, encoding="utf-8")
+    return beside.replace(path)

@@ -1,0 +1,269 @@
+"""Which figures a comparison has: metrics against epsilon and iterations, time against the number of rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.compare.chart import Chart, Line, Panel, save
+from tasks.compare.grouping import (
+    SECONDS,
+    Place,
+    Record,
+    Relation,
+    Setting,
+    done,
+    lower_is_better,
+    measured,
+    metrics_of,
+    number,
+)
+from tasks.compare.statistics import LEVEL, Summary, interval, summarise
+from tasks.compare.style import looks
+
+CURVE_EPSILONS = 3  # curves are drawn at the least, the middle and the largest epsilon
+LONG_RUNS = 20.0  # iterations of a larger ratio are shown on a logarithmic axis
+NEIGHBOURS = {
+    "add_remove": "one record more or fewer",
+    "replace_one": "one record replaced",
+    "replace_labels": "labels of one session replaced",
+}
+
+
+def draw(records: Sequence[Record], folder: Path, facts: Mapping[str, Any]) -> list[Path]:
+    """Draw all figures that the cells admit; returns the files (PNG, SVG, CSV, Parquet of each), none without numbers.
+
+    Metrics are those of ``facts["metrics"]``, or all. Every adjacency and delta has a panel of its own; algorithms
+    without privacy are lines across.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    styles = looks(Place.of(record).label for record in records)
+    charts = list(all_charts(records, facts))
+    for index, chart in enumerate(charts):
+        if chart.stem in {other.stem for other in charts[:index]}:
+            raise ValueError(f"two figures are named {chart.stem!r}")
+    return [path for chart in charts for path in save(chart, styles, folder)]
+
+
+def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[Chart]:
+    """The charts, in the order of the page: by setting, against epsilon and iterations; then time."""
+    wanted = [name for name in facts.get("metrics") or () if name != SECONDS]
+    metrics = [name for name in metrics_of(records, facts) if name != SECONDS and (not wanted or name in wanted)]
+    settings = list(dict.fromkeys(Setting.of(record) for record in records))
+    stems = _stems(settings)
+    for metric in metrics:
+        summaries = summarise(records, metric, facts)
+        for setting in settings:
+            here = [summary for summary in summaries if summary.place.setting == setting and summary.mean is not None]
+            yield from _against_epsilon(setting, metric, here, stems[setting])
+            mine = [record for record in records if Setting.of(record) == setting]
+            yield from _against_steps(setting, metric, mine, here, stems[setting])
+    yield from _time_against_rows(records)
+
+
+def _against_epsilon(setting: Setting, metric: str, here: Sequence[Summary], stem: str) -> Iterable[Chart]:
+    panels = []
+    for relation in _relations(summary.place for summary in here):
+        points: dict[str, list[Summary]] = {}
+        for summary in here:
+            if summary.place.relation == relation and summary.place.epsilon is not None:
+                points.setdefault(summary.place.label, []).append(summary)
+        lines = [_line(label, sorted(found, key=_epsilon)) for label, found in points.items()]
+        panels.append(Panel(_panel_title(relation), (*lines, *_references(here))))
+    if not panels and (across := _references(here)):
+        panels = [Panel("without privacy", across)]
+    if not panels:
+        return
+    spread = f"bands: {LEVEL:.0%} bootstrap interval" if _has_interval(here) else "one cell a point: no interval"
+    yield _chart(
+        f"{stem}_{slug(metric)}_vs_epsilon",
+        f"{_name(metric)} against epsilon: {setting.title}",
+        f"Mean {_name(metric)} over {_cells(here)} against epsilon for {setting.title}; {spread}.",
+        ("epsilon", _name(metric)),
+        panels,
+        lower_is_better(metric),
+        ticks_at_points=True,
+    )
+
+
+def _against_steps(
+    setting: Setting, metric: str, mine: Sequence[Record], here: Sequence[Summary], stem: str
+) -> Iterable[Chart]:
+    """The metric against the iteration, at no more than ``CURVE_EPSILONS`` values of epsilon."""
+    curves: dict[Place, list[dict[int, float]]] = {}
+    for record in mine:
+        points = {int(point["step"]): number(point.get(metric)) for point in record.get("curve") or ()}
+        finite = {step: value for step, value in points.items() if value is not None}
+        if done(record) and finite and Place.of(record).relation is not None:
+            curves.setdefault(Place.of(record), []).append(finite)
+    epsilons = _few(sorted({place.epsilon for place in curves if place.epsilon is not None}))
+    panels = []
+    for relation in _relations(curves):
+        for epsilon in epsilons:
+            shown = {p: found for p, found in curves.items() if (p.relation, p.epsilon) == (relation, epsilon)}
+            lines = [mean_curve(place.label, found) for place, found in shown.items()]
+            if lines:
+                panels.append(Panel(f"epsilon = {epsilon:g}, {_panel_title(relation)}", (*lines, *_references(here))))
+    if not panels:
+        return
+    steps = [x for panel in panels for line in panel.private for x in line.x]
+    yield _chart(
+        f"{stem}_{slug(metric)}_vs_iterations",
+        f"{_name(metric)} against iterations: {setting.title}",
+        f"Mean {_name(metric)} over cells against the iteration for {setting.title}; after its last iteration a cell "
+        f"counts with its last value; bands: {LEVEL:.0%} bootstrap interval.",
+        ("iteration", _name(metric)),
+        panels,
+        lower_is_better(metric),
+        logarithmic=min(steps) > 0 and max(steps) / min(steps) > LONG_RUNS,
+    )
+
+
+def mean_curve(label: str, cells: Sequence[Mapping[int, float]]) -> Line:
+    """Mean over cells at every iteration from the first that all have; a cell that ended keeps its last value."""
+    start = max(min(cell) for cell in cells)
+    steps = sorted({step for cell in cells for step in cell if step >= start} | {start})
+    table = np.array([_carried(cell, steps) for cell in cells])
+    bounds = [interval(column) for column in table.T]
+    low, high = zip(*bounds, strict=True)
+    return Line(label, tuple(map(float, steps)), tuple(map(float, table.mean(axis=0))), low, high)
+
+
+def _carried(cell: Mapping[int, float], steps: Sequence[int]) -> np.ndarray:
+    own = np.array(sorted(cell))
+    values = np.array([cell[step] for step in own])
+    return values[np.searchsorted(own, steps, side="right") - 1]
+
+
+def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
+    """Seconds of a cell against the number of training rows, over all data, objectives and epsilons."""
+    panels = []
+    for relation in [*_relations(map(Place.of, records)), None]:
+        points: dict[str, dict[float, list[float]]] = {}
+        for record in records:
+            place, n, seconds = Place.of(record), number(record.get("n")), measured(record, SECONDS)
+            if done(record) and place.relation == relation and n and seconds is not None and seconds > 0:
+                points.setdefault(place.label, {}).setdefault(n, []).append(seconds)
+        if points:
+            title = "without privacy" if relation is None else _panel_title(relation)
+            panels.append(Panel(title, tuple(_times(label, found) for label, found in points.items())))
+    if not panels:
+        return
+    data = ", ".join(dict.fromkeys(str(record.get("data")) for record in records))
+    yield _chart(
+        "seconds_vs_rows",
+        "seconds against training rows",
+        f"Mean wall-clock seconds of a cell against the number of training rows ({data}), over all objectives and "
+        "epsilons; both axes logarithmic where they are long; time on this machine, with whatever else it did.",
+        ("training rows", "seconds"),
+        panels,
+        True,
+    )
+
+
+def _times(label: str, found: Mapping[float, Sequence[float]]) -> Line:
+    bounds = [interval(np.array(found[n])) for n in sorted(found)]
+    low, high = zip(*bounds, strict=True)
+    return Line(label, tuple(sorted(found)), tuple(float(np.mean(found[n])) for n in sorted(found)), low, high)
+
+
+def _chart(
+    stem: str,
+    title: str,
+    description: str,
+    names: tuple[str, str],
+    panels: Sequence[Panel],
+    smaller: bool,
+    *,
+    logarithmic: bool = True,
+    ticks_at_points: bool = False,
+) -> Chart:
+    told = " ".join([description, *(_told(panel, names[0], smaller) for panel in panels)])
+    return Chart(stem, title, told, *names, tuple(panels), logarithmic, ticks_at_points, smaller)
+
+
+def _told(panel: Panel, x_name: str, smaller: bool) -> str:
+    """The best at both ends of the axis, in words: what a reader who sees no picture wants to know."""
+    ends = sorted({x for line in panel.private for x in line.x})
+    sentences = []
+    for x in dict.fromkeys([ends[0], ends[-1]] if ends else []):
+        at = [(line.mean[line.x.index(x)], line.label) for line in panel.private if x in line.x]
+        value, label = min(at) if smaller else max(at)
+        sentences.append(f"at {x_name} {x:g} the best is {label} with {value:.4g}")
+    sentences += [f"{line.label} has {line.mean[0]:.4g}" for line in panel.references]
+    return f"{panel.title}: {'; '.join(sentences)}."
+
+
+def _references(here: Iterable[Summary]) -> tuple[Line, ...]:
+    """Algorithms without privacy, the majority class among them, as lines across."""
+    return tuple(
+        Line(summary.place.label, (), (summary.mean,), (summary.low,), (summary.high,), reference=True)
+        for summary in here
+        if summary.place.relation is None and summary.mean is not None
+    )
+
+
+def _line(label: str, found: Sequence[Summary]) -> Line:
+    return Line(
+        label,
+        tuple(map(_epsilon, found)),
+        tuple(summary.mean for summary in found if summary.mean is not None),
+        tuple(summary.low for summary in found),
+        tuple(summary.high for summary in found),
+    )
+
+
+def _epsilon(summary: Summary) -> float:
+    assert summary.place.epsilon is not None
+    return float(summary.place.epsilon)
+
+
+def _has_interval(here: Iterable[Summary]) -> bool:
+    return any(summary.low is not None for summary in here)
+
+
+def _cells(here: Sequence[Summary]) -> str:
+    counts = sorted({summary.cells for summary in here})
+    return f"{counts[0]} cells" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} cells"
+
+
+def _relations(places: Iterable[Place]) -> list[Relation]:
+    return sorted({place.relation for place in places if place.relation is not None})
+
+
+def _panel_title(relation: Relation) -> str:
+    meaning = NEIGHBOURS.get(relation.adjacency)
+    return f"{relation.title}" + (f" ({meaning})" if meaning else "")
+
+
+def _few(values: Sequence[float]) -> list[float]:
+    if len(values) <= CURVE_EPSILONS:
+        return list(values)
+    return [values[0], values[len(values) // 2], values[-1]]
+
+
+def _name(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+def slug(text: str) -> str:
+    """``text`` as a part of a file name."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.").lower() or "unnamed"
+
+
+def _stems(settings: Sequence[Setting]) -> dict[Setting, str]:
+    """A file stem for each setting, numbered where two would be equal."""
+    stems: dict[Setting, str] = {}
+    for setting in settings:
+        parts = [setting.data, setting.loss, *([setting.loss_parameters] if setting.loss_parameters != "{}" else [])]
+        parts += [f"{name}-{value:g}" for name, value in (("l1", setting.l1), ("l2", setting.l2)) if value]
+        wanted = slug("-".join(parts))
+        taken = set(stems.values())
+        stems[setting] = next(
+            name for name in (wanted, *(f"{wanted}-{k}" for k in range(2, len(settings) + 2))) if name not in taken
+        )
+    return stems

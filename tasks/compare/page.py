@@ -1,0 +1,199 @@
+"""The page of a comparison: one self-contained HTML file with protocol, table, figures, failures and facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.compare.chart import description_of
+from tasks.compare.export import count_cells
+from tasks.compare.grouping import SECONDS, Place, Record, done, is_private, metrics_of
+from tasks.compare.statistics import Summary, explain, summarise
+from tasks.compare.table import SCRIPT, STYLE, Cell, sortable
+from tasks.release.page import figure, grid, heading, page, paragraph, rows
+
+SHOWN_METRICS = 4  # columns of the table; all others stand in summary.csv
+SHOWN_FAILURES = 50
+INSIDE = ("title", "charge", "public", "machine", "metrics", "warnings", "data")
+"""Facts that have a place of their own on the page."""
+
+
+def write_page(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequence[Path], path: Path) -> Path:
+    """Write the page; ``figures`` are the files of ``figures.draw``, of which the PNGs are put inside.
+
+    ``facts`` may hold title, protocol, folds, repeats, draws, test_share, metrics, public, charge, seed, seconds,
+    machine (a dict), warnings (a list); others are listed under their names.
+    """
+    title = str(facts.get("title") or "Comparison of private algorithms")
+    text = page(title, [STYLE, *_opening(records, facts), *_parts(records, facts, figures), SCRIPT])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(text, encoding="utf-8")
+    return beside.replace(path)
+
+
+def _opening(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[str]:
+    """What a reader must know before a number: how it came about, what the data are, what is missing."""
+    counts = count_cells(records)
+    yield paragraph(_charge(facts), "note")
+    if facts.get("public") is not True:
+        yield paragraph(
+            "Metrics are exact numbers on held-out records. Unless those records are public, they are internal: not "
+            "part of any release.",
+            "internal",
+        )
+    if not records:
+        yield paragraph("No cell has run: there is nothing to show.", "internal")
+    elif counts["failed"]:
+        yield paragraph(f"{counts['failed']} of {counts['all']} cells failed; means are over the others.", "internal")
+    yield rows(_protocol(records, facts))
+
+
+def _charge(facts: Mapping[str, Any]) -> str:
+    if charge := facts.get("charge"):
+        return f"Privacy of the data: {charge}."
+    if facts.get("public") is True:
+        return "Privacy of the data: public data, cells are free."
+    return "Privacy of the data: not stated; every cell on private records spends budget."
+
+
+def _protocol(records: Sequence[Record], facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    private = [record for record in records if is_private(record)]
+    cells = {(record.get("repeat"), record.get("fold")) for record in records}
+    draws = sum(map(done, private))
+    found = [
+        ("data", _listed(record.get("data") for record in records)),
+        ("adjacency", _listed(record.get("adjacency") for record in private)),
+        ("delta", _listed(_short(record.get("delta") or 0.0) for record in private)),
+        ("epsilon", _listed(_short(record.get("epsilon")) for record in private if record.get("epsilon") is not None)),
+        ("cells", f"{len(records)}, on {len(cells)} (repeat, fold) pairs that all algorithms share"),
+        ("noise draws", f"{draws} in private cells, each with a seed of its own from the operating system"),
+    ]
+    return [*((name, value) for name, value in found if value), *_others(facts)]
+
+
+def _others(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Facts without a place of their own, under their own names."""
+    kept = [(str(name), value) for name, value in facts.items() if name not in INSIDE and value is not None]
+    return [(name.replace("_", " "), _worded(value)) for name, value in kept]
+
+
+def _parts(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequence[Path]) -> Iterable[str]:
+    metrics = metrics_of(records, facts)
+    if metrics:
+        yield heading("Table")
+        yield _table(records, facts, _columns(metrics))
+    if pictures := [file for file in figures if file.suffix == ".png"]:
+        yield heading("Figures")
+        yield from (figure(file.read_bytes(), description_of(file)) for file in pictures)
+    yield heading("How to read the numbers")
+    yield from map(paragraph, explain(records, facts))
+    yield from _failures(records)
+    if warnings := _warnings(records, facts):
+        yield heading("Warnings")
+        yield from map(paragraph, warnings)
+    if machine := facts.get("machine"):
+        yield heading("Machine")
+        yield rows([(str(name).replace("_", " "), _worded(value)) for name, value in machine.items()])
+
+
+def _columns(metrics: Sequence[str]) -> list[str]:
+    """The first metrics and time."""
+    first = [name for name in metrics if name != SECONDS][:SHOWN_METRICS]
+    return [*first, *(name for name in metrics if name == SECONDS)]
+
+
+def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequence[str]) -> str:
+    tables = {metric: {summary.place: summary for summary in summarise(records, metric, facts)} for metric in metrics}
+    first = tables[metrics[0]]
+    names = ["algorithm", "data and objective", "adjacency", "delta", "epsilon"]
+    names += [name.replace("_", " ") for name in metrics]
+    names += ["to the best", "p (Holm)", "cells", "failed"]
+    lines = [_row(place, [tables[metric][place] for metric in metrics]) for place in first]
+    tested = metrics[0].replace("_", " ")
+    caption = (
+        f"Mean ± standard deviation over cells; difference and test are of {tested}, against the best of its block."
+    )
+    return sortable(f"{caption} Press a column's name to sort.", names, lines)
+
+
+def _row(place: Place, summaries: Sequence[Summary]) -> list[Cell]:
+    relation, first = place.relation, summaries[0]
+    cells: list[Cell] = [
+        (place.label, place.label),
+        (place.setting.title, place.setting.title),
+        (relation.adjacency if relation else "no privacy", relation.adjacency if relation else None),
+        (f"{relation.delta:g}" if relation else "–", relation.delta if relation else None),
+        _number(place.epsilon),
+        *map(_mean, summaries),
+    ]
+    paired = first.paired
+    if paired is None:
+        best = place.relation is not None and first.mean is not None
+        cells += [("best" if best else "–", 0.0 if best else None), ("–", None)]
+    else:
+        interval = "" if paired.low is None else f" [{_signed(paired.low)}, {_signed(paired.high or 0.0)}]"
+        cells += [(f"{_signed(paired.mean)}{interval}", paired.mean), _probability(paired.p_holm)]
+    return [*cells, (str(first.cells), first.cells), (str(first.failed), first.failed)]
+
+
+def _mean(summary: Summary) -> Cell:
+    if summary.mean is None:
+        return ("–", None)
+    spread = "" if summary.sd is None else f" ± {_short(summary.sd, 2)}"
+    return (f"{_short(summary.mean)}{spread}", summary.mean)
+
+
+def _probability(p: float | None) -> Cell:
+    if p is None:
+        return ("–", None)
+    return ("< 0.001" if p < 0.001 else f"{p:.3f}", p)
+
+
+def _failures(records: Sequence[Record]) -> Iterable[str]:
+    failed = [record for record in records if not done(record)]
+    if not failed:
+        return
+    yield heading("Cells that failed")
+    names = ["algorithm", "data", "adjacency", "epsilon", "repeat", "fold", "error"]
+    shown = failed[:SHOWN_FAILURES]
+    lines = [[_worded(record.get(key)) for key in ("label", *names[1:])] for record in shown]
+    more = f"; the first {len(shown)} of {len(failed)}, all are in cells.csv" if len(failed) > len(shown) else ""
+    yield grid(f"Cells without a result{more}.", names, lines)
+
+
+def _warnings(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
+    """Each warning once, with the number of cells that have it."""
+    counts: dict[str, int] = {}
+    for record in records:
+        for text in dict.fromkeys(map(str, record.get("warnings") or ())):
+            counts[text] = counts.get(text, 0) + 1
+    told = [f"{text} ({count} {'cell' if count == 1 else 'cells'})" for text, count in counts.items()]
+    return [*map(str, facts.get("warnings") or ()), *told]
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def _worded(value: object) -> str:
+    if isinstance(value, float):
+        return _short(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_worded(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_worded, value))
+    return "–" if value is None else str(value)
+
+
+def _number(value: float | None) -> Cell:
+    return ("–", None) if value is None else (_short(value), value)
+
+
+def _short(value: object, digits: int = 4) -> str:
+    return f"{float(value):.{digits}g}"  # type: ignore[arg-type]
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2g}"

@@ -1,0 +1,203 @@
+"""Means, spread and paired comparisons of the cells of a comparison, and what they may be taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from tasks.compare.grouping import Cells, Place, Record, Relation, Setting, collect, lower_is_better
+
+LEVEL = 0.95
+RESAMPLES = 2000
+SEED = 20_260  # public: intervals come out the same from the same cells
+
+
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """How cells come from the data: ``ratio`` is test rows / training rows of a cell, None where all share one split.
+
+    ``words`` say what the paired test may be taken for.
+    """
+
+    ratio: float | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Differences to the best over shared (repeat, fold) cells; ``p`` is None where there is no test."""
+
+    best: str
+    pairs: int
+    mean: float
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One metric at one place: mean, standard deviation and interval over (repeat, fold) cells.
+
+    ``draws`` noise draws stand behind it; ``sd``, ``low`` and ``high`` are None for fewer than two cells, ``mean`` is
+    None without a finite number.
+    """
+
+    place: Place
+    metric: str
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+    cells: int
+    draws: int
+    failed: int
+    missing: int
+    paired: Paired | None = None
+
+
+def resampling(records: Sequence[Record], facts: Mapping[str, Any]) -> Resampling:
+    """What the cells share: folds (``facts["folds"]`` or as found), random splits (``test_share``), or one split."""
+    share = facts.get("test_share")
+    if share:
+        ratio = float(share) / (1.0 - float(share))
+        return Resampling(ratio, f"random splits with {float(share):.0%} test rows; training parts overlap")
+    folds = int(facts.get("folds") or len({record.get("fold") for record in records}))
+    if folds > 1:
+        common = "share no" if folds == 2 else f"share {(folds - 2) / (folds - 1):.0%} of their"
+        return Resampling(1.0 / (folds - 1), f"{folds} folds; training parts of two folds {common} rows")
+    return Resampling(None, "one split: cells differ in noise alone, so nothing is said about other data")
+
+
+def summarise(records: Sequence[Record], metric: str, facts: Mapping[str, Any]) -> list[Summary]:
+    """A summary of ``metric`` for each place, with paired differences to the best of its setting and guarantee.
+
+    The best is the private algorithm of the best mean among those with equal setting, adjacency, delta and epsilon.
+    """
+    places = collect(records, metric)
+    ratio = resampling(records, facts).ratio
+    paired: dict[Place, Paired] = {}
+    for block in blocks(places):
+        paired |= against_best({place: places[place] for place in block}, lower_is_better(metric), ratio)
+    return [_summary(place, cells, metric, paired.get(place)) for place, cells in places.items()]
+
+
+def blocks(places: Mapping[Place, Cells]) -> list[list[Place]]:
+    """Places that may be compared: same setting, adjacency, delta and epsilon, with a value; none without privacy."""
+    found: dict[tuple[Setting, Relation, float | None], list[Place]] = {}
+    for place, cells in places.items():
+        if place.relation is not None and cells.draws:
+            found.setdefault((place.setting, place.relation, place.epsilon), []).append(place)
+    return list(found.values())
+
+
+def _summary(place: Place, cells: Cells, metric: str, paired: Paired | None) -> Summary:
+    values = np.array(list(cells.means.values()))
+    mean = float(values.mean()) if len(values) else None
+    sd = float(values.std(ddof=1)) if len(values) > 1 else None
+    low, high = interval(values)
+    return Summary(place, metric, mean, sd, low, high, len(values), cells.count, cells.failed, cells.missing, paired)
+
+
+def interval(values: np.ndarray) -> tuple[float | None, float | None]:
+    """Percentile bootstrap interval of the mean of ``values`` (k,) at ``LEVEL``; (None, None) for fewer than two.
+
+    Cells are drawn with replacement. They share training rows, so over other data sets of this kind the interval is too
+    narrow. Efron & Tibshirani (1993), section 13.3.
+    """
+    if len(values) < 2:
+        return None, None
+    means = values[_resamples(len(values))].mean(axis=1)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=32)
+def _resamples(count: int) -> np.ndarray:
+    """Indices (RESAMPLES, count), the same for all algorithms, so that their intervals are paired too."""
+    return np.random.default_rng(SEED).integers(count, size=(RESAMPLES, count), dtype=np.int32)
+
+
+def against_best(block: Mapping[Place, Cells], smaller: bool, ratio: float | None) -> dict[Place, Paired]:
+    """Differences (algorithm minus best) over the cells that both have, with Holm's correction over the block.
+
+    The best is chosen by the same cells, so its lead is somewhat overstated: the p-values describe, they do not prove.
+    """
+    means = {place: cells.means for place, cells in block.items()}
+    level = {place: float(np.mean(list(values.values()))) for place, values in means.items()}
+    best = min(level, key=lambda place: level[place] if smaller else -level[place])
+    found: dict[Place, Paired] = {}
+    for place, values in means.items():
+        shared = [key for key in values if key in means[best]]
+        if place == best or not shared:
+            continue
+        differences = np.array([values[key] - means[best][key] for key in shared])
+        low, high = interval(differences)
+        p = corrected_t_test(differences, ratio)
+        found[place] = Paired(best.label, len(shared), float(differences.mean()), low, high, p)
+    return _with_holm(found)
+
+
+def corrected_t_test(differences: np.ndarray, ratio: float | None) -> float | None:
+    """Two-sided p-value that the mean of paired ``differences`` (k,) is 0; None without a spread or a second pair.
+
+    t = mean / sqrt((1/k + ratio) variance) with k - 1 degrees of freedom, ``ratio`` = test rows / training rows, which
+    allows for the training rows that cells share: the corrected resampled t-test of Nadeau & Bengio (2003), section 3.
+    With ``ratio`` None it is the plain paired t-test. All differences 0 give 1.
+    """
+    count = len(differences)
+    if count < 2:
+        return None
+    spread = float(differences.std(ddof=1))
+    if spread <= 1e-12 * max(1.0, float(np.abs(differences).max())):
+        return 1.0 if not np.any(differences) else None
+    statistic = float(differences.mean()) / (sqrt(1.0 / count + (ratio or 0.0)) * spread)
+    return float(2.0 * student.sf(abs(statistic), count - 1))
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """p-values adjusted for being many: step-down, the i-th smallest times (k - i), never falling. Holm (1979)."""
+    order = np.argsort(values, kind="stable")
+    adjusted = np.empty(len(values))
+    highest = 0.0
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[index]))
+        adjusted[index] = highest
+    return [float(value) for value in adjusted]
+
+
+def _with_holm(found: dict[Place, Paired]) -> dict[Place, Paired]:
+    tested = {place: pair.p for place, pair in found.items() if pair.p is not None}
+    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    return {
+        place: Paired(pair.best, pair.pairs, pair.mean, pair.low, pair.high, pair.p, adjusted.get(place))
+        for place, pair in found.items()
+    }
+
+
+def explain(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
+    """What stands behind intervals and tests, in sentences for whoever reads the tables."""
+    kind = resampling(records, facts)
+    draws = int(facts.get("draws") or 1)
+    lines = [
+        f"Intervals: {LEVEL:.0%} percentile bootstrap of the mean over (repeat, fold) cells, {RESAMPLES} resamples, "
+        f"public seed {SEED}; with a single cell there is none.",
+        "Noise is drawn anew in every cell"
+        + (f", {draws} times on each split; draws on one split are averaged first." if draws > 1 else "."),
+        "Pairs: algorithms meet on the same (repeat, fold) cells, never across adjacency, delta, epsilon or objective.",
+    ]
+    if kind.ratio is None:
+        return [*lines, f"Test: paired t-test against the best mean, {kind.words}; p-values by Holm (1979)."]
+    return [
+        *lines,
+        "Test: corrected resampled t-test against the best mean (Nadeau & Bengio 2003), because cells are not "
+        f"independent: {kind.words}. p-values are corrected for the number of algorithms by Holm (1979). The best is "
+        "picked on the same cells, so small p-values describe these runs and prove little.",
+    ]

@@ -1,0 +1,94 @@
+"""Means, intervals, the corrected test and Holm's correction; what may not be compared."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+from scipy.stats import ttest_rel
+
+from tasks.compare.statistics import corrected_t_test, explain, holm, interval, resampling, summarise
+from tests.compare.cells import cell, failed, grid
+
+
+def test_holm_by_hand() -> None:
+    """0.01 x 3, 0.02 x 2 and 0.04 x 1, none below the one before: Holm (1979)."""
+    assert holm([0.04, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+
+
+def test_corrected_test_by_formula() -> None:
+    """Nadeau & Bengio (2003): t = mean / sqrt((1/k + n_test/n_train) variance); without the ratio the paired t-test."""
+    d = np.array([0.1, 0.3, 0.2, 0.4, 0.1])
+    statistic = d.mean() / sqrt((1 / 5 + 1 / 4) * d.var(ddof=1))
+    assert corrected_t_test(d, 0.25) == pytest.approx(2 * student.sf(statistic, 4))
+    assert corrected_t_test(d, None) == pytest.approx(ttest_rel(d, np.zeros(5)).pvalue)
+    assert corrected_t_test(d, 0.25) > corrected_t_test(d, None)
+
+
+def test_no_test_without_spread_or_pairs() -> None:
+    assert corrected_t_test(np.array([0.1]), None) is None
+    assert corrected_t_test(np.array([0.1, 0.1, 0.1]), None) is None
+    assert corrected_t_test(np.zeros(3), None) == 1.0
+
+
+def test_single_cell_has_no_interval() -> None:
+    assert interval(np.array([0.5])) == (None, None)
+    [summary] = summarise([cell("auto", 1.0)], "accuracy", {})
+    assert (summary.sd, summary.low, summary.high, summary.paired) == (None, None, None, None)
+    assert "there is none" in explain([cell("auto", 1.0)], {})[0]
+
+
+def test_interval_is_reproducible_and_holds_the_mean() -> None:
+    values = np.linspace(0.7, 0.9, 10)
+    low, high = interval(values)
+    assert interval(values) == (low, high)
+    assert 0.7 < low < 0.8 < high < 0.9
+
+
+def test_draws_on_one_split_count_once() -> None:
+    draws = [cell("auto", 1.0, 0, fold, cell=(fold, d), draw=d) for fold in range(2) for d in range(5)]
+    [summary] = summarise(draws, "accuracy", {})
+    assert (summary.cells, summary.draws) == (2, 10)
+
+
+def test_guarantees_never_meet() -> None:
+    """Two adjacencies, two deltas, two epsilons and no privacy: nobody is compared."""
+    records = [cell("a", 1.0), cell("b", 1.0, adjacency="replace_one"), cell("c", 1.0, delta=0.0), cell("d", 2.0)]
+    assert all(summary.paired is None for summary in summarise([*records, cell("majority", None)], "accuracy", {}))
+
+
+@pytest.mark.parametrize(("metric", "best"), [("accuracy", "high"), ("objective", "low")])
+def test_best_follows_the_metric(metric: str, best: str) -> None:
+    def made(label: str, value: float) -> list[dict]:
+        return [cell(label, 1.0, 0, f, metrics={metric: value + 0.01 * f * f}) for f in range(3)]
+
+    found = {s.place.label: s.paired for s in summarise([*made("high", 0.9), *made("low", 0.1)], metric, {})}
+    assert found[best] is None
+    assert {pair.best for pair in found.values() if pair} == {best}
+
+
+def test_pairs_are_shared_cells() -> None:
+    records = grid(["aa", "b"], [1.0])
+    records[0] = failed(records[0])
+    for summary in summarise(records, "accuracy", {}):
+        if summary.place.label == "aa":
+            assert (summary.failed, summary.cells) == (1, 5)
+        if summary.paired:
+            assert summary.paired.pairs == 5
+
+
+def test_missing_numbers_are_counted() -> None:
+    records = [cell("auto", 1.0, 0, f, metrics={"roc_auc": float("nan")}) for f in range(2)]
+    [summary] = summarise(records, "roc_auc", {})
+    assert (summary.mean, summary.missing, summary.cells) == (None, 2, 0)
+
+
+def test_what_the_cells_share_is_said() -> None:
+    assert resampling(grid(["a"], [1.0], folds=5), {}).ratio == pytest.approx(0.25)
+    assert resampling([], {"test_share": 0.2}).ratio == pytest.approx(0.25)
+    single = grid(["a"], [1.0], repeats=4, folds=1)
+    assert resampling(single, {}).ratio is None
+    assert any("noise alone" in line for line in explain(single, {}))
