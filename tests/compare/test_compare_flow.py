@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 from dpcore.errors import BudgetExceeded
 from tasks import tracking
@@ -24,7 +25,7 @@ from tests.flows.test_flow import records as ledger_records
 
 
 def runs_of(experiment: str, home: Home) -> list[Any]:
-    client = tracking.tracking_client(home)
+    client = MlflowClient(home.tracking_uri)
     found = client.get_experiment_by_name(experiment)
     return client.search_runs([found.experiment_id]) if found else []
 
