@@ -136,7 +136,7 @@ def _stacked(figure: Any, widths: tuple[float, float, float], heights: Sequence[
 
 
 def _lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
-    heights = [max(TALL, 0.95 * label_height(line.label for line in panel.lines)) for panel in chart.panels]
+    heights = [max(TALL, 1.05 * label_height(line.label for line in panel.lines)) for panel in chart.panels]
     axes = _stacked(figure, (LEFT, WIDE, RIGHT), heights)
     limits = _limits(chart)
     for panel, shown, height in zip(axes, chart.panels, heights, strict=True):

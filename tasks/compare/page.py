@@ -15,7 +15,7 @@ from tasks.release.page import figure, grid, heading, page, paragraph, rows
 
 SHOWN_METRICS = 4  # columns of the table; all others stand in summary.csv
 SHOWN_FAILURES = 50
-INSIDE = ("title", "charge", "public", "machine", "metrics", "warnings", "data")
+INSIDE = ("title", "charge", "public", "machine", "metrics", "warnings", "data", "config")
 """Facts that have a place of their own on the page."""
 
 
@@ -23,7 +23,7 @@ def write_page(records: Sequence[Record], facts: Mapping[str, Any], figures: Seq
     """Write the page; ``figures`` are the files of ``figures.draw``, of which the PNGs are put inside.
 
     ``facts`` may hold title, protocol, folds, repeats, draws, test_share, metrics, public, charge, seed, seconds,
-    machine (a dict), warnings (a list); others are listed under their names.
+    machine (a dict), warnings (a list), config (stands in facts.json alone); others are listed under their names.
     """
     title = str(facts.get("title") or "Comparison of private algorithms")
     text = page(title, [STYLE, *_opening(records, facts), *_parts(records, facts, figures), SCRIPT])
@@ -37,7 +37,7 @@ def _opening(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[st
     """What a reader must know before a number: how it came about, what the data are, what is missing."""
     counts = count_cells(records)
     yield paragraph(_charge(facts), "note")
-    if facts.get("public") is not True:
+    if not _public(facts):
         yield paragraph(
             "Metrics are exact numbers on held-out records. Unless those records are public, they are internal: not "
             "part of any release.",
@@ -53,9 +53,15 @@ def _opening(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[st
 def _charge(facts: Mapping[str, Any]) -> str:
     if charge := facts.get("charge"):
         return f"Privacy of the data: {charge}."
-    if facts.get("public") is True:
+    if _public(facts):
         return "Privacy of the data: public data, cells are free."
     return "Privacy of the data: not stated; every cell on private records spends budget."
+
+
+def _public(facts: Mapping[str, Any]) -> bool:
+    """Whether all data are public: ``facts["public"]`` is one answer, or one for each data set."""
+    public = facts.get("public")
+    return bool(public) and all(public.values()) if isinstance(public, Mapping) else public is True
 
 
 def _protocol(records: Sequence[Record], facts: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -111,11 +117,14 @@ def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequenc
     names += [name.replace("_", " ") for name in metrics]
     names += ["to the best", "p (Holm)", "cells", "failed"]
     lines = [_row(place, [tables[metric][place] for metric in metrics]) for place in first]
+    if len({place.setting for place in first}) == 1:  # one setting needs no column: the caption says it
+        names, lines = [names[0], *names[2:]], [[line[0], *line[2:]] for line in lines]
     tested = metrics[0].replace("_", " ")
     caption = (
         f"Mean ± standard deviation over cells; difference and test are of {tested}, against the best of its block."
     )
-    return sortable(f"{caption} Press a column's name to sort.", names, lines)
+    alone = f"{next(iter(first)).setting.title}. " if "data and objective" not in names else ""
+    return sortable(f"{alone}{caption} Press a column's name to sort.", names, lines)
 
 
 def _row(place: Place, summaries: Sequence[Summary]) -> list[Cell]:
@@ -196,4 +205,4 @@ def _short(value: object, digits: int = 4) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2g}"
+    return f"{value:+.2g}" if value else "0"

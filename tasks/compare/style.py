@@ -79,18 +79,25 @@ def label_at_right(panel: Any, ends: Sequence[tuple[str, float, float, str]], he
     sizes = [(text.count("\n") + 1) * LINE_HEIGHT / height for text in texts]
     to_axes = panel.transData + panel.transAxes.inverted()
     places = [to_axes.transform((x, y)) for _, x, y, _ in ends]
-    centres = spread([min(1.0, max(0.0, float(place[1]))) for place in places], sizes, -0.08, 1.08)
+    centres = spread([min(1.0, max(0.0, float(place[1]))) for place in places], sizes, 0.0, 1.0)
     for (_, x, y, colour), text, centre in zip(ends, texts, centres, strict=True):
         panel.annotate(
             text,
             xy=(x, y),
-            xytext=(1.06, centre),
+            xytext=(1.09, centre),
             textcoords="axes fraction",
             va="center",
             fontsize=LABEL_SIZE,
             color=INK,
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 3},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.9,
+                "relpos": (0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 3,
+            },
         )
 
 

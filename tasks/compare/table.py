@@ -16,9 +16,9 @@ table.sortable button:hover { background: #e2e8f0; }
 table.sortable button:focus-visible { outline: 3px solid #0072b2; outline-offset: 1px; }
 table.sortable th[aria-sort=ascending] button::after { content: " \\25B2"; }
 table.sortable th[aria-sort=descending] button::after { content: " \\25BC"; }
-table.sortable th[scope=row] { width: auto; min-width: 9rem; } table.sortable td { white-space: nowrap; }
-table.sortable caption { white-space: normal; }
-@media (min-width: 64rem) { body { max-width: 76rem; } figure img { max-width: 60rem; } }
+table.sortable th[scope=row] { width: auto; min-width: 11rem; } table.sortable td { white-space: nowrap; }
+table.sortable caption { position: sticky; left: 0; max-width: calc(100vw - 2rem); }
+@media (min-width: 64rem) { body { max-width: 90rem; } figure img { max-width: 60rem; } }
 </style>"""
 
 SCRIPT = """<script>

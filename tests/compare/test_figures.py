@@ -1,0 +1,80 @@
+"""Figures: which there are, what they hold, and labels that keep apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasks.compare.chart import description_of
+from tasks.compare.figures import all_charts, draw, mean_curve
+from tasks.compare.style import looks, spread, wrapped
+from tests.compare.cells import cell, failed, grid
+
+
+def test_labels_keep_apart_and_in_order() -> None:
+    wanted, heights = [0.5, 0.5, 0.51, 0.9, 0.99], [0.1, 0.2, 0.1, 0.1, 0.1]
+    centres = spread(wanted, heights, 0.0, 1.0)
+    gaps = np.diff(centres) - (np.array(heights[:-1]) + heights[1:]) / 2
+    assert (gaps > -1e-12).all()
+    assert centres[0] - 0.05 >= 0.0
+    assert centres[-1] + 0.05 <= 1.0 + 1e-12
+    assert spread([0.2, 0.8], [0.1, 0.1], 0.0, 1.0) == pytest.approx([0.2, 0.8])
+
+
+def test_forty_algorithms_look_different() -> None:
+    assert len(set(looks(f"a{i}" for i in range(40)).values())) == 40
+
+
+def test_nothing_of_a_long_label_is_lost() -> None:
+    assert wrapped("x " * 50).replace("\n", " ") == ("x " * 50).strip()
+
+
+def test_each_guarantee_has_a_panel_of_its_own() -> None:
+    records = [*grid(["a"], [0.1, 1.0]), *grid(["a"], [0.1, 1.0], adjacency="replace_one")]
+    records += grid(["b"], [0.1, 1.0], delta=0.0)
+    chart = next(chart for chart in all_charts(records, {}) if chart.stem.endswith("accuracy_vs_epsilon"))
+    assert [panel.title.split(" (")[0] for panel in chart.panels] == [
+        "add_remove, delta = 0",
+        "add_remove, delta = 1e-08",
+        "replace_one, delta = 1e-08",
+    ]
+    assert all(len(panel.private) == 1 for panel in chart.panels)
+    assert {line.label for line in chart.panels[0].references} == {"majority", "non_private"}
+
+
+def test_files_hold_what_is_drawn(tmp_path: Path) -> None:
+    curve = [{"step": k, "accuracy": 0.7 + 0.01 * k} for k in (1, 2, 3)]
+    files = draw(grid(["a", "b"], [0.1, 1.0], curve=curve), tmp_path, {"metrics": ["accuracy"]})
+    stems = {file.stem for file in files}
+    assert stems == {
+        "adult-logistic-l2-0.0001_accuracy_vs_epsilon",
+        "adult-logistic-l2-0.0001_accuracy_vs_iterations",
+        "seconds_vs_rows",
+    }
+    assert {file.suffix for file in files} == {".png", ".svg", ".csv", ".parquet"}
+    numbers = pd.read_parquet(tmp_path / "adult-logistic-l2-0.0001_accuracy_vs_iterations.parquet")
+    assert numbers[numbers.label == "a"]["mean"].tolist() == pytest.approx([0.71, 0.72, 0.73] * 2)
+    assert "at epsilon 0.1 the best is" in description_of(tmp_path / "adult-logistic-l2-0.0001_accuracy_vs_epsilon.png")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[], [failed(cell("a", 1.0))], [cell("a", 1.0, metrics={"roc_auc": float("nan")}, seconds=None)]],
+    ids=["none", "failed", "nan"],
+)
+def test_no_numbers_no_figure(records: list[dict], tmp_path: Path) -> None:
+    assert draw(records, tmp_path, {}) == []
+
+
+@pytest.mark.parametrize("records", [[cell("a", 1.0)], [cell("majority", None)]], ids=["single", "not private"])
+def test_single_cells_are_drawn(records: list[dict], tmp_path: Path) -> None:
+    assert {file.suffix for file in draw(records, tmp_path, {"metrics": ["accuracy"]})} >= {".png", ".svg"}
+
+
+def test_curves_of_unequal_length_keep_their_last_value() -> None:
+    line = mean_curve("a", [{1: 0.0, 2: 1.0}, {1: 0.0, 2: 0.0, 4: 2.0}])
+    assert line.x == (1.0, 2.0, 4.0)
+    assert line.mean == (0.0, 0.5, 1.5)

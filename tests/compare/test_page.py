@@ -1,0 +1,53 @@
+"""The page: self-contained, sortable, honest about failures and privacy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tasks.compare.figures import draw
+from tasks.compare.page import write_page
+from tests.compare.cells import cell, failed, grid
+
+
+def page_of(records: list[dict], facts: dict, folder: Path) -> str:
+    files = draw(records, folder, facts)
+    return write_page(records, facts, files, folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    records = grid(["auto", "dp_sgd"], [0.1, 1.0])
+    text = page_of(records, {"metrics": ["accuracy"], "public": {"adult": True}, "machine": {"cores": 2}}, tmp_path)
+    assert not re.search(r"""(src|href)=["'](?!data:)""", text)
+    assert "url(" not in text
+    assert text.count("<img") == len(re.findall(r'<img [^>]*alt="[^"]{20,}"', text)) == 2
+    assert "public data, cells are free" in text
+    assert "internal" not in text.split("</style>")[-1]
+    assert len(re.findall("<tr>", text.split("<tbody>")[1].split("</tbody>")[0])) == 6
+    assert "Holm" in text
+    assert "Nadeau" in text
+
+
+def test_private_data_are_said_to_be_internal(tmp_path: Path) -> None:
+    text = page_of(grid(["auto"], [1.0]), {"public": {"a": True, "b": False}, "charge": "charged: 3.0"}, tmp_path)
+    assert "they are internal" in text
+    assert "Privacy of the data: charged: 3.0." in text
+
+
+def test_failures_are_shown_and_escaped(tmp_path: Path) -> None:
+    records = grid(["<i>auto</i>"], [1.0])
+    text = page_of([failed(records[0]), *records[1:]], {}, tmp_path)
+    assert "1 of 18 cells failed" in text
+    assert "Expected &lt;b&gt; &amp; more" in text
+    assert "<i>auto" not in text
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [([], "No cell has run"), ([failed(cell("a", 1.0))], "1 of 1 cells failed"), ([cell("a", 1.0)], "there is none")],
+    ids=["none", "failed", "single"],
+)
+def test_awkward_cells(records: list[dict], said: str, tmp_path: Path) -> None:
+    assert said in page_of(records, {"metrics": ["objective"]}, tmp_path)
