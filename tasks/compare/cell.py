@@ -105,6 +105,9 @@ def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Arr
         found |= ranking_evaluation.numbers(ranking_evaluation.quality(job, part.test, scores))
     else:
         found |= evaluation.quality(job, part.test, weights)
+    if setting.config.algorithm.name == "majority":
+        # It predicts a class; scores and an objective of its weights say nothing.
+        return {key: value for key, value in found.items() if key.endswith("accuracy")}
     value = objective_value(setting, part, weights)
     if value is not None:
         found["objective"] = value
@@ -117,8 +120,13 @@ def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Arr
 
 
 def objective_value(setting: Setting, part: Part, weights: Array) -> float | None:
-    """mean loss + l2/2 ||w||^2 + l1 ||w||_1 (without the constant) on the training part; None for one against rest."""
+    """mean loss + l2/2 ||w||^2 + l1 ||w||_1 (without the constant) on the training part.
+
+    None for one class against the rest, and for the line without privacy under L1, which it does not minimise.
+    """
     problem = setting.job.problem
+    if not setting.private and problem.l1 > 0:
+        return None
     if problem.outputs > 1 and problem.loss.argument != "scores":
         return None
     penalised = weights[:-1] if problem.intercept and problem.outputs == 1 else weights

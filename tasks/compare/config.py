@@ -190,6 +190,15 @@ def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) 
             f"Expected no data.blocks to cross-validate, got {list(config.data.blocks or ())}: folds cut through "
             "blocks; leave them out, or name a schema without blocks."
         )
+    refused = {
+        "tune": "its search would run in every fold",
+        "model": "networks are trained alone",
+        "select": "columns are selected in a training alone",
+        "audit": "canaries are no rows of a fold",
+    }
+    for section, why in refused.items():
+        if getattr(config, section, None) is not None:
+            raise InputError(f"Expected no section {section} to cross-validate, got one: {why}; leave it out.")
     objective, privacy, algorithm = config.objective, config.privacy, config.algorithm
     parameters = {objective.loss: objective.loss_parameters} if objective.loss_parameters else {}
     return CompareConfig(

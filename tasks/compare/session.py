@@ -86,13 +86,29 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
         config,
         settings,
         left_out,
-        warnings_of(settings, config.protocol.folds),
+        [*warnings_of(settings, config.protocol.folds), *objective_words(settings)],
         cells,
         {key: record for key, record in finished.items() if key in own},
         len((begun & own) - set(finished)),
         journals,
         Rows(config.protocol, config.seed, seeds, tuple(private)),
     )
+
+
+def objective_words(settings: Sequence[Setting]) -> list[str]:
+    """A warning where the metric ``objective`` is not one function for all algorithms."""
+    functions: dict[tuple[str, str, float], set[tuple[float, str]]] = {}
+    for setting in settings:
+        problem = setting.job.problem
+        key = (setting.data, repr(problem.loss), problem.l1)
+        if setting.private:
+            functions.setdefault(key, set()).add((problem.l2, setting.job.encoder.to_json()))
+    if all(len(found) == 1 for found in functions.values()):
+        return []
+    return [
+        "algorithms differ in their own ridge or encoding, so the metric objective is not one function for all; set "
+        "objective.l2 and preprocess to compare it."
+    ]
 
 
 def check_private(config: CompareConfig, private: Sequence[str]) -> None:

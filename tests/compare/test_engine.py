@@ -259,3 +259,15 @@ def test_a_training_configuration_is_a_comparison_of_one(small: Path) -> None:
     assert (config.epsilons, config.delta) == ((1.0,), 1e-4)
     with pytest.raises(InputError, match="no data"):
         of_training(config_of(small, data={"blocks": ["a"]}), ProtocolSection())
+    tune: dict[str, object] = {"grid": {"algorithm.learning_rate": [1, 4]}}
+    with pytest.raises(InputError, match="no section tune"):
+        of_training(config_of(small, tune=tune), ProtocolSection())
+
+
+def test_a_metric_that_is_not_one_function_is_said(small: Path, home: Home) -> None:
+    public(small)
+    algorithms = [{"name": "dp_sgd"}, {"name": "auto"}]
+    differ = session.make_comparison(comparison_of(small, algorithms=algorithms), home)
+    assert any("metric objective is not one function" in text for text in differ.warnings)
+    shared = {"preprocess": {"normalise": "cap", "numeric": "minmax"}, "objective": {"l2": 1e-3}}
+    assert not session.make_comparison(comparison_of(small, algorithms=algorithms, **shared), home).warnings
