@@ -104,6 +104,7 @@ class Settings:
             if getattr(self, name) is not None:
                 require_positive(**{name: getattr(self, name)})
 
+
 # Chen (2020), 5.6.7: a failed search takes the smallest step, no budget grows, and of rho = (1 + ratio^2) / (2 m^2) an
 # iteration 10 percent go to the search (Gaussian), 90 percent to the gradient.
 NETWORK: dict[str, Any] = PAPER | {

@@ -9,7 +9,7 @@ from hashlib import sha256
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
 from tasks.audit.findings import Finding, block, note
-from tasks.audit.recompute import agrees, close, curve_problem, independent_epsilon, own_epsilon
+from tasks.audit.recompute import UPPER_BOUND, agrees, close, curve_problem, independent_epsilon, own_epsilon
 from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT, LedgerFacts, Subject
 from tasks.statement import Statement
 
@@ -243,9 +243,17 @@ def price(run: Subject) -> Iterator[Finding]:
         yield block(
             "price_independent",
             "epsilon",
-            f"{other[0]} gives {other[2]:.6g}, the statement {other[1]:.6g}",
+            f"{other[0]} gives {other[2]:.6g}, this library {other[1]:.6g}",
             "Two accountants must agree on the same mechanisms",
             "Report it; do not release",
+        )
+    elif other[0] == UPPER_BOUND:
+        yield note(
+            "price_not_independent",
+            "epsilon",
+            f"other code has only an upper bound for batches without replacement: {other[2]:.6g}, ours {other[1]:.6g}",
+            "Epsilon was recomputed by this library alone",
+            "Nothing to do",
         )
 
 
