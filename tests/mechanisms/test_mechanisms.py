@@ -17,6 +17,7 @@ from dpcore.mechanisms import (
     AMP,
     MECHANISMS,
     AboveThreshold,
+    Composition,
     Exact,
     Exponential,
     GammaNorm,
@@ -25,6 +26,8 @@ from dpcore.mechanisms import (
     NoisyMax,
     ObjectivePerturbation,
     RandomisedSensitivityGaussian,
+    RepeatNegativeBinomial,
+    RepeatPoisson,
     from_dict,
     renyi,
     to_dict,
@@ -34,6 +37,7 @@ from dpcore.sampling import Permuted, Poisson, WithoutReplacement
 
 RSG = RandomisedSensitivityGaussian((0.1, 0.2), (3, 4), 8, 0.5)
 OBJECTIVE = ObjectivePerturbation(1.0, 0.25, 5.0, 7.0, 3, "replace_one")
+TRIAL = Composition((Gaussian(1.0, 8.0), Laplace(1.0, 30.0)), (4, 1))
 EXAMPLES = [
     Exact(),
     Gaussian(1.0, 3.0),
@@ -52,6 +56,9 @@ EXAMPLES = [
     Poisson(0.1).amplify(Laplace(0.1, 0.3), "replace_labels", "triangle"),
     WithoutReplacement(3, 10).amplify(Laplace(1.0, 2.0)),
     Permuted(RSG.sizes, RSG.n).amplify(RSG),
+    TRIAL,
+    RepeatNegativeBinomial((TRIAL,), 1.0, 0.2),
+    RepeatPoisson((TRIAL, Composition((Gaussian(1.0, 9.0),), (3,), cap=True)), 6.0),
 ]
 IDS = [f"{i}-{example.kind}" for i, example in enumerate(EXAMPLES)]
 
@@ -73,6 +80,9 @@ def test_kinds_in_stored_events_never_change() -> None:
         "objective_perturbation",
         "amp",
         "sampled",
+        "composition",
+        "repeat_negative_binomial",
+        "repeat_poisson",
     }
 
 
