@@ -272,7 +272,7 @@ def cells_of(setting: Setting, config: CompareConfig, facts: str) -> list[Cell]:
     protocol = config.protocol
     folds = range(protocol.folds)
     found = []
-    for repeat, fold, draw in product(range(protocol.repeats), folds, range(protocol.draws)):
+    for repeat, fold, draw in product(range(protocol.partitions), folds, range(protocol.noise_draws)):
         place = (protocol.folds, protocol.parts, repeat, fold, draw)
         identity = [setting.config.canonical(), setting.label, place, facts, config.reproducible, config.curve_every]
         key = sha256(json.dumps(identity).encode()).hexdigest()

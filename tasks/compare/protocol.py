@@ -30,9 +30,20 @@ class ProtocolSection(Section):
     delta: Number | None = Field(default=None, gt=0, lt=1, description="for example 1e-6")
 
     @property
+    def partitions(self) -> int:
+        """How many partitions into folds there are; partition files are one."""
+        return 1 if self.parts else self.repeats
+
+    @property
+    def noise_draws(self) -> int:
+        """Draws of the noise on each fold."""
+        return self.repeats * self.draws if self.parts else self.draws
+
+    @property
     def words(self) -> str:
-        splits = "the declared split" if self.folds == 1 else f"{self.repeats} x {self.folds} folds"
-        return f"{splits}, {self.draws} {'draw' if self.draws == 1 else 'draws'} of the noise each"
+        splits = "the declared split" if self.folds == 1 else f"{self.partitions} x {self.folds} folds"
+        draws = self.noise_draws
+        return f"{splits}, {draws} {'draw' if draws == 1 else 'draws'} of the noise each"
 
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
