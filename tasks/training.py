@@ -104,7 +104,7 @@ def describe(config: TrainConfig, schema: Schema) -> Job:
     blocks = tuple(config.data.blocks or ())
     loss = make_loss(config.objective, schema)
     try:
-        encoder = widest(schema).encoder(**encoding_of(config, loss))
+        encoder = widest(schema).encoder(**encoding_of(config, loss, schema))
     except InputError as error:
         raise type(error)(f"preprocess: {error}") from None
     design = encoder.design
@@ -130,9 +130,14 @@ def describe(config: TrainConfig, schema: Schema) -> Job:
     return Job(config, schema, encoder, problem, blocks or ("all",), warnings, estimate=estimate)
 
 
-def encoding_of(config: TrainConfig, loss: Loss) -> dict[str, Any]:
-    """Settings of the encoder: those of the configuration, else those that go with the algorithm."""
+def encoding_of(config: TrainConfig, loss: Loss, schema: Schema) -> dict[str, Any]:
+    """Settings of the encoder: those of the configuration, else those that go with the algorithm.
+
+    A file of numbers has no columns to be taken apart, so there each number stays one column.
+    """
     rule = encoding(algorithm_of(config).name, plain_name(loss))
+    if schema.features:
+        rule = rule | {"numeric": "minmax"}
     named = config.preprocess.model_dump(exclude_none=True)
     return rule | named
 

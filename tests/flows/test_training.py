@@ -129,7 +129,8 @@ def test_declared_class_weights_multiply_the_constants_and_are_stated(small: Pat
     job = training.prepare(config_of(small))
     assert job.problem.lipschitz == 3 * plain.problem.lipschitz
     assert job.problem.loss.name == "logistic, class weights 3 (positive) and 1 (negative)"
-    assert training.encoding_of(config_of(small, algorithm={"name": "auto"}), job.problem.loss)["numeric"] == "hats(8)"
+    auto = config_of(small, algorithm={"name": "auto"})
+    assert training.encoding_of(auto, job.problem.loss, job.schema)["numeric"] == "hats(8)"
     rows = training.build_objective(job, training.load_records(job)).open()
     even = training.build_objective(plain, training.load_records(plain)).open()
     w = np.zeros(4)
@@ -157,3 +158,10 @@ def test_class_weights_are_refused_for_a_network(small: Path) -> None:
     small.write_text(small.read_text().replace(label, f"{label}, weights: {{positive: 3}}"))
     with pytest.raises(InputError, match=r"no label\.weights in schema 'small' for a network"):
         training.prepare(config_of(small, model={"kind": "mlp"}))
+
+
+@pytest.mark.parametrize("name", ["a9a", "bank-dat", "mnist"])
+def test_the_default_algorithm_takes_files_of_numbers(name: str) -> None:
+    values = {"data": {"name": name}, "privacy": {"delta": 1e-8}}
+    job = training.prepare(parse_config(values | ({"objective": {"loss": "softmax"}} if name == "mnist" else {})))
+    assert training.plan_training(job).name == "scaled_gd"
