@@ -38,7 +38,9 @@ class DPSVRG:
     Wang, Ye & Xu (2017), Algorithm 1, which perturbs both at the sensitivity of whole gradients. What is saved in
     sampling error is paid in noise: the differences are added to a noisy G that every inner step repeats, so G's noise
     does not average out within an epoch. At epsilon <= 1 it loses to plain noisy descent (dp_sgd, q = 1), as Chen
-    (2020), Section 4.6.2, reports; kept as a baseline.
+    (2020), Section 4.6.2, reports; kept as a baseline. Of the 20 relevant columns of his Section 4.6.3 the 30 largest
+    weights hold 58 and 84 % at epsilon 0.05 and 0.1 (5 data sets, delta 1e-8); with ``epochs=2, inner=1``, which leaves
+    the difference steps out, 97 and 99 %.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True)

@@ -48,6 +48,10 @@ class MPADMM(Settings):
     one sigma each. By firm non-expansiveness of a convex prox their sensitivities are D, D and rho D (Theorem 4.3 with
     the right D), so the price is 2 + rho^2 times that of x alone. The noise of y enters x again, k times larger: keep
     to the papers' rho (k <= 1/rho) and to momentum 0 there.
+
+    The papers' claim that it finds more of the relevant columns at small epsilon: at 0.05 and delta 1e-8 (Section
+    4.6.3, 5 data sets) the 30 largest weights hold 96.4 % of them, against 95.4 for ssadmm and 95.8 for one release of
+    noisy correlations, with standard errors of 0.5, 0.6 and 0.2: no lead beyond chance, and none from 0.2 up.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)

@@ -100,7 +100,12 @@ def source_paths(schema: Schema, path: Paths, declared: Sequence[str], what: str
             raise InputError(f"Expected a file at {what}={str(file)!r}, got a folder; give the file inside it.")
         if not file.is_file():
             how = f" {schema.source.how}" if schema.source.how else ""
-            raise InputError(f"Expected a file at {what}={str(file)!r}, which does not exist; correct the path.{how}")
+            root = (
+                "" if path is not None or file.is_absolute() else ", or name the folder that holds it in DPFLOWS_DATA"
+            )
+            raise InputError(
+                f"Expected a file at {what}={str(file)!r}, which does not exist; correct the path{root}.{how}"
+            )
     return found
 
 
