@@ -30,10 +30,10 @@ class ADMMObjP:
     claim the price of exact minimisers, which no solver gives (Chen 2020, 4.5.1), at half the noise that the proof
     needs. Here each x is solved to ``tolerance`` L in gradient norm, for any records, and output noise covers the rest
     (``mechanisms.AMP``): the price is that of what really runs. ``penalty_parameter`` rho left out follows the rule of
-    objective perturbation, proportional to the noise. No clipping: the proof needs L from ``norm_bound``, and near w = 0
-    a record's gradient is half of it, so the signal for a unit of noise is half that of clipped methods. It ranks
-    columns worse than they do: 67, 80, 87, 95, 95 % of Chen's relevant columns among the 30 largest weights at epsilon
-    0.05, 0.1, 0.2, 0.4, 0.8 (Section 4.6.3, 5 data sets, delta 1e-8).
+    objective perturbation, proportional to the noise. No clipping: the proof needs L from ``norm_bound``, and near
+    w = 0 a record's gradient is half of it, so the signal for a unit of noise is half that of clipped methods. It ranks
+    columns worse than they do: 67, 80, 87, 95, 95 % of Chen's relevant columns are among the 30 largest weights at
+    epsilon 0.05, 0.1, 0.2, 0.4, 0.8 (Section 4.6.3, 5 data sets, delta 1e-8).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True)
