@@ -57,6 +57,7 @@ def load_rows(comparison: Comparison) -> None:
     """Read every data set that has cells to run, once for each encoding."""
     for setting in {id(cell.setting): cell.setting for cell in comparison.to_run}.values():
         comparison.rows.table(setting)
+        comparison.rows.check_classes(setting)
 
 
 grid_step = step(session.make_comparison, "cells")

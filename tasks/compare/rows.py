@@ -104,14 +104,31 @@ class Rows:
         elif self.protocol.folds == 1:
             train, test = table.train, table.train if table.test is None else table.test
         else:
-            rows, folds = table.train.n, self.protocol.folds
-            numbers = (
-                fold_numbers(rows, folds, self.seed, repeat)
-                if secret is None
-                else secret_fold_numbers(rows, folds, secret, repeat)
-            )
+            numbers = self._numbers(table.train.n, secret, repeat)
             train, test = (table.train.take(np.flatnonzero(side)) for side in (numbers != fold, numbers == fold))
         return Part(sums(job, train), test)
+
+    def _numbers(self, rows: int, secret: bytes | None, repeat: int) -> np.ndarray:
+        folds = self.protocol.folds
+        if secret is None:
+            return fold_numbers(rows, folds, self.seed, repeat)
+        return secret_fold_numbers(rows, folds, secret, repeat)
+
+    def check_classes(self, setting: Setting) -> None:
+        """Raise ``InputError`` where a fold leaves one class for training; asked before anything is reserved."""
+        job, protocol = setting.job, self.protocol
+        if job.schema.label.kind != "binary" or protocol.folds == 1:
+            return
+        y, secret = self.table(setting).train.y, self.secret(setting)
+        for repeat in range(protocol.partitions):
+            numbers = self._numbers(len(y), secret, repeat)
+            for fold in range(protocol.folds):
+                if len(np.unique(y[numbers != fold])) < 2:
+                    raise InputError(
+                        f"Expected both classes in the training part of every fold of {setting.data!r}, got one in "
+                        f"fold {fold} of repeat {repeat} (label {job.schema.label.column!r}); use fewer folds or another "
+                        "seed. Nothing was spent."
+                    )
 
 
 def sums(job: Job, train: Data | Sessions) -> Any:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.problem import Adjacency
+from flows.compare import load_rows
 from tasks.compare import session
 from tasks.compare.batch import Bench, batches_of, run_batch
 from tasks.compare.config import CompareConfig, of_training, parse_compare
@@ -271,3 +273,16 @@ def test_a_metric_that_is_not_one_function_is_said(small: Path, home: Home) -> N
     assert any("metric objective is not one function" in text for text in differ.warnings)
     shared = {"preprocess": {"normalise": "cap", "numeric": "minmax"}, "objective": {"l2": 1e-3}}
     assert not session.make_comparison(comparison_of(small, algorithms=algorithms, **shared), home).warnings
+
+
+def test_a_fold_with_one_class_is_refused_before_anything_is_spent(small: Path, home: Home) -> None:
+    table = small.with_name("small.csv")
+    frame = pd.read_csv(table)
+    rare = frame["paid"].iloc[0]
+    other = next(value for value in frame["paid"] if value != rare)
+    frame["paid"] = [rare] + [other] * (len(frame) - 1)
+    frame.to_csv(table, index=False)
+    public(small)
+    comparison = session.make_comparison(comparison_of(small), home)
+    with pytest.raises(InputError, match="both classes in the training part of every fold"):
+        load_rows(comparison)
