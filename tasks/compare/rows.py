@@ -126,8 +126,8 @@ class Rows:
                 if len(np.unique(y[numbers != fold])) < 2:
                     raise InputError(
                         f"Expected both classes in the training part of every fold of {setting.data!r}, got one in "
-                        f"fold {fold} of repeat {repeat} (label {job.schema.label.column!r}); use fewer folds or another "
-                        "seed. Nothing was spent."
+                        f"fold {fold} of repeat {repeat} (label {job.schema.label.column!r}); use fewer folds or "
+                        "another seed. Nothing was spent."
                     )
 
 

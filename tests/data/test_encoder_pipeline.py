@@ -16,7 +16,10 @@ def test_the_encoder_works_in_a_pipeline() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.integers(0, 100, 200), "city": rng.choice(["north", "south"], 200)})
     y = (frame["age"] > 50).astype(int)
-    columns = (Column("age", "numeric", low=0, high=100), Column("city", "categorical", levels=("north", "south")))
+    columns = (
+        Column(name="age", kind="numeric", low=0, high=100),
+        Column(name="city", kind="categorical", levels=("north", "south")),
+    )
     encoder = Encoder(columns)
     model = clone(make_pipeline(encoder, LogisticRegression(C=1e4))).fit(frame, y)
     assert model.score(frame, y) > 0.95
