@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -31,7 +31,7 @@ def run_training(config: str | None, overrides: Sequence[str], as_json: bool) ->
         terminal.step("plan")
         job, *_ = check(settings, home)
         look(job)
-        summary = run_flow(settings, home.prepare(), terminal)
+        summary = on_server(settings, home.prepare(), terminal, lambda: run_flow(settings))
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
     else:
@@ -59,14 +59,16 @@ def look(job: Job) -> None:
     peek(widest(job.schema), job.encoder, data.path, data.test_path, blocks)
 
 
-def run_flow(settings: TrainConfig, home: Home, terminal: Terminal) -> dict[str, Any]:
-    """Run the flow against a local Prefect server, which starts while the libraries are imported."""
+def on_server(
+    settings: TrainConfig, home: Home, terminal: Terminal, work: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Call a flow on a local Prefect server, which starts while the libraries are imported; returns its answer."""
     from flows.server import LocalServer
 
     with LocalServer(home) as server:
         terminal.step("starting Prefect and MLflow")
         from flows.steps import reporter
-        from flows.train import open_store, train
+        from flows.train import open_store
 
         keep_quiet()
         # The tables of a new MLflow store are made while the server starts.
@@ -74,13 +76,20 @@ def run_flow(settings: TrainConfig, home: Home, terminal: Terminal) -> dict[str,
         server.ready()
         token = reporter.set(terminal)
         try:
-            summary = train(settings)
+            answer = work()
         finally:
             reporter.reset(token)
             send_logs()
         terminal.step("closing")
-        server.drain(summary["flow_run_id"])
-    return summary
+        server.drain(answer["flow_run_id"])
+    return answer
+
+
+def run_flow(settings: TrainConfig) -> dict[str, Any]:
+    """The training flow; imported when the server already starts."""
+    from flows.train import train
+
+    return train(settings)
 
 
 def keep_quiet() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from flows.command import on_server
 from flows.show import Terminal
 from tasks.compare.config import CompareConfig, load_compare, of_training
 from tasks.compare.protocol import ProtocolSection
@@ -40,7 +41,8 @@ def run_and_print(settings: CompareConfig, fresh: bool, as_json: bool) -> int:
     with Terminal(Console(stderr=True)) as terminal:
         terminal.step("plan")
         charges(make_comparison(settings, home, fresh), home)
-        summary = run_flow(settings, home.prepare(), terminal, fresh)
+        store = TrainConfig(tracking=settings.tracking)
+        summary = on_server(store, home.prepare(), terminal, lambda: run_flow(settings, fresh))
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
     else:
@@ -48,29 +50,11 @@ def run_and_print(settings: CompareConfig, fresh: bool, as_json: bool) -> int:
     return FAILED if summary["cells"]["failed"] else 0
 
 
-def run_flow(settings: CompareConfig, home: Home, terminal: Terminal, fresh: bool) -> dict[str, Any]:
-    """Run the flow against a local Prefect server, which starts while the libraries are imported."""
-    from flows.server import LocalServer
+def run_flow(settings: CompareConfig, fresh: bool) -> dict[str, Any]:
+    """The flow of a comparison; imported when the server already starts."""
+    from flows.compare import compare
 
-    with LocalServer(home) as server:
-        terminal.step("starting Prefect and MLflow")
-        from flows.command import keep_quiet, send_logs
-        from flows.compare import compare
-        from flows.steps import reporter
-        from flows.train import open_store
-
-        keep_quiet()
-        open_store(TrainConfig(tracking=settings.tracking))
-        server.ready()
-        token = reporter.set(terminal)
-        try:
-            summary = compare(settings, fresh)
-        finally:
-            reporter.reset(token)
-            send_logs()
-        terminal.step("closing")
-        server.drain(summary["flow_run_id"])
-    return summary
+    return compare(settings, fresh)
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:

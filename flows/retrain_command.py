@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dpcore.errors import InputError
-from flows.command import keep_quiet, send_logs
-from flows.server import LocalServer, healthy, running_address
+from flows.command import on_server
+from flows.server import healthy, running_address
 from flows.show import Terminal, summary_rows
 from tasks import training
 from tasks.home import Home
@@ -44,7 +44,7 @@ def run_retraining(
         _show(idle, as_json)
         return
     with Terminal(Console(stderr=True)) as terminal:
-        answer = _run(settings, home.prepare(), scheduled, terminal)
+        answer = on_server(settings.training, home.prepare(), terminal, lambda: _run(settings, scheduled))
     _show(answer, as_json)
 
 
@@ -73,25 +73,11 @@ def check(settings: RetrainConfig, home: Home, scheduled: datetime | None) -> di
     return None
 
 
-def _run(settings: RetrainConfig, home: Home, scheduled: datetime, terminal: Terminal) -> dict[str, Any]:
-    with LocalServer(home) as server:
-        terminal.step("starting Prefect and MLflow")
-        from flows.retrain import retrain
-        from flows.steps import reporter
-        from flows.train import open_store
+def _run(settings: RetrainConfig, scheduled: datetime) -> dict[str, Any]:
+    """The retraining flow; imported when the server already starts."""
+    from flows.retrain import retrain
 
-        keep_quiet()
-        open_store(settings.training)
-        server.ready()
-        token = reporter.set(terminal)
-        try:
-            answer = retrain(settings, scheduled)
-        finally:
-            reporter.reset(token)
-            send_logs()
-        terminal.step("closing")
-        server.drain(answer["flow_run_id"])
-    return answer
+    return retrain(settings, scheduled)
 
 
 def _serve(settings: RetrainConfig, home: Home) -> None:

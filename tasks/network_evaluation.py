@@ -13,8 +13,8 @@ from dpcore.data import Data
 from dpcore.metrics import balanced_accuracy, roc_auc
 from dpcore.ranking_setup import Watched
 from dpcore.train import plan, run
+from tasks.iteration_curves import curve_figure
 from tasks.network import class_numbers
-from tasks.ranking_figures import curve_figure
 
 if TYPE_CHECKING:
     from tasks.data import Loaded
@@ -24,7 +24,6 @@ Array = np.ndarray
 
 REPORT = "report/network.json"
 FIGURES = "figures/network"
-CURVE = "curve."
 # Records that the curve of the objective is computed on.
 CURVE_RECORDS = 10_000
 
@@ -105,21 +104,3 @@ def write(job: Job, folder: Path, metrics: Mapping[str, float], path: Sequence[M
         }
         rows = [{"label": "private network", "curve": path}]
         curve_figure(rows, lines, metric, f"{job.schema.name}{word}", folder / FIGURES / f"{metric}.png")
-
-
-def curve_rows(folder: Path) -> list[dict[str, float]]:
-    """The stored curve as trace rows: ``release`` is the number of gradients that the iterate has seen."""
-    if not (folder / REPORT).is_file():
-        return []
-    stored = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-    prefix = "internal." if stored["internal"] else "released."
-    return [
-        {"release": row["iteration"], **{f"{prefix}{CURVE}{k}": v for k, v in row.items() if k != "iteration"}}
-        for row in stored["curve"]
-    ]
-
-
-def files(folder: Path) -> Iterable[str]:
-    """What was written to ``folder`` for a network, as relative names."""
-    found = [folder / REPORT, *sorted((folder / FIGURES).glob("*.png"))]
-    return [path.relative_to(folder).as_posix() for path in found if path.is_file()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from dpcore.ranking_metrics import ranking_report
 from dpcore.ranking_setup import RankingModel, Watched, metric_curve
 from dpcore.sessions import Sessions
 from dpcore.train import plan, run
+from tasks.iteration_curves import curve_figure
 from tasks.rankers import conventions, ranks
-from tasks.ranking_figures import curve_figure
 
 if TYPE_CHECKING:
     from tasks.data import Loaded
@@ -25,7 +25,6 @@ Array = np.ndarray
 
 REPORT = "report/ranking.json"
 FIGURES = "figures/ranking"
-CURVE = "curve."
 # Ridge of the model without privacy where the run has none: without one it follows the training labels too closely.
 BASELINE_L2 = {"listnet": 0.01, "listmle": 0.02, "bayesrank": 0.001}
 NETWORK_STEPS = 60
@@ -117,21 +116,3 @@ def write(
         lines = {name.replace("_", " "): values[metric] for name, values in names.items() if name != "model"}
         rows = [{"label": "private model", "curve": curve}]
         curve_figure(rows, lines, metric, f"{job.schema.name}, test sessions{word}", folder / FIGURES / f"{metric}.png")
-
-
-def curve_rows(folder: Path) -> list[dict[str, float]]:
-    """The stored curve as trace rows: ``release`` is the number of releases that the iterate has seen."""
-    if not (folder / REPORT).is_file():
-        return []
-    stored = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-    prefix = "internal." if stored["internal"] else "released."
-    return [
-        {"release": row["iteration"], **{f"{prefix}{CURVE}{k}": v for k, v in row.items() if k != "iteration"}}
-        for row in stored["curve"]
-    ]
-
-
-def files(folder: Path) -> Iterable[str]:
-    """What was written to ``folder`` for a ranking, as relative names."""
-    found = [folder / REPORT, *sorted((folder / FIGURES).glob("*.png"))]
-    return [path.relative_to(folder).as_posix() for path in found if path.is_file()]

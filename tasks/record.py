@@ -15,6 +15,7 @@ from dpcore.train import Planned, Result
 from tasks import attributes, canary, network, network_evaluation, ranking_evaluation, tracking
 from tasks import statement as words
 from tasks.home import Home, ledger_url
+from tasks.iteration_curves import curve_rows, written
 from tasks.ledger import Ledger, Reservation
 from tasks.model import MODEL_TAG, file_hash, log_model, save_model
 from tasks.rankers import conventions, ranks
@@ -182,8 +183,8 @@ def track(
     )
     tracking.log_params(client, run_id, run_params(job, planned, statement))
     tracking.log_curves(client, run_id, result.trace)
-    tracking.log_curves(client, run_id, ranking_evaluation.curve_rows(folder))
-    tracking.log_curves(client, run_id, network_evaluation.curve_rows(folder))
+    for kind in (ranking_evaluation, network_evaluation):
+        tracking.log_curves(client, run_id, curve_rows(folder, kind.REPORT))
     spent = {"spent.delta": promise.delta, "internal.fit_seconds": result.seconds}
     tracking.log_metrics(client, run_id, {**metrics, **spent})
     for key, value in run_tags(job, statement).items():
@@ -191,8 +192,8 @@ def track(
     tracking.log_files(
         client, run_id, folder, [name for name in (*FILES, METRICS, canary.FIGURE) if (folder / name).is_file()]
     )
-    tracking.log_files(client, run_id, folder, ranking_evaluation.files(folder))
-    tracking.log_files(client, run_id, folder, network_evaluation.files(folder))
+    for kind in (ranking_evaluation, network_evaluation):
+        tracking.log_files(client, run_id, folder, written(folder, kind.REPORT, kind.FIGURES))
     if (folder / attributes.TABLE).is_file():
         tracking.log_files(client, run_id, folder, [attributes.TABLE])
         client.set_tag(run_id, attributes.TABLE_TAG, attributes.TABLE_NOTE)

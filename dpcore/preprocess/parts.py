@@ -26,6 +26,7 @@ class Part:
         self.start = self.slot = 0
 
     def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
+        """Fill this part's slots of ``index`` (columns) and ``value``, (rows, all slots) each; count in ``tally``."""
         raise NotImplementedError
 
 

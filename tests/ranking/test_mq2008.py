@@ -17,8 +17,8 @@ from dpcore.scorers import MLP
 from dpcore.sessions import Documents, Sessions, join, partition_folds
 from dpcore.train import run
 from tasks.data import load
+from tasks.iteration_curves import curve_figure, mean_curves
 from tasks.ranking import partition_parts, query_parts
-from tasks.ranking_figures import curve_figure, mean_curves
 from tasks.schema import find_schema
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -1,13 +1,15 @@
-"""Curves of ranking metrics over iterations, as Fig. 6.1 and 6.2 of Chen (2020) show them."""
+"""Curves of metrics over the iterations of a ranker or network, as Fig. 5.5, 6.1 and 6.2 of Chen (2020) show them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+CURVE = "curve."
 TITLES = {"map": "MAP", "accuracy": "accuracy", "objective": "objective"}
 
 
@@ -28,8 +30,8 @@ def curve_figure(
 ) -> None:
     """Draw the mean curve of every label and the models without privacy as dashed lines; write a PNG to ``path``.
 
-    ``rows`` come from ``run_cell(every=...)``; ``baselines`` are means by label. Exact metrics: internal where the test
-    sessions are private.
+    Each of ``rows`` has a ``label`` and a ``curve`` of points with ``iteration`` and ``metric``; ``baselines`` are
+    means by label. Exact metrics: internal where the records are private.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -47,3 +49,21 @@ def curve_figure(
     panel.grid(alpha=0.3)
     panel.legend(fontsize=8)
     figure.savefig(path, dpi=120)
+
+
+def curve_rows(folder: Path, report: str) -> list[dict[str, float]]:
+    """The curve stored in ``report`` as trace rows; ``release`` counts the releases that the iterate has seen."""
+    if not (folder / report).is_file():
+        return []
+    stored = json.loads((folder / report).read_text(encoding="utf-8"))
+    prefix = "internal." if stored["internal"] else "released."
+    return [
+        {"release": row["iteration"], **{f"{prefix}{CURVE}{k}": v for k, v in row.items() if k != "iteration"}}
+        for row in stored["curve"]
+    ]
+
+
+def written(folder: Path, report: str, figures: str) -> Iterable[str]:
+    """``report`` and the pictures under ``figures`` that are in ``folder``, as relative names."""
+    found = [folder / report, *sorted((folder / figures).glob("*.png"))]
+    return [path.relative_to(folder).as_posix() for path in found if path.is_file()]

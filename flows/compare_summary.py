@@ -1,0 +1,124 @@
+"""What is said at the end of a comparison: the facts beside its numbers, and the summary of a command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import prefect.runtime.flow_run
+
+from flows.train import Open
+from tasks.compare import session
+from tasks.compare import tracking as children
+from tasks.compare.cell import Record, missing_metrics
+from tasks.compare.charge import Charge
+from tasks.compare.report import machine
+from tasks.compare.session import Comparison
+
+
+def grouped_reasons(comparison: Comparison) -> dict[str, str]:
+    """Why parts of the grid were left out: reason -> where."""
+    found: dict[str, list[str]] = {}
+    for item in comparison.left_out:
+        found.setdefault(item.reason, []).append(f"{item.label} ({item.where})")
+    return {
+        reason: ", ".join(labels[:3]) + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
+        for reason, labels in found.items()
+    }
+
+
+def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: float) -> dict[str, Any]:
+    """What stands beside the numbers in tables, figures and page."""
+    config, protocol = comparison.config, comparison.config.protocol
+    metrics = [name for name in config.metrics or () if name != "coverage"]
+    if config.coverage is not None and (config.metrics is None or "coverage" in config.metrics):
+        metrics += [f"coverage_at_{k}" for k in config.coverage.counts] if config.metrics is not None else []
+    public = {setting.data: setting.job.public for setting in comparison.settings}
+    charge = "; ".join(charge.words for charge in charges.values())
+    left_out = [f"left out: {who}: {why}" for why, who in grouped_reasons(comparison).items()]
+    return {
+        "title": config.tracking.name or f"Comparison on {', '.join(public)}",
+        "protocol": f"{protocol.name}: {protocol.words}",
+        "folds": protocol.folds,
+        "repeats": protocol.partitions,
+        "draws": protocol.noise_draws,
+        "metrics": metrics,
+        "public": public,
+        "charge": charge or "public data, or all cells were finished before: nothing is charged",
+        "paired": "every algorithm and epsilon meets the same folds and the same public seeds; noise is drawn anew",
+        "seed": config.seed,
+        "seconds": round(seconds, 3),
+        "machine": machine(),
+        "config": config.model_dump_json(),
+        "warnings": [*comparison.warnings, *left_out],
+        "code": session.code_version(),
+    }
+
+
+def summary(
+    comparison: Comparison,
+    records: Sequence[Record],
+    charges: dict[str, Charge],
+    parent: str,
+    files: Sequence[str],
+    seconds: dict[str, float],
+    store: Open,
+) -> dict[str, Any]:
+    """The end of a comparison as one JSON-able object."""
+    config = comparison.config
+    states = Counter(record["status"] for record in records)
+    return {
+        "schema_version": 1,
+        "data": [data.name for data in config.data],
+        "protocol": config.protocol.words,
+        "cells": {
+            "all": len(comparison.cells),
+            "done": states["done"],
+            "failed": states["failed"],
+            "kept": len(comparison.finished),
+        },
+        "children": len(comparison.settings),
+        "left_out": [f"{item.label} ({item.where}): {item.reason}" for item in comparison.left_out],
+        "failures": failures(records),
+        "missing_metrics": missing_metrics(records, config.metrics or ()),
+        "charged": {data: {"cells": c.cells, "cost": c.cost, "order": c.room.order} for data, c in charges.items()},
+        "means": means(comparison, records),
+        "experiment": config.tracking.experiment,
+        "run_id": parent,
+        "flow_run_id": str(prefect.runtime.flow_run.id or ""),
+        "report": list(files),
+        "seconds": seconds,
+    }
+
+
+def failures(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Failed cells, the same failure once with how often it was seen."""
+    seen = Counter((r["data"], r["label"], r["error"]) for r in records if r["status"] == "failed")
+    return [{"data": data, "label": label, "error": error, "cells": n} for (data, label, error), n in seen.items()]
+
+
+def means(comparison: Comparison, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Mean metrics of each setting, in their order."""
+    groups: dict[str, list[Record]] = {}
+    for cell, record in zip(comparison.cells, records, strict=False):
+        groups.setdefault(children.child_name(cell.setting, comparison.config), []).append(record)
+    found = []
+    for name, own in groups.items():
+        done = [record for record in own if record["status"] == "done"]
+        metrics = {
+            key: sum(values) / len(values)
+            for key in children.names_of(done)
+            if (values := [r["metrics"][key] for r in done if r["metrics"].get(key) is not None])
+        }
+        times = [record["seconds"] for record in done]
+        found.append(
+            {
+                "name": name,
+                **{key: own[0][key] for key in ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")},
+                "cells": len(done),
+                "metrics": metrics,
+                "seconds": sum(times) / len(times) if times else None,
+            }
+        )
+    return found
