@@ -68,7 +68,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     )
     table = Table(title=f"Comparison: {summary['protocol']}", caption=caption, title_justify="left")
     for heading in ("line", "cells", *(name.replace("_", " ") for name in names), "seconds"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for row in rows[:SHOWN]:
         numbers = [f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names]
         seconds = "" if row["seconds"] is None else f"{row['seconds']:.2f}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutate import MUTANTS, ROOT
+from tests.mutants import MUTANTS
+from tests.mutate import ROOT
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
