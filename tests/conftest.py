@@ -19,6 +19,10 @@ absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 settings.register_profile("dpflows", deadline=None)
 settings.load_profile("dpflows")
 
+# One home folder, one Prefect server and one world of trained runs for all directories of a process: a second server
+# in it would take the events of the first.
+pytest_plugins = ["tests.flow_fixtures", "tests.release_fixtures"]
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

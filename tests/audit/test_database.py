@@ -18,10 +18,6 @@ from tasks.audit import audit
 from tasks.audit.database import KNOWN, Database
 from tasks.audit.mlflow_run import read_run
 from tasks.home import Home
-from tests.release.conftest import home as home
-from tests.release.conftest import shared_world as shared_world
-from tests.release.conftest import trained as trained
-from tests.release.conftest import world as world
 from tests.release.runs import World
 
 

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.browser.chrome import Page, browser, find_chromium
-from tests.flows.conftest import home as home
-from tests.release.conftest import shared_world as shared_world
-from tests.release.conftest import trained as trained
 
 
 @pytest.fixture(scope="session")

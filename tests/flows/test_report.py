@@ -22,9 +22,6 @@ from tasks.report.facts import Facts, read_facts
 from tasks.report.quality_table import number, rows, table
 from tasks.report.run_report import PUBLIC, WARNING, run_report
 from tasks.report.share import Share, Step, share_of
-from tests.release.conftest import shared_world as shared_world
-from tests.release.conftest import trained as trained
-from tests.release.conftest import world as world
 from tests.release.runs import World
 
 

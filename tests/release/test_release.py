@@ -18,8 +18,8 @@ from tasks.release import registry
 from tasks.release.gate import search_epsilon
 from tasks.release.metrics import from_counts
 from tasks.release.trials import charged
-from tests.release.conftest import write_key
 from tests.release.runs import World
+from tests.release_fixtures import write_key
 
 CHARGED = {"release": {"metric": "accuracy", "epsilon": 0.05}}
 

@@ -19,8 +19,8 @@ from tasks.release.bundle import read_bundle
 from tasks.release.manifest import MANIFEST, SIGNATURE
 from tasks.release.signature import load_key, sign
 from tasks.release.verify import verify_files
-from tests.release.conftest import write_key
 from tests.release.runs import World
+from tests.release_fixtures import write_key
 
 Files = dict[str, bytes]
 STATEMENT, MECHANISMS, TUNING, METRICS = (

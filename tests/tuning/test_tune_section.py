@@ -25,8 +25,6 @@ from tasks.release.gate import Candidate, decide, search_epsilon
 from tasks.release.policy import Policy
 from tasks.release.trials import charged
 from tasks.retraining.config import RetrainConfig, check
-from tests.flows.conftest import home as home
-from tests.flows.conftest import small as small
 from tests.flows.test_training import config_of
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -23,13 +23,7 @@ from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.release.trials import charged
 from tasks.statement import Statement
-from tests.flows.conftest import home as home
-from tests.flows.conftest import server as server
-from tests.flows.conftest import small as small
 from tests.flows.test_flow import records
-from tests.release.conftest import key as key
-from tests.release.conftest import shared_world as shared_world
-from tests.release.conftest import world as world
 from tests.release.runs import World
 from tests.tuning.test_tune_section import tuned_config
 

@@ -1,4 +1,4 @@
-"""The home folder and Prefect server of the flow tests, and generated images in the layouts of the real files."""
+"""Generated images in the layouts of the real files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from tests.flows.conftest import home, small  # noqa: F401
-from tests.release.conftest import key, world  # noqa: F401
-from tests.retrain.conftest import server  # noqa: F401
 
 SIDE, CLASSES = 12, 3
 

@@ -53,4 +53,4 @@ def clean_environment(tmp_path: Path) -> dict[str, str]:
     """The environment of a user: nothing of this session's home, and the project importable from any folder."""
     ours = ("PREFECT", "MLFLOW", "DPFLOWS", "MPLCONFIGDIR", "PYTEST")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return {**kept, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    return {**kept, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}

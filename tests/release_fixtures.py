@@ -9,8 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tasks.home import Home
-from tests.flows.conftest import HOME
-from tests.flows.conftest import home as home
+from tests.flow_fixtures import HOME
 from tests.release.runs import World, make_world
 
 
