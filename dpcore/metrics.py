@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from dpcore.errors import InputError
 from dpcore.losses import Array
-from dpcore.ranking_metrics import mean_average_precision, ndcg
+from dpcore.ranking.metrics import mean_average_precision, ndcg
 from dpcore.selection import coverage, support_precision_recall
 
 __all__ = [

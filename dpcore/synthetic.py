@@ -11,7 +11,7 @@ import numpy as np
 from scipy.signal import lfilter
 from scipy.special import expit
 
-from dpcore.ranking_synthetic import search
+from dpcore.ranking.synthetic import search
 
 CENSUS_SEED = 20260101
 EDUCATION = ("none", "primary", "lower-secondary", "upper-secondary", "college", "bachelor", "master", "doctorate")

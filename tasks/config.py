@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.problem import Adjacency
-from dpcore.ranking_losses import TARGETS
+from dpcore.ranking.losses import TARGETS
 from tasks.plain_yaml import load_yaml
 
 SCHEMA_VERSION = 1
@@ -85,7 +85,7 @@ class ObjectiveSection(Section):
 
 
 class RankingSection(Section):
-    """The model of ranked lists and what its metrics mean; see ``dpcore.ranking_metrics.Conventions``."""
+    """The model of ranked lists and what its metrics mean; see ``dpcore.ranking.metrics.Conventions``."""
 
     features: tuple[Literal["raw", "rank"], ...] = Field(default=("raw", "rank"), description="[raw, rank]")
     scorer: Literal["linear", "mlp"] = Field(default="linear", description="linear or mlp")

@@ -18,7 +18,7 @@ import pandas as pd
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
-from dpcore.ranking_setup import RankingModel
+from dpcore.ranking.model import RankingModel
 from tasks.example import example_columns
 from tasks.readers.open import QUERY
 from tasks.schema import Schema

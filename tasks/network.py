@@ -16,7 +16,7 @@ from dpcore.errors import InputError
 from dpcore.network.spec import IMAGES, NetworkSpec, network_problem
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Problem
-from dpcore.ranking_setup import Watched
+from dpcore.ranking.model import Watched
 from tasks.config import ModelSection, TrainConfig
 from tasks.schema import Schema
 

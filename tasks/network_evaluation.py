@@ -11,7 +11,7 @@ import numpy as np
 
 from dpcore.data import Data
 from dpcore.metrics import balanced_accuracy, roc_auc
-from dpcore.ranking_setup import Watched
+from dpcore.ranking.model import Watched
 from dpcore.train import plan, run
 from tasks.iteration_curves import curve_figure
 from tasks.network import class_numbers

@@ -8,10 +8,10 @@ from typing import Any
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Adjacency, Problem
-from dpcore.ranking_losses import ranking_losses
-from dpcore.ranking_metrics import PAPER, Conventions
-from dpcore.ranking_setup import USUAL, RankingModel, Watched
-from dpcore.sessions import Sessions
+from dpcore.ranking.losses import ranking_losses
+from dpcore.ranking.metrics import PAPER, Conventions
+from dpcore.ranking.model import USUAL, RankingModel, Watched
+from dpcore.ranking.sessions import Sessions
 from dpcore.train import Planned, check_public_facts
 from tasks.config import RankingSection, TrainConfig
 from tasks.schema import Schema

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dpcore.errors import InputError
-from dpcore.sessions import Sessions
+from dpcore.ranking.sessions import Sessions
 from tasks.data import load
 from tasks.schema import Schema
 

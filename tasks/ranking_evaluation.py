@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpcore.ranking_metrics import ranking_report
-from dpcore.ranking_setup import RankingModel, Watched, metric_curve
-from dpcore.sessions import Sessions
+from dpcore.ranking.metrics import ranking_report
+from dpcore.ranking.model import RankingModel, Watched, metric_curve
+from dpcore.ranking.sessions import Sessions
 from dpcore.train import plan, run
 from tasks.iteration_curves import curve_figure
 from tasks.rankers import conventions, ranks

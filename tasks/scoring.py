@@ -20,8 +20,8 @@ from scipy.sparse import issparse
 
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder
-from dpcore.ranking_setup import RankingModel
-from dpcore.sessions import Documents, offsets_of
+from dpcore.ranking.model import RankingModel
+from dpcore.ranking.sessions import Documents, offsets_of
 
 
 class LinearScorer(PythonModel):

@@ -22,7 +22,7 @@ from dpcore.network.spec import NetworkSpec
 from dpcore.objective import LinearObjective
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Adjacency, Problem
-from dpcore.ranking_setup import RankingModel
+from dpcore.ranking.model import RankingModel
 from dpcore.softmax import MulticlassObjective
 from dpcore.train import Planned, Result, plan, run
 from dpcore.users import UserObjective

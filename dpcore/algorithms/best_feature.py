@@ -13,7 +13,7 @@ from dpcore.checks import require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.ranking_problem import require_linear_scorer
+from dpcore.ranking.problem import require_linear_scorer
 
 
 @register("best_feature")

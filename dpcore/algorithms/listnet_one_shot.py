@@ -14,9 +14,9 @@ from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.ranking_losses import ListNet
-from dpcore.ranking_objective import ROUNDING, ScoredDocuments
-from dpcore.ranking_problem import public_documents, require_linear_scorer
+from dpcore.ranking.losses import ListNet
+from dpcore.ranking.objective import ROUNDING, ScoredDocuments
+from dpcore.ranking.problem import public_documents, require_linear_scorer
 
 # Directions in which the documents of a session hardly differ are left out: they carry noise and next to no order.
 LEAST_VARIANCE = 1e-6

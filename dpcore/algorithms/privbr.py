@@ -14,9 +14,9 @@ from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.ranking_losses import RankingLoss
-from dpcore.ranking_objective import ScoredDocuments
-from dpcore.ranking_problem import public_documents
+from dpcore.ranking.losses import RankingLoss
+from dpcore.ranking.objective import ScoredDocuments
+from dpcore.ranking.problem import public_documents
 from dpcore.sampling import Poisson
 
 SCHEDULES = ("constant", "linear", "stairs")

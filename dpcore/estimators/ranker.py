@@ -13,9 +13,9 @@ from dpcore.errors import InputError, unknown_name
 from dpcore.estimators.base import PrivateEstimator, Spent
 from dpcore.losses import Array
 from dpcore.problem import Adjacency
-from dpcore.ranking_metrics import mean_average_precision
-from dpcore.ranking_setup import LOSSES, RankingModel
-from dpcore.sessions import Documents, Sessions, offsets_of
+from dpcore.ranking.metrics import mean_average_precision
+from dpcore.ranking.model import LOSSES, RankingModel
+from dpcore.ranking.sessions import Documents, Sessions, offsets_of
 from dpcore.train import Planned, check_public_facts, plan, run
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpcore.metrics import coverage
 from dpcore.problem import Problem
-from dpcore.ranking_setup import Watched, metric_curve
+from dpcore.ranking.model import Watched, metric_curve
 from dpcore.train import Planned, Result, run, trace
 from tasks import evaluation, rankers, ranking_evaluation
 from tasks.compare.config import CompareConfig

@@ -16,7 +16,7 @@ from dpcore.data import Data
 from dpcore.errors import InputError
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency
-from dpcore.sessions import Sessions, join
+from dpcore.ranking.sessions import Sessions, join
 from dpcore.softmax import MulticlassObjective
 from tasks.compare.grid import Cell, Setting
 from tasks.compare.protocol import ProtocolSection, fold_numbers, secret_fold_numbers

@@ -16,7 +16,7 @@ from dpcore.data import Data
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder, Tally
 from dpcore.problem import Adjacency
-from dpcore.sessions import Sessions
+from dpcore.ranking.sessions import Sessions
 from tasks.data.groups import check_group, group_names
 from tasks.data.labels import decode_labels
 from tasks.data.sides import row_blocks, test_rows

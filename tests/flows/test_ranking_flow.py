@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.ranking_synthetic import search
-from dpcore.sessions import Documents, Sessions
+from dpcore.ranking.sessions import Documents, Sessions
+from dpcore.ranking.synthetic import search
 from flows.cli import run
 from tasks import evaluation, model, rankers, tracking, training
 from tasks.config import TrainConfig, load_config, parse_config

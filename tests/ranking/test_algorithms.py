@@ -12,13 +12,13 @@ from dpcore.algorithms import check, make, registry
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError, PriceUnknown
 from dpcore.mechanisms import Gaussian, subsampling
 from dpcore.problem import Adjacency
-from dpcore.ranking_losses import BayesRank, ListMLE, ListNet
-from dpcore.ranking_metrics import ranking_report
-from dpcore.ranking_objective import SessionObjective
-from dpcore.ranking_problem import ranking_problem
+from dpcore.ranking.losses import BayesRank, ListMLE, ListNet
+from dpcore.ranking.metrics import ranking_report
+from dpcore.ranking.objective import SessionObjective
+from dpcore.ranking.problem import ranking_problem
+from dpcore.ranking.scorers import MLP
+from dpcore.ranking.sessions import Sessions
 from dpcore.sampling import Poisson
-from dpcore.scorers import MLP
-from dpcore.sessions import Sessions
 from dpcore.train import plan, run
 from tests.tape import Tape, ratio
 

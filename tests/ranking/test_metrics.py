@@ -11,8 +11,8 @@ from sklearn.metrics import ndcg_score
 
 from dpcore.errors import InputError
 from dpcore.metrics import mean_average_precision, ndcg
-from dpcore.ranking_metrics import PAPER, Conventions, discounts, ranking_report, session_ap, session_ndcg
-from dpcore.sessions import Sessions
+from dpcore.ranking.metrics import PAPER, Conventions, discounts, ranking_report, session_ap, session_ndcg
+from dpcore.ranking.sessions import Sessions
 
 
 def read(path):

@@ -9,12 +9,12 @@ import pytest
 
 from dpcore.accounting import Target
 from dpcore.errors import InputError
-from dpcore.ranking_losses import BayesRank, ListNet
-from dpcore.ranking_metrics import ranking_report
-from dpcore.ranking_objective import SessionObjective
-from dpcore.ranking_setup import Entry, RankingModel, crossval, paired, run_cell, summary
-from dpcore.scorers import MLP
-from dpcore.sessions import Documents, Sessions, join, partition_folds
+from dpcore.ranking.losses import BayesRank, ListNet
+from dpcore.ranking.metrics import ranking_report
+from dpcore.ranking.model import Entry, RankingModel, crossval, paired, run_cell, summary
+from dpcore.ranking.objective import SessionObjective
+from dpcore.ranking.scorers import MLP
+from dpcore.ranking.sessions import Documents, Sessions, join, partition_folds
 from dpcore.train import run
 from tasks.data import load
 from tasks.iteration_curves import curve_figure, mean_curves

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.ranking_losses import SECOND, BayesRank, ListMLE, ListNet, make_ranking_loss, softmax
-from dpcore.ranking_objective import ScoredDocuments, SessionObjective, padded_blocks
-from dpcore.scorers import MLP, Linear, gradient, make_scorer, spectral_norm
-from dpcore.sessions import Documents, Sessions
+from dpcore.ranking.losses import SECOND, BayesRank, ListMLE, ListNet, make_ranking_loss, softmax
+from dpcore.ranking.objective import ScoredDocuments, SessionObjective, padded_blocks
+from dpcore.ranking.scorers import MLP, Linear, gradient, make_scorer, spectral_norm
+from dpcore.ranking.sessions import Documents, Sessions
 
 LINEAR_IN_LABELS = [
     BayesRank(1),

@@ -11,9 +11,9 @@ from sklearn.base import clone
 from dpcore.accounting import Allowance, Target
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError
 from dpcore.estimators import DPRanker
-from dpcore.ranking_setup import Entry, Iterates, RankingModel, crossval, paired, run_cell, summary
-from dpcore.ranking_synthetic import FEATURES, search
-from dpcore.sessions import Fold, Sessions
+from dpcore.ranking.model import Entry, Iterates, RankingModel, crossval, paired, run_cell, summary
+from dpcore.ranking.sessions import Fold, Sessions
+from dpcore.ranking.synthetic import FEATURES, search
 from dpcore.train import plan
 
 

@@ -14,12 +14,12 @@ from dpcore.checks import require_count
 from dpcore.errors import InputError, unknown_name
 from dpcore.losses import Array
 from dpcore.problem import Adjacency, Problem
-from dpcore.ranking_losses import RankingLoss, make_ranking_loss
-from dpcore.ranking_metrics import Conventions, ranking_report
-from dpcore.ranking_objective import SessionObjective
-from dpcore.ranking_problem import ranking_facts, ranking_problem
-from dpcore.scorers import SCORERS, Scorer, make_scorer
-from dpcore.sessions import FEATURES, Documents, Fold, Sessions, partition_folds
+from dpcore.ranking.losses import RankingLoss, make_ranking_loss
+from dpcore.ranking.metrics import Conventions, ranking_report
+from dpcore.ranking.objective import SessionObjective
+from dpcore.ranking.problem import ranking_facts, ranking_problem
+from dpcore.ranking.scorers import SCORERS, Scorer, make_scorer
+from dpcore.ranking.sessions import FEATURES, Documents, Fold, Sessions, partition_folds
 from dpcore.train import Planned, plan, run
 
 # Loss that an algorithm is meant for, where none is named.

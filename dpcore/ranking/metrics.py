@@ -10,7 +10,7 @@ import numpy as np
 
 from dpcore.checks import require_choice, require_positive
 from dpcore.errors import InputError
-from dpcore.sessions import Array, Sessions, offsets_of
+from dpcore.ranking.sessions import Array, Sessions, offsets_of
 
 EMPTY, TIES = ("skip", "zero", "one"), ("average", "worst")
 DISCOUNTS, DIVISORS = ("log2", "letor"), ("min_k", "retrieved")

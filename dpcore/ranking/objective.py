@@ -9,10 +9,10 @@ from math import inf
 import numpy as np
 
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.ranking_losses import RankingLoss, softmax
-from dpcore.ranking_metrics import session_ap
-from dpcore.scorers import Array, Layers, Linear, Scorer, gradient, gram, session_norms
-from dpcore.sessions import Documents, Sessions, check_rows
+from dpcore.ranking.losses import RankingLoss, softmax
+from dpcore.ranking.metrics import session_ap
+from dpcore.ranking.scorers import Array, Layers, Linear, Scorer, gradient, gram, session_norms
+from dpcore.ranking.sessions import Documents, Sessions, check_rows
 
 # Lengths of the sessions of one padded block differ by at most this factor; a larger one for a few sessions, for there
 # the calls cost more than the padding.

@@ -2,7 +2,7 @@
 
 ``slope`` is the derivative by the scores, 0 on padding. A loss that is linear in a bounded function of the labels
 (``label_linear``) has the form value = const - sum_i c_i(y) P_i(s): what labels can do to its gradient is then bounded
-by the directions u_i = grad P_i alone, which follow from documents and parameters (``dpcore.ranking_objective``).
+by the directions u_i = grad P_i alone, which follow from documents and parameters (``dpcore.ranking.objective``).
 """
 
 from __future__ import annotations

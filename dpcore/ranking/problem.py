@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dpcore.errors import AssumptionNotMet
 from dpcore.problem import Adjacency, Problem
-from dpcore.ranking_losses import RankingLoss
-from dpcore.ranking_objective import ScoredDocuments
-from dpcore.scorers import Linear, Scorer
-from dpcore.sessions import Sessions
+from dpcore.ranking.losses import RankingLoss
+from dpcore.ranking.objective import ScoredDocuments
+from dpcore.ranking.scorers import Linear, Scorer
+from dpcore.ranking.sessions import Sessions
 
 
 def ranking_problem(
