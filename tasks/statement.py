@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -259,26 +258,35 @@ ESTIMATE_ARGUMENT = (
 )
 
 
+SCORE_ARGUMENT = "The noisy count of right predictions that scores a trial moves by at most 1."
+
+NEIGHBOURS = {
+    Adjacency.ADD_REMOVE: "added or removed",
+    Adjacency.REPLACE_ONE: "replaced",
+    Adjacency.REPLACE_LABELS: "given other labels",
+}
+
+
 def sensitivity_argument(planned: Planned) -> str:
-    """One paragraph: which bound neighbours obey, and the proof that the algorithm's documentation names."""
-    relation = {
-        Adjacency.ADD_REMOVE: "one record added or removed",
-        Adjacency.REPLACE_ONE: "one record replaced",
-        Adjacency.REPLACE_LABELS: "the labels of one session replaced",
-    }[planned.problem.adjacency]
-    tuned = is_tuned(planned)
-    single: Any = planned.algorithm.settings[0].algorithm if tuned else planned.algorithm  # type: ignore[attr-defined]
-    text = described(single.inner if isinstance(single, OneVsRest) else single)
-    if tuned:
-        text = f"{described(planned.algorithm)} The training in a trial: {text}"
-    first = f" {ESTIMATE_ARGUMENT}" if planned.before else ""
-    stored = f"With {relation} each release moves by at most the sensitivity stored with it."
-    return f"{stored}{first} Proof and source: {text}"
-
-
-def described(algorithm: Any) -> str:
-    """The documentation of an algorithm as one line."""
-    return re.sub(r"\s+", " ", (type(algorithm).__doc__ or "").replace("``", "")).strip()
+    """Which bound neighbours obey, and why: the sentence that the algorithm states, with its source."""
+    unit = planned.events.unit
+    who = {"user": "user, all records together,", "session_labels": "session"}.get(unit, unit)
+    stored = (
+        f"With one {who} {NEIGHBOURS[planned.problem.adjacency]} a release moves by at most its stored sensitivity."
+    )
+    algorithm: Any = planned.algorithm
+    parts = [stored]
+    if unit == "user":
+        parts.append(
+            "A user's contribution is the mean over their first records: what holds for a record holds for it."
+        )
+    if planned.before:
+        parts.append(ESTIMATE_ARGUMENT)
+    if is_tuned(planned):
+        parts.append(SCORE_ARGUMENT)
+        algorithm = algorithm.settings[0].algorithm
+    inner = algorithm.inner if isinstance(algorithm, OneVsRest) else algorithm
+    return " ".join([*parts, inner.argument])
 
 
 def software() -> dict[str, str]:

@@ -39,6 +39,11 @@ class ADMMObjP:
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "x of each iteration"
+    argument: ClassVar[str] = (
+        "Each x is the approximate minimiser of an objective with a random linear term, and a record changes that "
+        "objective's gradient by at most L, twice that when replaced (Iyengar et al. 2019, with the factor 2 that "
+        "its output noise lacks)."
+    )
     small: ClassVar[dict[str, Any]] = {"steps": 2}
     limit: ClassVar[dict[str, Any]] = {"steps": 20, "penalty_parameter": 1e-3}
 

@@ -34,6 +34,11 @@ class ApproximateMinimaPerturbation:
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "approximate minimiser of the perturbed objective"
+    argument: ClassVar[str] = (
+        "A record changes the gradient of the perturbed objective by at most L, twice that when replaced, and the "
+        "solver stops within tolerance L / curvature of either minimiser (Iyengar et al. 2019, with the factor 2 "
+        "that its output noise lacks)."
+    )
     default_l2: ClassVar[float] = 1e-5
     small: ClassVar[dict[str, Any]] = {}
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 1.27, "tolerance": 1e-4, "output_ratio": 89.0}}

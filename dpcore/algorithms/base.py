@@ -20,12 +20,14 @@ class Algorithm(Protocol):
     """A frozen dataclass of public hyper-parameters with a plan (from public facts alone) and a fit (through the door).
 
     ``noise_multiplier`` scales all its noise: sigma = noise_multiplier * sensitivity, other scales are ratios to it.
+    ``argument`` says in one sentence why a record moves a release by no more than its sensitivity, and after whom.
     """
 
     name: ClassVar[str]
     requires: ClassVar[Requires]
     adjacencies: ClassVar[frozenset[Adjacency]]
     releases: ClassVar[str]
+    argument: ClassVar[str]
     adaptive: ClassVar[bool]
     private: ClassVar[bool]
     small: ClassVar[dict[str, Any]]
@@ -59,7 +61,7 @@ Class = TypeVar("Class", bound=type)
 BOTH = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
 
 # What an algorithm need not say: no presets, planned, private, not made to select columns.
-DEFAULTS: dict[str, Any] = {"presets": {}, "adaptive": False, "private": True, "selects": False}
+DEFAULTS: dict[str, Any] = {"presets": {}, "adaptive": False, "private": True, "selects": False, "argument": ""}
 
 
 def register(name: str, *aliases: str) -> Callable[[Class], Class]:

@@ -30,6 +30,10 @@ class BestFeature:
     requires: ClassVar[Requires] = Requires(ranking=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "index of one feature"
+    argument: ClassVar[str] = (
+        "A session's average precision lies in [0, 1], so its change moves the score of every feature by at most "
+        "1 (exponential mechanism of McSherry & Talwar 2007)."
+    )
     small: ClassVar[dict[str, Any]] = {}
     small_problem: ClassVar[dict[str, Any]] = {"kind": "ranking"}
 

@@ -38,6 +38,10 @@ class DPADMM(Settings):
     requires: ClassVar[Requires] = Requires(linear=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "every party's gradient in every round"
+    argument: ClassVar[str] = (
+        "A record stands in the sum of one party, with a gradient clipped to norm C, so replacing it moves the "
+        "stack of the parties' sums by at most 2C (Huang et al. 2019, with the sensitivity of clipped sums)."
+    )
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}
 
     parties: int = 2

@@ -62,6 +62,11 @@ class DPBLSGD(Settings):
     requires: ClassVar[Requires] = Requires(l1=False)
     adjacencies: ClassVar[frozenset] = BOTH
     releases: ClassVar[str] = "every iterate"
+    argument: ClassVar[str] = (
+        "A record enters each gradient sum clipped to norm C and each question of the search with a loss "
+        "difference cut to a public bound, every release on a batch of its own (Chen 2020, ch. 5, repaired; Abadi "
+        "et al. 2016)."
+    )
     adaptive: ClassVar[bool] = True
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.5, "search_every": 2}

@@ -53,6 +53,11 @@ class ListNetOneShot:
     requires: ClassVar[Requires] = Requires(ranking=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "one sum over sessions"
+    argument: ClassVar[str] = (
+        "Other labels of a session, or another session where documents are private, move the one released vector "
+        "by at most the stored sensitivity, for each contribution is projected on a ball (linear ListNet of Cao "
+        "et al. 2007; proof in the algorithm's documentation)."
+    )
     small: ClassVar[dict[str, Any]] = {"components": 2, "clip_norm": 0.05}
     small_problem: ClassVar[dict[str, Any]] = {"kind": "ranking"}
 

@@ -57,6 +57,10 @@ class MPADMM(Settings):
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "x of each epoch"
+    argument: ClassVar[str] = (
+        "A record moves an exact step by its gradient clipped to norm C times k / n, twice that when replaced, "
+        "and z and y follow from the noisy x (Chen 2020, Algorithm 4.2, with the right constant in Theorem 4.3)."
+    )
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 10.0, "momentum": 0.5}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "selection": SELECTION,

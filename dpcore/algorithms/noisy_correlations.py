@@ -38,6 +38,10 @@ class NoisyCorrelations:
     requires: ClassVar[Requires] = Requires(linear=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "one vector of correlations"
+    argument: ClassVar[str] = (
+        "A record enters the one sum with its gradient at w = 0 clipped to norm C, twice that when replaced "
+        "(Gaussian mechanism of Dwork & Roth 2014)."
+    )
     small: ClassVar[dict[str, Any]] = {"clip_norm": 0.05}
     selects: ClassVar[bool] = True
     limit_gap: ClassVar[float] = 0.9  # one step does not minimise anything

@@ -47,6 +47,10 @@ class ObjectivePerturbationGLM:
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "minimiser of the perturbed objective"
+    argument: ClassVar[str] = (
+        "A record changes the gradient of the objective by at most L, twice that when replaced, and its Hessian "
+        "by one rank of size beta (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012)."
+    )
     default_l2: ClassVar[float] = 1e-5
     small: ClassVar[dict[str, Any]] = {}
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 1.0}}

@@ -54,6 +54,10 @@ class PrivBR:
     requires: ClassVar[Requires] = Requires(ranking=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_LABELS})
     releases: ClassVar[str] = "every iterate"
+    argument: ClassVar[str] = (
+        "Labels move a session's gradient by at most s_j, which documents and weights alone determine and which "
+        "is scaled or cut to the public C (Chen 2020, Algorithm 6.1, with the proved repair of its sensitivity)."
+    )
     small: ClassVar[dict[str, Any]] = {"steps": 3}
     small_problem: ClassVar[dict[str, Any]] = {"kind": "ranking"}
     presets: ClassVar[dict[str, dict[str, Any]]] = {

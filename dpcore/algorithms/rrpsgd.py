@@ -39,6 +39,11 @@ class RRPSGD:
     requires: ClassVar[Requires] = Requires(smooth=True, bounded_gradient=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
+    argument: ClassVar[str] = (
+        "A record enters each noisy sum with a gradient of norm at most L, twice that when replaced, and the "
+        "number of rounds is drawn beforehand and priced at its maximum (Zhang, Zheng, Mou & Wang 2017, Theorem "
+        "5)."
+    )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"batch_size": 2, "passes": 1}
     limit: ClassVar[dict[str, Any]] = {"passes": 100, "batch_size": 200, "radius": 1000.0}

@@ -58,6 +58,11 @@ class ScaledGD:
     Dong, Roth & Su (2022), Corollary 3.3.
     """
 
+    argument: ClassVar[str] = (
+        "A record's values are clipped to [0, 1] and its blocks to a sum of 1 before the marginals, and its "
+        "gradient on the scaled columns to norm C, twice that when replaced (Abadi et al. 2016; price by Dong, "
+        "Roth & Su 2022)."
+    )
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "column marginals and every iterate"

@@ -33,6 +33,10 @@ class SGDAdv:
     requires: ClassVar[Requires] = Requires(bounded_gradient=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
+    argument: ClassVar[str] = (
+        "A record enters a batch sum with a gradient of norm at most L, twice that when replaced (Bassily, Smith "
+        "& Thakurta 2014, in the mini-batch form of Zhang et al. 2017)."
+    )
     accountant: ClassVar[str] = "advanced"
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"batch_size": 2, "epochs": 1}

@@ -52,6 +52,11 @@ class TwoPhase:
     requires: ClassVar[Requires] = Requires(linear=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "one vector of correlations and every iterate on the kept columns"
+    argument: ClassVar[str] = (
+        "A record enters the sum that selects columns with a gradient clipped to norm C, twice that when "
+        "replaced, and the second phase is priced on columns that this release fixed (adaptive composition, Dong, "
+        "Roth & Su 2022)."
+    )
     small: ClassVar[dict[str, Any]] = {
         "keep": 2,
         "clip_norm": 0.05,

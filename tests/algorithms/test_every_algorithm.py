@@ -7,6 +7,7 @@ decrease that it may leave there).
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from functools import cache
 
@@ -44,6 +45,14 @@ def small_problem(name: str, adjacency: Adjacency, loss=None, **changes) -> Prob
 
 def small(name: str, **changes):
     return make(name, registry[name].small | changes)
+
+
+@pytest.mark.parametrize("name", [name for name, cls in sorted(registry.items()) if cls.private])
+def test_sensitivity_is_argued_in_one_sentence_with_its_source(name):
+    argument = registry[name].argument
+    assert re.fullmatch(r"[A-Z].{60,260}\.", argument)
+    assert not re.search(r"\. [A-Z]", argument)
+    assert re.search(r"\b(19|20)\d\d\b|proof in the algorithm's documentation", argument)
 
 
 @pytest.mark.parametrize(("name", "adjacency"), CASES)

@@ -48,7 +48,8 @@ def test_statement_is_whole(stated: words.Statement) -> None:
     assert (stated.data.public_n, stated.data.n_kind) == (300, "declared nominal count")
     assert stated.ledger.spent_units["all"] > 0
     assert len(stated.ledger.head) == 64
-    assert "Abadi et al. (2016)" in stated.sensitivity
+    assert stated.sensitivity.startswith("With one record added or removed a release moves by at most its stored")
+    assert "Abadi et al. 2016" in stated.sensitivity
     assert stated.noise.startswith("rounded")
     assert stated.releasable
     assert "NaN" not in stated.to_json()
