@@ -13,15 +13,16 @@ import numpy as np
 from dpcore.accounting.conversion import epsilon_of
 from dpcore.errors import InputError
 from tasks.release import page
-from tasks.statement import Statement
+from tasks.statement import Guarantee, Statement
 
 Section = tuple[str, list[tuple[str, str]]]
 
 NEIGHBOURS = {
-    "add_remove": "two tables that differ by one record being there or not",
-    "replace_one": "two tables of the same public size in which one record has other values",
+    "add_remove": "two tables that differ by one {unit} being there or not",
+    "replace_one": "two tables of the same public size that differ by one {unit}, replaced by another",
     "replace_labels": "two collections of sessions in which one session has other labels; documents are public",
 }
+UNITS = {"user": "user with all their records"}
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 
@@ -31,9 +32,14 @@ def plain_words(statement: Statement) -> str:
     odds = f"a factor of {exp(promise.epsilon):.3g}" if promise.epsilon < 20 else "an unlimited factor, in practice"
     return (
         f"Whoever sees what is released can hardly tell whether it came from one or the other of "
-        f"{NEIGHBOURS[promise.adjacency]}: the odds of any conclusion about one {promise.unit} change by at most "
+        f"{neighbours(promise)}: the odds of any conclusion about one {promise.unit} change by at most "
         f"{odds} (epsilon = {promise.epsilon:.6g}), except with probability delta = {promise.delta:g}."
     )
+
+
+def neighbours(promise: Guarantee) -> str:
+    """Which two data sets the guarantee cannot tell apart."""
+    return NEIGHBOURS[promise.adjacency].format(unit=UNITS.get(promise.unit, promise.unit))
 
 
 def epsilon_table(statement: Statement) -> list[tuple[str, str]]:
@@ -57,7 +63,8 @@ def mechanism_lines(statement: Statement) -> list[str]:
 
 
 def _fields(item: dict[str, object]) -> str:
-    inner = ", ".join(f"{key} {_value(value)}" for key, value in item.items() if key != "kind")
+    plain = {key: value for key, value in item.items() if key != "kind" and (key, value) != ("rounding", 0)}
+    inner = ", ".join(f"{key} {_value(value)}" for key, value in plain.items())
     return f"{item['kind']} ({inner})"
 
 
@@ -87,7 +94,7 @@ def sections(statement: Statement) -> list[Section]:
             "Guarantee",
             [
                 ("unit of privacy", f"one {promise.unit}"),
-                ("neighbours", f"{promise.adjacency}: {NEIGHBOURS[promise.adjacency]}"),
+                ("neighbours", f"{promise.adjacency}: {neighbours(promise)}"),
                 ("epsilon", f"{promise.epsilon:.6g} (asked: {promise.target_epsilon:g})"),
                 ("delta", f"{promise.delta:g}"),
                 ("accountant", promise.accountant),

@@ -205,6 +205,7 @@ def metrics_figure(rows: Sequence[Row]) -> Picture:
         panel.set_yticks([])
         panel.spines[["left"]].set_visible(False)
         panel.margins(x=0.08, y=0.9)
+        panel.locator_params(axis="x", nbins=5)
     handles: dict[str, Any] = {}
     for panel in panels:
         found, labels = panel.get_legend_handles_labels()

@@ -17,12 +17,12 @@ UNITS = {
 }
 # What tells two neighbours apart, and what the attacker would claim.
 PAIRS = {
-    "add_remove": ("with one {unit} in the data, and without", "that this {unit} is in the data"),
+    "add_remove": ("one with a certain {unit} in it, the other without", "that this {unit} is in the data"),
     "replace_one": (
-        "with one {unit} as it is, and with another in its place",
+        "one with a certain {unit}, the other with another in its place",
         "that this {unit} is the one in the data",
     ),
-    "replace_labels": ("with the labels of one session as they are, and with others", "that the labels are these"),
+    "replace_labels": ("the same but for the labels of one session", "that the labels are these"),
 }
 
 

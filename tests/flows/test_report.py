@@ -168,7 +168,7 @@ KINDS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
     ),
     "labels alone": (
         lambda f: replace(f, statement=_promise(f, adjacency="replace_labels", unit="session_labels")),
-        "with the labels of one session as they are",
+        "the same but for the labels of one session",
     ),
     "markup in names": (lambda f: replace(f, name="<script>alert(1)</script>"), "<script>alert(1)</script>"),
     "no curve": (
