@@ -184,7 +184,8 @@ def init(
     if as_json:
         typer.echo(json.dumps({"written": [str(path) for path in written]}))
     else:
-        typer.echo(f"{len(written)} files written to {folder / 'conf'}; run `dpflows train` in {folder.resolve()}.")
+        done = f"{len(written)} files written to {folder / 'conf'}" if written else f"{folder / 'conf'} is complete"
+        typer.echo(f"{done}; run `dpflows train` in {folder.resolve()}.")
 
 
 def compare(

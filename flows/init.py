@@ -14,25 +14,29 @@ TOP = PurePosixPath()
 
 
 def copy_configs(folder: Path, force: bool = False) -> list[Path]:
-    """Copy all configuration files to ``folder``/conf and return their paths.
+    """Copy the configuration files to ``folder``/conf and return the paths written; those that are the same stay.
 
-    Raises ``InputError`` and writes nothing where a file is there already, unless ``force``.
+    Raises ``InputError`` and writes nothing where another file has one of the names, unless ``force``.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"Expected a folder for init, got the file {folder}; name another folder.")
-    sources = {folder / "conf" / name: source for name, source in config_files(files("conf"))}
-    there = [path for path in sources if path.exists()]
-    if there and not force:
-        raise InputError(f"Expected a folder without configuration, got {there[0]}; use another folder, or --force.")
-    for path, source in sources.items():
+    sources = {folder / "conf" / name: source.read_bytes() for name, source in config_files(files("conf"))}
+    missing = {path: text for path, text in sources.items() if not path.exists()}
+    edited = {path: text for path, text in sources.items() if path not in missing and path.read_bytes() != text}
+    if edited and not force:
+        raise InputError(
+            f"Expected no edited configuration in the folder, got {next(iter(edited))}, which differs from the "
+            "package's; use another folder, or --force to overwrite it."
+        )
+    for path, text in (missing | edited).items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(source.read_bytes())
+            path.write_bytes(text)
         except OSError as error:
             raise InputError(
                 f"Expected a folder that can be written, got {path}: {error.strerror}; name another."
             ) from error
-    return list(sources)
+    return list(missing | edited)
 
 
 def config_files(root: Traversable, below: PurePosixPath = TOP) -> Iterator[tuple[PurePosixPath, Traversable]]:

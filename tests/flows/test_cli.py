@@ -225,9 +225,15 @@ def test_init_copies_the_configuration_once(tmp_path: Path, capsys: pytest.Captu
     assert run(["init", str(tmp_path)]) == 0
     assert (tmp_path / "conf" / "train.yaml").is_file()
     assert (tmp_path / "conf" / "data" / "census.yaml").is_file()
+    assert run(["init", str(tmp_path)]) == 0
+    assert "is complete" in capsys.readouterr().out
+    edited = tmp_path / "conf" / "train.yaml"
+    edited.write_text("schema_version: 1\n", encoding="utf-8")
     assert run(["init", str(tmp_path)]) == 2
     assert "--force" in capsys.readouterr().err
+    assert edited.read_text(encoding="utf-8") == "schema_version: 1\n"
     assert run(["init", str(tmp_path), "--force"]) == 0
+    assert len(edited.read_text(encoding="utf-8")) > 100
 
 
 def test_termination_closes_the_run_and_says_what_was_spent(
