@@ -1,0 +1,88 @@
+"""The part of a comparison that other libraries run: their settings, and which of them cannot be imported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+from dpcore.errors import InputError
+from tasks.compare.config import CompareConfig, Entry, PeerEntry
+from tasks.compare.grid import Jobs, LeftOut, Setting, _objectives, _training_config
+from tasks.config import AlgorithmSection
+from tasks.peers.catalogue import Peer, PeerRun, check_problem, find_peer
+from tasks.peers.process import PeerError, peer_process
+
+# The rows that a library gets are encoded as for this algorithm, unless its entry names an encoding.
+ENCODED_AS = "dp_sgd"
+
+
+def peer_settings(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
+    """A setting for each library, data set, objective and epsilon under the adjacency of its proof.
+
+    A library that cannot be imported is left out, with the reason and the way out; what it does not train, too. Raises
+    ``InputError`` for unknown names and parameters, private data, and runners whose workers could not reach a library.
+    """
+    if config.peers is None:
+        return [], []
+    if config.runner != "threads":
+        raise InputError(f"Expected runner: threads with peers, got {config.runner!r}; leave runner out.")
+    settings: list[Setting] = []
+    left_out: list[LeftOut] = []
+    jobs = Jobs()
+    for entry in config.peers.libraries:
+        peer = find_peer(entry.name)
+        parameters = peer.parameters(entry.parameters)
+        try:
+            found = started(peer, parameters, config)
+        except PeerError as error:
+            left_out.append(LeftOut(entry.shown, "all data", missing_words(peer, str(error))))
+            continue
+        more, missing = _settings(config, entry, found, jobs)
+        settings += more
+        left_out += missing
+    return settings, left_out
+
+
+def started(peer: Peer, parameters: dict[str, object], config: CompareConfig) -> PeerRun:
+    """The library with the versions that its interpreter has; raises ``PeerError`` where it cannot be imported."""
+    assert config.peers is not None
+    versions = peer_process(config.peers.python, peer.name).versions
+    return PeerRun(peer, parameters, config.peers.python, config.peers.timeout, versions)
+
+
+def missing_words(peer: Peer, reason: str) -> str:
+    return (
+        f"{reason}; pip install 'dpflows[peers]', or give an interpreter of its own that can: `{peer.install}`, then "
+        "`--set peers.python=peers/bin/python`."
+    )
+
+
+def _settings(
+    config: CompareConfig, entry: PeerEntry, run: PeerRun, jobs: Jobs
+) -> tuple[list[Setting], list[LeftOut]]:
+    found: list[Setting] = []
+    missing: list[LeftOut] = []
+    encoded = Entry(name=ENCODED_AS, preprocess=entry.preprocess)
+    adjacencies = [a for a in config.privacy.adjacency if a is run.peer.adjacency] or config.privacy.adjacency[:1]
+    for data, objective, adjacency in product(config.data, _objectives(config, None), adjacencies):
+        base = _training_config(config, data, objective, encoded, adjacency)
+        job = jobs.of(base)
+        if not job.public:
+            raise InputError(
+                f"Expected public data with peers, got {job.schema.name!r}: what another library releases is not "
+                "charged to a ledger; leave peers out, or declare public: true."
+            )
+        try:
+            check_problem(run.peer, job.problem)
+        except InputError as error:
+            missing.append(LeftOut(entry.shown, f"{job.schema.name}, {objective.loss}, {adjacency}", str(error)))
+            continue
+        for epsilon in config.epsilons:
+            own = base.model_copy(
+                update={
+                    "privacy": base.privacy.model_copy(update={"epsilon": epsilon}),
+                    "algorithm": AlgorithmSection(name=run.peer.name, **run.parameters),
+                }
+            )
+            found.append(Setting(entry.shown, own, replace(job, config=own), True, peer=run))
+    return found, missing
