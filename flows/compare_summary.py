@@ -15,6 +15,7 @@ from tasks.compare.cell import Record, missing_metrics
 from tasks.compare.charge import Charge
 from tasks.compare.report import machine
 from tasks.compare.session import Comparison
+from tasks.compare.variation import spread_out
 
 
 def grouped_reasons(comparison: Comparison) -> dict[str, str]:
@@ -44,6 +45,7 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
         "repeats": protocol.partitions,
         "draws": protocol.noise_draws,
         "metrics": metrics,
+        "effects": [effect.to_dict() for effect in spread_out(config.algorithms)[1]],
         "public": public,
         "charge": charge or "public data, or all cells were finished before: nothing is charged",
         "paired": "every algorithm and epsilon meets the same folds and the same public seeds; noise is drawn anew",

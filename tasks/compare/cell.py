@@ -15,6 +15,7 @@ from dpcore.ranking.model import Watched, metric_curve
 from dpcore.train import Planned, Result, run, trace
 from tasks import evaluation, rankers, ranking_evaluation
 from tasks.compare.config import CompareConfig
+from tasks.compare.counting import counting, evaluations, wanted
 from tasks.compare.grid import Cell, Setting, noise_seed
 from tasks.compare.plans import Plans
 from tasks.compare.rows import Part, Rows
@@ -61,7 +62,11 @@ def measured(
     part = rows.part(cell)
     problem = problem_of(cell, config, rows)
     planned = plans.of(setting, problem)
-    sums = Watched(part.objective, most=rankers.MOST_ITERATES) if setting.job.ranker is not None else part.objective
+    sums: Any = part.objective
+    if setting.job.ranker is not None:
+        sums = Watched(sums, most=rankers.MOST_ITERATES)
+    elif wanted(config.metrics):
+        sums = counting(sums)
     result = run(
         runnable(planned, sums),
         sums,
@@ -74,7 +79,7 @@ def measured(
         "n": problem.n,
         "seconds": result.seconds,
         "spent_epsilon": planned.spent_epsilon if setting.private else None,
-        "metrics": finite(metrics_of(setting, config, part, result.weights)),
+        "metrics": finite(metrics_of(setting, config, part, result.weights) | evaluations(sums)),
         "curve": [] if config.curve_every is None else curve_of(setting, config, part, planned, sums, result),
         "warnings": [planned.warning] if planned.warning else [],
     }

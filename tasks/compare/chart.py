@@ -49,7 +49,10 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """``stem`` names the files; ``description`` says in words what is seen. ``logarithmic`` is about the x axis."""
+    """``stem`` names the files; ``description`` says in words what is seen. ``logarithmic`` is about the x axis.
+
+    ``x_labels`` name places 0, 1, ... where x is no number; their points are not joined.
+    """
 
     stem: str
     title: str
@@ -60,6 +63,7 @@ class Chart:
     logarithmic: bool = True
     ticks_at_points: bool = False
     low_at_left: bool = False
+    x_labels: tuple[str, ...] = ()
 
     @property
     def points(self) -> list[float]:
@@ -82,14 +86,18 @@ class Chart:
     def numbers(self) -> pd.DataFrame:
         """One row for each point that is drawn."""
         rows = [
-            {"panel": panel.title, "label": line.label, self.x_name: x, "mean": mean, "low": low, "high": high}
+            {"panel": panel.title, "label": line.label, self.x_name: self._named(x), "mean": mean}
+            | {"low": low, "high": high}
             for panel in self.panels
             for line in panel.lines
             for x, mean, low, high in zip(line.x or (None,), line.mean, line.low, line.high, strict=True)
         ]
         frame = pd.DataFrame(rows, columns=["panel", "label", self.x_name, "mean", "low", "high"])
-        numeric = [self.x_name, "mean", "low", "high"]
+        numeric = ["mean", "low", "high", *([] if self.x_labels else [self.x_name])]
         return frame.astype({"panel": str, "label": str}).astype(dict.fromkeys(numeric, float))
+
+    def _named(self, x: float | None) -> float | str | None:
+        return x if x is None or not self.x_labels else self.x_labels[int(x)]
 
 
 def save(chart: Chart, looks: Mapping[str, Look], folder: Path) -> list[Path]:
@@ -145,7 +153,7 @@ def _lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
         panel.set_ylim(*limits[:2])
         panel.set(ylabel=chart.y_name)
         _heading(panel, shown.title)
-        ends = [_curve(panel, line, looks[line.label]) for line in shown.private]
+        ends = [_curve(panel, line, looks[line.label], not chart.x_labels) for line in shown.private]
         right = panel.get_xlim()[1]
         for line in shown.references:
             panel.axhline(line.mean[0], color=REFERENCE, linestyle=(0, (5, 3)), linewidth=1.1, zorder=1)
@@ -153,15 +161,19 @@ def _lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
         label_at_right(panel, ends, height)
 
 
-def _curve(panel: Any, line: Line, look: Look) -> tuple[str, float, float, str]:
-    """Draw a line with its band; returns what its label needs."""
+def _curve(panel: Any, line: Line, look: Look, joined: bool) -> tuple[str, float, float, str]:
+    """Draw a line with its band, or points with bars; returns what its label needs."""
     x, mean = np.array(line.x), np.array(line.mean)
     low = np.array([np.nan if value is None else value for value in line.low])
     high = np.array([np.nan if value is None else value for value in line.high])
-    panel.fill_between(x, low, high, color=look.colour, alpha=0.14, linewidth=0)
+    if joined:
+        panel.fill_between(x, low, high, color=look.colour, alpha=0.14, linewidth=0)
+    else:
+        panel.vlines(x, low, high, color=look.colour, alpha=0.5, linewidth=2.2)
     few = len(x) <= 25
     panel.plot(
-        x, mean, color=look.colour, linestyle=look.dash, marker=look.marker, markersize=4.5, linewidth=1.5,
+        x, mean, color=look.colour, linestyle=look.dash if joined else "none", linewidth=1.5,
+        marker=look.marker, markersize=4.5,
         markevery=1 if few else max(1, len(x) // 8), markeredgecolor="white", markeredgewidth=0.4,
     )  # fmt: skip
     return line.label, float(x[-1]), float(mean[-1]), look.colour
@@ -227,7 +239,10 @@ def _x_axis(panel: Any, chart: Chart) -> None:
     panel.xaxis.grid(True, alpha=0.25, linewidth=0.6)
     panel.tick_params(axis="x", labelsize=8)
     if not chart.logarithmic:
-        panel.set_xlim(points[0], points[-1])
+        margin = 0.05 * (points[-1] - points[0]) if chart.ticks_at_points else 0.0
+        panel.set_xlim(points[0] - margin, points[-1] + margin)
+        if chart.x_labels:
+            panel.set_xticks(range(len(chart.x_labels)), chart.x_labels)
         return
     panel.set_xscale("log")
     margin = (points[-1] / points[0]) ** 0.03

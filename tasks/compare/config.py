@@ -52,6 +52,7 @@ def _unique(values: Sequence[Any]) -> Sequence[Any]:
 
 LIST = (BeforeValidator(lambda value: _unique(_listed(value))),)  # type: ignore[arg-type]
 Names = Annotated[tuple[str, ...], *LIST]
+Values = Annotated[tuple[Any, ...], *LIST]
 Epsilon = Annotated[Number, Field(gt=0)]
 Strength = Annotated[Number, Field(ge=0)]
 
@@ -103,6 +104,7 @@ class Entry(Section):
     l2: Strength | None = Field(default=None, description="leave it out for that of the objective")
     preprocess: PreprocessSection | None = Field(default=None, description="normalise and numeric")
     ranking: RankingSection | None = Field(default=None, description="features, scorer and metrics")
+    vary: dict[str, Values] = Field(default={}, description="for example {armijo: [0.1, 0.5]}, one parameter at a time")
 
     @property
     def shown(self) -> str:

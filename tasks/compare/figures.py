@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tasks.compare.chart import Chart, Line, Panel, save
+from tasks.compare.effects import against_parameters, line_labels, varied
 from tasks.compare.grouping import (
     SECONDS,
     Place,
@@ -41,7 +42,9 @@ def draw(records: Sequence[Record], folder: Path, facts: Mapping[str, Any]) -> l
     without privacy are lines across.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    styles = looks(Place.of(record).label for record in records)
+    places = [Place.of(record) for record in records]
+    lines = line_labels(facts, (place.epsilon for place in places if place.epsilon is not None))
+    styles = looks(place.label for place in places) | looks(lines)
     charts = list(all_charts(records, facts))
     for index, chart in enumerate(charts):
         if chart.stem in {other.stem for other in charts[:index]}:
@@ -50,19 +53,26 @@ def draw(records: Sequence[Record], folder: Path, facts: Mapping[str, Any]) -> l
 
 
 def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[Chart]:
-    """The charts, in the order of the page: by setting, against epsilon and iterations; then time."""
+    """The charts, in the order of the page: by setting, against epsilon, iterations and varied parameters; then time.
+
+    Runs with another value of a varied parameter stand in the charts of that parameter alone.
+    """
+    own = varied(facts)
     wanted = [name for name in facts.get("metrics") or () if name != SECONDS]
     metrics = [name for name in metrics_of(records, facts) if name != SECONDS and (not wanted or name in wanted)]
     settings = list(dict.fromkeys(Setting.of(record) for record in records))
     stems = _stems(settings)
+    main = [record for record in records if Place.of(record).label not in own]
     for metric in metrics:
         summaries = summarise(records, metric, facts)
         for setting in settings:
-            here = [summary for summary in summaries if summary.place.setting == setting and summary.mean is not None]
+            every = [summary for summary in summaries if summary.place.setting == setting and summary.mean is not None]
+            here = [summary for summary in every if summary.place.label not in own]
             yield from _against_epsilon(setting, metric, here, stems[setting])
-            mine = [record for record in records if Setting.of(record) == setting]
+            mine = [record for record in main if Setting.of(record) == setting]
             yield from _against_steps(setting, metric, mine, here, stems[setting])
-    yield from _time_against_rows(records)
+            yield from against_parameters(setting, metric, every, stems[setting], facts)
+    yield from _time_against_rows(main)
 
 
 def _against_epsilon(setting: Setting, metric: str, here: Sequence[Summary], stem: str) -> Iterable[Chart]:

@@ -18,7 +18,9 @@ from dpcore.problem import Adjacency, Problem
 from dpcore.softmax import Softmax
 from tasks import training
 from tasks.compare.config import LINES, CompareConfig, CompareData, Entry
+from tasks.compare.counting import wanted
 from tasks.compare.protocol import training_rows
+from tasks.compare.variation import spread_out
 from tasks.config import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection, TrainConfig
 from tasks.fitting import check_delta, weak_promise
 from tasks.ranking_evaluation import BASELINE_L2, NETWORK_STEPS
@@ -113,14 +115,15 @@ def expand(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
     A combination that the proof of its algorithm does not cover is left out, with the reason; everything else that does
     not fit raises ``InputError``. No file of the data is opened.
     """
-    check_names(config)
+    entries, _ = spread_out(config.algorithms)
+    check_names(entries)
     jobs = Jobs()
     settings: list[Setting] = []
     left_out: list[LeftOut] = []
     for data in config.data:
         for setting in _lines(config, data, jobs):
             settings.append(setting)
-        for entry in config.algorithms:
+        for entry in entries:
             if entry.name not in LINES:
                 found, missing = _private(config, data, entry, jobs)
                 settings += found
@@ -131,9 +134,9 @@ def expand(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
     return list(unique.values()), left_out
 
 
-def check_names(config: CompareConfig) -> None:
+def check_names(entries: Iterable[Entry]) -> None:
     """Raise for algorithms without privacy other than the lines, and for unknown names and parameters."""
-    for entry in config.algorithms:
+    for entry in entries:
         if entry.name == "auto":
             continue
         algorithm = make(entry.name, entry.parameters, entry.preset)
@@ -274,7 +277,8 @@ def cells_of(setting: Setting, config: CompareConfig, facts: str) -> list[Cell]:
     found = []
     for repeat, fold, draw in product(range(protocol.partitions), folds, range(protocol.noise_draws)):
         place = (protocol.folds, protocol.parts, repeat, fold, draw)
-        identity = [setting.config.canonical(), setting.label, place, facts, config.reproducible, config.curve_every]
+        how = (config.reproducible, config.curve_every, wanted(config.metrics))
+        identity = [setting.config.canonical(), setting.label, place, facts, *how]
         key = sha256(json.dumps(identity).encode()).hexdigest()
         found.append(Cell(setting, repeat, fold, draw, key, public_seed(config.seed, setting.data, place)))
     return found

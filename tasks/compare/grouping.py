@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 Record = Mapping[str, Any]
 
 SECONDS = "seconds"
-LOWER_IS_BETTER = ("objective", "loss", "error", SECONDS)
+LOWER_IS_BETTER = ("objective", "loss", "error", "evaluations", SECONDS)
 """A metric with one of these in its name is better when it is smaller."""
 
 

@@ -15,7 +15,7 @@ from tasks.release.page import figure, grid, heading, page, paragraph, rows
 
 SHOWN_METRICS = 4  # columns of the table; all others stand in summary.csv
 SHOWN_FAILURES = 50
-INSIDE = ("title", "charge", "public", "machine", "metrics", "warnings", "data", "config")
+INSIDE = ("title", "charge", "public", "machine", "metrics", "warnings", "data", "config", "effects")
 """Facts that have a place of their own on the page."""
 
 
