@@ -67,14 +67,16 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         f"{summary['seconds']['flow']:.1f} s; run {summary['run_id']}; look: dpflows ui"
     )
     table = Table(title=f"Comparison: {summary['protocol']}", caption=caption, title_justify="left")
-    for heading in ("line", "cells", *(name.replace("_", " ") for name in names), "seconds"):
+    given = any(row["noise_multiplier"] is not None for row in rows)
+    for heading in ("line", "cells", *(["epsilon"] * given), *(name.replace("_", " ") for name in names), "seconds"):
         table.add_column(heading, overflow="fold")
     for row in rows[:SHOWN]:
         numbers = [f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names]
         seconds = "" if row["seconds"] is None else f"{row['seconds']:.2f}"
-        table.add_row(row["name"], str(row["cells"]), *numbers, seconds)
+        spent = "" if row["spent_epsilon"] is None else f"{row['spent_epsilon']:.4g}"
+        table.add_row(row["name"], str(row["cells"]), *([spent] * given), *numbers, seconds)
     if len(rows) > SHOWN:
-        table.add_row(f"... and {len(rows) - SHOWN} more", "", *("" for _ in names), "")
+        table.add_row(f"... and {len(rows) - SHOWN} more")
     for failure in summary["failures"]:
         table.add_row(f"failed {failure['cells']}x: {failure['data']} {failure['label']}: {failure['error']}")
     return table

@@ -118,6 +118,8 @@ def means(comparison: Comparison, records: Sequence[Record]) -> list[dict[str, A
             {
                 "name": name,
                 **{key: own[0][key] for key in ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")},
+                "noise_multiplier": own[0].get("noise_multiplier"),
+                "spent_epsilon": max(filter(None, (record["spent_epsilon"] for record in done)), default=None),
                 "cells": len(done),
                 "metrics": metrics,
                 "seconds": sum(times) / len(times) if times else None,

@@ -81,8 +81,7 @@ class Batch:
         self.index = index
         self.cells = tuple(cells)
         setting = cells[0].setting
-        epsilon = f" eps={setting.config.privacy.epsilon:g}" if setting.private else ""
-        self.name = f"{setting.data} {setting.label}{epsilon}"
+        self.name = " ".join(filter(None, (setting.data, setting.label, setting.level)))
 
     def __repr__(self) -> str:
         return f"<{len(self.cells)} cells of {self.name}>"

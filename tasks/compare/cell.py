@@ -16,6 +16,7 @@ from dpcore.train import Planned, Result, run, trace
 from tasks import evaluation, rankers, ranking_evaluation
 from tasks.compare.config import CompareConfig
 from tasks.compare.counting import counting, evaluations, wanted
+from tasks.compare.given_noise import weak
 from tasks.compare.grid import Cell, Setting, noise_seed
 from tasks.compare.plans import Plans
 from tasks.compare.rows import Part, Rows
@@ -78,10 +79,13 @@ def measured(
     return {
         "n": problem.n,
         "seconds": result.seconds,
-        "spent_epsilon": planned.spent_epsilon if setting.private else None,
+        "spent_epsilon": finite({"": planned.spent_epsilon})[""] if setting.private else None,
         "metrics": finite(metrics_of(setting, config, part, result.weights) | evaluations(sums)),
         "curve": [] if config.curve_every is None else curve_of(setting, config, part, planned, sums, result),
-        "warnings": [planned.warning] if planned.warning else [],
+        "warnings": [
+            *([planned.warning] if planned.warning else []),
+            *weak(setting.noise_multiplier, planned.spent_epsilon),
+        ],
     }
 
 
@@ -127,10 +131,11 @@ def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Arr
 def objective_value(setting: Setting, part: Part, weights: Array) -> float | None:
     """mean loss + l2/2 ||w||^2 + l1 ||w||_1 (without the constant) on the training part.
 
-    None for one class against the rest, and for the line without privacy under L1, which it does not minimise.
+    None for one class against the rest, for the line without privacy under L1, which it does not minimise, and for
+    rankers, which are compared by the order that they give whatever their losses are.
     """
     problem = setting.job.problem
-    if not setting.private and problem.l1 > 0:
+    if setting.job.ranker is not None or (not setting.private and problem.l1 > 0):
         return None
     if problem.outputs > 1 and problem.loss.argument != "scores":
         return None

@@ -33,10 +33,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What may share axes: one adjacency and one delta, said in ``title``."""
+    """What may share axes: one adjacency and one delta, said in ``title``; ``note`` stands below it."""
 
     title: str
     lines: tuple[Line, ...]
+    note: str = ""
 
     @property
     def private(self) -> list[Line]:
@@ -152,7 +153,7 @@ def _lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
         _plain_axis(panel.yaxis, limits, panel.set_yscale)
         panel.set_ylim(*limits[:2])
         panel.set(ylabel=chart.y_name)
-        _heading(panel, shown.title)
+        _heading(panel, shown)
         ends = [_curve(panel, line, looks[line.label], not chart.x_labels) for line in shown.private]
         right = panel.get_xlim()[1]
         for line in shown.references:
@@ -195,7 +196,7 @@ def _dots(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
         panel.set_xlim(*limits[:2])
         where = f" at {chart.x_name} {chart.points[0]:g}" if chart.points else ""
         panel.set_xlabel(f"{chart.y_name}{where}")
-        _heading(panel, shown.title)
+        _heading(panel, shown)
 
 
 def _row_height(label: str) -> float:
@@ -264,7 +265,7 @@ def _apart(points: np.ndarray) -> list[float]:
     return kept
 
 
-def _heading(panel: Any, text: str) -> None:
-    panel.set_title(text, fontsize=9, loc="left", color=INK)
+def _heading(panel: Any, shown: Panel) -> None:
+    panel.set_title("\n".join(filter(None, (shown.title, shown.note))), fontsize=9, loc="left", color=INK)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
+from tasks.compare.given_noise import check_given
 from tasks.compare.protocol import PROTOCOLS, ProtocolSection, named_protocol
 from tasks.config import (
     SCHEMA_VERSION,
@@ -79,6 +80,9 @@ class CompareObjective(Section):
 class ComparePrivacy(Section):
     epsilon: Annotated[tuple[Epsilon, ...], *LIST] | None = Field(
         default=None, description="for example [0.1, 1]; null for those of the protocol"
+    )
+    noise_multiplier: Annotated[tuple[Epsilon, ...], *LIST] | None = Field(
+        default=None, description="for example [1.5, 2], in place of epsilon, which then follows from the price"
     )
     delta: Number | None = Field(default=None, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
     adjacency: Annotated[tuple[Adjacency, ...], *LIST] = Field(
@@ -154,6 +158,11 @@ class CompareConfig(Section):
         double = next((label for label in labels if labels.count(label) > 1 or label in LINES), None)
         if double is not None:
             raise ValueError(f"a label of its own for each algorithm, but two are called {double!r}: give `label`")
+        return self
+
+    @model_validator(mode="after")
+    def _noise_once(self) -> CompareConfig:
+        check_given(self)
         return self
 
     @property

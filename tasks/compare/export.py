@@ -15,12 +15,13 @@ from tasks.compare.statistics import Summary, resampling, summarise
 
 COLUMNS = (
     *("cell", "data", "algorithm", "label", "preset", "loss", "l1", "l2", "epsilon", "delta", "adjacency", "private"),
-    *("repeat", "fold", "draw", "n", "dimension", "status", "seconds", "spent_epsilon", "error"),
+    *("noise_multiplier", "repeat", "fold", "draw", "n", "dimension", "status", "seconds", "spent_epsilon", "error"),
 )
 AS_JSON = ("parameters", "loss_parameters", "warnings")
-NUMBERS = ("l1", "l2", "epsilon", "delta", "n", "dimension", "seconds", "spent_epsilon")
+NUMBERS = ("l1", "l2", "epsilon", "delta", "noise_multiplier", "n", "dimension", "seconds", "spent_epsilon")
 SUMMARY = (
-    *("data", "loss", "loss_parameters", "l1", "l2", "adjacency", "delta", "epsilon", "label", "metric"),
+    *("data", "loss", "loss_parameters", "l1", "l2", "adjacency", "delta", "noise_multiplier", "epsilon", "label"),
+    "metric",
     *("mean", "sd", "low", "high", "cells", "draws", "failed", "missing"),
     *("best", "pairs", "difference", "difference_low", "difference_high", "p", "p_holm"),
 )
@@ -66,7 +67,7 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
 
 def curves_frame(records: Sequence[Record]) -> pd.DataFrame:
     """One row for each point of a curve, with what its cell is."""
-    named = ("cell", "data", "label", "epsilon", "delta", "adjacency", "repeat", "fold", "draw")
+    named = ("cell", "data", "label", "epsilon", "noise_multiplier", "delta", "adjacency", "repeat", "fold", "draw")
     rows = [
         {name: record.get(name) for name in named} | {f"curve.{key}": value for key, value in point.items()}
         for record in records
@@ -88,7 +89,8 @@ def summary_row(summary: Summary) -> dict[str, Any]:
     row = place.setting._asdict() | {
         "adjacency": place.relation.adjacency if place.relation else None,
         "delta": place.relation.delta if place.relation else None,
-        "epsilon": place.epsilon,
+        "noise_multiplier": place.noise,
+        "epsilon": summary.epsilon,
         "label": place.label,
     }
     names = ("metric", "mean", "sd", "low", "high", "cells", "draws", "failed", "missing")

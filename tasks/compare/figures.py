@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tasks.compare.chart import Chart, Line, Panel, save
 from tasks.compare.effects import against_parameters, line_labels, varied
+from tasks.compare.given_noise import price_words
 from tasks.compare.grouping import (
     SECONDS,
     Place,
@@ -80,7 +81,7 @@ def _against_epsilon(setting: Setting, metric: str, here: Sequence[Summary], ste
     for relation in _relations(summary.place for summary in here):
         points: dict[str, list[Summary]] = {}
         for summary in here:
-            if summary.place.relation == relation and summary.place.epsilon is not None:
+            if summary.place.relation == relation and summary.epsilon is not None:
                 points.setdefault(summary.place.label, []).append(summary)
         lines = [_line(label, sorted(found, key=_epsilon)) for label, found in points.items()]
         panels.append(Panel(_panel_title(relation), (*lines, *_references(here))))
@@ -110,14 +111,14 @@ def _against_steps(
         finite = {step: value for step, value in points.items() if value is not None}
         if done(record) and finite and Place.of(record).relation is not None:
             curves.setdefault(Place.of(record), []).append(finite)
-    epsilons = _few(sorted({place.epsilon for place in curves if place.epsilon is not None}))
     panels = []
     for relation in _relations(curves):
-        for epsilon in epsilons:
-            shown = {p: found for p, found in curves.items() if (p.relation, p.epsilon) == (relation, epsilon)}
+        for name, chosen in _levels(curves):
+            shown = {p: found for p, found in curves.items() if p.relation == relation and chosen(p)}
             lines = [mean_curve(place.label, found) for place, found in shown.items()]
             if lines:
-                panels.append(Panel(f"epsilon = {epsilon:g}, {_panel_title(relation)}", (*lines, *_references(here))))
+                title = f"{name}, {_panel_title(relation)}"
+                panels.append(Panel(title, (*lines, *_references(here)), price_of(mine, shown)))
     if not panels:
         return
     steps = [x for panel in panels for line in panel.private for x in line.x]
@@ -131,6 +132,25 @@ def _against_steps(
         lower_is_better(metric),
         logarithmic=min(steps) > 0 and max(steps) / min(steps) > LONG_RUNS,
     )
+
+
+def _levels(curves: Iterable[Place]) -> list[tuple[str, Callable[[Place], bool]]]:
+    """What has a panel of its own: some values of epsilon, and every noise that was given."""
+    places = list(curves)
+    epsilons = _few(sorted({place.epsilon for place in places if place.epsilon is not None}))
+    noises = sorted({place.noise for place in places if place.noise is not None})
+    found = [(f"epsilon = {value:g}", lambda place, value=value: place.epsilon == value) for value in epsilons]
+    return [*found, *((f"noise = {value:g}", lambda place, value=value: place.noise == value) for value in noises)]
+
+
+def price_of(records: Sequence[Record], places: Container[Place]) -> str:
+    """What epsilon comes to at given noise, in words; empty where epsilon is what was asked."""
+    curves: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        place = Place.of(record)
+        if place.noise is not None and place in places:
+            curves.setdefault(place.label, []).extend(record.get("curve") or ())
+    return price_words(curves)
 
 
 def mean_curve(label: str, cells: Sequence[Mapping[int, float]]) -> Line:
@@ -228,8 +248,8 @@ def _line(label: str, found: Sequence[Summary]) -> Line:
 
 
 def _epsilon(summary: Summary) -> float:
-    assert summary.place.epsilon is not None
-    return float(summary.place.epsilon)
+    assert summary.epsilon is not None
+    return float(summary.epsilon)
 
 
 def _has_interval(here: Iterable[Summary]) -> bool:

@@ -19,11 +19,14 @@ from dpcore.softmax import Softmax
 from tasks import training
 from tasks.compare.config import LINES, CompareConfig, CompareData, Entry
 from tasks.compare.counting import wanted
+from tasks.compare.given_noise import levels
 from tasks.compare.protocol import training_rows
 from tasks.compare.variation import spread_out
 from tasks.config import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection, TrainConfig
 from tasks.fitting import check_delta, weak_promise
+from tasks.rankers import is_ranking
 from tasks.ranking_evaluation import BASELINE_L2, NETWORK_STEPS
+from tasks.schema import find_schema
 from tasks.training import Job
 
 # A problem does not depend on delta; the delta of a comparison is checked against the rows of a fold, below.
@@ -38,10 +41,19 @@ class Setting:
     config: TrainConfig
     job: Job
     private: bool
+    noise_multiplier: float | None = None  # where it is given in place of epsilon
 
     @property
     def data(self) -> str:
         return self.job.schema.name
+
+    @property
+    def level(self) -> str:
+        """What tells the settings of one line apart, for example "eps=0.4"; empty without privacy."""
+        if not self.private:
+            return ""
+        noise = self.noise_multiplier
+        return f"eps={self.config.privacy.epsilon:g}" if noise is None else f"noise={noise:g}"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -57,7 +69,9 @@ class Setting:
             "loss_parameters": dict(config.objective.loss_parameters),
             "l1": config.objective.l1,
             "l2": config.objective.l2,
-            "epsilon": config.privacy.epsilon if self.private else None,
+            "kind": self.job.problem.kind,
+            "epsilon": config.privacy.epsilon if self.private and self.noise_multiplier is None else None,
+            "noise_multiplier": self.noise_multiplier,
             "delta": config.privacy.delta if self.private else None,
             "adjacency": str(config.privacy.adjacency) if self.private else None,
             "private": self.private,
@@ -213,15 +227,24 @@ def _training_config(
 
 
 def _lines(config: CompareConfig, data: CompareData, jobs: Jobs) -> Iterator[Setting]:
-    """Majority (where there are two classes) and the model without privacy, once for each objective."""
-    for objective in _objectives(config, None):
+    """Majority (where there are two classes) and the model without privacy, once for each objective.
+
+    Of rankers, which are compared across losses, the model without privacy of every loss that an entry has.
+    """
+    shared = list(_objectives(config, None))
+    ranking = is_ranking(find_schema(data.name))
+    if ranking:
+        of_entries = (each for entry in config.algorithms for each in _objectives(config, entry))
+        shared = list({each.loss: each for each in (*of_entries, *shared)}.values())
+    for objective in shared:
         for name in LINES:
             entry = Entry(name=name)
             settings = _training_config(config, data, objective, entry, config.privacy.adjacency[0])
             job = jobs.of(settings)
-            if name == "majority" and (job.ranker is not None or job.schema.label.kind == "regression"):
+            if name == "majority" and (ranking or job.schema.label.kind == "regression"):
                 continue
-            yield Setting(name, settings, job, private=False)
+            label = f"{name} {objective.loss}" if ranking and len(shared) > 1 else name
+            yield Setting(label, settings, job, private=False)
 
 
 def _private(config: CompareConfig, data: CompareData, entry: Entry, jobs: Jobs) -> tuple[list[Setting], list[LeftOut]]:
@@ -237,10 +260,8 @@ def _private(config: CompareConfig, data: CompareData, entry: Entry, jobs: Jobs)
                 where = f"{job.schema.name}, {objective.loss}, {adjacency}"
                 missing.append(LeftOut(entry.shown, where, str(error)))
                 continue
-            for epsilon in config.epsilons:
-                private = base.privacy.model_copy(update={"epsilon": epsilon})
-                own = base.model_copy(update={"privacy": private})
-                found.append(Setting(entry.shown, own, replace(job, config=own), private=True))
+            for own, noise in levels(config, base):
+                found.append(Setting(entry.shown, own, replace(job, config=own), True, noise))
     return found, missing
 
 
@@ -257,7 +278,8 @@ def warnings_of(settings: Iterable[Setting], folds: int) -> list[str]:
         if not setting.private:
             continue
         n = setting.problem(folds, 0).n
-        found.update(dict.fromkeys(weak_promise(setting.config)))
+        if setting.noise_multiplier is None:
+            found.update(dict.fromkeys(weak_promise(setting.config)))
         try:
             check_delta(setting.config, n)
         except InputError:

@@ -11,12 +11,16 @@ from typing import Any, NamedTuple
 Record = Mapping[str, Any]
 
 SECONDS = "seconds"
+RANKING = "ranking"
 LOWER_IS_BETTER = ("objective", "loss", "error", "evaluations", SECONDS)
 """A metric with one of these in its name is better when it is smaller."""
 
 
 class Setting(NamedTuple):
-    """What compared algorithms share: the data and the objective that is minimised."""
+    """What compared algorithms share: the data and the objective that is minimised.
+
+    Rankers are compared by the order that they give, so their loss is a part of the algorithm, not of the setting.
+    """
 
     data: str
     loss: str
@@ -26,6 +30,8 @@ class Setting(NamedTuple):
 
     @classmethod
     def of(cls, record: Record) -> Setting:
+        if str(record.get("kind", "")).startswith(RANKING):
+            return cls(str(record.get("data")), RANKING)
         given = json.dumps(record.get("loss_parameters") or {}, sort_keys=True, default=str)
         return cls(str(record.get("data")), str(record.get("loss")), given, record.get("l1"), record.get("l2"))
 
@@ -49,12 +55,16 @@ class Relation(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What one mean stands for. Algorithms without privacy have neither relation nor epsilon."""
+    """What one mean stands for. Algorithms without privacy have neither relation nor epsilon.
+
+    Where ``noise`` is given, epsilon is None here: it follows from the price of each cell (``Cells.spent``).
+    """
 
     setting: Setting
     relation: Relation | None
     epsilon: float | None
     label: str
+    noise: float | None = None
 
     @classmethod
     def of(cls, record: Record) -> Place:
@@ -62,19 +72,21 @@ class Place(NamedTuple):
         if not is_private(record):
             return cls(setting, None, None, label)
         relation = Relation(str(record.get("adjacency")), float(record.get("delta") or 0.0))
-        return cls(setting, relation, record.get("epsilon"), label)
+        return cls(setting, relation, record.get("epsilon"), label, record.get("noise_multiplier"))
 
 
 @dataclass(slots=True)
 class Cells:
     """Values of one metric at one place: by (repeat, fold) one value for each draw of the noise.
 
-    ``failed`` counts cells that broke off, ``missing`` finished cells without a finite number.
+    ``failed`` counts cells that broke off, ``missing`` finished cells without a finite number; ``spent`` is the largest
+    epsilon of a cell.
     """
 
     draws: dict[tuple[Any, Any], list[float]] = field(default_factory=dict)
     failed: int = 0
     missing: int = 0
+    spent: float | None = None
 
     @property
     def means(self) -> dict[tuple[Any, Any], float]:
@@ -119,6 +131,8 @@ def collect(records: Iterable[Record], metric: str) -> dict[Place, Cells]:
     places: dict[Place, Cells] = {}
     for record in latest.values():
         cells = places.setdefault(Place.of(record), Cells())
+        if (spent := number(record.get("spent_epsilon"))) is not None:
+            cells.spent = max(spent, cells.spent or 0.0)
         if not done(record):
             cells.failed += 1
         elif (value := measured(record, metric)) is None:

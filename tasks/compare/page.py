@@ -73,10 +73,16 @@ def _protocol(records: Sequence[Record], facts: Mapping[str, Any]) -> list[tuple
         ("adjacency", _listed(record.get("adjacency") for record in private)),
         ("delta", _listed(_short(record.get("delta") or 0.0) for record in private)),
         ("epsilon", _listed(_short(record.get("epsilon")) for record in private if record.get("epsilon") is not None)),
+        ("noise multiplier", _listed(map(_short, _noises(records)))),
         ("cells", f"{len(records)}, on {len(cells)} (repeat, fold) pairs that all algorithms share"),
         ("noise draws", f"{draws} in private cells, each with a seed of its own from the operating system"),
     ]
     return [*((name, value) for name, value in found if value), *_others(facts)]
+
+
+def _noises(records: Sequence[Record]) -> list[float]:
+    """The noise multipliers that were given in place of epsilon."""
+    return list(dict.fromkeys(r["noise_multiplier"] for r in records if r.get("noise_multiplier") is not None))
 
 
 def _others(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -113,10 +119,11 @@ def _columns(metrics: Sequence[str]) -> list[str]:
 def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequence[str]) -> str:
     tables = {metric: {summary.place: summary for summary in summarise(records, metric, facts)} for metric in metrics}
     first = tables[metrics[0]]
-    names = ["algorithm", "data and objective", "adjacency", "delta", "epsilon"]
-    names += [name.replace("_", " ") for name in metrics]
+    given = bool(_noises(records))
+    names = ["algorithm", "data and objective", "adjacency", "delta", *(["noise multiplier"] if given else [])]
+    names += ["epsilon", *(name.replace("_", " ") for name in metrics)]
     names += ["to the best", "p (Holm)", "cells", "failed"]
-    lines = [_row(place, [tables[metric][place] for metric in metrics]) for place in first]
+    lines = [_row(place, [tables[metric][place] for metric in metrics], given) for place in first]
     if len({place.setting for place in first}) == 1:  # one setting needs no column: the caption says it
         names, lines = [names[0], *names[2:]], [[line[0], *line[2:]] for line in lines]
     tested = metrics[0].replace("_", " ")
@@ -127,14 +134,15 @@ def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequenc
     return sortable(f"{alone}{caption} Press a column's name to sort.", names, lines)
 
 
-def _row(place: Place, summaries: Sequence[Summary]) -> list[Cell]:
+def _row(place: Place, summaries: Sequence[Summary], given: bool) -> list[Cell]:
     relation, first = place.relation, summaries[0]
     cells: list[Cell] = [
         (place.label, place.label),
         (place.setting.title, place.setting.title),
         (relation.adjacency if relation else "no privacy", relation.adjacency if relation else None),
         (f"{relation.delta:g}" if relation else "–", relation.delta if relation else None),
-        _number(place.epsilon),
+        *([_number(place.noise)] if given else []),
+        _number(first.epsilon),
         *map(_mean, summaries),
     ]
     paired = first.paired

@@ -101,7 +101,7 @@ def objective_words(settings: Sequence[Setting]) -> list[str]:
     for setting in settings:
         problem = setting.job.problem
         key = (setting.data, repr(problem.loss), problem.l1)
-        if setting.private:
+        if setting.private and setting.job.ranker is None:
             functions.setdefault(key, set()).add((problem.l2, setting.job.encoder.to_json()))
     if all(len(found) == 1 for found in functions.values()):
         return []

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from tasks.compare.grouping import Cells, Place, Record, Relation, Setting, collect, lower_is_better
+from tasks.compare.given_noise import same_price
+from tasks.compare.grouping import Cells, Place, Record, collect, lower_is_better
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -61,6 +62,12 @@ class Summary:
     failed: int
     missing: int
     paired: Paired | None = None
+    spent: float | None = None
+
+    @property
+    def epsilon(self) -> float | None:
+        """As asked, or where noise is given what followed from the price; None without privacy."""
+        return self.spent if self.place.noise is not None else self.place.epsilon
 
 
 def resampling(records: Sequence[Record], facts: Mapping[str, Any]) -> Resampling:
@@ -90,12 +97,16 @@ def summarise(records: Sequence[Record], metric: str, facts: Mapping[str, Any]) 
 
 
 def blocks(places: Mapping[Place, Cells]) -> list[list[Place]]:
-    """Places that may be compared: same setting, adjacency, delta and epsilon, with a value; none without privacy."""
-    found: dict[tuple[Setting, Relation, float | None], list[Place]] = {}
+    """Places that may be compared: same setting, adjacency, delta and epsilon, with a value; none without privacy.
+
+    At given noise those of one noise multiplier whose epsilon came out the same.
+    """
+    found: dict[Any, list[tuple[Place, float | None]]] = {}
     for place, cells in places.items():
         if place.relation is not None and cells.draws:
-            found.setdefault((place.setting, place.relation, place.epsilon), []).append(place)
-    return list(found.values())
+            spent = cells.spent if place.noise is not None else None
+            found.setdefault((place.setting, place.relation, place.epsilon, place.noise), []).append((place, spent))
+    return [part for items in found.values() for part in same_price(items)]
 
 
 def _summary(place: Place, cells: Cells, metric: str, paired: Paired | None) -> Summary:
@@ -103,7 +114,8 @@ def _summary(place: Place, cells: Cells, metric: str, paired: Paired | None) -> 
     mean = float(values.mean()) if len(values) else None
     sd = float(values.std(ddof=1)) if len(values) > 1 else None
     low, high = interval(values)
-    return Summary(place, metric, mean, sd, low, high, len(values), cells.count, cells.failed, cells.missing, paired)
+    counts = (len(values), cells.count, cells.failed, cells.missing)
+    return Summary(place, metric, mean, sd, low, high, *counts, paired, cells.spent)
 
 
 def interval(values: np.ndarray) -> tuple[float | None, float | None]:

@@ -32,7 +32,7 @@ def child_name(setting: Setting, config: CompareConfig) -> str:
         "adjacency": len(config.privacy.adjacency) > 1,
     }
     parts = [setting.data, setting.label]
-    parts += [f"eps={facts['epsilon']:g}"] if setting.private else []
+    parts += [setting.level] if setting.private else []
     parts += [facts["loss"]] if several["loss"] else []
     parts += [f"{name}={facts[name]:g}" for name in ("l1", "l2") if several[name] and facts[name] is not None]
     parts += [facts["adjacency"]] if several["adjacency"] and setting.private else []
@@ -45,6 +45,7 @@ def child_params(setting: Setting, config: CompareConfig) -> dict[str, Any]:
     shown = {key: facts[key] for key in ("data", "algorithm", "label", "loss", "l1", "dimension")}
     shown |= {"l2": "own rule" if facts["l2"] is None else facts["l2"], "preset": facts["preset"] or "none"}
     shown |= {key: "none" if facts[key] is None else facts[key] for key in ("epsilon", "delta", "adjacency")}
+    shown |= {} if setting.noise_multiplier is None else {"epsilon": "from the noise"}
     shown |= {"protocol": protocol.name, "repeats": protocol.repeats, "folds": protocol.folds, "draws": protocol.draws}
     shown |= {f"loss.{key}": value for key, value in facts["loss_parameters"].items()}
     return shown | {f"algorithm.{key}": value for key, value in facts["parameters"].items()}
@@ -131,13 +132,21 @@ def cell_table(records: Sequence[Record]) -> dict[str, Any]:
     return {"columns": [*COLUMNS, *names], "data": rows}
 
 
+def parent_levels(config: CompareConfig) -> dict[str, str]:
+    """The values of epsilon, or of the noise from which it follows."""
+    noise = config.privacy.noise_multiplier
+    if noise is None:
+        return {"epsilon": ", ".join(f"{epsilon:g}" for epsilon in config.epsilons)}
+    return {"epsilon": "from the noise", "noise_multiplier": ", ".join(f"{value:g}" for value in noise)}
+
+
 def parent_params(config: CompareConfig, counts: Mapping[str, int]) -> dict[str, Any]:
     """What a comparison was, in the parent's columns."""
     return {
         "data": ", ".join(data.name for data in config.data),
         "algorithms": ", ".join(entry.shown for entry in config.algorithms),
         "losses": ", ".join(config.objective.loss),
-        "epsilon": ", ".join(f"{epsilon:g}" for epsilon in config.epsilons),
+        **parent_levels(config),
         "delta": config.delta,
         "adjacency": ", ".join(map(str, config.privacy.adjacency)),
         "protocol": config.protocol.words,
