@@ -254,7 +254,7 @@ def test_termination_closes_the_run_and_says_what_was_spent(
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "stays charged in full" in stderr
-    assert stderr.splitlines()[-1] == "dpflows: interrupted"
+    assert stderr.splitlines()[-1].startswith("dpflows: interrupted; ")
     assert "Traceback" not in stderr
     assert ledger.open_entries() == []
     client = tracking_client(home)

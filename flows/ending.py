@@ -1,0 +1,52 @@
+"""How a command ends: what an error says, on one line of standard error, and which exit code it gives."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from typing import NoReturn
+
+UNEXPECTED = 1
+USAGE = 2
+INTERRUPTED = 130
+
+# Signals that asked this process to stop: a library may wrap the exception that they raise in one of its own.
+_asked: list[int] = []
+
+
+class Terminated(BaseException):
+    """The process was told to end (SIGTERM)."""
+
+
+def listen() -> None:
+    """Turn SIGINT and SIGTERM into exceptions, and remember that they came."""
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+
+
+def _stop(signum: int, frame: object) -> NoReturn:
+    _asked.append(signum)
+    raise KeyboardInterrupt if signum == signal.SIGINT else Terminated
+
+
+def interrupted() -> int:
+    complain("interrupted; a charge, where there was one, is named above and in `dpflows ledger show`.")
+    return INTERRUPTED
+
+
+def other(error: Exception) -> int:
+    """Usage errors and aborts, which typer raises through classes that moved between its versions; else a fault."""
+    if _asked or type(error).__name__ == "Abort":
+        return interrupted()
+    if hasattr(error, "format_message"):
+        complain(f"{error.format_message()} See `dpflows --help`.")
+        return USAGE
+    traceback.print_exception(error)
+    complain(f"unexpected {type(error).__name__}; this is a fault of dpflows or of its environment.")
+    return UNEXPECTED
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(f"dpflows: {' '.join(text.split())}\n")
