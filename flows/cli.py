@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import traceback
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -14,10 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dpcore.errors import DPFlowsError, VerificationFailed
-
-INTERRUPTED = 130
-UNEXPECTED = 1
-USAGE = 2
+from flows.ending import INTERRUPTED, Terminated, complain, interrupted, listen, other
 
 # Commands that live in modules of their own and are imported only when they are called: name -> (module, help).
 GROUPS = {"ledger": ("flows.ledger", "The budget ledger: open, show, verify.")}
@@ -27,10 +22,6 @@ Config = Annotated[
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value; repeatable.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-
-
-class Terminated(BaseException):
-    """The process was told to end (SIGTERM)."""
 
 
 def train(config: Config = None, set_: Set = None, as_json: AsJson = False) -> None:
@@ -246,7 +237,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point: run a command and exit with 0, 1 (unexpected), 2 (input), 3 (budget), 4 (verification) or 130."""
     # Everything that a command writes is for its owner alone.
     os.umask(0o077)
-    signal.signal(signal.SIGTERM, _terminate)
+    listen()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -255,7 +246,9 @@ def run(arguments: list[str]) -> int:
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     try:
         command = typer.main.get_command(build(chosen))
-        return int(command.main(args=arguments, prog_name="dpflows", standalone_mode=False) or 0)
+        code = int(command.main(args=arguments, prog_name="dpflows", standalone_mode=False) or 0)
+        # Typer turns Ctrl-C into this code without a word.
+        return interrupted() if code == INTERRUPTED else code
     except DPFlowsError as error:
         complain(str(error))
         # A failed verification is an answer, which the command has printed.
@@ -263,36 +256,13 @@ def run(arguments: list[str]) -> int:
             typer.echo(json.dumps({"schema_version": 1, "error": str(error), "exit_code": error.exit_code}))
         return error.exit_code
     except (KeyboardInterrupt, Terminated):
-        complain("interrupted")
-        return INTERRUPTED
+        return interrupted()
     except BrokenPipeError:
         # The reader of a pipe went away; nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        return _other(error)
-
-
-def _other(error: Exception) -> int:
-    """Usage errors and aborts, which typer raises through classes that moved between its versions; else a fault."""
-    if type(error).__name__ == "Abort":
-        complain("interrupted")
-        return INTERRUPTED
-    if hasattr(error, "format_message"):
-        complain(f"{error.format_message()} See `dpflows --help`.")
-        return USAGE
-    traceback.print_exception(error)
-    complain(f"unexpected {type(error).__name__}; this is a fault of dpflows or of its environment.")
-    return UNEXPECTED
-
-
-def complain(text: str) -> None:
-    """One line on standard error."""
-    sys.stderr.write(f"dpflows: {' '.join(text.split())}\n")
-
-
-def _terminate(signum: int, frame: object) -> NoReturn:
-    raise Terminated
+        return other(error)
 
 
 if __name__ == "__main__":
