@@ -94,9 +94,8 @@ def say_first(comparison: Comparison, charges: dict[str, Charge]) -> None:
 def parent_run(store: Open, comparison: Comparison) -> Iterator[str]:
     """The parent MLflow run: FINISHED, FAILED, or KILLED where the process was told to end."""
     config = comparison.config
-    name = config.tracking.name or f"compare {', '.join(data.name for data in config.data)}"
     tags = {"dpflows.flow_run": str(prefect.runtime.flow_run.id or ""), "dpflows.kind": "comparison"}
-    run_id = tracking.open_run(store.client, store.experiment, name, tags)
+    run_id = tracking.open_run(store.client, store.experiment, config.title, tags | {"dpflows.command": config.kind})
     try:
         counts = {"all": len(comparison.cells), "kept": len(comparison.finished)}
         tracking.log_params(store.client, run_id, children.parent_params(config, counts))

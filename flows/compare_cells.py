@@ -24,6 +24,7 @@ from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
 from tasks.compare.session import Comparison
 from tasks.ledger import Reservation
+from tasks.peers.process import end_all
 
 OPTIONS: dict[str, Any] = {
     "retries": 0,
@@ -62,6 +63,7 @@ def run_cells(store: Open, parent: str, comparison: Comparison, reservations: di
                 book.close_complete()
     except BaseException:
         bench.stop.set()
+        end_all()  # a library that trains elsewhere is not waited for
         book.close_all("KILLED")
         raise
     return [known[cell.key] for cell in comparison.cells if cell.key in known]
@@ -70,7 +72,7 @@ def run_cells(store: Open, parent: str, comparison: Comparison, reservations: di
 def batches(comparison: Comparison, bench: Bench) -> Iterator[list[Record]]:
     """The records of each batch, as they end. Only threads are run when the rows are private."""
     workers = worker_count(comparison.config)
-    found = batches_of(comparison.to_run, workers)
+    found = batches_of(comparison.to_run, workers, timed=comparison.config.peers is not None)
     if not found:
         return
     reporter.get().step("cells")

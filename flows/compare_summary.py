@@ -13,9 +13,10 @@ from tasks.compare import session
 from tasks.compare import tracking as children
 from tasks.compare.cell import Record, missing_metrics
 from tasks.compare.charge import Charge
-from tasks.compare.report import machine
+from tasks.compare.ratios import ratios, rows_of
 from tasks.compare.session import Comparison
 from tasks.compare.variation import spread_out
+from tasks.machine import machine
 
 
 def grouped_reasons(comparison: Comparison) -> dict[str, str]:
@@ -39,7 +40,7 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
     charge = "; ".join(charge.words for charge in charges.values())
     left_out = [f"left out: {who}: {why}" for why, who in grouped_reasons(comparison).items()]
     return {
-        "title": config.tracking.name or f"Comparison on {', '.join(public)}",
+        "title": config.title,
         "protocol": f"{protocol.name}: {protocol.words}",
         "folds": protocol.folds,
         "repeats": protocol.partitions,
@@ -51,11 +52,18 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
         "paired": "every algorithm and epsilon meets the same folds and the same public seeds; noise is drawn anew",
         "seed": config.seed,
         "seconds": round(seconds, 3),
+        "libraries": libraries(comparison) or None,
         "machine": machine(),
         "config": config.model_dump_json(),
         "warnings": [*comparison.warnings, *left_out],
         "code": session.code_version(),
     }
+
+
+def libraries(comparison: Comparison) -> dict[str, str]:
+    """The libraries that trained some of the settings: versions, and what is peculiar to their guarantee."""
+    runs = {setting.peer.peer.name: setting.peer for setting in comparison.settings if setting.peer is not None}
+    return {name: run.words for name, run in runs.items()}
 
 
 def summary(
@@ -83,9 +91,11 @@ def summary(
         "children": len(comparison.settings),
         "left_out": [f"{item.label} ({item.where}): {item.reason}" for item in comparison.left_out],
         "failures": failures(records),
+        "metrics": list(config.metrics or ()),
         "missing_metrics": missing_metrics(records, config.metrics or ()),
         "charged": {data: {"cells": c.cells, "cost": c.cost, "order": c.room.order} for data, c in charges.items()},
         "means": means(comparison, records),
+        "ratios": rows_of(ratios(records, {"metrics": config.metrics or ()})),
         "experiment": config.tracking.experiment,
         "run_id": parent,
         "flow_run_id": str(prefect.runtime.flow_run.id or ""),

@@ -20,6 +20,7 @@ from tasks.compare.given_noise import weak
 from tasks.compare.grid import Cell, Setting, noise_seed
 from tasks.compare.plans import Plans
 from tasks.compare.rows import Part, Rows
+from tasks.peers.catalogue import PeerRun
 
 Array = np.ndarray
 Record = dict[str, Any]
@@ -60,6 +61,8 @@ def measured(
 ) -> Record:
     """Plan, train and measure; returns the numbers of a record."""
     setting = cell.setting
+    if setting.peer is not None:
+        return measured_elsewhere(setting.peer, cell, config, rows)
     part = rows.part(cell)
     problem = problem_of(cell, config, rows)
     planned = plans.of(setting, problem)
@@ -86,6 +89,24 @@ def measured(
             *([planned.warning] if planned.warning else []),
             *weak(setting.noise_multiplier, planned.spent_epsilon),
         ],
+    }
+
+
+def measured_elsewhere(peer: PeerRun, cell: Cell, config: CompareConfig, rows: Rows) -> Record:
+    """The same numbers of another library; ``seconds`` are those of its training alone, as ours are."""
+    setting = cell.setting
+    part, problem = rows.part(cell), problem_of(cell, config, rows)
+    guarantee = (setting.config.privacy.epsilon, setting.config.privacy.delta)
+    seed = noise_seed(cell) % 2**32 if config.reproducible else None
+    found = peer.train(part.objective, problem, guarantee, seed)
+    weights = np.array(found["weights"], dtype=float)
+    return {
+        "n": problem.n,
+        "seconds": found["seconds"],
+        "spent_epsilon": found["spent_epsilon"],
+        "metrics": finite(metrics_of(setting, config, part, weights)),
+        "curve": [],
+        "warnings": [f"{peer.peer.name}: {text}" for text in found["warnings"]],
     }
 
 

@@ -27,6 +27,7 @@ from tasks.config import (
     find_config,
     override,
 )
+from tasks.peers.catalogue import PEERS
 from tasks.plain_yaml import load_yaml
 
 EPSILONS = (0.1, 0.2, 0.4, 0.8, 1.6)
@@ -119,6 +120,30 @@ class Entry(Section):
         return " ".join([self.name, *([self.preset] if self.preset else []), *own])
 
 
+class PeerEntry(Section):
+    """Another library on the same folds. ``parameters``: those of ``tasks.peers.catalogue``."""
+
+    name: str = Field(min_length=1, description=f"one of {', '.join(PEERS)}")
+    label: str | None = Field(default=None, min_length=1, description="the name to show")
+    parameters: dict[str, Any] = Field(default={}, description="for example {epochs: 10}")
+    preprocess: PreprocessSection | None = Field(default=None, description="normalise and numeric")
+
+    @property
+    def shown(self) -> str:
+        return self.label or " ".join([self.name, *(f"{key}={value}" for key, value in self.parameters.items())])
+
+
+class PeersSection(Section):
+    """Other libraries beside ours, each in a process of its own; public data alone.
+
+    ``python``: an interpreter that has them, where this one has not (diffprivlib needs an older scikit-learn).
+    """
+
+    python: str | None = Field(default=None, min_length=1, description="the path of an interpreter; null for this one")
+    timeout: Number = Field(default=600.0, gt=0, description="seconds for one training, for example 600")
+    libraries: tuple[PeerEntry, ...] = Field(min_length=1, description="a list of {name, label, parameters}")
+
+
 class CoverageSection(Section):
     """Which data have known relevant columns: their first ``relevant``."""
 
@@ -138,6 +163,7 @@ class CompareConfig(Section):
     objective: CompareObjective = Field(default=CompareObjective(), description="loss, l2 and l1")
     ranking: RankingSection | None = Field(default=None, description="for ranking data alone: features and scorer")
     privacy: ComparePrivacy = Field(default=ComparePrivacy(), description="epsilon, delta and adjacency")
+    peers: PeersSection | None = Field(default=None, description="for example {libraries: [{name: opacus}]}")
     algorithms: tuple[Entry, ...] = Field(min_length=1, description="a list of {name, preset, label, parameters}")
     protocol: Annotated[ProtocolSection, BeforeValidator(named_protocol)] = Field(
         default=ProtocolSection(name="quick", **PROTOCOLS["quick"]), description="quick, or {repeats: 5, folds: 10}"
@@ -155,6 +181,7 @@ class CompareConfig(Section):
     @model_validator(mode="after")
     def _one_label_each(self) -> CompareConfig:
         labels = [entry.shown for entry in self.algorithms if entry.name not in LINES]
+        labels += [entry.shown for entry in self.peers.libraries] if self.peers else []
         double = next((label for label in labels if labels.count(label) > 1 or label in LINES), None)
         if double is not None:
             raise ValueError(f"a label of its own for each algorithm, but two are called {double!r}: give `label`")
@@ -166,6 +193,16 @@ class CompareConfig(Section):
         return self
 
     @property
+    def kind(self) -> str:
+        """The command that it is for: compare, crossval or bench."""
+        return "crossval" if self.protocol.name == "crossval" else "bench" if self.peers else "compare"
+
+    @property
+    def title(self) -> str:
+        """What its run and its page are called."""
+        return self.tracking.name or f"{self.kind} {', '.join(data.name for data in self.data)}"
+
+    @property
     def epsilons(self) -> tuple[float, ...]:
         return self.privacy.epsilon or self.protocol.epsilon or EPSILONS
 
@@ -174,9 +211,11 @@ class CompareConfig(Section):
         return self.privacy.delta or self.protocol.delta or DELTA
 
 
-def load_compare(name: str | None = None, overrides: Sequence[str] = ()) -> CompareConfig:
+def load_compare(
+    name: str | None = None, overrides: Sequence[str] = (), default: str = "compare_adult.yaml"
+) -> CompareConfig:
     """Read a comparison and apply ``key=value`` overrides; raises ``InputError`` on one line."""
-    where, text = find_config(name, "compare_adult.yaml")
+    where, text = find_config(name, default)
     values = load_yaml(text, where)
     for text_ in overrides:
         override(values, text_)

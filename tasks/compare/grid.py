@@ -24,6 +24,7 @@ from tasks.compare.protocol import training_rows
 from tasks.compare.variation import spread_out
 from tasks.config import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection, TrainConfig
 from tasks.fitting import check_delta, weak_promise
+from tasks.peers.catalogue import PeerRun
 from tasks.rankers import is_ranking
 from tasks.ranking_evaluation import BASELINE_L2, NETWORK_STEPS
 from tasks.schema import find_schema
@@ -42,6 +43,7 @@ class Setting:
     job: Job
     private: bool
     noise_multiplier: float | None = None  # where it is given in place of epsilon
+    peer: PeerRun | None = None  # another library trains it
 
     @property
     def data(self) -> str:
@@ -301,6 +303,7 @@ def cells_of(setting: Setting, config: CompareConfig, facts: str) -> list[Cell]:
         place = (protocol.folds, protocol.parts, repeat, fold, draw)
         how = (config.reproducible, config.curve_every, wanted(config.metrics))
         identity = [setting.config.canonical(), setting.label, place, facts, *how]
+        identity += [] if setting.peer is None else setting.peer.identity
         key = sha256(json.dumps(identity).encode()).hexdigest()
         found.append(Cell(setting, repeat, fold, draw, key, public_seed(config.seed, setting.data, place)))
     return found

@@ -9,6 +9,7 @@ from typing import Any
 from tasks.compare.chart import description_of
 from tasks.compare.export import count_cells
 from tasks.compare.grouping import SECONDS, Place, Record, done, is_private, metrics_of
+from tasks.compare.ratios import ratios, table
 from tasks.compare.statistics import Summary, explain, summarise
 from tasks.compare.table import SCRIPT, STYLE, Cell, sortable
 from tasks.release.page import figure, grid, heading, page, paragraph, rows
@@ -96,6 +97,9 @@ def _parts(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequenc
     if metrics:
         yield heading("Table")
         yield _table(records, facts, _columns(metrics))
+    if beside := ratios(records, facts):
+        yield heading("Beside other libraries")
+        yield table(beside)
     if pictures := [file for file in figures if file.suffix == ".png"]:
         yield heading("Figures")
         yield from (figure(file.read_bytes(), description_of(file)) for file in pictures)

@@ -18,6 +18,7 @@ from tasks.compare.charge import Charge, charge_for
 from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Cell, LeftOut, Setting, cells_of, expand, warnings_of
 from tasks.compare.journal import Journal
+from tasks.compare.peers import peer_settings
 from tasks.compare.plans import Plans
 from tasks.compare.rows import Rows, content_digest, fingerprint, stat_digest
 from tasks.home import Home, make_private
@@ -65,6 +66,8 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     Raises ``InputError`` for everything that does not fit together.
     """
     settings, left_out = expand(config)
+    elsewhere, missing = peer_settings(config)
+    settings, left_out = [*settings, *elsewhere], [*left_out, *missing]
     for job in {id(setting.job): setting.job for setting in settings}.values():
         require_files(job)
     private = sorted({setting.data for setting in settings if not setting.job.public})

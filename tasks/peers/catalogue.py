@@ -66,9 +66,9 @@ PEERS = {
             Adjacency.ADD_REMOVE,
             "DP-SGD on Poisson batches, priced by its own accountant",
             {
-                "batch_size": 1024,
+                "batch_size": 2048,
                 "epochs": 20,
-                "learning_rate": 4.0,
+                "learning_rate": 8.0,
                 "momentum": 0.0,
                 "clip_norm": 1.0,
                 "accountant": "prv",
@@ -96,6 +96,10 @@ class PeerRun:
     python: str | None
     timeout: float
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        return f"{self.peer.guarantee} ({', '.join(f'{key} {value}' for key, value in self.versions.items())})"
 
     @property
     def identity(self) -> list[str]:
@@ -130,6 +134,6 @@ def check_problem(peer: Peer, problem: Problem) -> None:
         )
     if problem.adjacency is not peer.adjacency:
         raise InputError(
-            f"Expected adjacency {peer.adjacency} for {peer.name}, whose proof is for that, got {problem.adjacency}; add "
-            "it to privacy.adjacency."
+            f"Expected adjacency {peer.adjacency} for {peer.name}, whose proof is for that, got {problem.adjacency}; "
+            "add it to privacy.adjacency."
         )

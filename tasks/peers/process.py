@@ -1,4 +1,4 @@
-"""The process of another library: started when it is first asked, spoken to in lines of JSON, ended with the program."""
+"""The process of another library: started when first asked, spoken to in lines of JSON, ended with the program."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class PeerProcess:
         if self._process is not None and self._process.poll() is None:
             return
         self._end()
-        self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
         command = [self.python, str(WORKER), self.name]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log, "text": True}

@@ -6,15 +6,19 @@ own, until its input ends. A request names an NPZ file with ``X`` (n, d) and ``y
 ``weights`` (d,), the ``seconds`` of the training alone, and what the library says about the run.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 import warnings
 from importlib.metadata import version
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-# The folder of this file must not stand in for packages of the same names.
-sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != os.path.dirname(os.path.abspath(__file__))]
+# The folder of this program must not stand in for packages of the same names.
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
 
 class Opacus:
@@ -22,14 +26,14 @@ class Opacus:
 
     packages = ("opacus", "torch", "numpy")
 
-    def __init__(self):
+    def __init__(self) -> None:
         import opacus
         import torch
 
         torch.set_num_threads(1)
         self.torch, self.opacus = torch, opacus
 
-    def train(self, X, y, asked):
+    def train(self, X: Any, y: Any, asked: dict[str, Any]) -> dict[str, Any]:
         """``asked``: epsilon, delta, batch_size, epochs, learning_rate, momentum, clip_norm, l2, accountant, seed."""
         from opacus.accountants.utils import get_noise_multiplier
 
@@ -76,16 +80,16 @@ class Opacus:
 class Rows:
     """A data set whose batches are cut in one piece: row by row, reading would take most of the time."""
 
-    def __init__(self, X, y):
+    def __init__(self, X: Any, y: Any) -> None:
         self.X, self.y = X, y
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.y)
 
-    def __getitem__(self, row):
+    def __getitem__(self, row: int) -> tuple[Any, Any]:
         return self.X[row], self.y[row]
 
-    def __getitems__(self, rows):
+    def __getitems__(self, rows: list[int]) -> tuple[Any, Any]:
         return self.X[rows], self.y[rows]
 
 
@@ -94,12 +98,12 @@ class Diffprivlib:
 
     packages = ("diffprivlib", "scikit-learn", "numpy")
 
-    def __init__(self):
+    def __init__(self) -> None:
         from diffprivlib.models import LogisticRegression
 
         self.model = LogisticRegression
 
-    def train(self, X, y, asked):
+    def train(self, X: Any, y: Any, asked: dict[str, Any]) -> dict[str, Any]:
         """``asked``: epsilon, norm_bound, C, max_iter, tol, seed.
 
         The bound that the library takes from ``data_norm`` is right for rows of norm 1, so rows are scaled to that and
@@ -123,10 +127,10 @@ class Diffprivlib:
         return {"weights": weights, "seconds": seconds, "spent_epsilon": asked["epsilon"], "C": asked["C"]}
 
 
-PEERS = {"opacus": Opacus, "diffprivlib": Diffprivlib}
+PEERS: dict[str, Any] = {"opacus": Opacus, "diffprivlib": Diffprivlib}
 
 
-def answer(peer, line):
+def answer(peer: Any, line: str) -> dict[str, Any]:
     """The answer to one request; an error becomes its text."""
     import numpy as np
 
@@ -144,12 +148,12 @@ def answer(peer, line):
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def main(name):
+def main(name: str) -> None:
     """Serve requests from standard input; what the library prints goes to standard error."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def reply(found):
+    def reply(found: dict[str, Any]) -> None:
         replies.write(json.dumps(found) + "\n")
         replies.flush()
 
