@@ -21,6 +21,7 @@ Config = Annotated[
     str | None, typer.Argument(help="Configuration file; default: conf/train.yaml, else the built-in one.")
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value; repeatable.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
@@ -184,7 +185,7 @@ def compare(
         str | None, typer.Argument(help="Configuration file; default: conf/compare_adult.yaml, else the built-in one.")
     ] = None,
     set_: Set = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")] = False,
+    fresh: Fresh = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare algorithms on folds: a grid of private runs, resumable, with tables, figures and one MLflow run each."""
@@ -193,13 +194,27 @@ def compare(
     raise typer.Exit(run_comparison(config, set_ or [], fresh, as_json))
 
 
+def bench(
+    config: Annotated[
+        str | None, typer.Argument(help="Configuration file; default: conf/bench.yaml, else the built-in one.")
+    ] = None,
+    set_: Set = None,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare with diffprivlib and Opacus on the same folds: quality and speed as ratios; they need dpflows[peers]."""
+    from flows.compare_command import run_bench
+
+    raise typer.Exit(run_bench(config, set_ or [], fresh, as_json))
+
+
 def crossval(
     config: Config = None,
     folds: Annotated[int, typer.Option("--folds", help="Folds; 1 is the declared split.", min=1)] = 5,
     repeats: Annotated[int, typer.Option("--repeats", help="Partitions into folds.", min=1)] = 1,
     draws: Annotated[int, typer.Option("--draws", help="Draws of the noise on each fold.", min=1)] = 1,
     set_: Set = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")] = False,
+    fresh: Fresh = False,
     as_json: AsJson = False,
 ) -> None:
     """Cross-validate one training configuration, beside majority and the model without privacy."""
@@ -219,7 +234,7 @@ def build(chosen: str | None) -> Any:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for command in (init, profile, train, compare, crossval, retrain, predict, plan, ui, audit, release, verify):
+    for command in (init, profile, train, compare, crossval, bench, retrain, predict, plan, ui, audit, release, verify):
         app.command()(command)
     for name, (module, text) in GROUPS.items():
         if name == chosen:
