@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from typing import NoReturn
 
 UNEXPECTED = 1
 USAGE = 2
@@ -25,9 +24,15 @@ def listen() -> None:
     signal.signal(signal.SIGTERM, _stop)
 
 
-def _stop(signum: int, frame: object) -> NoReturn:
+def _stop(signum: int, frame: object) -> None:
     _asked.append(signum)
-    raise KeyboardInterrupt if signum == signal.SIGINT else Terminated
+    heed()
+
+
+def heed() -> None:
+    """Raise what a signal asked for: an exception inside a callback is swallowed, and nothing may be spent after it."""
+    if _asked:
+        raise KeyboardInterrupt if _asked[-1] == signal.SIGINT else Terminated
 
 
 def interrupted() -> int:

@@ -21,6 +21,7 @@ from prefect import flow
 
 from dpcore.errors import DPFlowsError
 from dpcore.train import Planned
+from flows.ending import heed
 from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
 from tasks import attributes, canary, estimation, evaluation, record, tracking, training, tuning
@@ -89,7 +90,6 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
     """
     started = perf_counter()
     job = training.prepare(config)
-    canary.check_canaries(job)
     for warning in job.warnings:
         reporter.get().say(f"Warning: {warning}")
     store = open_store(config)
@@ -104,7 +104,7 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
         objective = preprocess_step(job, loaded)
         if far := count_warning(job.problem.n, objective.open().n, job.problem.unit):
             reporter.get().say(f"Warning, {far}")
-        sums, canaries = (objective, None) if config.audit is None else plant_step(job, planned, objective)
+        sums, watch = (objective, None) if config.audit is None else plant_step(job, planned, objective)
         with mlflow_run(store, job, planned) as run_id:
             folder = store.home.outbox / run_id
             with reserved(reserve_step(job, planned, ledger)) as reservation:
@@ -112,7 +112,7 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                     job, planned = estimated(job, planned, reservation)
                     loaded = load_step(job)
                     sums = objective = preprocess_step(job, loaded)
-                result = fit_step(job, planned, sums, reservation, reporter.get().progress)
+                result = fit_step(job, planned, sums, reservation, reporter.get().progress, watch)
                 job, planned, loaded, objective = tuning.selected(job, planned, result, loaded, objective)
                 if attributes.is_sparse(job, planned):
                     attribute_step(folder, job, planned, result.weights)
@@ -120,8 +120,8 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):
                 metrics = evaluate_step(job, result.weights, loaded, objective, folder)
-                if canaries is not None:
-                    metrics |= canary_step(planned, result.weights, canaries, folder)
+                if watch is not None:
+                    metrics |= canary_step(planned, result.weights, watch, objective, folder)
                     reporter.get().say(canary.sentence(metrics))
                 if config.evaluate.release is not None:
                     metrics |= metric_step(job, result.weights, loaded, ledger, folder)
@@ -161,6 +161,7 @@ def reserved(reservation: Reservation) -> Iterator[Reservation]:
         reporter.get().say(f"Warning: {note}")
     try:
         with reservation:
+            heed()
             yield reservation
     except BaseException:
         reporter.get().say(budget_words(reservation))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from flows import ending
 from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
@@ -234,6 +235,21 @@ def test_init_copies_the_configuration_once(tmp_path: Path, capsys: pytest.Captu
     assert edited.read_text(encoding="utf-8") == "schema_version: 1\n"
     assert run(["init", str(tmp_path), "--force"]) == 0
     assert len(edited.read_text(encoding="utf-8")) > 100
+
+
+def test_a_swallowed_interrupt_spends_nothing(
+    server: str, home: Home, small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An exception that a signal raises inside a callback is lost there; the reservation notices that it came."""
+    monkeypatch.chdir(small.parent)
+    ledger = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
+    ledger.init("small", 2.0, 1e-4, "add_remove")
+    monkeypatch.setattr(ending, "_asked", [signal.SIGINT])
+    assert run(["train", *SMALL, "--set", "tracking.experiment=swallowed"]) == 130
+    said = capsys.readouterr().err
+    assert "nothing was drawn, so nothing was spent" in said
+    assert "Traceback" not in said
+    assert ledger.open_entries() == []
 
 
 def test_termination_closes_the_run_and_says_what_was_spent(
