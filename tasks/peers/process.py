@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
@@ -64,16 +65,21 @@ class PeerProcess:
             raise PeerError(f"{self.name}: {found['error']}")
         return found
 
-    def kill(self) -> None:
+    def end(self) -> None:
         """End the process at once; a request that waits for it fails. It may be called by any thread."""
         if (process := self._process) is not None:
             process.kill()
+        with self._lock:
+            self._end()
 
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
+            if process.stdin is not None:
+                with suppress(OSError):  # what was not read any more
+                    process.stdin.close()
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -90,6 +96,7 @@ class PeerProcess:
             # Its own session: an interrupt at the keyboard is ours to handle.
             self._process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
         except OSError as error:
+            self._end()
             raise PeerError(f"{self.python} does not start ({error.strerror})") from None
         self._lines = Queue()
         threading.Thread(target=_pump, args=(self._process.stdout, self._lines), daemon=True).start()
@@ -159,6 +166,6 @@ def end_all() -> None:
     """End all processes of other libraries."""
     with _lock:
         for process in _running.values():
-            process.kill()
+            process.end()
         _running.clear()
         _missing.clear()

@@ -1,0 +1,40 @@
+"""Stands for the interpreter of another library: a program that runs the real worker with a library made here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+PROGRAM = """\
+#!{python}
+import importlib.util, os, sys, time
+
+spec = importlib.util.spec_from_file_location("worker", sys.argv[1])
+worker = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(worker)
+
+
+class Peer:
+    packages = ("numpy",)
+
+    def __init__(self):
+        {start}
+
+    def train(self, X, y, asked):
+        print("this library is talkative")
+        {train}
+        return {{"weights": (y @ X / len(y)).tolist(), "seconds": 0.5, "spent_epsilon": asked["epsilon"]}}
+
+
+worker.PEERS = {{"opacus": Peer, "diffprivlib": Peer}}
+worker.main(sys.argv[2])
+"""
+
+
+def fake_python(folder: Path, train: str = "pass", start: str = "pass") -> str:
+    """The path of such a program; ``start`` and ``train`` are statements that it runs at these moments."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "python"
+    path.write_text(PROGRAM.format(python=sys.executable, start=start, train=train))
+    path.chmod(0o755)
+    return str(path)
