@@ -185,17 +185,19 @@ def run(
     on_charge: Callable[[], None] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     fixed_noise_seed: int | None = None,
+    door: Callable[..., Budget] = Budget,
 ) -> Result:
     """Train: the only place that brings records, secret noise and an algorithm together.
 
     ``seed`` feeds the public generator (starts, mutations). ``on_charge`` is called after each charge, before rows are
     drawn; ``on_progress(done, total)`` after each release. ``fixed_noise_seed`` is for tests: its result is marked.
+    ``door`` makes the budget: that of a canary run looks at what it releases (``dpcore.audit.watch``).
     Raises ``InputError``, before anything is charged, where the records break a public fact of the problem.
     """
     own = _own(planned)
     check_public_facts(planned.problem, objective)
     secret = secure_generator() if fixed_noise_seed is None else np.random.default_rng(fixed_noise_seed)
-    budget = Budget(
+    budget = door(
         own,
         objective,
         secret,

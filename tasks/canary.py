@@ -1,7 +1,8 @@
-"""Canaries in a real training: planted among the records, looked for in the released weights, never released.
+"""Canaries in a real training: planted among the records, looked for in what is released, never released.
 
-The canaries follow from public facts (dimension, norm bound, blocks) and coins; the public n of the data stays, which
-under add_remove is a nominal divisor and no count. Price and charge are those of any training with this plan.
+The canaries follow from public facts (dimension, norm bound) and coins; the public n of the data stays: under
+add_remove it is a nominal divisor and no count, under replace_one canaries take the places of records. Price and charge
+are those of any training with this plan. The attack knows the records, so its numbers are internal.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_array, issparse, vstack
 
 from dpcore.algorithms import registry
 from dpcore.audit.canaries import Canaries, Guessed, guess, plant
-from dpcore.errors import InputError
+from dpcore.audit.one_run import promise_of
+from dpcore.audit.watch import Watch, planted
 from dpcore.noise import secure_generator
 from dpcore.objective import LinearObjective
-from dpcore.problem import Adjacency
 from dpcore.train import Planned
+from tasks.canary_rules import count_of
 from tasks.config import TrainConfig
 from tasks.training import Job, Sealed
 
@@ -27,75 +28,57 @@ CONFIDENCE = 0.95
 FIGURE = "figures/canaries.png"
 REASON = "canaries were added to the records (audit.canaries), so the model learned from records that are none"
 TAG = "dpflows.canaries"
-
-
-def check_canaries(job: Job) -> None:
-    """Raise ``InputError``, before a file is opened, where canaries have no theorem or no place in this training."""
-    config, schema = job.config, job.schema
-    if config.audit is None:
-        return
-    faults = {
-        "sessions of a ranking are no single records": job.ranker is not None,
-        "a network's canaries would need gradients of their own": job.network is not None,
-        "the attack scores one margin, so it needs a binary label": schema.label.kind != "binary",
-        "a canary is a record and the unit is another": schema.unit != "record",
-        "each coin adds or removes a record, so the theorem needs privacy.adjacency=add_remove": (
-            config.privacy.adjacency is not Adjacency.ADD_REMOVE
-        ),
-        "a search (tune) splits the records before it trains": config.tune is not None,
-        "bounds and levels must be declared: an estimate would be made without the canaries": (
-            bool(schema.undeclared_columns)
-        ),
-        "evaluate.release would pay for a metric of a model that is never released": (
-            config.evaluate.release is not None
-        ),
-    }
-    for reason, found in faults.items():
-        if found:
-            raise InputError(
-                f"Expected no audit.canaries here, got {config.audit.canaries}: {reason}; leave the section audit "
-                "out, or use `dpflows audit RUN --empirical`."
-            )
+PREFIX = "internal.canary."
 
 
 def plant_canaries(job: Job, planned: Planned, objective: Sealed) -> tuple[Sealed, Sealed]:
-    """The sums over records and included canaries, and the canaries with their coins."""
-    assert job.config.audit is not None
+    """The sums over records and canaries, and the watch that looks for them."""
     sums: LinearObjective = objective.open()
     rng = np.random.default_rng(job.config.seed)
-    like_rows = getattr(registry[planned.name], "bounds_rows_by", "") == "blocks"
-    canaries = plant(job.problem, job.config.audit.canaries, rng, secure_generator(), like_rows)
-    X, y = canaries.rows
-    X = X.astype(sums.X.dtype)
-    rows = vstack([sums.X, csr_array(X)], format="csr") if issparse(sums.X) else np.concatenate([sums.X, X])
-    mixed = LinearObjective(rows, np.concatenate([sums.y, y]), job.problem.loss)
+    within_blocks = getattr(registry[planned.name], "bounds_rows_by", "") == "blocks"
+    canaries = plant(job.problem, count_of(job.config, job.problem.dimension), rng, secure_generator(), within_blocks)
+    mixed, watch = planted(sums, canaries, rng)
     mixed.check_records(job.problem.dimension, job.problem.norm_bound)
-    return Sealed(mixed), Sealed(canaries)
+    return Sealed(mixed), Sealed(watch)
 
 
-def measure_canaries(planned: Planned, weights: Array, canaries: Sealed, folder: Path) -> dict[str, float]:
-    """Lower bound on epsilon beside the claim, as internal numbers; a figure of both in ``folder``."""
+def measure_canaries(
+    planned: Planned, weights: Array, watch: Sealed, objective: Sealed, folder: Path
+) -> dict[str, float]:
+    """Lower bounds on epsilon beside the claim, as internal numbers; a figure of both in ``folder``."""
     target = planned.target
     assert target is not None
-    planted: Canaries = canaries.open()
-    found = guess(planted, weights, np.zeros_like(weights), target.delta, CONFIDENCE)
-    draw(planted, found, planned.spent_epsilon, folder / FIGURE)
-    return {
-        "internal.canary.epsilon_lower_bound": found.epsilon,
-        "internal.canary.claimed_epsilon": planned.spent_epsilon,
-        "internal.canary.count": float(len(planted.y)),
-        "internal.canary.guesses": float(found.guesses),
-        "internal.canary.right": float(found.right),
+    looked: Watch = watch.open()
+    canaries = looked.canaries
+    scores = looked.scores(planned, weights, objective.open())
+    found = guess(canaries, scores, target.delta, CONFIDENCE, promise_of(target, planned.events))
+    numbers = {
+        "epsilon_lower_bound": found.epsilon,
+        "claimed_epsilon": planned.spent_epsilon,
+        "p_value": found.p_value,
+        "count": float(len(canaries.y)),
+        "guesses": float(found.guesses),
+        "right": float(found.right),
+        "releases_seen": float(looked.looked),
     }
+    if target.accountant_of(planned.events) == "gdp":
+        numbers["gaussian_lower_bound"] = found.gaussian_epsilon
+    draw(canaries, found, numbers, folder / FIGURE)
+    return {PREFIX + name: value for name, value in numbers.items()}
 
 
 def sentence(metrics: dict[str, float]) -> str:
     """One line for the person who trains."""
-    bound, claim = metrics["internal.canary.epsilon_lower_bound"], metrics["internal.canary.claimed_epsilon"]
-    verdict = "ABOVE the claim: noise or price is wrong" if bound > claim else "not above the claim"
+    found = {key.removeprefix(PREFIX): value for key, value in metrics.items() if key.startswith(PREFIX)}
+    gaussian = found.get("gaussian_lower_bound")
+    also = "" if gaussian is None else f", {gaussian:.3g} for Gaussian outputs"
+    refuted = found["p_value"] <= 1.0 - CONFIDENCE
+    verdict = "the claim is REFUTED: noise or price is wrong" if refuted else "nothing against the claim"
     return (
-        f"Canaries: {metrics['internal.canary.right']:.0f} of {metrics['internal.canary.guesses']:.0f} guesses right; "
-        f"epsilon is at least {bound:.3g} ({CONFIDENCE:.0%} confidence), claimed {claim:.3g}: {verdict}."
+        f"Canaries: {found['right']:.0f} of {found['guesses']:.0f} guesses right; epsilon is at least "
+        f"{found['epsilon_lower_bound']:.3g}{also} ({CONFIDENCE:.0%} confidence), claimed "
+        f"{found['claimed_epsilon']:.3g}; chance of such guesses under the claim at most {found['p_value']:.2g}: "
+        f"{verdict}."
     )
 
 
@@ -104,22 +87,31 @@ def reasons(config: TrainConfig) -> list[str]:
     return [] if config.audit is None else [REASON]
 
 
-def draw(canaries: Canaries, found: Guessed, claimed: float, path: Path) -> None:
-    """Draw scores of included and left-out canaries, and bound against claim; write a PNG to ``path``."""
+def tags(job: Job) -> dict[str, str]:
+    """How many canaries were among the records; empty for other runs."""
+    return {} if job.config.audit is None else {TAG: str(count_of(job.config, job.problem.dimension))}
+
+
+def draw(canaries: Canaries, found: Guessed, numbers: dict[str, float], path: Path) -> None:
+    """Draw the scores by coin, and bounds against claim; write a PNG to ``path``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(8.0, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
-    scores, bars = figure.subplots(1, 2, width_ratios=(3, 1))
+    scores, bars = figure.subplots(1, 2, width_ratios=(3, 2))
     edges = np.histogram_bin_edges(found.scores, bins=40)
-    scores.hist(found.scores[canaries.included], edges, alpha=0.6, label="included", color="#1f5a99")
-    scores.hist(found.scores[~canaries.included], edges, alpha=0.6, label="left out", color="#c2571a")
-    scores.set_xlabel("score (margin under the released weights)")
+    yes, no = ("first label", "other label") if canaries.paired else ("included", "left out")
+    scores.hist(found.scores[canaries.included], edges, alpha=0.6, label=yes, color="#1f5a99")
+    scores.hist(found.scores[~canaries.included], edges, alpha=0.6, label=no, color="#c2571a")
+    scores.set_xlabel("score of a canary (what the releases say about its coin)")
     scores.set_ylabel("canaries")
     scores.legend(fontsize=8)
-    drawn = bars.bar(["claimed", "lower bound"], [claimed, found.epsilon], color=["#555555", "#1f5a99"])
+    shown = {"claimed": "claimed_epsilon", "at least": "epsilon_lower_bound", "Gaussian": "gaussian_lower_bound"}
+    shown = {label: key for label, key in shown.items() if key in numbers}
+    colors = ["#555555", "#1f5a99", "#6f9fd0"][: len(shown)]
+    drawn = bars.bar(list(shown), [numbers[key] for key in shown.values()], color=colors)
     bars.bar_label(drawn, fmt="%.3g")
     bars.set_ylabel("epsilon")
     figure.suptitle(f"{len(canaries.y)} canaries, {found.right} of {found.guesses} guesses right", fontsize=10)

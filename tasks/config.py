@@ -186,7 +186,7 @@ class TuneSection(Section):
 class AuditSection(Section):
     """Made-up records in the training that show how much leaks; see ``tasks.canary``. Such a run is never released."""
 
-    canaries: Count = Field(default=1000, ge=100, le=100_000, description="how many canaries, for example 1000")
+    canaries: Count | None = Field(default=None, ge=100, le=5000, description="leave it out for one a column")
 
 
 class LedgerSection(Section):

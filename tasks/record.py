@@ -254,7 +254,7 @@ def run_tags(job: Job, statement: words.Statement) -> dict[str, str]:
         "dpflows.data": job.schema.name,
         "dpflows.releasable": "yes" if statement.releasable else "no",
         "dpflows.reasons": "; ".join(statement.reasons) or "none",
-        **({} if job.config.audit is None else {canary.TAG: str(job.config.audit.canaries)}),
+        **canary.tags(job),
         "dpflows.ledger_entry": statement.ledger.entry,
         "dpflows.ledger_head": statement.ledger.head,
         "mlflow.note.content": note,

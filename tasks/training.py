@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dpcore.accounting import Events
+from dpcore.accounting import Budget, Events
 from dpcore.accounting.conversion import order_budgets
 from dpcore.accounting.limits import SLACK, Limit, Room, Target, order_index
 from dpcore.algorithms import registry
@@ -29,6 +29,7 @@ from dpcore.users import UserObjective
 from dpcore.weighted import plain_name
 from tasks import network, rankers, tuning
 from tasks.bounds import open_words, plan_estimate, require_open, widest
+from tasks.canary_rules import check_canaries, crowd
 from tasks.config import TrainConfig
 from tasks.data import load
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
@@ -83,6 +84,7 @@ def prepare(config: TrainConfig) -> Job:
     require_open(schema)
     check_select(config, schema)
     check_subgroup(config, schema)
+    check_canaries(config, schema)
     if rankers.is_ranking(schema):
         encoder, ranker, problem = rankers.describe(config, schema)
         warnings = check_delta(config, problem.n) + weak_promise(config)
@@ -123,6 +125,7 @@ def describe(config: TrainConfig, schema: Schema) -> Job:
         outputs=len(schema.label.levels) if schema.label.kind == "classes" else 1,
     )
     warnings = check_delta(config, problem.n) + weak_promise(config) + open_words(schema, problem.dimension)
+    warnings += crowd(config, problem.n, problem.dimension)
     estimate = None
     if schema.bounds == "private" and schema.undeclared_columns:
         privacy = config.privacy
@@ -297,8 +300,12 @@ def fit_model(
     objective: Sealed,
     reservation: Reservation,
     on_progress: Callable[[int, int], None] | None = None,
+    watch: Sealed | None = None,
 ) -> Result:
-    """Train through the one door; every release is counted in the reservation before its rows are drawn."""
+    """Train through the one door; every release is counted in the reservation before its rows are drawn.
+
+    ``watch`` looks for canaries at the door (``tasks.canary``).
+    """
     config, sums = job.config, objective.open()
     if job.schema.undeclared_columns:
         raise InputError(
@@ -312,4 +319,5 @@ def fit_model(
         on_charge=reservation.on_charge,
         on_progress=on_progress,
         fixed_noise_seed=config.unsafe_fixed_noise_seed,
+        door=Budget if watch is None else watch.open().door,
     )

@@ -129,6 +129,11 @@ class Budget:
         self._ran.append(mechanism)
 
     def _batch(self, mechanism: Mechanism) -> Objective:
+        rows = self._rows(mechanism)
+        return self._objective if rows is None else self._objective.take(rows)
+
+    def _rows(self, mechanism: Mechanism) -> Any:
+        """The rows of one release, None for all of them."""
         if not isinstance(mechanism, Sampled):
-            return self._objective
-        return self._objective.take(mechanism.sampler.draw(self._objective.n, self._secret))
+            return None
+        return mechanism.sampler.draw(self._objective.n, self._secret)

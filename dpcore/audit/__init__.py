@@ -2,18 +2,25 @@
 
 from dpcore.audit.attack import Measured, audit, measure
 from dpcore.audit.bounds import clopper_pearson_epsilon, gaussian_tradeoff_epsilon, one_run_epsilon
-from dpcore.audit.canaries import Canaries, Guessed, canary_epsilon, guess, plant
+from dpcore.audit.canaries import Canaries, Guessed, guess, margins, plant
+from dpcore.audit.one_run import curve_p_value, one_run_gaussian_epsilon, promise_of
+from dpcore.audit.watch import Watch, planted
 
 __all__ = [
     "Canaries",
     "Guessed",
     "Measured",
+    "Watch",
     "audit",
-    "canary_epsilon",
     "clopper_pearson_epsilon",
+    "curve_p_value",
     "gaussian_tradeoff_epsilon",
     "guess",
+    "margins",
     "measure",
     "one_run_epsilon",
+    "one_run_gaussian_epsilon",
     "plant",
+    "planted",
+    "promise_of",
 ]

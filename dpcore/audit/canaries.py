@@ -1,7 +1,9 @@
-"""Canaries in one run: records made to be noticed, each in or out by a coin; how many can be told gives a bound.
+"""Canaries in one run: records made to be noticed, each decided by a coin; how many can be told gives a bound.
 
 Steinke, Nasr & Jagielski (2023), "Privacy auditing with one (1) training run". A run with canaries is a training: it
-is charged like any other, and it is never released.
+is charged like any other, and it is never released. Under add/remove the coin says whether a canary is in. Under
+replace-one, where the number of records is public, it says which of two records is in: the same features, and one
+label or the other. Turning a coin over makes a neighbour either way, which is all that the theorems ask of coins.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpcore.audit.bounds import one_run_epsilon
+from dpcore.audit.one_run import Least, curve_p_value, one_run_gaussian_epsilon
 from dpcore.checks import require_count
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
@@ -19,99 +22,96 @@ from dpcore.problem import Adjacency, Problem
 
 # Keeps a record inside its norm bound when it is stored in float32.
 INSIDE = 1.0 - 1e-6
-SHARE = 0.5
+# Shares of the canaries that are guessed, the surest first; each is tested at its part of the error (Bonferroni).
+SHARES = (0.5, 0.2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Canaries:
-    """Records ``X`` (m, d), ``y`` (m,) and which of them are ``included`` (m,)."""
+    """Records ``X`` (m, d), ``y`` (m,) and the coins ``included`` (m,).
+
+    Where a coin says no, the canary is left out, or goes in with the other label (``paired``).
+    """
 
     X: Array
     y: Array
     included: Array
+    paired: bool = False
 
     @property
     def rows(self) -> tuple[Array, Array]:
         """The records that go into the training."""
+        if self.paired:
+            return self.X, np.where(self.included, self.y, -self.y)
         return self.X[self.included], self.y[self.included]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guessed:
-    """What an attack on ``canaries`` found: ``right`` of ``guesses``, the bound, and the ``scores`` (m,) behind it."""
+    """What an attack on canaries found, with the ``scores`` (m,) behind it.
+
+    ``epsilon`` is a lower bound for any mechanism, ``gaussian_epsilon`` one for Gaussian trade-off curves, and
+    ``p_value`` the chance that the promised curve, where one was given, allows for guesses as good as these.
+    ``right`` of ``guesses`` belong to the share of canaries with the largest bound.
+    """
 
     epsilon: float
+    gaussian_epsilon: float
+    p_value: float
     guesses: int
     right: int
     scores: Array
 
 
 def plant(
-    problem: Problem, count: int, rng: np.random.Generator, coins: Any = None, like_rows: bool = False
+    problem: Problem, count: int, rng: np.random.Generator, coins: Any = None, within_blocks: bool = False
 ) -> Canaries:
-    """``count`` canaries, each included with chance 1/2 by a byte of ``coins`` (a generator; ``rng`` where none).
+    """``count`` canaries with random labels, a byte of ``coins`` (a generator; ``rng`` where none) each.
 
-    They have the full norm and both labels. Up to the dimension they lie along the axes, so that none hides another;
-    more of them have random signs. ``like_rows`` makes them one level of every block and 0 or 1 in a numeric column:
-    for algorithms that bound rows by their blocks and would scale other records down.
+    They lie along the axes, so that none hides another while there are no more than columns; beyond that they share
+    axes. They have the full norm, or with ``within_blocks`` the value 1 in their column: algorithms that bound rows by
+    their blocks would cut more away. The constant column is an axis like others, and 0 in the other canaries.
 
-    Raises ``AssumptionNotMet`` under another adjacency than add/remove, for which the theorem is.
+    Raises ``AssumptionNotMet`` for what is no table of records.
     """
     require_count(count=count)
-    if problem.adjacency is not Adjacency.ADD_REMOVE or problem.kind != "linear":
+    if problem.adjacency is Adjacency.REPLACE_LABELS or problem.kind != "linear":
         raise AssumptionNotMet(
-            f"Expected records under add_remove for canaries, got {problem.kind}, {problem.adjacency}; use "
+            f"Expected a table of records for canaries, got {problem.kind}, {problem.adjacency}; use "
             "dpcore.audit.audit, which makes many fits."
         )
-    X = _rows(problem, count, rng) if like_rows else _directions(problem, count, rng)
+    X = np.zeros((count, problem.dimension))
+    X[np.arange(count), np.arange(count) % problem.dimension] = 1.0 if within_blocks else problem.norm_bound * INSIDE
     y = rng.choice([-1.0, 1.0], size=count)
     source = rng if coins is None else coins
-    return Canaries(X, y, source.random(count) < 0.5)
+    return Canaries(X, y, source.random(count) < 0.5, problem.adjacency is Adjacency.REPLACE_ONE)
 
 
-def _directions(problem: Problem, count: int, rng: np.random.Generator) -> Array:
-    """Records of the full norm, shape (count, d): axes where there are enough of them, else random signs."""
-    d, length = problem.dimension, problem.norm_bound * INSIDE
-    if count <= d:
-        return length * np.eye(d)[:count]
-    return rng.choice([-1.0, 1.0], size=(count, d)) * (length / np.sqrt(d))
-
-
-def _rows(problem: Problem, count: int, rng: np.random.Generator) -> Array:
-    """Records as an encoder could make them, shape (count, d): the constant, one level a block, ends of numbers."""
-    X = rng.integers(0, 2, size=(count, problem.dimension)).astype(float)
-    for block in problem.blocks:
-        columns = np.asarray(block.columns)
-        if block.kind == "numeric" and len(columns) == 1:
-            continue
-        X[:, columns] = 0.0
-        X[np.arange(count), rng.choice(columns, size=count)] = 1.0
-    if problem.intercept:
-        X[:, -1] = 1.0
-    norms = np.linalg.norm(X, axis=1, keepdims=True)
-    return X * np.minimum(1.0, problem.norm_bound * INSIDE / np.maximum(norms, 1e-300))
+def margins(canaries: Canaries, weights: Array, reference: Array | float = 0.0) -> Array:
+    """Scores by the weights alone, shape (m,): how far a canary's margin rose above that under ``reference``."""
+    return canaries.y * (canaries.X @ (np.asarray(weights) - reference))
 
 
 def guess(
-    canaries: Canaries, weights: Array, reference: Array, delta: float, confidence: float = 0.95, share: float = SHARE
+    canaries: Canaries, scores: Array, delta: float, confidence: float = 0.95, promised: Least | None = None
 ) -> Guessed:
-    """Guess in the canaries whose margin rose most and out those whose margin rose least, and bound epsilon.
+    """Guess yes for the canaries with the highest scores and no for the lowest, equally many; bound epsilon.
 
-    ``reference`` are weights that do not depend on the canaries (zero will do). ``share`` of all canaries are guessed:
-    it is fixed before the coins are looked at, as the theorem demands.
+    The scores must follow from what the run released and from public facts, never from the coins. Of the shares of
+    canaries that are guessed the best is kept, and the error of the tests is divided by their number.
     """
-    margins = canaries.y * (canaries.X @ (np.asarray(weights) - np.asarray(reference)))
-    each = max(int(len(margins) * share / 2), 1)
-    if 2 * each > len(margins):
-        raise AssumptionNotMet(f"Expected at least 2 canaries, got {len(margins)}; plant some hundreds.")
-    order = np.argsort(margins)
-    right = int(canaries.included[order[-each:]].sum() + (~canaries.included[order[:each]]).sum())
-    epsilon = one_run_epsilon(len(margins), 2 * each, right, delta, confidence)
-    return Guessed(epsilon, 2 * each, right, margins)
-
-
-def canary_epsilon(
-    canaries: Canaries, weights: Array, reference: Array, delta: float, confidence: float = 0.95, share: float = SHARE
-) -> float:
-    """Lower bound on epsilon from one run; see ``guess``."""
-    return guess(canaries, weights, reference, delta, confidence, share).epsilon
+    order, tried = np.argsort(scores), []
+    if len(order) < 4:
+        raise AssumptionNotMet(f"Expected at least 4 canaries, got {len(order)}; plant some hundreds.")
+    sure = 1.0 - (1.0 - confidence) / len(SHARES)
+    for share in SHARES:
+        each = max(int(len(order) * share / 2), 1)
+        right = int(canaries.included[order[-each:]].sum() + (~canaries.included[order[:each]]).sum())
+        facts = len(order), 2 * each, right
+        p_value = 1.0 if promised is None else min(len(SHARES) * curve_p_value(*facts, promised), 1.0)
+        epsilons = one_run_epsilon(*facts, delta, sure), one_run_gaussian_epsilon(*facts, delta, sure)
+        tried.append((*epsilons, p_value, 2 * each, right))
+    best = max(tried)
+    return Guessed(
+        best[0], max(one[1] for one in tried), min(one[2] for one in tried), best[3], best[4], np.asarray(scores)
+    )
