@@ -46,7 +46,7 @@ def with_peers(schema: Path, python: str, **values: Any) -> CompareConfig:
 
 
 def test_a_library_trains_on_the_rows_of_the_fold(small: Path, home: Home) -> None:
-    """The fake answers with mean_i y_i x_i: exactly that of the training part shows that nothing was lost on the way."""
+    """The fake answers with mean_i y_i x_i: that of the training part, so nothing was lost on the way."""
     public(small)
     comparison = session.make_comparison(with_peers(small, fake_python(small.parent / "fake")), home)
     elsewhere = [one for one in comparison.cells if one.setting.peer is not None]
