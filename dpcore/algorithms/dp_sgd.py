@@ -64,12 +64,12 @@ class DPSGD:
     """
 
     requires: ClassVar[Requires] = Requires(softmax=True, sessions=True)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
+    releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and the rest of a "
         "step follows from the noisy sum (Abadi et al. 2016; Mironov, Talwar & Zhang 2019)."
     )
-    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
-    releases: ClassVar[str] = "every iterate"
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"schedule": "inverse", "momentum": 0.0, "learning_rate": 1.0, "clip_norm": 1.0, "average": 0.0}

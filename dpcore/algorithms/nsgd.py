@@ -32,12 +32,12 @@ class NSGD:
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate"
-    default_l2: ClassVar[float] = 1e-4
-    small: ClassVar[dict[str, Any]] = {"epochs": 3, "batch_size": 2, "learning_rate": 0.5}
     argument: ClassVar[str] = (
         "A replaced record moves the steps that read its batch by at most 2 eta R / m each, and steps up to 2 / "
         "(l2 + L) do not lengthen what came before (Chen 2020, Algorithm 3.1; with permute, Wu et al. 2017)."
     )
+    default_l2: ClassVar[float] = 1e-4
+    small: ClassVar[dict[str, Any]] = {"epochs": 3, "batch_size": 2, "learning_rate": 0.5}
     limit: ClassVar[dict[str, Any]] = {"epochs": 2000, "batch_size": 500}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"permute": False, "epochs": 20, "batch_size": 4000, "learning_rate": 1.0}

@@ -50,12 +50,12 @@ class OutputGD:
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate, or regularised minimiser"
-    default_l2: ClassVar[float] = 1e-4
-    small: ClassVar[dict[str, Any]] = {"steps": 3}
     argument: ClassVar[str] = (
         "A replaced record moves each of T contracting steps by at most 2 eta R / n (Zhang, Zheng, Mou & Wang "
         "2017, Lemmas 2 and 3, with constants 2 in place of 3 and 5)."
     )
+    default_l2: ClassVar[float] = 1e-4
+    small: ClassVar[dict[str, Any]] = {"steps": 3}
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"pace": "paper"}}
 
     noise_multiplier: float = 2.0

@@ -35,11 +35,11 @@ class PrivGene:
     requires: ClassVar[Requires] = Requires(l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every parent"
-    default_l2: ClassVar[float] = 1e-4
     argument: ClassVar[str] = (
         "A record moves the score of every candidate by at most the bound to which its loss is cut, one way when "
         "added and both ways when replaced (Zhang et al. 2013; bounded range after Durfee & Rogers 2019)."
     )
+    default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"population": 5, "generations": 2, "clip_loss": 0.5}
     limit: ClassVar[dict[str, Any]] = {"generations": 150, "population": 40, "clip_loss": 10.0}
     limit_gap: ClassVar[float] = 0.05

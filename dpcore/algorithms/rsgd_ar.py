@@ -41,12 +41,12 @@ class RSGDAR:
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate"
-    default_l2: ClassVar[float] = 1e-4
-    small: ClassVar[dict[str, Any]] = {"epochs": 5, "interval": 2, "batch_size": 2, "learning_rate": 0.5}
     argument: ClassVar[str] = (
         "A replaced record is in one batch of a secret permutation, moves the steps that read it by at most 2 eta "
         "R / m each, and later steps do not lengthen that (Chen 2020, Theorem 3.2, with the restart at h)."
     )
+    default_l2: ClassVar[float] = 1e-4
+    small: ClassVar[dict[str, Any]] = {"epochs": 5, "interval": 2, "batch_size": 2, "learning_rate": 0.5}
     limit: ClassVar[dict[str, Any]] = {"epochs": 300, "batch_size": 500}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"epochs": 20, "interval": 5, "batch_size": 4000, "learning_rate": 1.0}

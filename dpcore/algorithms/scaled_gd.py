@@ -58,14 +58,14 @@ class ScaledGD:
     Dong, Roth & Su (2022), Corollary 3.3.
     """
 
+    requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
+    releases: ClassVar[str] = "column marginals and every iterate"
     argument: ClassVar[str] = (
         "A record's values are clipped to [0, 1] and its blocks to a sum of 1 before the marginals, and its "
         "gradient on the scaled columns to norm C, twice that when replaced (Abadi et al. 2016; price by Dong, "
         "Roth & Su 2022)."
     )
-    requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
-    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
-    releases: ClassVar[str] = "column marginals and every iterate"
     bounds_rows_by: ClassVar[str] = "blocks"  # not by ``problem.norm_bound``, which the price does not use
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05}
     limit_gap: ClassVar[float] = 0.03  # what clipping values below 0 costs on the signed columns of the shared test
