@@ -8,11 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import logsumexp
 
 from dpcore.errors import InputError
 from dpcore.losses import Array, Loss
 from dpcore.objective import LinearObjective
+
+# Scores that are formed at a time when losses of several candidates are asked for.
+MOST_SCORES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,12 @@ class Softmax:
     smoothness: ClassVar[float] = 0.5
 
     def value(self, z: Array, y: Array) -> Array:  # type: ignore[override]
-        """Loss of each record, shape (n,)."""
-        return logsumexp(z, axis=1) - z[np.arange(len(z)), y]
+        """Loss of each record, shape (n,); (n, k) for the scores (n, k, K) of k candidates. Never below 0."""
+        columns = np.array(np.moveaxis(z, -1, 0), order="C")  # as in ``slope``
+        own, top = columns[y, np.arange(len(y))], columns.max(axis=0)
+        columns -= top
+        np.exp(columns, out=columns)
+        return np.maximum(np.log(columns.sum(axis=0)) + (top - own), 0.0)
 
     def slope(self, z: Array, y: Array) -> Array:  # type: ignore[override]
         """Gradient in the scores, shape (n, K)."""
@@ -105,11 +111,14 @@ class MulticlassObjective(LinearObjective):
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
         """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, K * d); shape (k,)."""
-        totals = []
-        for w in np.atleast_2d(W):
-            columns, total = w.reshape(-1, self.dimension).T, 0.0
-            for rows in self._blocks():
-                z = self._scores(rows, columns).astype(np.float64, copy=False)
-                total += np.minimum(self.loss.value(z, self.labels[rows]), clip).sum()  # type: ignore[call-arg]
-            totals.append(total)
-        return np.array(totals)
+        W = np.atleast_2d(W)
+        classes, totals = W.shape[1] // self.dimension, np.zeros(len(W))
+        for rows in self._blocks():
+            y = self.labels[rows]
+            together = max(MOST_SCORES // max(len(y) * classes, 1), 1)
+            for first in range(0, len(W), together):
+                some = slice(first, first + together)
+                z = self._scores(rows, W[some].reshape(-1, self.dimension).T).astype(np.float64, copy=False)
+                value = self.loss.value(z.reshape(len(y), -1, classes), y)  # type: ignore[call-arg]
+                totals[some] += np.minimum(value, clip).sum(axis=0)
+        return totals

@@ -115,7 +115,7 @@ def replayed(algorithm, facts: Problem, loss) -> list[float]:
 
 
 @pytest.mark.parametrize("adjacency", BOTH)
-@pytest.mark.parametrize("name", sorted(name for name, cls in registry.items() if cls.requires.softmax))
+@pytest.mark.parametrize("name", sorted(name for name, cls in registry.items() if cls.requires.softmax and cls.private))
 def test_joint_softmax_keeps_the_bounds_of_its_algorithms(name: str, adjacency: Adjacency) -> None:
     if adjacency not in registry[name].adjacencies:
         pytest.skip("no proof under this adjacency")

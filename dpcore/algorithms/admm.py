@@ -14,6 +14,7 @@ from math import isfinite
 
 import numpy as np
 
+from dpcore.algorithms.clips import pace_share, usual_clip
 from dpcore.checks import require_below_one, require_choice, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.penalties import Penalty, penalties
@@ -23,8 +24,6 @@ from dpcore.selection import RANKING_HORIZON, ranks_columns
 SCHEDULES = ("constant", "linear", "epoch")
 OUTPUTS = ("z", "x")
 
-# Clip norm in units of norm_bound.
-CLIP_SHARE = 0.4
 # Largest step times norm_bound^2 * curvature bound: heavy-ball descent is stable up to 2 (1 + momentum).
 STABLE = 4.0
 MAX_MOMENTUM = 0.95
@@ -79,10 +78,11 @@ class Pace:
 class Settings:
     """What ssADMM, mpADMM and DP-ADMM have in common; what is left out follows from public facts (``pace``).
 
-    ``clip_norm`` C bounds a record's gradient (of the data term); default 0.4 norm_bound. ``learning_rate`` eta and
+    ``clip_norm`` C bounds a record's gradient (of the data term); default ``clips``. ``learning_rate`` eta and
     ``penalty_parameter`` rho are the papers'; without them the steps k_t sum to ``horizon`` * n mu / (S norm_bound),
     S = ``problem.sensitivity(C)``, mu the signal of the whole run over its noise: a direction of curvature h is worth
-    learning when h > 1 / H. ``horizon`` left out is 1.5, or 0.08 where ``selection.ranks_columns``.
+    learning when h > 1 / H. ``horizon`` left out is 1.5, or 0.08 where ``selection.ranks_columns``, a quarter
+    of either for residuals.
 
     ``schedule``: ``constant``, ``linear`` to 0, or ``epoch`` (eta / h, h the current epoch, Chen 2020, 4.6.4).
     ``penalty`` names a class of ``dpcore.penalties``; its strength is ``problem.l1``.
@@ -113,7 +113,7 @@ class Settings:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return CLIP_SHARE * problem.norm_bound * problem.weight if self.clip_norm is None else self.clip_norm
+        return usual_clip(problem) if self.clip_norm is None else self.clip_norm
 
     def decay(self, steps_per_epoch: float = 1.0) -> Array:
         """Step sizes relative to the first, shape (steps,)."""
@@ -136,7 +136,8 @@ class Settings:
             return Pace(eta / (1.0 + eta * rho), rho, momentum)
         curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
         longest = STABLE / (problem.norm_bound**2 * curvature)
-        horizon = self.horizon or (RANKING_HORIZON if ranks_columns(problem) else HORIZON)
+        usual = (RANKING_HORIZON if ranks_columns(problem) else HORIZON) * pace_share(problem)
+        horizon = self.horizon or usual
         reach = horizon * problem.n * mu / (problem.sensitivity(self.clip(problem)) * problem.norm_bound)
         step = reach / float(decay.sum())
         momentum = min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM) if self.momentum is None else self.momentum

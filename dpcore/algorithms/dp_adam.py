@@ -11,16 +11,15 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
+from dpcore.algorithms.clips import pace_share, usual_clip
 from dpcore.checks import require_below_one, require_count, require_fraction, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 
-# Clip norm in units of norm_bound.
-CLIP_SHARE = 0.4
 # First step size times norm_bound (a coordinate moves by about this much a step): PACE * signal^POWER, at most MOST.
-# Fitted on Adult, where the optimum is flat: 0.22 at epsilon 0.05, 0.45 at 1.6.
+# Fitted on Adult, where the optimum is flat: 0.22 at epsilon 0.05, 0.45 at 1.6; a quarter for residuals.
 PACE, POWER, MOST = 0.061, 0.21, 0.6
 
 
@@ -35,7 +34,7 @@ class DPAdam:
     above the signal v is close to the known noise variance in every coordinate, and Adam to SGD with momentum.
     """
 
-    requires: ClassVar[Requires] = Requires(l1=False, sessions=True)
+    requires: ClassVar[Requires] = Requires(l1=False, sessions=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
@@ -70,7 +69,7 @@ class DPAdam:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return self.clip_norm or CLIP_SHARE * problem.norm_bound * problem.weight
+        return self.clip_norm or usual_clip(problem)
 
     def first_step(self, problem: Problem) -> float:
         """Step size eta_0; left out it grows slowly with n C / S * q sqrt(steps) / noise_multiplier, all public."""
@@ -78,7 +77,7 @@ class DPAdam:
             return self.learning_rate
         share = problem.n * self.clip(problem) / problem.sensitivity(self.clip(problem))
         signal = share * self.sampling_rate * sqrt(self.steps) / self.noise_multiplier
-        return min(PACE * signal**POWER, MOST) / problem.norm_bound
+        return min(PACE * signal**POWER, MOST) * pace_share(problem) / problem.norm_bound
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         sensitivity = problem.sensitivity(self.clip(problem))

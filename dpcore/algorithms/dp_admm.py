@@ -35,7 +35,7 @@ class DPADMM(Settings):
     position: positions are stable when a record is replaced, not when one is removed, so only replace-one is offered.
     """
 
-    requires: ClassVar[Requires] = Requires(linear=True)
+    requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "every party's gradient in every round"
     argument: ClassVar[str] = (
@@ -60,12 +60,12 @@ class DPADMM(Settings):
         return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)] * self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the consensus z, or the mean of the x_p, after the last round; shape (d,)."""
+        """Return the consensus z, or the mean of the x_p, after the last round; shape (outputs * d,)."""
         clip_norm, parties, everyone = self.clip(problem), self.parties, range(self.parties)
         penalty = penalty_of(problem, self.penalty)
         pace = self.pace(problem, sqrt(self.steps / parties) / self.noise_multiplier)
-        x, y = np.zeros((parties, problem.dimension)), np.zeros((parties, problem.dimension))
-        z, velocity = np.zeros(problem.dimension), np.zeros_like(x)
+        x, y = np.zeros((2, parties, problem.dimension * problem.outputs))
+        z, velocity = np.zeros_like(x[0]), np.zeros_like(x)
         for mechanism, step in zip(self.plan(problem), pace.steps.tolist(), strict=True):
 
             def gradients(data: Objective, x: Array = x) -> Array:
@@ -74,7 +74,8 @@ class DPADMM(Settings):
             noisy = parties * budget.release(mechanism, gradients) / problem.n
             velocity = pace.momentum * velocity + noisy + problem.l2 * x
             x = x - step * (velocity + y + pace.rho * (x - z))
-            z = penalty.prox((x + y / pace.rho).mean(axis=0), 1.0 / pace.rho)
+            centre = (x + y / pace.rho).mean(axis=0).reshape(-1, problem.dimension)
+            z = penalty.prox(centre, 1.0 / pace.rho).ravel()
             y = y + pace.rho * (x - z)
             budget.note(step_size=step)
         return Iterate(x.mean(axis=0), z, y).output(self.output)

@@ -11,16 +11,14 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
+from dpcore.algorithms.clips import pace_share, usual_cap, usual_clip
 from dpcore.checks import require_choice, require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Gaussian, Mechanism, NoisyMax
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 
-# Clip norm of gradients in units of norm_bound, clip of losses in units of the loss at w = 0.
-CLIP_SHARE = 0.4
-LOSS_SHARE = 3.0
-# Largest step to begin with, times norm_bound.
+# Largest step to begin with, times norm_bound; a quarter for residuals.
 LONGEST = 8.0
 
 
@@ -44,7 +42,7 @@ class DPAGD:
     for the gradient and all its choices, which nothing amplifies.
     """
 
-    requires: ClassVar[Requires] = Requires(l1=False)
+    requires: ClassVar[Requires] = Requires(l1=False, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
@@ -92,11 +90,7 @@ class DPAGD:
 
     def clips(self, problem: Problem) -> tuple[float, float]:
         """Clip norm of gradients and cap of losses."""
-        at_zero = float(problem.loss.value(np.array([0.0 if problem.loss.argument == "margin" else 1.0]))[0])
-        return (
-            self.clip_norm or CLIP_SHARE * problem.norm_bound * problem.weight,
-            self.clip_loss or LOSS_SHARE * at_zero,
-        )
+        return self.clip_norm or usual_clip(problem), self.clip_loss or usual_cap(problem)
 
     def gradient(self, problem: Problem, rho: float) -> Mechanism:
         """The release of a gradient sum at a cost of ``rho`` (before amplification)."""
@@ -133,7 +127,7 @@ class DPAGD:
         """Return the last iterate, shape (d,)."""
         w = np.zeros(problem.dimension * problem.outputs)
         rho = self.gradient_rho
-        largest = cap = self.max_step or LONGEST / problem.norm_bound
+        largest = cap = self.max_step or LONGEST * pace_share(problem) / problem.norm_bound
         chosen: list[float] = []
         while True:
             w, rho, step = self._round(problem, budget, w, rho, largest)

@@ -11,6 +11,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
+from dpcore.algorithms.clips import usual_cap, usual_clip
 from dpcore.algorithms.dp_sgd import DPSGD
 from dpcore.algorithms.line_search import NETWORK, PAPER, Settings, State, angle_between
 from dpcore.errors import InputError
@@ -19,9 +20,6 @@ from dpcore.mechanisms import AboveThreshold, Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Problem, Requires
 
-# Clip norm of gradients in units of norm_bound, cap of losses in units of the loss at w = 0.
-CLIP_SHARE = 0.4
-LOSS_SHARE = 3.0
 # Relative rounding of one product or sum in float32, the coarsest numbers that records may have.
 UNIT_ROUNDING = 6e-8
 
@@ -59,7 +57,7 @@ class DPBLSGD(Settings):
     ``first_step`` left out is ``stretch`` times the step that ``dp_sgd`` derives from public facts.
     """
 
-    requires: ClassVar[Requires] = Requires(l1=False)
+    requires: ClassVar[Requires] = Requires(l1=False, softmax=True)
     adjacencies: ClassVar[frozenset] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
@@ -78,8 +76,7 @@ class DPBLSGD(Settings):
 
     def start(self, problem: Problem) -> State:
         """The state before the first release, from public facts."""
-        at_zero = float(problem.loss.value(np.array([0.0 if problem.loss.argument == "margin" else 1.0]))[0])
-        clip_norm = self.clip_norm or CLIP_SHARE * problem.norm_bound * problem.weight
+        clip_norm = self.clip_norm or usual_clip(problem)
         step = self.first_step or self.stretch * self._descent(problem, clip_norm).pace(problem)[0]
         zero = np.zeros(problem.dimension * problem.outputs)
         return State(
@@ -88,7 +85,7 @@ class DPBLSGD(Settings):
             multiplier=self.noise_multiplier,
             search_epsilon=self.search_ratio / self.noise_multiplier,
             clip_norm=clip_norm,
-            clip_loss=self.clip_loss or LOSS_SHARE * at_zero,
+            clip_loss=self.clip_loss or usual_cap(problem),
             first_step=step,
             step=step,
         )

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.clips import pace_share, usual_clip
 from dpcore.checks import (
     finite_tuple,
     require_below_one,
@@ -29,12 +30,9 @@ from dpcore.selection import RANKING_HORIZON, ranks_columns
 
 SCHEDULES = ("constant", "inverse", "linear")
 
-# Clip norm in units of norm_bound: small errors keep their gradient, large ones shrink, and so does the noise.
-# Residuals of a target in [-1, 1] are smaller than the slope of a margin.
-CLIP_SHARE = {"margin": 0.4, "scores": 0.8, "residual": 0.1}
 # Summed step sizes in units of (norm_bound * noise of the whole run)^-1. Flat optima, measured on Adult (margin: 1.6 to
 # 2.4), bike and wine (residual).
-HORIZON = {"margin": 2.0, "scores": 2.0, "residual": 0.5}
+HORIZON = 2.0
 # Largest step size times norm_bound^2 * curvature bound: heavy-ball descent is stable up to 2 (1 + momentum).
 STABLE = 4.0
 MAX_MOMENTUM = 0.95
@@ -102,7 +100,7 @@ class DPSGD:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return self.clip_norm or CLIP_SHARE.get(problem.loss.argument, 0.4) * problem.norm_bound * problem.weight
+        return self.clip_norm or usual_clip(problem)
 
     def sampler(self, problem: Problem) -> Sampler:
         """How the rows of a step are drawn."""
@@ -148,7 +146,7 @@ class DPSGD:
 
     def far(self, problem: Problem) -> float:
         """The horizon H."""
-        usual = RANKING_HORIZON if ranks_columns(problem) else HORIZON.get(problem.loss.argument, 2.0)
+        usual = RANKING_HORIZON if ranks_columns(problem) else HORIZON * pace_share(problem)
         return self.horizon or usual
 
     def settings(self, problem: Problem) -> dict[str, float]:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import CLIP_SHARE
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
+from dpcore.algorithms.clips import usual_clip
 from dpcore.checks import require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
@@ -31,7 +31,8 @@ class DPSVRG:
     v = (sum_{i in B} (clip(g_i(w)) - clip(g_i(a))) + noise) / (q n) + G + l2 w, from w = a; the first has v = G + l2 w.
 
     A clipped gradient is a clipped coefficient times x_i, and clipping a coefficient is 1-Lipschitz, so a record's
-    difference has norm at most b = min(2C, beta ||w - a||), beta = norm_bound^2 * curvature bound of the loss. w and a
+    difference has norm at most b = min(2C, beta ||w - a||), beta = norm_bound^2 * curvature bound of the loss. With
+    softmax the coefficient is a vector p - e_y, clipped by projection on a ball, which is 1-Lipschitz too. w and a
     are released, hence b is public: the query is divided by b, released at sensitivity ``problem.sensitivity(1)`` and
     multiplied back. ``full_share`` of mu^2, before amplification, pays for the full gradients.
 
@@ -43,7 +44,7 @@ class DPSVRG:
     the difference steps out, 97 and 99 %.
     """
 
-    requires: ClassVar[Requires] = Requires(linear=True, smooth=True)
+    requires: ClassVar[Requires] = Requires(linear=True, smooth=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "full gradients and every iterate"
     argument: ClassVar[str] = (
@@ -75,7 +76,7 @@ class DPSVRG:
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
-        return CLIP_SHARE * problem.norm_bound * problem.weight if self.clip_norm is None else self.clip_norm
+        return usual_clip(problem) if self.clip_norm is None else self.clip_norm
 
     def rate(self, problem: Problem) -> float:
         """The step size: 2 / smoothness unless given."""
@@ -98,11 +99,11 @@ class DPSVRG:
         return [full, *[inner] * (self.inner - 1)] * self.epochs
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the last iterate, shape (d,)."""
+        """Return the last iterate, shape (outputs * d,)."""
         clip_norm, eta = self.clip(problem), self.rate(problem)
         beta = problem.norm_bound**2 * problem.loss.smoothness
         full, inner = self.mechanisms(problem)
-        w = np.zeros(problem.dimension)
+        w = np.zeros(problem.dimension * problem.outputs)
         for _ in range(self.epochs):
             anchor = w
 
@@ -120,6 +121,7 @@ class DPSVRG:
 
                     change = bound * budget.release(inner, difference) / (self.sampling_rate * problem.n)
                     direction = anchor_gradient + change
-                w = prox_l1(w - eta * (direction + problem.l2 * w), eta * problem.l1, problem.intercept)
+                moved = (w - eta * (direction + problem.l2 * w)).reshape(-1, problem.dimension)
+                w = prox_l1(moved, eta * problem.l1, problem.intercept).ravel()
                 budget.note(step_size=eta)
         return w

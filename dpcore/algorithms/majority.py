@@ -20,13 +20,15 @@ from dpcore.weighted import Weighted
 @register("majority")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Majority:
-    """Weights 0 but for the constant column, whose sign is that of the label sum. No privacy: infinite price.
+    """Weights 0 but for the constant column, which has the sign of the label sum. No privacy: infinite price.
 
     The label sum comes from the gradient at w = 0: every margin loss has one slope there, so the constant column of
-    the gradient sum is slope * sum_i y_i. Class weights are left out: it is the class of more rows.
+    the gradient sum is slope * sum_i y_i; that of softmax is n / K - n_k for class k. Weights are minus its mean, so
+    of several classes, jointly or each against the rest, the largest has the largest score. Class weights are left
+    out: it is the class of more rows.
     """
 
-    requires: ClassVar[Requires] = Requires(linear=True)
+    requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "exact majority class"
     private: ClassVar[bool] = False
@@ -38,17 +40,17 @@ class Majority:
         return [Exact()]
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return weights of shape (d,): +-1 for the constant column, 0 elsewhere."""
+        """Return weights of shape (outputs * d,), 0 but for the constant columns."""
         if not problem.intercept:
             raise AssumptionNotMet(
                 "Expected a problem with a constant last column for 'majority', got intercept=False."
             )
 
-        def label_sign(data: Objective) -> Array:
-            w = np.zeros(problem.dimension)
+        def label_means(data: Objective) -> Array:
+            w = np.zeros((problem.outputs, problem.dimension))
             rows: Any = data
             counted: Objective = rows.unweighted() if isinstance(problem.loss, Weighted) else data
-            w[-1] = -np.sign(counted.gradient_sum(w)[-1])
-            return w
+            w[:, -1] = -counted.gradient_sum(w.ravel()).reshape(w.shape)[:, -1] / problem.n
+            return w.ravel()
 
-        return budget.release(Exact(), label_sign)
+        return budget.release(Exact(), label_means)

@@ -25,7 +25,7 @@ class NonPrivate:
     Nocedal (1980), through ``scipy.optimize``.
     """
 
-    requires: ClassVar[Requires] = Requires(l1=False, sessions=True)
+    requires: ClassVar[Requires] = Requires(l1=False, sessions=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "exact minimiser"
     private: ClassVar[bool] = False
@@ -43,7 +43,7 @@ class NonPrivate:
         return [Exact()]
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the minimiser, shape (d,)."""
+        """Return the minimiser, shape (outputs * d,)."""
 
         def minimise(data: Objective) -> Array:
             def objective(w: Array) -> tuple[float, Array]:
@@ -51,7 +51,7 @@ class NonPrivate:
                 return value, data.gradient_sum(w) / problem.n + problem.l2 * w
 
             options = {"maxiter": self.steps, "gtol": self.tolerance, "ftol": 1e-12}
-            start = np.zeros(problem.dimension)
+            start = np.zeros(problem.dimension * problem.outputs)
             return minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
 
         return budget.release(Exact(), minimise)

@@ -29,7 +29,9 @@ class NSGD:
     ``learning_rate`` (eta0) left out follows from ``schedule.horizon``, at most 2 / (l2 + L).
     """
 
-    requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
+    requires: ClassVar[Requires] = Requires(
+        linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False, softmax=True
+    )
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate"
     argument: ClassVar[str] = (

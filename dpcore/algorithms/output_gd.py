@@ -47,7 +47,9 @@ class OutputGD:
     ~ exp(-||z|| / scale)). Replace-one only: under add/remove the curvature of count / n terms has no public bound.
     """
 
-    requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
+    requires: ClassVar[Requires] = Requires(
+        linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False, softmax=True
+    )
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate, or regularised minimiser"
     argument: ClassVar[str] = (

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.clips import loss_at_start
 from dpcore.checks import require_count, require_fraction, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Mechanism
@@ -32,7 +33,7 @@ class PrivGene:
     sensitivity. Starts, crossover and mutation use the public generator.
     """
 
-    requires: ClassVar[Requires] = Requires(l1=False)
+    requires: ClassVar[Requires] = Requires(l1=False, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every parent"
     argument: ClassVar[str] = (
@@ -63,7 +64,7 @@ class PrivGene:
         """The cap C of a record's loss."""
         if self.clip_loss is not None:
             return self.clip_loss
-        return LOSS_SHARE * float(problem.loss.value(np.array([0.0 if problem.loss.argument == "margin" else 1.0]))[0])
+        return LOSS_SHARE * loss_at_start(problem)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         cap = self.clip(problem)

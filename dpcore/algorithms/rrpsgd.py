@@ -36,7 +36,7 @@ class RRPSGD:
     the source, one record a round and T = n^2, for n <= 2000.
     """
 
-    requires: ClassVar[Requires] = Requires(smooth=True, bounded_gradient=True, l1=False)
+    requires: ClassVar[Requires] = Requires(smooth=True, bounded_gradient=True, l1=False, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (

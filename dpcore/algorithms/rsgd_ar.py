@@ -38,7 +38,9 @@ class RSGDAR:
     cover the horizon with first steps of at most 2 / (l2 + L).
     """
 
-    requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
+    requires: ClassVar[Requires] = Requires(
+        linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False, softmax=True
+    )
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate"
     argument: ClassVar[str] = (

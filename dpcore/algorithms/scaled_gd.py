@@ -11,6 +11,7 @@ import numpy as np
 from dpcore import calibration
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.clips import clip_share, pace_share
 from dpcore.algorithms.dp_sgd import MAX_MOMENTUM, NOMINAL_CURVATURE, STABLE
 from dpcore.bounding import SUM_TOLERANCE
 from dpcore.checks import require_below_one, require_count, require_open_unit, require_positive
@@ -21,12 +22,8 @@ from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Block, Problem, Requires
 from dpcore.proximal import soft_threshold
 
-# Clip norm by the argument of the loss, where rows have norm about 1: a residual of a target in [-1, 1] is smaller than
-# the slope of a margin, and softmax moves several scores at once. Flat optima, measured on Adult, credit (margin),
-# MNIST (scores), bike and wine (residual).
-CLIP_NORM = {"margin": 0.4, "scores": 0.8, "residual": 0.1}
 # Summed step sizes in units of n * mu / sensitivity: a direction of curvature h is worth learning when h > 1 / H.
-HORIZON = {"margin": 0.8, "scores": 0.8, "residual": 0.2}
+HORIZON = 0.8
 # Variance that no column is taken to be below, so that a rare level gets no more of the norm than it can carry.
 LEAST_VARIANCE = 1e-3
 # Range of the released variance of a numeric column in [0, 1].
@@ -87,8 +84,8 @@ class ScaledGD:
         require_below_one(calibration_share=self.calibration_share, shares=self.marginal_share + self.calibration_share)
 
     def clip(self, problem: Problem) -> float:
-        """The clip norm C."""
-        return CLIP_NORM[problem.loss.argument] * problem.weight if self.clip_norm is None else self.clip_norm
+        """The clip norm C; scaled rows have norm about 1."""
+        return clip_share(problem) if self.clip_norm is None else self.clip_norm
 
     def plan(self, problem: Problem) -> list[Gaussian]:  # type: ignore[override]
         sensitivity = problem.sensitivity(self.clip(problem))
@@ -107,7 +104,7 @@ class ScaledGD:
 
     def settings(self, problem: Problem) -> dict[str, float]:
         """What the fields that were left out come to on ``problem``."""
-        horizon = HORIZON[problem.loss.argument] if self.horizon is None else self.horizon
+        horizon = HORIZON * pace_share(problem) if self.horizon is None else self.horizon
         return {"clip_norm": self.clip(problem), "horizon": horizon}
 
     def signal(self, problem: Problem) -> float:
@@ -132,7 +129,7 @@ class ScaledGD:
         """
         smooth = problem.loss.smoothness
         longest = STABLE / ((smooth if isfinite(smooth) else NOMINAL_CURVATURE * problem.weight) + stiffness)
-        horizon = HORIZON[problem.loss.argument] if self.horizon is None else self.horizon
+        horizon = HORIZON * pace_share(problem) if self.horizon is None else self.horizon
         step = 2.0 * horizon * self.signal(problem) / (self.clip(problem) * self.steps)
         return min(step, longest), min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM)
 

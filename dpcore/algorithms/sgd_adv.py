@@ -30,7 +30,7 @@ class SGDAdv:
     1 / (l2 t) where that is shorter. The mean of the last half of the iterates is returned.
     """
 
-    requires: ClassVar[Requires] = Requires(bounded_gradient=True, l1=False)
+    requires: ClassVar[Requires] = Requires(bounded_gradient=True, l1=False, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (

@@ -140,7 +140,7 @@ def test_majority_counts_rows_not_weights() -> None:
     loss = Weighted(Logistic(), 5.0, 1.0)
     problem = Problem(n=3, dimension=2, loss=loss, intercept=True)
     rows = LinearObjective(np.full((3, 2), 0.5), labels, loss)
-    assert run(plan("majority", {}, problem), rows).weights[-1] == -1.0
+    assert run(plan("majority", {}, problem), rows).weights[-1] < 0.0
 
 
 def test_what_needs_unweighted_classes_is_refused() -> None:
