@@ -177,8 +177,8 @@ class GroupL1:
 class NuclearNorm:
     """strength * sum of the singular values of a weight matrix (classes, d), the constant column left out.
 
-    Few directions of the features then serve all classes. A single weight vector is a matrix of one row, whose nuclear
-    norm is its Euclidean norm.
+    Few directions of the features then serve all classes, which takes one joint model of them (``softmax``): a single
+    weight vector is a matrix of one row, whose nuclear norm is its Euclidean norm (``penalty_of`` refuses that).
     """
 
     name: ClassVar[str] = "nuclear"
@@ -223,10 +223,17 @@ def make_penalty(name: str, **parameters: Any) -> Penalty:
 def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
     """The non-smooth penalty of ``problem``: ``name`` with strength ``problem.l1``, groups from ``problem.blocks``.
 
-    The ridge ``problem.l2`` stays with the smooth part. Raises ``AssumptionNotMet`` for ``group_l1`` without blocks.
+    The ridge ``problem.l2`` stays with the smooth part. Raises ``AssumptionNotMet`` for ``group_l1`` without blocks and
+    for ``nuclear`` without a weight matrix: two classes, a target, or several classes one against the rest.
     """
     if name not in penalties:
         raise unknown_name("penalty", name, penalties)
+    if name == "nuclear" and problem.outputs == 1:
+        raise AssumptionNotMet(
+            "Expected several classes in one joint model (loss='softmax') for penalty='nuclear', got one weight vector, "
+            "where it is the Euclidean norm and selects nothing; each class against the rest is trained by itself; use "
+            "penalty='l1'."
+        )
     if name != "group_l1":
         return make_penalty(name, strength=problem.l1, intercept=problem.intercept)
     if not problem.blocks:

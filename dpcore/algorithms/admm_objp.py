@@ -72,6 +72,7 @@ class ADMMObjP:
         return perturbation(problem, self.noise_multiplier, "gaussian", ridge, self.tolerance, OUTPUT_RATIO)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
+        penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
         return [self.iteration(problem)] * self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:

@@ -56,6 +56,7 @@ class DPADMM(Settings):
                 f"Expected at most n={problem.n} parties for 'dp_admm', got parties={self.parties}; every party needs "
                 "a record."
             )
+        penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
         sensitivity = problem.sensitivity(self.clip(problem))
         return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)] * self.steps
 

@@ -81,6 +81,7 @@ class MPADMM(Settings):
         return self.pace(problem, sqrt(self.steps) / self.noise_multiplier)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
+        penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
         pace = self.schedule_for(problem)
         return [item for step in pace.steps.tolist() for item in self.epoch(problem, pace.rho, step)]
 

@@ -32,7 +32,8 @@ class SSADMM(Settings):
     constant. ``sampling_rate`` None is the papers' batch of sqrt(n) rows.
 
     Chen (2020), Algorithm 4.1; the price is theirs (Theorem 4.1 with Lemma 2.3) or tighter, as ``sampling`` has it.
-    The penalty may be any of ``dpcore.penalties``; non-convex ones keep the guarantee, not the convergence theorem.
+    The penalty may be any of ``dpcore.penalties``; non-convex ones keep the guarantee, not the convergence theorem;
+    with the softmax loss z is a matrix (outputs, d), of which ``nuclear`` lowers the rank.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
@@ -70,6 +71,7 @@ class SSADMM(Settings):
         return batch_sampler(problem, self.rate(problem))
 
     def plan(self, problem: Problem) -> list[Mechanism]:
+        penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
         sensitivity = problem.sensitivity(self.clip(problem))
         gaussian = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
         return [self.sampler(problem).amplify(gaussian, problem.adjacency)] * self.steps

@@ -108,7 +108,8 @@ class TwoPhase:
         share = kept / (problem.dimension - int(problem.intercept))
         if problem.intercept:  # the constant column stays: it is taken to hold half of the squared norm
             share = (1.0 + share) / 2.0
-        blocks = () if columns is None else _blocks_of(problem.blocks, columns)
+        # A plan knows no columns yet and asks only whether there are blocks.
+        blocks = problem.blocks if columns is None else _blocks_of(problem.blocks, columns)
         size = kept + int(problem.intercept)
         return replace(problem, dimension=size, norm_bound=problem.norm_bound * sqrt(share), blocks=blocks)
 

@@ -24,6 +24,7 @@ from dpcore.train import plan, run
 from tests.tape import ConstantSlope, replay
 
 FAMILY = ("ssadmm", "mpadmm", "dp_admm")
+VECTORS = sorted(set(penalties) - {"nuclear"})  # that one needs a matrix: test_matrix_penalty
 
 
 CONSTANT = 0.25
@@ -130,8 +131,8 @@ def test_an_attack_beats_the_papers_epsilon_at_eta_10():
 
 @pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
 def test_the_three_releases_of_the_papers_are_replayed(adjacency):
-    """Firm non-expansiveness: z moves by at most D and y by at most rho D, for each convex penalty."""
-    for name in sorted(penalties):
+    """Firm non-expansiveness: z moves by at most D and y by at most rho D, for each convex penalty of a vector."""
+    for name in VECTORS:
         blocks = (Block((0, 1)),) if name == "group_l1" else ()
         problem = Problem(n=6, dimension=4, loss=ConstantSlope(), adjacency=adjacency, l1=0.02, l2=0.1, blocks=blocks)
         algorithm = make("mpadmm", {**SETTING, "perturb": "xzy", "penalty": name})
@@ -191,7 +192,7 @@ def total(objective: LinearObjective, w: np.ndarray, strength: float) -> float:
     return float(objective.value_sum(w)[0]) / objective.n + strength * float(np.abs(w[:-1]).sum())
 
 
-@pytest.mark.parametrize("name", sorted(penalties))
+@pytest.mark.parametrize("name", VECTORS)
 def test_every_penalty_reaches_a_stationary_point_without_noise(name):
     """z is a proximal point of its own gradient step, for the convex and the other penalties."""
     X, y = sparse_records()
