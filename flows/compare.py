@@ -50,10 +50,13 @@ report_step = step(report, "report")
 
 @flow(name="dpflows-compare", retries=0, persist_result=False, log_prints=False)
 def compare_flow(config: CompareConfig, fresh: bool = False) -> dict[str, Any]:
-    """Run every cell that is not finished, and report on all of them; returns the numbers of the summary.
+    """Run every cell that is not finished, and report on all of them; returns the numbers of the summary."""
+    # Prefect carries this function to worker processes by value, so what it names has to be found by name there.
+    return run_all(config, fresh)
 
-    Cells that fail are recorded as failed and do not stop the others.
-    """
+
+def run_all(config: CompareConfig, fresh: bool) -> dict[str, Any]:
+    """The steps of the flow. Cells that fail are recorded as failed and do not stop the others."""
     started = perf_counter()
     store = open_store(TrainConfig(tracking=config.tracking))
     comparison = grid_step(config, store.home, fresh)

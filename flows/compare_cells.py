@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -14,7 +15,6 @@ from prefect.futures import as_completed
 from prefect.task_runners import ProcessPoolTaskRunner, ThreadPoolTaskRunner
 from threadpoolctl import threadpool_limits
 
-from dpcore.errors import InputError
 from flows.steps import reporter
 from flows.train import Open
 from tasks.compare import tracking as children
@@ -173,11 +173,7 @@ def task_runner(config: CompareConfig) -> Any:
         return ThreadPoolTaskRunner(max_workers=workers)
     if config.runner == "processes":
         return ProcessPoolTaskRunner(max_workers=workers)
-    try:
-        from prefect_dask import DaskTaskRunner
-    except ImportError as error:
-        raise InputError(
-            "Expected the package prefect-dask for runner: dask, which is not installed; "
-            "pip install prefect-dask 'dask[distributed]', or use runner: processes."
-        ) from error
+    from prefect_dask import DaskTaskRunner
+
+    logging.getLogger("distributed").setLevel(logging.WARNING)  # it tells every opening and closing
     return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1})

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
@@ -73,6 +74,7 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     private = sorted({setting.data for setting in settings if not setting.job.public})
     check_private(config, private)
     folder = home.root / "cells"
+    check_runner(config)
     seeds = {name: secret_seed(folder, name) for name in private if config.protocol.folds > 1}
     facts = {s.data: data_facts(s.job, config, seeds.get(s.data)) for s in settings}
     cells = [cell for setting in settings for cell in cells_of(setting, config, facts[setting.data])]
@@ -122,6 +124,15 @@ def check_private(config: CompareConfig, private: Sequence[str]) -> None:
         raise InputError(
             f"Expected runner: threads for private data {private[0]!r}, got {config.runner!r}: private rows and their "
             "reservation stay in the process that reads them; leave runner out."
+def check_runner(config: CompareConfig) -> None:
+    """Raise ``InputError`` where the workers of the runner are not installed."""
+    if config.runner == "dask" and find_spec("prefect_dask") is None:
+        raise InputError(
+            "Expected the package prefect-dask for runner: dask, which is not installed; pip install 'dpflows[dask]', "
+            "or use runner: processes."
+        )
+
+
         )
     if config.reproducible:
         raise InputError(

@@ -20,6 +20,7 @@ from tasks import tracking
 from tasks.compare.rows import Rows
 from tasks.home import Home
 from tasks.ledger import Ledger
+from tests.compare.fake_peer import fake_python
 from tests.compare.test_engine import comparison_of, public
 from tests.flows.test_flow import records as ledger_records
 
@@ -134,3 +135,82 @@ def test_a_comparison_that_is_ended_goes_on_where_it_was(
     states = Counter(run.info.status for run in runs_of("killed", Home(tmp_path / "home")))
     assert "RUNNING" not in states
     assert states["KILLED"] >= 1
+
+
+SPREAD = """\
+schema_version: 1
+data: [census]
+privacy: {epsilon: [1]}
+algorithms: [{name: dp_sgd, parameters: {steps: 20}}]
+protocol: {repeats: 1, folds: 2}
+workers: 2
+reproducible: true
+tracking: {experiment: spread}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", ["processes", "dask"])
+def test_other_processes_do_the_same_cells(clean_environment: dict[str, str], tmp_path: Path, runner: str) -> None:
+    """With noise from the seed the numbers are those of threads, bit for bit: rows, folds and plans are the same."""
+    if runner == "dask":
+        pytest.importorskip("prefect_dask", reason="no prefect-dask; the extra dask brings it")
+    (tmp_path / "spread.yaml").write_text(SPREAD)
+    means = []
+    for name in ("threads", runner):
+        environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / name)}
+        command = [sys.executable, "-m", "flows.cli", "compare", "spread.yaml", "--json", "--set", f"runner={name}"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        summary = json.loads(done.stdout)
+        assert summary["cells"] == {"all": 6, "done": 6, "failed": 0, "kept": 0}
+        means.append([(mean["name"], mean["metrics"]) for mean in summary["means"]])
+        [journal] = (tmp_path / name / "cells").glob("*.jsonl")
+        assert journal.read_bytes().count(b"\n") == 6
+    assert means[0] == means[1]
+
+
+@pytest.mark.slow
+def test_a_failed_cell_gives_exit_code_1(clean_environment: dict[str, str], tmp_path: Path) -> None:
+    """A library whose training fails, among lines that do not: they are done, and the command says what failed."""
+    environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / "home")}
+    python = fake_python(tmp_path / "fake", train="raise ValueError('a fault of the library')")
+    config = SPREAD.replace("reproducible: true", f"peers: {{python: {python}, libraries: [{{name: opacus}}]}}")
+    (tmp_path / "fails.yaml").write_text(config.replace("spread", "fails"))
+    command = [sys.executable, "-m", "flows.cli", "bench", "fails.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stderr
+    assert "failed 2x: census opacus: PeerError: opacus: ValueError: a fault of the library" in " ".join(
+        done.stdout.replace("│", " ").split()
+    )
+    assert "Failed: census opacus" in done.stderr
+    runs = {run.info.run_name: run for run in runs_of("fails", Home(tmp_path / "home"))}
+    assert runs["census opacus eps=1"].info.status == "FAILED"
+    assert runs["census dp_sgd steps=20 eps=1"].info.status == "FINISHED"
+    assert runs["bench census"].info.status == "FINISHED"
+    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 1 and "6 of 8 cells are finished already" in again.stderr
+    (tmp_path / "fake" / "python").unlink()
+    fake_python(tmp_path / "fake")
+    mended = subprocess.run(
+        [*command, "--json"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert mended.returncode == 0, mended.stderr
+    [ratio] = json.loads(mended.stdout)["ratios"]
+    assert (ratio["label"], ratio["peer"], ratio["peer_seconds"]) == ("dp_sgd steps=20", "opacus", 0.5)
+
+
+@pytest.mark.slow
+def test_crossval_is_named_so(clean_environment: dict[str, str], tmp_path: Path) -> None:
+    environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "flows.cli", "crossval", "--folds", "2", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    [parent] = [
+        run
+        for run in runs_of(json.loads(done.stdout)["experiment"], Home(tmp_path / "home"))
+        if "mlflow.parentRunId" not in run.data.tags
+    ]
+    assert parent.info.run_name == "crossval census"
+    assert parent.data.tags["dpflows.command"] == "crossval"
