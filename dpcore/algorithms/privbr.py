@@ -68,7 +68,7 @@ class PrivBR:
             "cap": 1.0,
             "cap_rule": "largest",
             "cap_every": 50,
-            "learning_rate": 1.0,
+            "learning_rate": 0.1,  # as printed, 6.6.3
             "momentum": 0.0,
             "schedule": "stairs",
             "average": 0.0,
