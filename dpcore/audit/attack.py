@@ -16,6 +16,7 @@ from dpcore.accounting.limits import Target
 from dpcore.algorithms import registry
 from dpcore.audit.bounds import clopper_pearson_epsilon, gaussian_tradeoff_epsilon, thresholds
 from dpcore.audit.neighbours import worst_case, worst_problem
+from dpcore.audit.releases import groups_of, marking
 from dpcore.checks import require_below_one, require_count
 from dpcore.losses import Array
 from dpcore.noise import plain_generator, secure_generator
@@ -74,45 +75,54 @@ def audit(
     """Attack the algorithm ``name``, calibrated to (epsilon, delta), with ``fits`` fits on each of two neighbours.
 
     The data are synthetic (``neighbours``), so the result may be published. Without ``problem`` a small one is made for
-    an adjacency that the algorithm has a proof for. ``door`` is for planted faults, ``seed`` for tests that repeat.
+    an adjacency that the algorithm has a proof for. What is looked at: all releases, where they are Gaussian sums over
+    the whole data (``releases``), else the weights. ``door`` is for planted faults, ``seed`` for tests that repeat.
     """
     require_count(fits=fits, workers=workers)
     require_below_one(confidence=confidence)
-    shape = worst_problem(problem, registry[name].adjacencies)
+    by_blocks = getattr(registry[name], "bounds_rows_by", "norm") == "blocks"
+    shape = worst_problem(problem, registry[name].adjacencies, by_blocks)
     settings = {**(registry[name].small if problem is None else {}), **(parameters or {})}
     planned = plan(name, settings, shape, Target(epsilon, delta))
     started = perf_counter()
-    first, second = worst_case(shape)
+    pair = worst_case(shape)
     outputs = [
-        _collect(planned, data, fits, workers, door, None if seed is None else seed + side)
-        for side, data in enumerate((first, second))
+        _collect(planned, pair, side, fits, workers, door, None if seed is None else seed + side) for side in (0, 1)
     ]
     found = measure(outputs[0], outputs[1], planned.spent_epsilon, delta, confidence)
     return replace(found, seconds=perf_counter() - started)
 
 
+Pair = tuple[LinearObjective, LinearObjective]
+
+
 def _collect(
-    planned: Planned, data: LinearObjective, fits: int, workers: int, door: type[Budget], seed: int | None
+    planned: Planned, pair: Pair, side: int, fits: int, workers: int, door: type[Budget], seed: int | None
 ) -> Array:
-    """Weights of ``fits`` fits, shape (fits, d), spread over processes that share nothing."""
+    """Outputs of ``fits`` fits on one side of the pair, shape (fits, k), spread over processes that share nothing."""
     parts = [len(part) for part in np.array_split(np.arange(fits), workers)]
     seeds = [None if seed is None else seed * 1000 + index for index in range(workers)]
     if workers == 1:
-        return fit_many(planned, data, fits, door, seeds[0])
+        return fit_many(planned, pair, side, fits, door, seeds[0])
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        jobs = [pool.submit(fit_many, planned, data, part, door, one) for part, one in zip(parts, seeds, strict=True)]
+        jobs = [
+            pool.submit(fit_many, planned, pair, side, part, door, one) for part, one in zip(parts, seeds, strict=True)
+        ]
         return np.concatenate([job.result() for job in jobs])
 
 
 def fit_many(
-    planned: Planned, data: LinearObjective, fits: int, door: type[Budget] = Budget, seed: int | None = None
+    planned: Planned, pair: Pair, side: int, fits: int, door: type[Budget] = Budget, seed: int | None = None
 ) -> Array:
-    """Weights of ``fits`` independent fits through the one door, shape (fits, d)."""
+    """Independent fits on ``pair[side]`` through the one door: marks of their releases, or weights; (fits, k)."""
     secret = secure_generator() if seed is None else plain_generator(seed)
+    groups = groups_of(planned)
     rows = []
     for index in range(fits):
-        budget = door(planned.events, data, secret, adaptive=planned.algorithm.adaptive)
-        rows.append(planned.algorithm.fit(planned.problem, budget, np.random.default_rng(index)))
+        made: Any = door if groups is None else marking(door, pair, groups)
+        budget = made(planned.events, pair[side], secret, adaptive=planned.algorithm.adaptive)
+        weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(index))
+        rows.append(weights if groups is None else budget.marks)
     return np.asarray(rows)
 
 

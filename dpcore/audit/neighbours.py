@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -38,10 +39,13 @@ class ConstantSlope:
         return np.zeros_like(z)
 
 
-def worst_problem(problem: Problem | None, adjacencies: Iterable[Adjacency]) -> Problem:
+def worst_problem(
+    problem: Problem | None, adjacencies: Iterable[Adjacency], bounded_by_blocks: bool = False
+) -> Problem:
     """The public facts of the attack: those of ``problem`` with few records, else a small problem.
 
     Under add/remove n is a nominal divisor and stays; under replace-one it is the exact count and becomes ``RECORDS``.
+    For algorithms that bound rows by their blocks there is a constant column, around whose means they turn.
     Raises ``AssumptionNotMet`` for what is no table of records.
     """
     known = set(adjacencies) & {Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE}
@@ -51,13 +55,21 @@ def worst_problem(problem: Problem | None, adjacencies: Iterable[Adjacency]) -> 
         )
     if problem is None:
         relation = Adjacency.ADD_REMOVE if Adjacency.ADD_REMOVE in known else Adjacency.REPLACE_ONE
-        return Problem(n=RECORDS, dimension=DIMENSION, loss=ConstantSlope(), adjacency=relation)
+        problem = Problem(n=RECORDS, dimension=DIMENSION, loss=ConstantSlope(), adjacency=relation)
     n = problem.n if problem.adjacency is Adjacency.ADD_REMOVE else min(problem.n, RECORDS)
-    return replace(problem, n=n, loss=ConstantSlope(), blocks=(), intercept=False, outputs=1)
+    length = max(problem.norm_bound, sqrt(problem.dimension)) if bounded_by_blocks else problem.norm_bound
+    facts = {"blocks": (), "intercept": bounded_by_blocks, "outputs": 1, "norm_bound": length}
+    return replace(problem, n=n, loss=ConstantSlope(), **facts)
 
 
 def worst_case(problem: Problem) -> tuple[LinearObjective, LinearObjective]:
-    """Two neighbours of ``RECORDS`` aligned records: the last is gone (add/remove) or turned round (replace-one)."""
+    """Two neighbours of ``RECORDS`` aligned records: the last is gone (add/remove) or turned round (replace-one).
+
+    With a constant column: corners of the unit cube, half zeros and half ones. The last is a one without its constant,
+    as far from the means and as free of a direction that it shares as can be; it is gone, or a zero.
+    """
+    if problem.intercept:
+        return _corners(problem)
     direction = np.zeros(problem.dimension)
     direction[0] = problem.norm_bound * (1 - 1e-12)
     X = np.tile(direction, (RECORDS, 1))
@@ -69,3 +81,16 @@ def worst_case(problem: Problem) -> tuple[LinearObjective, LinearObjective]:
     other = y.copy()
     other[-1] = -1.0
     return first, LinearObjective(X, other, problem.loss)
+
+
+def _corners(problem: Problem) -> tuple[LinearObjective, LinearObjective]:
+    X = np.zeros((RECORDS, problem.dimension))
+    X[1::2, :-1] = 1.0
+    X[:-1, -1] = 1.0
+    y = np.where(np.arange(RECORDS) % 4 < 2, 1.0, -1.0)
+    first = LinearObjective(X, y, problem.loss)
+    if problem.adjacency is Adjacency.ADD_REMOVE:
+        return first, LinearObjective(X[:-1], y[:-1], problem.loss)
+    other = X.copy()
+    other[-1] = 0.0
+    return first, LinearObjective(other, y, problem.loss)
