@@ -1,0 +1,125 @@
+"""Rounding in single precision: norms that are never too small, and sums that move by no more than the clip."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+import torch
+from torch import Tensor, nn
+
+from dpcore.network import clipping
+from dpcore.network.clipping import MARGIN, Dense, Places, lengths
+from dpcore.network.network import Network
+from dpcore.network.objective import NetworkObjective
+from dpcore.network.spec import NetworkSpec
+
+RNG = np.random.default_rng(5)
+
+
+def single(values: np.ndarray) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def exact(x: Tensor) -> np.ndarray:
+    """Squared norms in extended precision."""
+    return np.square(x.flatten(1).numpy().astype(np.longdouble)).sum(1)
+
+
+@pytest.mark.parametrize("k", [1, 3, 17, 784, 4097, 8192, 8193, 40_000])
+@pytest.mark.parametrize("scale", [1e-25, 1e-19, 1.0, 1e15])
+def test_a_squared_norm_is_never_too_small(k: int, scale: float) -> None:
+    """Plain numbers, equal ones (whose rounding goes one way), and a large one before many that it swallows."""
+    rows = [RNG.normal(size=k), np.full(k, RNG.uniform(1, 2)), np.r_[1.0, np.full(k - 1, 2.4e-4)], RNG.uniform(0, 1, k)]
+    x = single(scale * np.array(rows))
+    found, true = lengths(x).numpy().astype(np.longdouble), exact(x)
+    assert np.all(found >= true)
+    least = k * np.finfo(np.float32).tiny
+    assert np.all(found <= true * 1.002 + 2 * least), "so loose a bound would cost accuracy"
+
+
+def test_numbers_whose_squares_underflow_still_count() -> None:
+    """|d| = 1e-24 and |a| = 1e21 give a gradient of 1e-3, while the square of d is 0 in single precision."""
+    layer = nn.Linear(4, 2)
+    a, d = single(np.full((1, 4), 0.5e21)), single(np.full((1, 2), 1e-24))
+    true = float(exact(d)[0] * (exact(a)[0] + 1.0))
+    assert float(Dense(layer, a, d).squared()[0]) >= true
+
+
+@pytest.mark.parametrize("places", [2, 50, 400])
+def test_a_norm_by_products_between_places_is_an_upper_bound(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the places' gradients nearly cancel, single precision would report a tenth of the norm, or nothing."""
+    monkeypatch.setattr(clipping, "FORMED", 0)
+    layer = nn.Conv2d(64, 8, 3)
+    wide = 1.0 + 10.0 ** RNG.uniform(-7, 0, (20, 1, 1)) * RNG.normal(size=(20, places, 576))
+    d = RNG.normal(size=(20, places, 8))
+    d -= d.mean(axis=1, keepdims=True)
+    a, d = single(wide), single(d)
+    true = torch.bmm(d.double().transpose(1, 2), a.double()).flatten(1).square().sum(1)
+    true += d.double().sum(1).square().sum(1)
+    found = Places(layer, a, d).squared()
+    assert torch.all(found >= true)
+    rough = torch.tensor(RNG.normal(size=(20, places, 576)), dtype=torch.float32)
+    true = torch.bmm(d.double().transpose(1, 2), rough.double()).flatten(1).square().sum(1)
+    true += d.double().sum(1).square().sum(1)
+    assert torch.all(Places(layer, rough, d).squared() <= 1.1 * true)
+
+
+def nearly_equal(n: int, seed: int) -> NetworkObjective:
+    """Records whose gradients are nearly the same vector of equal numbers: partial sums grow straight, and all
+    coordinates round alike. Of all that was tried this moves rounded sums most."""
+    rng = np.random.default_rng(seed)
+    width = int(rng.choice([4, 20, 100]))
+    noise = 10.0 ** rng.integers(-4, -1) * rng.normal(size=(n, 1))
+    X = (np.full(width, rng.uniform(0.5, 2.0)) * (1.0 + noise)).astype(np.float32)
+    return NetworkObjective(NetworkSpec(inputs=width, outputs=2, kind="linear").build(), X, np.zeros(n))
+
+
+def largest_move(data: NetworkObjective, clip_norm: float) -> float:
+    """How far the clipped sum moves, in units of the clip norm, when a record near the start is removed."""
+    w, everyone = np.zeros(data.dimension), np.arange(data.n)
+    whole = data.gradient_sum(w, clip_norm)
+    rest = [data.take(np.delete(everyone, i)).gradient_sum(w, clip_norm) for i in (0, 1, data.n // 3)]
+    return float(max(np.linalg.norm(whole - sums) for sums in rest)) / clip_norm
+
+
+def test_rounded_sums_move_by_the_clip_norm_at_most() -> None:
+    """Without the margin they move further: two sums of 2,048 and of 2,047 numbers round differently."""
+    moves = [largest_move(nearly_equal(2048, seed), 0.1 + 0.01 * seed) for seed in (0, 13, 15, 17, 31)]
+    assert max(moves) <= 1.0
+    assert max(moves) > 1.0 - MARGIN[torch.float32] + 1e-6, "nothing was rounded: the margin is not tested"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [8192, 16_384, 60_000])
+def test_so_do_sums_of_many_records(n: int) -> None:
+    assert max(largest_move(nearly_equal(n, seed), 0.1 + 0.01 * seed) for seed in range(25)) <= 1.0
+
+
+def test_sums_of_deep_networks_move_by_the_clip_norm_at_most() -> None:
+    """Here scores and slopes of the other records change in their last digits, too, with the size of the batch."""
+    network = NetworkSpec(inputs=196, outputs=10, hidden=(64, 64)).build()
+    data, w = of(network, 4096), RNG.normal(size=network.dimension) * 0.2
+    whole = data.gradient_sum(w, 0.1)
+    moves = [np.linalg.norm(whole - data.take(np.delete(np.arange(4096), i)).gradient_sum(w, 0.1)) for i in (0, 2000)]
+    assert 0.1 * 0.997 <= max(moves) <= 0.1
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.2, 0.3, 0.5])
+def test_sums_of_losses_move_by_the_clip_at_most(scale: float) -> None:
+    network = NetworkSpec(inputs=196, outputs=10, hidden=(64, 64)).build()
+    data, w = of(network, 2049), scale * np.random.default_rng(1).normal(size=network.dimension)
+    network.load(w)
+    losses = network.losses(data.x, data.labels)
+    cap, top = float(np.quantile(losses, 0.9)), int(np.argmax(losses))
+    moved = data.value_sum(w, cap)[0] - data.take(np.delete(np.arange(2049), top)).value_sum(w, cap)[0]
+    assert 0.997 * cap <= moved <= cap
+
+
+def of(network: Network, n: int) -> NetworkObjective:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 1.0, (n, network.spec.inputs)).astype(np.float32)
+    return NetworkObjective(network, X, rng.integers(0, network.spec.outputs, n).astype(float))
