@@ -18,6 +18,8 @@ from tasks.compare.config import CompareConfig
 from tasks.compare.counting import counting, evaluations, wanted
 from tasks.compare.given_noise import weak
 from tasks.compare.grid import Cell, Setting, noise_seed
+from tasks.compare.iterates import Iterates, watched
+from tasks.compare.optimum import MINIMISATION_ERROR, asked, has_optimum, optimum
 from tasks.compare.plans import Plans
 from tasks.compare.rows import Part, Rows
 from tasks.peers.catalogue import PeerRun
@@ -71,11 +73,12 @@ def measured(
         sums = Watched(sums, most=rankers.MOST_ITERATES)
     elif wanted(config.metrics):
         sums = counting(sums)
+    iterates = None if config.curve_every is None or not setting.private else Iterates(config.curve_every)
     result = run(
         runnable(planned, sums),
-        sums,
+        sums if iterates is None else watched(sums, iterates, problem),
         seed=cell.seed,
-        on_charge=on_charge,
+        on_charge=on_charge if iterates is None else iterates.told(on_charge),
         on_progress=on_progress,
         fixed_noise_seed=noise_seed(cell) if config.reproducible and setting.job.public else None,
     )
@@ -84,7 +87,7 @@ def measured(
         "seconds": result.seconds,
         "spent_epsilon": finite({"": planned.spent_epsilon})[""] if setting.private else None,
         "metrics": finite(metrics_of(setting, config, part, result.weights) | evaluations(sums)),
-        "curve": [] if config.curve_every is None else curve_of(setting, config, part, planned, sums, result),
+        "curve": [] if config.curve_every is None else curve_of(setting, config, part, planned, sums, result, iterates),
         "warnings": [
             *([planned.warning] if planned.warning else []),
             *weak(setting.noise_multiplier, planned.spent_epsilon),
@@ -166,7 +169,13 @@ def objective_value(setting: Setting, part: Part, weights: Array) -> float | Non
 
 
 def curve_of(
-    setting: Setting, config: CompareConfig, part: Part, planned: Planned, sums: Any, result: Result
+    setting: Setting,
+    config: CompareConfig,
+    part: Part,
+    planned: Planned,
+    sums: Any,
+    result: Result,
+    iterates: Iterates | None,
 ) -> list[dict[str, float]]:
     """Points (step, spent_epsilon, public notes, metrics of a ranker's iterate), every ``curve_every`` releases."""
     every = config.curve_every or 1
@@ -192,6 +201,9 @@ def conventions(setting: Setting) -> Any:
 def finite(values: Mapping[str, float]) -> dict[str, Any]:
     """Numbers for JSON: None for one that does not exist."""
     return {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
+    elif iterates is not None:
+        for step, w in (*iterates, (iterates.releases, result.weights)):
+            points.setdefault(step, {}).update(metrics_of(setting, config, part, w))
 
 
 def missing_metrics(records: Sequence[Record], wanted: Sequence[str]) -> list[str]:
