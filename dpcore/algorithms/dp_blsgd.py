@@ -13,7 +13,7 @@ from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
 from dpcore.algorithms.clips import usual_cap, usual_clip
 from dpcore.algorithms.dp_sgd import DPSGD
-from dpcore.algorithms.line_search import NETWORK, PAPER, Settings, State, angle_between
+from dpcore.algorithms.line_search import NETWORK, PAPER, Settings, State, angle_between, candidates
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.mechanisms import AboveThreshold, Gaussian, Mechanism
@@ -216,9 +216,9 @@ class DPBLSGD(Settings):
     ) -> int:
         """Index of the first candidate that passes the noisy Armijo test, ``max_queries`` where none does."""
         etas = state.first_step * self.backtrack ** np.arange(self.max_queries)
-        W = np.vstack([state.w, state.w - np.outer(etas, v)])
-        share = self.loss_rate * problem.n
-        penalty = share * problem.l2 / 2 * np.einsum("ij,ij->i", W, W)
+        w, share = state.w, self.loss_rate * problem.n
+        squares = np.concatenate([np.einsum("ij,ij->i", W, W) for W in candidates(w, v, etas)])
+        penalty = share * problem.l2 / 2 * squares
         slope = float(g @ v)
         if self.slope == "unbiased":
             sigma = problem.sensitivity(state.clip_norm) / (sqrt(weight) * self.sampling_rate * problem.n)
@@ -226,11 +226,11 @@ class DPBLSGD(Settings):
         wanted = self.armijo * share * etas * max(slope, 0.0)
         clip, divisor = state.clip_loss, np.ones(self.max_queries)
         if self.by_quotient(problem):
-            rounding = 2.0 * (len(g) + 4) * UNIT_ROUNDING * (2.0 * np.linalg.norm(W, axis=1).max() + 1.0)
+            rounding = 2.0 * (len(g) + 4) * UNIT_ROUNDING * (2.0 * np.sqrt(squares.max()) + 1.0)
             clip, divisor = np.inf, etas * float(np.linalg.norm(v)) + rounding
 
         def query(batch: Objective) -> Array:
-            values = batch.value_sum(W, clip) + penalty
+            values = np.concatenate([batch.value_sum(W, clip) for W in candidates(w, v, etas)]) + penalty
             return (values[0] - values[1:] - wanted) / divisor
 
         return int(budget.release(mechanism, query))

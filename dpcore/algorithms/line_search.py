@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import degrees
 from typing import Any
@@ -19,6 +20,8 @@ from dpcore.checks import (
 from dpcore.losses import Array
 
 GROWTH = ("none", "always", "adaptive", "difference")
+# Candidates of a search that are formed at a time: together at most this many numbers, and never fewer than one.
+FORMED_NUMBERS = 4_000_000
 
 # Chen (2020), 5.6.4.
 PAPER: dict[str, Any] = {
@@ -141,3 +144,11 @@ def angle_between(first: Array, second: Array) -> float:
     """Angle of two vectors in degrees; 90 where one is zero."""
     lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
     return degrees(float(np.arccos(np.clip(first @ second / lengths, -1.0, 1.0)))) if lengths > 0 else 90.0
+
+
+def candidates(w: Array, v: Array, etas: Array) -> Iterator[Array]:
+    """Rows w and w - eta v for every eta, (k, d) at a time: all at once where they are small, else one by one."""
+    steps = np.concatenate([[0.0], etas])
+    rows = max(1, FORMED_NUMBERS // len(w))
+    for start in range(0, len(steps), rows):
+        yield w - np.outer(steps[start : start + rows], v)

@@ -127,6 +127,26 @@ def test_quotient_is_the_difference_divided_by_the_length_and_moves_by_the_slope
     assert np.abs(values["quotient"][0] - values["quotient"][1]).max() <= problem.lipschitz
 
 
+def test_candidates_of_large_models_are_formed_one_by_one(monkeypatch):
+    """The same questions, and never more than one candidate in memory: 31 rows of six million numbers are 1.5 GB."""
+    seen: list[int] = []
+
+    class Seen(LinearObjective):
+        def value_sum(self, W, clip=np.inf):
+            seen.append(len(W))
+            return super().value_sum(W, clip)
+
+    problem, objective = records()
+    objective = Seen(objective.X, objective.y, problem.loss)
+    values = []
+    for numbers in (4_000_000, 8, 1):
+        monkeypatch.setattr("dpcore.algorithms.line_search.FORMED_NUMBERS", numbers)
+        door = walk(every(), [np.array([-90.0, 30.0, 9.0, 1.0])], [0])
+        values.append(door.queries[1](objective))
+    assert seen == [6] + [2] * 3 + [1] * 6
+    assert np.allclose(values[1], values[0], rtol=1e-12) and np.allclose(values[2], values[0], rtol=1e-12)
+
+
 def test_quotient_needs_a_bounded_slope():
     problem = replace(records()[0], loss=Squared())
     assert not every().by_quotient(problem)
