@@ -144,12 +144,21 @@ def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Arr
     value = objective_value(setting, part, weights)
     if value is not None:
         found["objective"] = value
+        if asked(config.metrics) and has_optimum(job.problem):
+            found[MINIMISATION_ERROR] = value - best(part, job.problem)
     chosen = config.coverage
     if chosen is not None and job.ranker is None and job.schema.name in chosen.data:
         wide = weights.reshape(job.problem.outputs, -1)
         relevant = range(chosen.relevant)
         found |= {f"coverage_at_{k}": coverage(wide, relevant, k, job.problem.intercept) for k in chosen.counts}
     return found
+
+
+def best(part: Part, problem: Problem) -> float:
+    """The least objective on the training part, found once for each strength."""
+    if problem.l2 not in part.optima:
+        part.optima[problem.l2] = optimum(part.objective, problem)
+    return part.optima[problem.l2]
 
 
 def objective_value(setting: Setting, part: Part, weights: Array) -> float | None:
@@ -177,7 +186,10 @@ def curve_of(
     result: Result,
     iterates: Iterates | None,
 ) -> list[dict[str, float]]:
-    """Points (step, spent_epsilon, public notes, metrics of a ranker's iterate), every ``curve_every`` releases."""
+    """Points (step, spent_epsilon, public notes, metrics of the iterate), every ``curve_every`` releases.
+
+    ``step`` counts the releases that the iterate has seen; the last point is the model itself.
+    """
     every = config.curve_every or 1
     points: dict[int, dict[str, float]] = {}
     for row in trace(planned, result.events, result.notes):
@@ -189,6 +201,9 @@ def curve_of(
         for row in path:
             named = {ranking_evaluation.at_name(k): v for k, v in row.items() if k != "iteration"}
             points.setdefault(int(row["iteration"]), {}).update(named)
+    elif iterates is not None:
+        for step, w in (*iterates, (iterates.releases, result.weights)):
+            points.setdefault(step, {}).update(metrics_of(setting, config, part, w))
     last = max(points, default=0)
     kept = [step for step in sorted(points) if step % every == 0 or step == last]
     return [{"step": step, **finite(points[step])} for step in kept]
@@ -201,9 +216,6 @@ def conventions(setting: Setting) -> Any:
 def finite(values: Mapping[str, float]) -> dict[str, Any]:
     """Numbers for JSON: None for one that does not exist."""
     return {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
-    elif iterates is not None:
-        for step, w in (*iterates, (iterates.releases, result.weights)):
-            points.setdefault(step, {}).update(metrics_of(setting, config, part, w))
 
 
 def missing_metrics(records: Sequence[Record], wanted: Sequence[str]) -> list[str]:

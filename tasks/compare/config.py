@@ -60,9 +60,13 @@ Strength = Annotated[Number, Field(ge=0)]
 
 
 class CompareData(Section):
+    """One data set. ``loss`` and ``l2`` take the place of those of the objective for this one alone."""
+
     name: str = Field(min_length=1, description="name a schema of conf/data, or a YAML file")
     path: str | None = Field(default=None, description="name a file that exists")
     test_path: str | None = Field(default=None, description="name a file that exists")
+    loss: Names | None = Field(default=None, description="leave it out for those of the objective")
+    l2: Annotated[tuple[Strength, ...], *LIST] | None = Field(default=None, description="for example [0, 0.1]")
 
 
 class CompareObjective(Section):

@@ -20,6 +20,8 @@ from tasks import training
 from tasks.compare.config import LINES, CompareConfig, CompareData, Entry
 from tasks.compare.counting import wanted
 from tasks.compare.given_noise import levels
+from tasks.compare.objectives import objectives_of
+from tasks.compare.optimum import MINIMISATION_ERROR, asked
 from tasks.compare.protocol import training_rows
 from tasks.compare.variation import spread_out
 from tasks.config import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection, TrainConfig
@@ -194,17 +196,6 @@ def check_schema(job: Job) -> None:
         )
 
 
-def _objectives(config: CompareConfig, entry: Entry | None) -> Iterator[ObjectiveSection]:
-    objective = config.objective
-    losses = objective.loss if entry is None or entry.loss is None else (entry.loss,)
-    strengths: Sequence[float | None] = (None,) if objective.l2 is None else objective.l2
-    strengths = strengths if entry is None or entry.l2 is None else (entry.l2,)
-    for loss, l1, l2 in product(losses, objective.l1, strengths):
-        own = objective.loss_parameters.get(loss, {}) if entry is None or entry.loss_parameters is None else None
-        parameters = own if own is not None else entry.loss_parameters  # type: ignore[union-attr]
-        yield ObjectiveSection(loss=loss, loss_parameters=parameters or {}, l1=l1, l2=l2)
-
-
 def _training_config(
     config: CompareConfig, data: CompareData, objective: ObjectiveSection, entry: Entry, adjacency: Adjacency
 ) -> TrainConfig:
@@ -233,10 +224,10 @@ def _lines(config: CompareConfig, data: CompareData, jobs: Jobs) -> Iterator[Set
 
     Of rankers, which are compared across losses, the model without privacy of every loss that an entry has.
     """
-    shared = list(_objectives(config, None))
+    shared = list(objectives_of(config, data))
     ranking = is_ranking(find_schema(data.name))
     if ranking:
-        of_entries = (each for entry in config.algorithms for each in _objectives(config, entry))
+        of_entries = (each for entry in config.algorithms for each in objectives_of(config, data, entry))
         shared = list({each.loss: each for each in (*of_entries, *shared)}.values())
     for objective in shared:
         for name in LINES:
@@ -252,7 +243,7 @@ def _lines(config: CompareConfig, data: CompareData, jobs: Jobs) -> Iterator[Set
 def _private(config: CompareConfig, data: CompareData, entry: Entry, jobs: Jobs) -> tuple[list[Setting], list[LeftOut]]:
     found: list[Setting] = []
     missing: list[LeftOut] = []
-    for objective in _objectives(config, entry):
+    for objective in objectives_of(config, data, entry):
         for adjacency in entry.adjacency or config.privacy.adjacency:
             base = _training_config(config, data, objective, entry, adjacency)
             job = jobs.of(base)
@@ -304,6 +295,7 @@ def cells_of(setting: Setting, config: CompareConfig, facts: str) -> list[Cell]:
         how = (config.reproducible, config.curve_every, wanted(config.metrics))
         identity = [setting.config.canonical(), setting.label, place, facts, *how]
         identity += [] if setting.peer is None else setting.peer.identity
+        identity += [MINIMISATION_ERROR] if asked(config.metrics) else []
         key = sha256(json.dumps(identity).encode()).hexdigest()
         found.append(Cell(setting, repeat, fold, draw, key, public_seed(config.seed, setting.data, place)))
     return found

@@ -7,7 +7,8 @@ from itertools import product
 
 from dpcore.errors import InputError
 from tasks.compare.config import CompareConfig, Entry, PeerEntry
-from tasks.compare.grid import Jobs, LeftOut, Setting, _objectives, _training_config
+from tasks.compare.grid import Jobs, LeftOut, Setting, _training_config
+from tasks.compare.objectives import objectives_of
 from tasks.config import AlgorithmSection
 from tasks.peers.catalogue import Peer, PeerRun, check_problem, find_peer
 from tasks.peers.process import PeerError, peer_process
@@ -57,14 +58,13 @@ def missing_words(peer: Peer, reason: str) -> str:
     )
 
 
-def _settings(
-    config: CompareConfig, entry: PeerEntry, run: PeerRun, jobs: Jobs
-) -> tuple[list[Setting], list[LeftOut]]:
+def _settings(config: CompareConfig, entry: PeerEntry, run: PeerRun, jobs: Jobs) -> tuple[list[Setting], list[LeftOut]]:
     found: list[Setting] = []
     missing: list[LeftOut] = []
     encoded = Entry(name=ENCODED_AS, preprocess=entry.preprocess)
     adjacencies = [a for a in config.privacy.adjacency if a is run.peer.adjacency] or config.privacy.adjacency[:1]
-    for data, objective, adjacency in product(config.data, _objectives(config, None), adjacencies):
+    wanted = [(data, objective) for data in config.data for objective in objectives_of(config, data)]
+    for (data, objective), adjacency in product(wanted, adjacencies):
         base = _training_config(config, data, objective, encoded, adjacency)
         job = jobs.of(base)
         if not job.public:

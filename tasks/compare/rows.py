@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,14 @@ KEPT = 4  # folds that a thread keeps: the cells of a batch walk over few of the
 
 @dataclass(frozen=True)
 class Part:
-    """One fold: the training part as sums over its rows, and the rows that it is tested on."""
+    """One fold: the training part as sums over its rows, and the rows that it is tested on.
+
+    ``optima``: the least objective by L2 strength, where it was asked for.
+    """
 
     objective: Any
     test: Any
+    optima: dict[float, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,15 @@ from tasks.tracking import safe_name
 from tasks.training import Job, ledger_url, require_files
 
 # What a number in a record depends on; other parts of the program may change without undoing finished cells.
-CODE = ("dpcore", "tasks/data", "tasks/readers", "tasks/schema", "tasks/compare/cell.py", "tasks/compare/rows.py")
+CODE = (
+    "dpcore",
+    "tasks/data",
+    "tasks/readers",
+    "tasks/schema",
+    "tasks/compare/cell.py",
+    "tasks/compare/rows.py",
+    "tasks/compare/optimum.py",
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
 
     Raises ``InputError`` for everything that does not fit together.
     """
+    check_runner(config)
     settings, left_out = expand(config)
     elsewhere, missing = peer_settings(config)
     settings, left_out = [*settings, *elsewhere], [*left_out, *missing]
@@ -74,7 +83,6 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     private = sorted({setting.data for setting in settings if not setting.job.public})
     check_private(config, private)
     folder = home.root / "cells"
-    check_runner(config)
     seeds = {name: secret_seed(folder, name) for name in private if config.protocol.folds > 1}
     facts = {s.data: data_facts(s.job, config, seeds.get(s.data)) for s in settings}
     cells = [cell for setting in settings for cell in cells_of(setting, config, facts[setting.data])]
@@ -102,10 +110,10 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
 
 def objective_words(settings: Sequence[Setting]) -> list[str]:
     """A warning where the metric ``objective`` is not one function for all algorithms."""
-    functions: dict[tuple[str, str, float], set[tuple[float, str]]] = {}
+    functions: dict[tuple[str, str, float, float | None], set[tuple[float, str]]] = {}
     for setting in settings:
         problem = setting.job.problem
-        key = (setting.data, repr(problem.loss), problem.l1)
+        key = (setting.data, repr(problem.loss), problem.l1, setting.config.objective.l2)
         if setting.private and setting.job.ranker is None:
             functions.setdefault(key, set()).add((problem.l2, setting.job.encoder.to_json()))
     if all(len(found) == 1 for found in functions.values()):
@@ -116,14 +124,6 @@ def objective_words(settings: Sequence[Setting]) -> list[str]:
     ]
 
 
-def check_private(config: CompareConfig, private: Sequence[str]) -> None:
-    """Raise ``InputError`` for what private rows do not allow."""
-    if not private:
-        return
-    if config.runner != "threads":
-        raise InputError(
-            f"Expected runner: threads for private data {private[0]!r}, got {config.runner!r}: private rows and their "
-            "reservation stay in the process that reads them; leave runner out."
 def check_runner(config: CompareConfig) -> None:
     """Raise ``InputError`` where the workers of the runner are not installed."""
     if config.runner == "dask" and find_spec("prefect_dask") is None:
@@ -133,6 +133,14 @@ def check_runner(config: CompareConfig) -> None:
         )
 
 
+def check_private(config: CompareConfig, private: Sequence[str]) -> None:
+    """Raise ``InputError`` for what private rows do not allow."""
+    if not private:
+        return
+    if config.runner != "threads":
+        raise InputError(
+            f"Expected runner: threads for private data {private[0]!r}, got {config.runner!r}: private rows and their "
+            "reservation stay in the process that reads them; leave runner out."
         )
     if config.reproducible:
         raise InputError(

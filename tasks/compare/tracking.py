@@ -15,6 +15,7 @@ from tasks import tracking
 from tasks.compare.cell import Record
 from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
+from tasks.compare.objectives import losses_of, several
 from tasks.compare.statistics import interval
 
 PARENT = "mlflow.parentRunId"
@@ -24,18 +25,12 @@ COLUMNS = ("repeat", "fold", "draw", "status", "error", "n", "seconds", "spent_e
 
 def child_name(setting: Setting, config: CompareConfig) -> str:
     """For example "adult dp_sgd eps=0.4"; loss, penalty and adjacency where the comparison has several."""
-    facts, objective = setting.facts, config.objective
-    several = {
-        "loss": len(objective.loss) > 1,
-        "l1": len(objective.l1) > 1,
-        "l2": len(objective.l2 or ()) > 1,
-        "adjacency": len(config.privacy.adjacency) > 1,
-    }
+    facts, shown = setting.facts, several(config, setting.config.data.name)
     parts = [setting.data, setting.label]
     parts += [setting.level] if setting.private else []
-    parts += [facts["loss"]] if several["loss"] else []
-    parts += [f"{name}={facts[name]:g}" for name in ("l1", "l2") if several[name] and facts[name] is not None]
-    parts += [facts["adjacency"]] if several["adjacency"] and setting.private else []
+    parts += [facts["loss"]] if shown["loss"] else []
+    parts += [f"{name}={facts[name]:g}" for name in ("l1", "l2") if shown[name] and facts[name] is not None]
+    parts += [facts["adjacency"]] if shown["adjacency"] and setting.private else []
     return " ".join(parts)
 
 
@@ -145,7 +140,7 @@ def parent_params(config: CompareConfig, counts: Mapping[str, int]) -> dict[str,
     return {
         "data": ", ".join(data.name for data in config.data),
         "algorithms": ", ".join(entry.shown for entry in config.algorithms),
-        "losses": ", ".join(config.objective.loss),
+        "losses": ", ".join(dict.fromkeys(loss for data in config.data for loss in losses_of(config, data))),
         **parent_levels(config),
         "delta": config.delta,
         "adjacency": ", ".join(map(str, config.privacy.adjacency)),

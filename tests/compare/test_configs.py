@@ -9,6 +9,7 @@ import pytest
 from tasks.compare.config import load_compare
 from tasks.compare.grid import cells_of, expand
 from tasks.compare.protocol import PROTOCOLS, ProtocolSection
+from tasks.compare.tracking import child_name
 
 CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "conf").glob("compare_*.yaml"))
 
@@ -19,8 +20,10 @@ def test_a_shipped_comparison_has_a_grid(path: Path) -> None:
     settings, left_out = expand(config)
     wanted = {entry.shown for entry in config.algorithms}
     assert wanted <= {setting.label for setting in settings} | {item.label for item in left_out}
-    assert {setting.data for setting in settings} == {data.name for data in config.data}
+    assert {setting.config.data.name for setting in settings} == {data.name for data in config.data}
     assert all(item.reason for item in left_out)
+    names = [child_name(setting, config) for setting in settings]
+    assert len(set(names)) == len(names)
 
 
 def test_repeats_of_partition_files_are_draws_on_the_same_folds() -> None:
