@@ -16,7 +16,7 @@ from tasks.release.page import figure, grid, heading, page, paragraph, rows
 
 SHOWN_METRICS = 4  # columns of the table; all others stand in summary.csv
 SHOWN_FAILURES = 50
-INSIDE = ("title", "charge", "public", "machine", "metrics", "warnings", "data", "config", "effects")
+INSIDE = ("title", "charge", "public", "machine", "metrics", "warnings", "data", "config", "effects", "reproducible")
 """Facts that have a place of their own on the page."""
 
 
@@ -76,9 +76,19 @@ def _protocol(records: Sequence[Record], facts: Mapping[str, Any]) -> list[tuple
         ("epsilon", _listed(_short(record.get("epsilon")) for record in private if record.get("epsilon") is not None)),
         ("noise multiplier", _listed(map(_short, _noises(records)))),
         ("cells", f"{len(records)}, on {len(cells)} (repeat, fold) pairs that all algorithms share"),
-        ("noise draws", f"{draws} in private cells, each with a seed of its own from the operating system"),
+        ("noise draws", f"{draws} in private cells, each {seeds_of(facts)}"),
     ]
     return [*((name, value) for name, value in found if value), *_others(facts)]
+
+
+def seeds_of(facts: Mapping[str, Any]) -> str:
+    """Where the noise of a cell comes from, in words."""
+    if facts.get("reproducible"):
+        return (
+            "with a fixed seed of its own (reproducible: true): the same numbers come again, and none may be released"
+        )
+    others = "; libraries draw from their own generators" if facts.get("libraries") else ""
+    return f"with a seed of its own from the operating system, which is kept nowhere{others}"
 
 
 def _noises(records: Sequence[Record]) -> list[float]:

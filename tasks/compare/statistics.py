@@ -201,7 +201,11 @@ def explain(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     lines = [
         f"Intervals: {LEVEL:.0%} percentile bootstrap of the mean over (repeat, fold) cells, {RESAMPLES} resamples, "
         f"public seed {SEED}; with a single cell there is none.",
-        "Noise is drawn anew in every cell"
+        (
+            "Noise is fixed by the seed of each cell"
+            if facts.get("reproducible")
+            else "Noise is drawn anew in every cell"
+        )
         + (f", {draws} times on each split; draws on one split are averaged first." if draws > 1 else "."),
         "Pairs: algorithms meet on the same (repeat, fold) cells, never across adjacency, delta, epsilon or objective.",
     ]

@@ -51,3 +51,24 @@ def test_failures_are_shown_and_escaped(tmp_path: Path) -> None:
 )
 def test_awkward_cells(records: list[dict], said: str, tmp_path: Path) -> None:
     assert said in page_of(records, {"metrics": ["objective"]}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said", "unsaid"),
+    [
+        ({}, "seed of its own from the operating system, which is kept nowhere", "fixed seed"),
+        ({"reproducible": True}, "a fixed seed of its own (reproducible: true)", "operating system"),
+        ({"libraries": {"opacus": "1.6"}}, "libraries draw from their own generators", "fixed seed"),
+    ],
+)
+def test_the_page_says_where_noise_comes_from(tmp_path: Path, facts: dict, said: str, unsaid: str) -> None:
+    text = write_page(grid(["dp_sgd"], [1.0]), facts, [], tmp_path / "page.html").read_text()
+    assert said in text and unsaid not in text
+    assert ("Noise is fixed by the seed" in text) == ("reproducible" in facts)
+
+
+def test_the_page_compares_with_other_libraries(tmp_path: Path) -> None:
+    records = [*grid(["dp_sgd"], [1.0]), *grid(["opacus"], [1.0])]
+    text = write_page(records, {}, [], tmp_path / "page.html").read_text()
+    assert "Beside other libraries" in text and "times faster" in text
+    assert "Beside other libraries" not in write_page(grid(["dp_sgd"], [1.0]), {}, [], tmp_path / "p.html").read_text()
