@@ -75,7 +75,16 @@ class NoisyCorrelations:
             return -data.gradient_sum(np.zeros(problem.dimension), clip_norm)
 
         [mechanism] = self.plan(problem)
+        step = _step(problem)
         noisy = budget.release(mechanism, correlations)
-        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
-        step = 1.0 / (problem.norm_bound**2 * curvature + problem.l2)
         return prox_l1(step * noisy / problem.n, step * problem.l1, problem.intercept)
+
+    def noise(self, problem: Problem) -> float:
+        """Standard deviation of the noise in a returned weight, before the L1 step."""
+        return _step(problem) * self.noise_multiplier * problem.sensitivity(self.clip(problem)) / problem.n
+
+
+def _step(problem: Problem) -> float:
+    """1 / smoothness, with a stand-in for a loss without a bound of its curvature."""
+    curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
+    return 1.0 / (problem.norm_bound**2 * curvature + problem.l2)

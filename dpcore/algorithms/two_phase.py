@@ -12,15 +12,19 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, check, make, register
 from dpcore.algorithms.noisy_correlations import NoisyCorrelations
-from dpcore.checks import require_count, require_open_unit, require_positive
+from dpcore.checks import require_count, require_nonnegative, require_open_unit, require_positive
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Block, Problem, Requires
+from dpcore.proximal import features
 from dpcore.selection import top_columns
 
-# Share of the columns that is kept when the caller names no number.
+# Share of the columns that is kept when the caller names no number; more of them while the selection is faint, that is
+# n mu_1 < FAINT: what it drops cannot come back.
 KEPT_SHARE = 0.3
+WIDE_SHARE = 0.4
+FAINT = 400.0
 # n mu_1 = (SELECTING (n mu_2)^2)^(1/3): the selection takes 2/3 of a small budget and 1/5 of a large one.
 SELECTING = 700.0
 # Second phases whose price rests on clipping alone, with their settings: the columns are ranked, now they are to
@@ -32,6 +36,8 @@ SECOND: dict[str, dict[str, Any]] = {
     "dp_adam": {},
 }
 SECOND_CLIP = 0.2
+# Evidence (correlation over its noise) at which a weight keeps half of its size.
+EVIDENCE = 3.0
 
 
 @register("two_phase", "select")
@@ -46,7 +52,13 @@ class TwoPhase:
     K, shares and bounds are fixed beforehand and the columns follow from a release, so the price is that of an adaptive
     composition, exact for Gaussian releases (Dong, Roth & Su 2022, Corollary 3.3). ``second`` is any planned algorithm
     on clipped gradients, with ``settings``; other columns get weight exactly 0. The constant column is always kept,
-    beside ``keep`` others (default: three tenths of the columns).
+    beside ``keep`` others (default: three tenths of the columns, four tenths while n mu_1 < 400).
+
+    A trained weight is then multiplied by z^4 / (z^4 + ``evidence``^4), z its column's noisy correlation over the noise
+    in it: columns that were kept by chance shrink, at no cost, since all of it was released (after the garrote of
+    Breiman 1995; 0 leaves the weights as they are). Section 4.6.3 of Chen (2020), delta 1e-8, 25 fits on 5 data sets:
+    at epsilon 0.05 / 0.1 / 0.2 it lifts the share of relevant columns among the 20 largest weights by 2.6 / 0.6 / 0.2
+    points and accuracy by 0.4 / 0.1 / 0.0; from 0.4 up it changes nothing.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True)
@@ -69,6 +81,7 @@ class TwoPhase:
     keep: int | None = None
     share: float | None = None
     clip_norm: float | None = None
+    evidence: float = EVIDENCE
     second: str = "ssadmm"
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -80,12 +93,18 @@ class TwoPhase:
             require_open_unit(share=self.share)
         if self.clip_norm is not None:
             require_positive(clip_norm=self.clip_norm)
+        require_nonnegative(evidence=self.evidence)
         self._checked()
 
     def kept(self, problem: Problem) -> int:
         """How many columns the second phase sees, without the constant one."""
         columns = problem.dimension - int(problem.intercept)
-        return min(ceil(KEPT_SHARE * columns) if self.keep is None else self.keep, columns)
+        if self.keep is not None:
+            return min(self.keep, columns)
+        trainer = self.trainer(problem)
+        mu = self._mu(trainer, problem, len(trainer.plan(problem)))
+        faint = _records(problem) * self._ratio(problem, mu) * mu < FAINT
+        return ceil((WIDE_SHARE if faint else KEPT_SHARE) * columns)
 
     def trainer(self, problem: Problem) -> Algorithm:
         """The algorithm of the second phase on ``problem``, the restricted one; its noise multiplier is this one's."""
@@ -120,13 +139,14 @@ class TwoPhase:
         check(trainer, rest)
         second = trainer.plan(rest)
         mu = self._mu(trainer, problem, len(second))
-        if self.share is not None:
-            ratio = sqrt(self.share / (1.0 - self.share))
-        else:
-            records = problem.n / problem.sensitivity(1.0)
-            ratio = (SELECTING / (records * mu)) ** (1.0 / 3.0)
-        first = NoisyCorrelations(noise_multiplier=1.0 / (ratio * mu), clip_norm=self.clip_norm)
+        first = NoisyCorrelations(noise_multiplier=1.0 / (self._ratio(problem, mu) * mu), clip_norm=self.clip_norm)
         return first, trainer, second
+
+    def _ratio(self, problem: Problem, mu: float) -> float:
+        """Signal over noise of the selection in units of ``mu``, that of the second phase."""
+        if self.share is not None:
+            return sqrt(self.share / (1.0 - self.share))
+        return (SELECTING / (_records(problem) * mu)) ** (1.0 / 3.0)
 
     def _mu(self, trainer: Algorithm, problem: Problem, releases: int) -> float:
         """Signal over noise of the second phase."""
@@ -158,7 +178,14 @@ class TwoPhase:
         on_columns: Any = _OnColumns(budget, columns)
         weights = np.zeros(problem.dimension)
         weights[columns] = trainer.fit(self.restricted(problem, columns), on_columns, rng)
+        features(weights, problem.intercept)[...] *= self.trust(features(scores, problem.intercept), first, problem)
         return weights
+
+    def trust(self, scores: Array, first: NoisyCorrelations, problem: Problem) -> Array:
+        """z^4 / (z^4 + evidence^4) for z = score over its noise, in [0, 1]; the shape of ``scores``."""
+        # The bound keeps a correlation of exactly 0 from overflowing the power.
+        doubt = self.evidence * first.noise(problem) / np.maximum(np.abs(scores), 1e-300)
+        return 1.0 / (1.0 + np.minimum(doubt, 1e70) ** 4)
 
 
 class _OnColumns:
@@ -170,6 +197,11 @@ class _OnColumns:
 
     def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
         return self._budget.release(mechanism, lambda batch: query(batch.columns(self._columns)))
+
+
+def _records(problem: Problem) -> float:
+    """n, halved where a record is replaced: what a signal over noise is multiplied by."""
+    return problem.n / problem.sensitivity(1.0)
 
 
 def _blocks_of(blocks: tuple[Block, ...], columns: Array) -> tuple[Block, ...]:

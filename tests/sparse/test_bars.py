@@ -84,10 +84,10 @@ def test_mpadmm_selects_with_one_release_and_better_than_with_three(epsilon):
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize(("name", "preset"), [("two_phase", None), ("mpadmm", "selection"), ("ssadmm", "selection")])
 def test_iterative_selectors_stay_within_two_points_of_noisy_correlations(name, preset, epsilon):
-    """The gap of two_phase is 0.020 / 0.019 / 0.012 at 0.05 / 0.1 / 0.2 (40 draws); 4 standard errors are allowed."""
+    """In xi_30, two standard errors allowed; the gap of two_phase is 0.010, 0.014, 0.006 at 0.05, 0.1, 0.2 (25 fits)."""
     plain, outcome = measured("noisy_correlations", epsilon, draws=4), measured(name, epsilon, preset, draws=4)
     error = np.hypot(plain.coverage30.error, outcome.coverage30.error)
-    assert outcome.coverage30.mean + 4 * error >= plain.coverage30.mean - 2.0, (plain, outcome)
+    assert outcome.coverage30.mean + 2 * error >= plain.coverage30.mean - 2.0, (plain, outcome)
     assert outcome.accuracy.reaches(plain.accuracy.mean), (plain, outcome)
 
 

@@ -148,6 +148,42 @@ def test_any_trainer_may_follow_the_selection(adjacency, second):
     assert algorithm.plan(problem)[1:] == trainer.plan(algorithm.restricted(problem))
 
 
+def test_a_weight_shrinks_by_the_noise_in_its_correlation():
+    """w z^4 / (z^4 + 3^4) of the same fit without: halved at z = 3, and the same columns and signs."""
+    X, y = sparse_data(2000)
+    X = np.column_stack([X * 0.9, np.full(2000, 0.4)])
+    objective = LinearObjective(X, y, Logistic())
+    problem = Problem(n=2000, dimension=COLUMNS + 1, loss=Logistic(), intercept=True)
+    planned = [plan("two_phase", {"evidence": e}, problem, Target(2.0, 1e-5)) for e in (0.0, 3.0)]
+    assert planned[0].events == planned[1].events
+    plain, shrunk = (run(item, objective, fixed_noise_seed=2).weights for item in planned)
+    first, _, _ = planned[1].algorithm.phases(problem)
+    noise = first.noise(problem)
+    assert planned[1].algorithm.trust(noise * np.array([3.0, -3.0, 0.0, 30.0]), first, problem) == pytest.approx(
+        [0.5, 0.5, 0.0, 1e4 / (1e4 + 1)]
+    )
+    kept = np.flatnonzero(plain[:-1])
+    ratio = shrunk[kept] / plain[kept]
+    assert np.all((ratio > 0) & (ratio < 1)) and ratio.min() < 0.6 and ratio.max() > 0.99
+    assert shrunk[-1] == plain[-1], "the constant column has no correlation to doubt"
+    [mechanism] = first.plan(problem)
+    step = 1.0 / (problem.norm_bound**2 * 0.25)
+    assert noise == pytest.approx(step * mechanism.sigma / problem.n)
+
+
+def test_a_faint_selection_keeps_more_columns():
+    """0.4 of them while n mu_1 < 400 (halved n under replace-one), from public facts; a number that was given stays."""
+    for adjacency, epsilon, wide in (
+        ("add_remove", 0.05, True),
+        ("add_remove", 0.1, False),
+        ("replace_one", 0.1, True),
+    ):
+        problem = Problem(n=32_000, dimension=COLUMNS, loss=Logistic(), l1=1e-4, adjacency=adjacency)
+        planned = plan("two_phase", {}, problem, Target(epsilon, 1e-8))
+        assert planned.algorithm.kept(problem) == (40 if wide else 30)
+        assert plan("two_phase", {"keep": 25}, problem, Target(epsilon, 1e-8)).algorithm.kept(problem) == 25
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_a_given_share_is_kept(share):
     """mu_1^2 = share (mu_1^2 + mu_2^2), whatever the noise."""
@@ -188,7 +224,7 @@ def test_trainers_that_cannot_follow_are_refused():
             make("two_phase", {"second": second})
     with pytest.raises(UnknownName, match="ssadmm"):
         make("two_phase", {"second": "ssadm"})
-    for field, value in (("keep", 0), ("share", 1.0), ("clip_norm", -1.0)):
+    for field, value in (("keep", 0), ("share", 1.0), ("clip_norm", -1.0), ("evidence", -1.0)):
         with pytest.raises(InputError, match=field):
             make("two_phase", {field: value})
 
