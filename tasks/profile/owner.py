@@ -13,6 +13,7 @@ from dpcore.accounting.limits import SLACK
 from dpcore.errors import InputError, UnknownName
 from tasks.home import Home
 from tasks.ledger import Ledger
+from tasks.readers.open import data_roots
 from tasks.schema import Schema, find_schema, known_schemas
 
 Pay = Callable[[Events], AbstractContextManager[Any]]
@@ -42,8 +43,7 @@ def budgets_of(path: Path) -> list[str]:
 
 
 def _declares(schema: Schema, path: Path) -> bool:
-    roots = [Path(), *([Path(os.environ["DPFLOWS_DATA"])] if "DPFLOWS_DATA" in os.environ else [])]
-    files = [root / name for root in roots for name in (*schema.source.path, *schema.split.path)]
+    files = [root / name for root in data_roots() for name in (*schema.source.path, *schema.split.path)]
     return any(file.is_file() and file.samefile(path) for file in files)
 
 

@@ -17,6 +17,8 @@ from tasks.schema import Schema
 
 Paths = str | Path | Sequence[str | Path] | None
 
+# Where packages of Debian and its kin put data sets, under the package's name.
+SYSTEM_DATA = Path("/usr/share/datasets")
 QUERY = "query"  # the column of a generated ranking table that says which documents were shown together
 
 
@@ -78,8 +80,13 @@ def made_frame(schema: Schema) -> pd.DataFrame:
     return fetch.fetched_frame(schema)
 
 
+def data_roots() -> list[Path]:
+    """Folders that declared files are looked for in: the working directory, ``DPFLOWS_DATA``, ``SYSTEM_DATA``."""
+    return [Path(), *([Path(os.environ["DPFLOWS_DATA"])] if "DPFLOWS_DATA" in os.environ else []), SYSTEM_DATA]
+
+
 def source_paths(schema: Schema, path: Paths, declared: Sequence[str], what: str = "data.path") -> list[Path]:
-    """The files to read: those of ``path``, or the declared ones under the working directory or ``DPFLOWS_DATA``.
+    """The files to read: those of ``path``, or the declared ones in the first of ``data_roots`` that has them.
 
     A folder stands for the declared file names inside it. Raises ``InputError`` for a missing file, with the way to
     get it.
@@ -87,7 +94,7 @@ def source_paths(schema: Schema, path: Paths, declared: Sequence[str], what: str
     if path is None:
         if not declared:
             return []
-        roots = [Path(), *([Path(os.environ["DPFLOWS_DATA"])] if "DPFLOWS_DATA" in os.environ else [])]
+        roots = data_roots()
         found = [next((r / name for r in roots if (r / name).is_file()), Path(name)) for name in declared]
     else:
         given = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]

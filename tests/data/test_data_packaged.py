@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from dpcore.errors import InputError, UnknownName
 from dpcore.synthetic import census, sparse_linear, sparse_model
 from tasks.data import load
+from tasks.readers.open import source_paths
 from tasks.schema import Schema, find_schema, known_schemas
 
 
@@ -100,6 +101,19 @@ def test_every_schema_of_a_file_at_hand_is_loaded_here(shared):
     files = {name for name in known_schemas() if find_schema(name).source.kind == "file"}
     generated = {"ipums", "ipums-us", "mq2007", "cifar10", "kddcup99-full", "fashion-mnist"}
     assert files == {*SHARED, "mnist", "kddcup99"} | generated
+
+
+def test_declared_files_are_found_where_packages_put_them(tmp_path, monkeypatch):
+    """The Debian package dataset-fashion-mnist needs no data.path; a folder of one's own comes first."""
+    schema, own, system = find_schema("fashion-mnist"), tmp_path / "own", tmp_path / "system"
+    monkeypatch.setattr("tasks.readers.open.SYSTEM_DATA", system)
+    for root in (system, own):
+        (root / "fashion-mnist").mkdir(parents=True)
+        for name in schema.source.path:
+            (root / name).write_bytes(b"")
+    assert source_paths(schema, None, schema.source.path) == [system / name for name in schema.source.path]
+    monkeypatch.setenv("DPFLOWS_DATA", str(own))
+    assert source_paths(schema, None, schema.source.path) == [own / name for name in schema.source.path]
 
 
 def test_fashion_mnist_layout_on_generated_files(tmp_path):
