@@ -14,6 +14,7 @@ from dpcore.ranking.model import USUAL, RankingModel, Watched
 from dpcore.ranking.sessions import Sessions
 from dpcore.train import Planned, check_public_facts
 from tasks.config import RankingSection, TrainConfig
+from tasks.readers.open import QUERY
 from tasks.schema import Schema
 
 # A figure shows no more iterates than this, and each costs one pass over the test sessions.
@@ -35,7 +36,7 @@ def describe(config: TrainConfig, schema: Schema) -> tuple[Encoder | MatrixEncod
     encoder = schema.encoder(**{"normalise": "none", **named, "intercept": False})
     model = ranker(config)
     l2 = config.objective.l2 or 0.0
-    public = (encoder.design.dimension, schema.n(), config.privacy.adjacency)
+    public = (encoder.design.dimension, schema.n(len(config.data.blocks or ()) or 1), config.privacy.adjacency)
     return encoder, model, model.public_problem(*public, l2=l2, l1=config.objective.l1)
 
 
@@ -80,7 +81,10 @@ def ranks(config: TrainConfig) -> tuple[int, ...]:
 
 
 def check_sessions(config: TrainConfig, schema: Schema) -> None:
-    """Raise ``InputError`` where a ranking schema lacks what a guarantee for sessions needs."""
+    """Raise ``InputError`` where a ranking schema lacks what a guarantee for sessions needs.
+
+    With blocks ``rows_per_block`` counts sessions, and each session lies in one block (``tasks.data.queries``).
+    """
     if schema.unit != "session":
         raise InputError(
             f"Expected unit session for a label of kind relevance, got unit={schema.unit!r} in schema {schema.name!r}; "
@@ -90,10 +94,26 @@ def check_sessions(config: TrainConfig, schema: Schema) -> None:
         raise InputError(
             f"Expected declared bounds, got bounds={schema.bounds!r} in schema {schema.name!r}; declare them."
         )
-    if config.data.blocks or schema.public.n is None:
+    if schema.columns and (QUERY not in schema.columns or schema.columns[QUERY].feature):
         raise InputError(
-            f"Expected public.n and no data.blocks for sessions, got n={schema.public.n} and "
-            f"blocks={config.data.blocks} with schema {schema.name!r}; sessions have one block, all."
+            f"Expected a column {QUERY!r} of kind id in schema {schema.name!r}, whose rows are documents; declare it: "
+            "documents of one session share its value."
+        )
+    if config.data.blocks and not schema.columns:
+        raise InputError(
+            f"Expected no data.blocks for sessions without declared columns, got {list(config.data.blocks)} with "
+            f"schema {schema.name!r}: a block follows from a column; declare columns and block, or leave it out."
+        )
+    if schema.public.n is None and not config.data.blocks:
+        raise InputError(
+            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
+            "blocks to train on."
+        )
+    if config.evaluate.release is not None:
+        raise InputError(
+            f"Expected no evaluate.release for ranking data {schema.name!r}, got metric "
+            f"{config.evaluate.release.metric!r}: its noise is for counts of right predictions, which a ranking has "
+            "not; leave it out, or measure on a data set that is declared public."
         )
 
 

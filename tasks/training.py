@@ -88,7 +88,7 @@ def prepare(config: TrainConfig) -> Job:
     if rankers.is_ranking(schema):
         encoder, ranker, problem = rankers.describe(config, schema)
         warnings = check_delta(config, problem.n) + weak_promise(config)
-        return Job(config, schema, encoder, problem, ("all",), warnings, ranker)
+        return Job(config, schema, encoder, problem, tuple(config.data.blocks or ("all",)), warnings, ranker)
     if config.model is not None:
         encoder, spec, problem = network.describe(config, schema)
         warnings = check_delta(config, problem.n) + weak_promise(config)

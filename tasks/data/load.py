@@ -19,6 +19,7 @@ from dpcore.problem import Adjacency
 from dpcore.ranking.sessions import Sessions
 from tasks.data.groups import check_group, group_names
 from tasks.data.labels import decode_labels
+from tasks.data.queries import Whole, with_queries
 from tasks.data.sides import row_blocks, test_rows
 from tasks.data.store import Column, Matrix, private_folder
 from tasks.home import Home
@@ -171,12 +172,13 @@ def _read(
     group: str | None,
 ) -> None:
     """Encode chunks into ``part``; rows of the test side of a split by hash or position go to ``test``."""
-    row = 0
+    row, whole = 0, Whole()
     for chunk in chunks:
+        part.tally.source, part.tally.rows, part.tally.places = source, row, None
+        chunk = with_queries(schema, chunk, part.tally)
         table, labels = chunk.table, chunk.labels
         cells = pd.Series(labels) if labels is not None else table[schema.label.column]
         aside = test_rows(schema, chunk, row) if test is not None else None
-        part.tally.source, part.tally.rows, part.tally.places = source, row, None
         y = decode_labels(schema.label, cells, part.tally, schema.text.strip)
         part.tally.raise_faults()
         lost = np.isnan(y)
@@ -185,6 +187,8 @@ def _read(
         keep = None if aside is None and not lost.any() else ~(lost if aside is None else lost | aside)
         if labels is None:
             where = row_blocks(schema, table, part.tally)
+            if where is not None and chunk.queries is not None:
+                whole.check(chunk.queries, where, schema.block.column, part.tally)  # type: ignore[union-attr]
             if where is not None and blocks is not None:
                 keep = np.isin(where, blocks) if keep is None else keep & np.isin(where, blocks)
             _keys(schema, table, where, keep, part)
