@@ -195,9 +195,9 @@ def curve_of(
     for row in trace(planned, result.events, result.notes):
         points[int(row["release"])] = {key: value for key, value in row.items() if key != "release"}
     if setting.job.ranker is not None:
-        path = metric_curve(
-            setting.job.ranker, sums.iterates, part.test, rankers.ranks(setting.config), conventions(setting)
-        )
+        seen = [*sums.iterates]
+        seen += [(sums.iterates.count, result.weights)] if seen else []
+        path = metric_curve(setting.job.ranker, seen, part.test, rankers.ranks(setting.config), conventions(setting))
         for row in path:
             named = {ranking_evaluation.at_name(k): v for k, v in row.items() if k != "iteration"}
             points.setdefault(int(row["iteration"]), {}).update(named)

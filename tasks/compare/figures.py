@@ -13,6 +13,7 @@ from tasks.compare.chart import Chart, Line, Panel, save
 from tasks.compare.effects import against_parameters, line_labels, varied
 from tasks.compare.given_noise import price_words
 from tasks.compare.grouping import (
+    RANKING,
     SECONDS,
     Place,
     Record,
@@ -84,7 +85,7 @@ def _against_epsilon(setting: Setting, metric: str, here: Sequence[Summary], ste
             if summary.place.relation == relation and summary.epsilon is not None:
                 points.setdefault(summary.place.label, []).append(summary)
         lines = [_line(label, sorted(found, key=_epsilon)) for label, found in points.items()]
-        panels.append(Panel(_panel_title(relation), (*lines, *_references(here))))
+        panels.append(Panel(_panel_title(relation, setting), (*lines, *_references(here))))
     if not panels and (across := _references(here)):
         panels = [Panel("without privacy", across)]
     if not panels:
@@ -117,7 +118,7 @@ def _against_steps(
             shown = {p: found for p, found in curves.items() if p.relation == relation and chosen(p)}
             lines = [mean_curve(place.label, found) for place, found in shown.items()]
             if lines:
-                title = f"{name}, {_panel_title(relation)}"
+                title = f"{name}, {_panel_title(relation, setting)}"
                 panels.append(Panel(title, (*lines, *_references(here)), price_of(mine, shown)))
     if not panels:
         return
@@ -265,8 +266,10 @@ def _relations(places: Iterable[Place]) -> list[Relation]:
     return sorted({place.relation for place in places if place.relation is not None})
 
 
-def _panel_title(relation: Relation) -> str:
+def _panel_title(relation: Relation, setting: Setting | None = None) -> str:
     meaning = NEIGHBOURS.get(relation.adjacency)
+    if meaning and setting is not None and setting.loss == RANKING:
+        meaning = meaning.replace("record", "session")
     return f"{relation.title}" + (f" ({meaning})" if meaning else "")
 
 
