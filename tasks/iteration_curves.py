@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 CURVE = "curve."
-TITLES = {"map": "MAP", "accuracy": "accuracy", "objective": "objective"}
+TITLES = {"map": "MAP", "accuracy": "accuracy", "objective": "objective", "step_size": "step size"}
 
 
 def mean_curves(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, tuple[list[int], np.ndarray]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpcore.data import Data
-from dpcore.metrics import balanced_accuracy, roc_auc
+from dpcore.metrics import average_precision, balanced_accuracy, brier_score, mean_recall, probabilities, roc_auc
 from dpcore.ranking.model import Watched
 from dpcore.train import plan, run
 from tasks.iteration_curves import curve_figure
@@ -67,12 +67,29 @@ def measured(job: Job, part: Data, weights: Array) -> dict[str, float]:
 
 
 def quality(objective: Any, scores: Array) -> dict[str, float]:
-    """Accuracy; of two classes the balanced accuracy and the ROC AUC of the scores' difference as well."""
-    found = {"accuracy": float(np.mean(np.argmax(scores, axis=1) == objective.y))}
-    if scores.shape[1] == 2:
-        lead, y = scores[:, 1] - scores[:, 0], 2.0 * objective.y - 1.0
-        found |= {"balanced_accuracy": balanced_accuracy(y, lead), "roc_auc": roc_auc(y, lead)}
-    return found
+    """Accuracy, balanced accuracy and Brier score; of two classes ROC AUC and average precision of the lead as well.
+
+    The same numbers as of linear models (``tasks.quality.predicted``): a softmax of scores is what cross-entropy takes
+    for the chances of the classes, and of two classes their difference for the log-odds.
+    """
+    label = np.argmax(scores, axis=1)
+    found = {"accuracy": float(np.mean(label == objective.y))}
+    if scores.shape[1] > 2:
+        chance = probabilities("softmax", scores)
+        assert chance is not None
+        return found | {
+            "balanced_accuracy": mean_recall(objective.y, label),
+            "brier_score": brier_score(objective.y, chance),
+        }
+    lead, y = scores[:, 1] - scores[:, 0], 2.0 * objective.y - 1.0
+    chance = probabilities("logistic", lead)
+    assert chance is not None
+    return found | {
+        "balanced_accuracy": balanced_accuracy(y, lead),
+        "roc_auc": roc_auc(y, lead),
+        "average_precision": average_precision(y, lead),
+        "brier_score": brier_score(y, chance),
+    }
 
 
 def curve(job: Job, iterates: Iterable[tuple[int, Array]], train: Any, test: Any) -> list[dict[str, float]]:
@@ -82,7 +99,7 @@ def curve(job: Job, iterates: Iterable[tuple[int, Array]], train: Any, test: Any
     rows = []
     for iteration, w in iterates:
         loss = float(some.value_sum(w)[0]) / some.n + job.problem.l2 / 2 * float(w @ w)
-        accuracy = quality(test, test.scores(w))["accuracy"]
+        accuracy = float(np.mean(np.argmax(test.scores(w), axis=1) == test.y))
         rows.append({"iteration": iteration, "accuracy": accuracy, "objective": loss})
     return rows
 
@@ -104,3 +121,17 @@ def write(job: Job, folder: Path, metrics: Mapping[str, float], path: Sequence[M
         }
         rows = [{"label": "private network", "curve": path}]
         curve_figure(rows, lines, metric, f"{job.schema.name}{word}", folder / FIGURES / f"{metric}.png")
+
+
+def step_figure(job: Job, notes: Sequence[Mapping[str, float]], folder: Path) -> None:
+    """The step size of every iteration as ``figures/network/step_size.png``; nothing where none was noted.
+
+    Notes follow from releases alone, so the figure may leave with them.
+    """
+    steps = [note["step_size"] for note in notes if "step_size" in note]
+    if not steps:
+        return
+    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+    path = [{"iteration": number, "step_size": step} for number, step in enumerate(steps, 1)]
+    rows = [{"label": job.config.algorithm.name, "curve": path}]
+    curve_figure(rows, {}, "step_size", job.schema.name, folder / FIGURES / "step_size.png")

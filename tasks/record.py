@@ -192,6 +192,8 @@ def track(
     tracking.log_files(
         client, run_id, folder, [name for name in (*FILES, METRICS, canary.FIGURE) if (folder / name).is_file()]
     )
+    if job.network is not None:
+        network_evaluation.step_figure(job, result.notes, folder)
     for kind in (ranking_evaluation, network_evaluation):
         tracking.log_files(client, run_id, folder, written(folder, kind.REPORT, kind.FIGURES))
     if (folder / attributes.TABLE).is_file():

@@ -65,7 +65,9 @@ def test_images_are_trained_on_tracked_and_predicted(server: str, home: Home, im
     assert objective[-1] < objective[0] == pytest.approx(np.log(3), abs=0.3)
     assert len(client.get_metric_history(summary["run_id"], "released.step_size")) == 12
     figures = {item.path for item in client.list_artifacts(summary["run_id"], "figures/network")}
-    assert figures == {"figures/network/accuracy.png", "figures/network/objective.png"}
+    assert figures == {f"figures/network/{name}.png" for name in ("accuracy", "objective", "step_size")}
+    for name in ("balanced_accuracy", "brier_score"):
+        assert 0.0 < metrics[f"released.{name}"] < 1.0
 
     X, y = pictures(100, 2)
     frame = pd.DataFrame(X.reshape(100, -1), columns=[f"pixel{j + 1}" for j in range(SIDE * SIDE)])
@@ -191,4 +193,35 @@ def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
     with np.load(io.BytesIO(stored.model["weights.npz"])) as arrays:
         found = quality(job, part, arrays["weights"])
     assert found["accuracy"] == pytest.approx(world.client.get_run(run_id).data.metrics["internal.accuracy"])
-    assert set(found) == {"accuracy", "balanced_accuracy", "roc_auc"}
+    assert set(found) == {"accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"}
+
+
+def test_the_numbers_of_a_network_are_those_of_linear_models() -> None:
+    """Scores (0, z) of two classes say what the margin z says; of three they are the scores of softmax regression."""
+    from types import SimpleNamespace
+
+    from sklearn.metrics import average_precision_score, balanced_accuracy_score, brier_score_loss, roc_auc_score
+
+    from tasks.network_evaluation import quality
+
+    rng = np.random.default_rng(0)
+    y, z = rng.integers(0, 2, 200), rng.normal(size=200)
+    found = quality(SimpleNamespace(y=y.astype(float)), np.column_stack([1.0 - z / 2, 1.0 + z / 2]))
+    assert found == pytest.approx(
+        {
+            "accuracy": np.mean((z > 0) == y),
+            "balanced_accuracy": balanced_accuracy_score(y, z > 0),
+            "roc_auc": roc_auc_score(y, z),
+            "average_precision": average_precision_score(y, z),
+            "brier_score": brier_score_loss(y, 1.0 / (1.0 + np.exp(-z))),
+        }
+    )
+    y, scores = rng.integers(0, 3, 200), rng.normal(size=(200, 3))
+    chance = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    assert quality(SimpleNamespace(y=y.astype(float)), scores) == pytest.approx(
+        {
+            "accuracy": np.mean(scores.argmax(1) == y),
+            "balanced_accuracy": balanced_accuracy_score(y, scores.argmax(1)),
+            "brier_score": np.mean(((chance - np.eye(3)[y]) ** 2).sum(1)),
+        }
+    )
