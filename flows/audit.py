@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -45,6 +46,8 @@ def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool) -> N
         report = audit(subject, front)
         mark(client, known, report)
     measured = measure(subject) if empirical else None
+    if measured is not None and "skipped" not in measured and path.suffix != ".json":
+        keep(report.run_id, measured)
     show(report, measured, as_json)
     if report.blocked:
         raise VerificationFailed(f"Run {report.run_id} must not be released: {', '.join(sorted(report.codes))}.")
@@ -116,6 +119,18 @@ def measure(subject: Subject) -> dict[str, Any]:
     from tasks.audit.empirical import measure_run
 
     return measure_run(subject)
+
+
+def keep(run: str, measured: dict[str, Any]) -> None:
+    """Store metrics and figure of an empirical audit with the run; they stand on synthetic data alone."""
+    from tasks.audit.empirical import FIGURE, draw, metrics_of
+    from tasks.tracking import log_files, log_metrics
+
+    client = open_store()
+    log_metrics(client, run, metrics_of(measured))
+    with TemporaryDirectory() as folder:
+        draw(measured, Path(folder) / FIGURE)
+        log_files(client, run, Path(folder), [FIGURE])
 
 
 def show(report: Audit, measured: dict[str, Any] | None, as_json: bool) -> None:

@@ -113,6 +113,7 @@ def draw(canaries: Canaries, found: Guessed, numbers: dict[str, float], path: Pa
     colors = ["#555555", "#1f5a99", "#6f9fd0"][: len(shown)]
     drawn = bars.bar(list(shown), [numbers[key] for key in shown.values()], color=colors)
     bars.bar_label(drawn, fmt="%.3g")
+    bars.margins(y=0.12)
     bars.set_ylabel("epsilon")
     figure.suptitle(f"{len(canaries.y)} canaries, {found.right} of {found.guesses} guesses right", fontsize=10)
     figure.savefig(path, dpi=120)

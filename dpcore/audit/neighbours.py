@@ -58,8 +58,15 @@ def worst_problem(
         problem = Problem(n=RECORDS, dimension=DIMENSION, loss=ConstantSlope(), adjacency=relation)
     n = problem.n if problem.adjacency is Adjacency.ADD_REMOVE else min(problem.n, RECORDS)
     length = max(problem.norm_bound, sqrt(problem.dimension)) if bounded_by_blocks else problem.norm_bound
-    facts = {"blocks": (), "intercept": bounded_by_blocks, "outputs": 1, "norm_bound": length}
-    return replace(problem, n=n, loss=ConstantSlope(), **facts)
+    return replace(
+        problem,
+        n=n,
+        loss=ConstantSlope(),
+        norm_bound=length,
+        blocks=(),
+        intercept=bounded_by_blocks,
+        outputs=1,
+    )
 
 
 def worst_case(problem: Problem) -> tuple[LinearObjective, LinearObjective]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tasks.release import page
 from tasks.release.statement_text import mechanism_lines
-from tasks.report import figures, quality_table
+from tasks.report import attacks, figures, quality_table
 from tasks.report.facts import Facts
 from tasks.report.words import in_words, odds, percent, right_guess, unit_words
 
@@ -23,7 +23,15 @@ PUBLIC = "The data set is declared public, so the exact numbers on this page are
 
 def run_report(facts: Facts) -> str:
     """The whole page."""
-    sections: tuple[Callable[[Facts], Iterator[str]], ...] = (_promise, _budget, _quality, _groups, _steps, _run)
+    sections: tuple[Callable[[Facts], Iterator[str]], ...] = (
+        _promise,
+        _budget,
+        _quality,
+        _groups,
+        _steps,
+        _attacks,
+        _run,
+    )
     parts = [part for section in sections for part in section(facts)]
     public = facts.statement.data.public
     banner = page.paragraph(PUBLIC, "note") if public else page.paragraph(WARNING, "internal")
@@ -130,7 +138,8 @@ def _quality(facts: Facts) -> Iterator[str]:
     if facts.conventions:
         said = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts.conventions.items())
         yield page.paragraph(f"Conventions of the ranking metrics: {said}.")
-    yield from _beside(*(_curve(facts, name, png) for name, png in facts.pictures.items()))
+    own = (attacks.CANARIES, attacks.EMPIRICAL)
+    yield from _beside(*(_curve(facts, name, png) for name, png in facts.pictures.items() if name not in own))
 
 
 def _curve(facts: Facts, name: str, png: bytes) -> figures.Picture:
@@ -191,6 +200,15 @@ def _steps(facts: Facts) -> Iterator[str]:
         yield page.paragraph(said)
     delta = facts.statement.guarantee.delta
     yield from _beside(*(figures.trace_figure(facts.trace, name, delta) for name in names))
+
+
+def _attacks(facts: Facts) -> Iterator[str]:
+    found = list(attacks.found(facts))
+    if found:
+        yield page.heading("What attacks found")
+        for said, _ in found:
+            yield page.paragraph(said)
+        yield from _beside(*(picture for _, picture in found))
 
 
 def _run(facts: Facts) -> Iterator[str]:
