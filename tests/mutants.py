@@ -466,7 +466,6 @@ MUTANTS += [
         TEST_CANARIES,
     ),
     Mutant(f"{AUDIT}/watch.py", "np.ravel(released) - without", "np.ravel(released)", TEST_CANARIES),
-    Mutant(f"{AUDIT}/watch.py", "added - other", "added", TEST_CANARIES),
     Mutant(f"{AUDIT}/watch.py", "rng.permutation(known.n)[len(y) :]", "np.arange(known.n)", TEST_CANARIES),
     Mutant(
         f"{AUDIT}/watch.py",

@@ -16,7 +16,7 @@ from dpcore.audit import Canaries, Guessed, guess, one_run_epsilon, one_run_gaus
 from dpcore.audit.bounds import one_run_p_value
 from dpcore.audit.canaries import SHARES
 from dpcore.audit.one_run import curve_p_value, gaussian_curve, promised_curve
-from dpcore.audit.watch import clear_weights, watching
+from dpcore.audit.watch import best_guess, clear_weights, watching
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import make_loss
 from dpcore.mechanisms.profile import gaussian_epsilon
@@ -235,6 +235,16 @@ def test_missing_output_noise_is_seen(name: str) -> None:
     clear = clear_weights(planned, mixed)
     looked = planted(known, watch.canaries, np.random.default_rng(2))[1]
     assert guess(looked.canaries, looked.scores(planned, clear, known), DELTA).gaussian_epsilon > CLAIM
+
+
+def test_too_little_noise_is_taken_for_what_it_is() -> None:
+    """Canaries that share much of their direction: at noise of a twentieth every coin is read off."""
+    rng = np.random.default_rng(4)
+    shared = rng.choice([-1.0, 1.0], size=60)[:, None] * np.full((60, 60), 60**-0.5)
+    rows = np.sqrt(0.5) * shared + np.sqrt(0.5) * np.eye(60)
+    coins = rng.random(60) < 0.5
+    seen = rows @ (rows.T @ coins + 0.05 * rng.normal(size=60))
+    assert np.array_equal(best_guess(rows @ rows.T, seen) > 0, coins)
 
 
 def test_canaries_keep_the_public_facts() -> None:
