@@ -34,6 +34,16 @@ def refuse_layers(module: nn.Module) -> None:
             )
 
 
+def refuse_coarse_products() -> None:
+    """Raise ``AssumptionNotMet`` where torch may multiply float32 matrices in fewer digits: no bound here covers it."""
+    found = torch.get_float32_matmul_precision()
+    if found != "highest":
+        raise AssumptionNotMet(
+            f"Expected products of float32 matrices in float32, got torch.get_float32_matmul_precision() = {found!r}; "
+            "call torch.set_float32_matmul_precision('highest')."
+        )
+
+
 def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
     """Raise ``AssumptionNotMet`` where made-up records change buffers or each other's scores, or scores have another
     shape than (n, ``outputs``).

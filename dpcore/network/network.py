@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpcore.errors import InputError
-from dpcore.network.checks import refuse_branches, refuse_layers, refuse_mixing
+from dpcore.network.checks import refuse_branches, refuse_coarse_products, refuse_layers, refuse_mixing
 from dpcore.network.clipping import Closed, Mapped, has_closed_form, has_parameters, layers_of, places_of
 from dpcore.network.models import make_module
 from dpcore.network.spec import NetworkSpec
@@ -36,6 +36,7 @@ class Network:
     def __init__(self, module: nn.Module, spec: NetworkSpec) -> None:
         self.spec = spec
         self.dtype = DTYPES[spec.precision]
+        refuse_coarse_products()
         refuse_layers(module)
         self.module = module.to(self.dtype).eval().requires_grad_(False)
         for layer in module.modules():

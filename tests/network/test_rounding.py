@@ -11,6 +11,7 @@ pytest.importorskip("safetensors")
 import torch
 from torch import Tensor, nn
 
+from dpcore.errors import AssumptionNotMet
 from dpcore.network import clipping
 from dpcore.network.clipping import MARGIN, Dense, Places, lengths
 from dpcore.network.network import Network
@@ -66,6 +67,12 @@ def test_a_norm_by_products_between_places_is_an_upper_bound(places: int, monkey
     true = torch.bmm(d.double().transpose(1, 2), rough.double()).flatten(1).square().sum(1)
     true += d.double().sum(1).square().sum(1)
     assert torch.all(Places(layer, rough, d).squared() <= 1.1 * true)
+
+
+def test_products_in_fewer_digits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    with pytest.raises(AssumptionNotMet, match=r"'medium'; call torch.set_float32_matmul_precision\('highest'\)"):
+        NetworkSpec(inputs=4, outputs=2, kind="linear").build()
 
 
 def nearly_equal(n: int, seed: int) -> NetworkObjective:
