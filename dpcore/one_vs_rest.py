@@ -58,6 +58,11 @@ class OneVsRest:
     def private(self) -> bool:
         return self.inner.private
 
+    @property
+    def accountant(self) -> str | None:
+        """The accountant that the inner algorithm stands for, which the runs of all classes are stated by."""
+        return getattr(self.inner, "accountant", None)
+
     def advice(self, problem: Problem) -> str:
         """The inner algorithm's warning."""
         advice = getattr(self.inner, "advice", None)

@@ -21,8 +21,17 @@ MOST_SCORES = 4_000_000
 class Softmax:
     """Cross-entropy log sum_k exp(z_k) - z_y of the scores z (n, K) and class numbers y (n,) in 0..K-1.
 
-    The gradient in z is p - e_y, of norm at most sqrt 2; the Hessian diag p - p p' has norm at most 1/2
-    (Boehning 1992). So ||x||_2 <= r gives a gradient of norm <= r sqrt 2 in the K weight vectors together.
+    The gradient in z is p - e_y, and ||p - e_y||^2 = (1 - p_y)^2 + sum_{k != y} p_k^2 <= 2 (1 - p_y)^2 <= 2, for the
+    p_k of the others are >= 0 and sum to 1 - p_y. The Hessian in z is H = diag p - p p', and v'H v is the variance of
+    v_k under p, at most (max v - min v)^2 / 4 <= ||v||^2 / 2 (Boehning 1992). In the K weight vectors together, one
+    vector of length K d, they are (p - e_y) x' and H (x) x x': ||x||_2 <= r gives a gradient of norm <= r sqrt 2 and a
+    Hessian between 0 and r^2 / 2. Both bounds are met, at p_y = 0 with one wrong class and at p = (1/2, 1/2, 0, ...).
+
+    All that proofs by output perturbation use follows: with l2 the Hessian of a mean lies in [l2, beta], beta =
+    r^2 / 2 + l2, so a step of size eta takes w - w' to (I - eta * mean Hessian between w and w') (w - w'): distances
+    grow by max(|1 - eta l2|, |1 - eta beta|) at most, which is <= 1 for eta <= 2 / beta. A replaced record moves a sum
+    of gradients by 2 r sqrt 2 at most. Objective perturbation needs a Hessian of rank one for a record, which here has
+    rank K - 1: it takes one class against the rest.
     """
 
     name: ClassVar[str] = "softmax"

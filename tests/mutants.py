@@ -484,3 +484,23 @@ MUTANTS += [
         "tests/audit/test_scaled_gd.py",
     ),
 ]
+
+SOFTMAX, TEST_JOINT = "dpcore/softmax.py", "tests/algorithms/test_joint_softmax.py"
+
+# Joint softmax: constants of one margin in place of those of all classes, clips that miss the norm of the row.
+MUTANTS += [
+    Mutant(SOFTMAX, "= sqrt(2.0)", "= sqrt(2.0) / 2", TEST_JOINT),
+    Mutant(SOFTMAX, "smoothness: ClassVar[float] = 0.5", "smoothness: ClassVar[float] = 0.25", TEST_JOINT),
+    Mutant(SOFTMAX, "slope, slope)) * self.row_norms[rows]", "slope, slope)) * 0.5", TEST_JOINT),
+    Mutant(SOFTMAX, "np.minimum(value, clip)", "value", TEST_JOINT),
+    Mutant("dpcore/algorithms/dp_svrg.py", "problem.norm_bound**2 * problem.loss", "0.5 * problem.loss", TEST_JOINT),
+    Mutant(
+        "dpcore/algorithms/schedule.py",
+        "problem.sensitivity(problem.lipschitz)",
+        "problem.sensitivity(problem.norm_bound)",
+        TEST_JOINT,
+    ),
+    Mutant(
+        "dpcore/one_vs_rest.py", "(one_class(problem)) * problem.outputs", "(problem)", "tests/test_auto_multiclass.py"
+    ),
+]

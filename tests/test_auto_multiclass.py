@@ -9,30 +9,22 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dpcore.accounting import Events, Target
+from dpcore.accounting import Target
 from dpcore.algorithms import make, registry
 from dpcore.auto import encoding, resolve
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import HuberHinge, Logistic, Squared, losses, make_loss
 from dpcore.objective import LinearObjective
 from dpcore.one_vs_rest import OneVsRest
-from dpcore.problem import Adjacency, Problem
 from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import plan, run
-from tests.tape import Tape, ratio
-
-BOTH = [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE]
-CLASSES, COLUMNS = 3, 4
+from tests.multiclass import CLASSES, COLUMNS, replayed
+from tests.multiclass import joint_problem as problem
 
 
 def rows(n: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, COLUMNS)), rng.integers(0, CLASSES, n).astype(float)
-
-
-def problem(adjacency: Adjacency = Adjacency.ADD_REMOVE, **facts) -> Problem:
-    settings = {"n": 6, "dimension": COLUMNS, "loss": Softmax(), "outputs": CLASSES, "norm_bound": 1.0}
-    return Problem(adjacency=adjacency, **(settings | facts))
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -75,56 +67,6 @@ def test_two_classes_are_logistic_regression_in_the_difference() -> None:
     joint = MulticlassObjective(X, y, Softmax()).gradient_sum(np.concatenate([-w / 2, w / 2]))
     single = LinearObjective(X, 2 * y - 1, Logistic()).gradient_sum(w)
     assert np.allclose(joint[COLUMNS:], single) and np.allclose(joint[:COLUMNS], -single)
-
-
-class AlwaysWrong(Softmax):
-    """Gradient in the scores of norm sqrt 2 at any weights, so that bounds on neighbours are met."""
-
-    __slots__ = ()
-
-    def slope(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        gradient = np.zeros_like(z)
-        gradient[np.arange(len(z)), y] = -1.0
-        gradient[np.arange(len(z)), (y + 1) % z.shape[1]] = 1.0
-        return gradient
-
-
-def neighbours(adjacency: Adjacency, loss) -> tuple[MulticlassObjective, MulticlassObjective]:
-    X = np.tile([0.5, 0.5, 0.5, 0.5], (6, 1)) * (1 - 1e-12)
-    y = np.array([0.0, 1.0, 2.0, 0.0, 1.0, 0.0])
-    first = MulticlassObjective(X, y, loss)
-    if adjacency is Adjacency.ADD_REMOVE:
-        return first, MulticlassObjective(X[:-1], y[:-1], loss)
-    other = X.copy()
-    other[-1] *= -1.0
-    return first, MulticlassObjective(other, y, loss)
-
-
-def replayed(algorithm, facts: Problem, loss) -> list[float]:
-    """Ratios to the priced bound; everything else must be the same bit for bit."""
-    first, second = neighbours(facts.adjacency, loss)
-    removed = facts.adjacency is Adjacency.ADD_REMOVE
-    planned = Events.of(algorithm.plan(facts), adjacency=facts.adjacency)
-    record = Tape(first, 5, planned, algorithm.adaptive)
-    result = algorithm.fit(facts, record, np.random.default_rng(0))
-    again = Tape(second, 5, planned, algorithm.adaptive, removed, record.log)
-    assert np.array_equal(result, algorithm.fit(facts, again, np.random.default_rng(0)))
-    assert [item.mechanism for item in record.log] == [item.mechanism for item in again.log]
-    assert record.notes == again.notes and result.shape == (CLASSES * COLUMNS,)
-    return [ratio(a, b, 5) for a, b in zip(record.log, again.log, strict=True)]
-
-
-@pytest.mark.parametrize("adjacency", BOTH)
-@pytest.mark.parametrize("name", sorted(name for name, cls in registry.items() if cls.requires.softmax and cls.private))
-def test_joint_softmax_keeps_the_bounds_of_its_algorithms(name: str, adjacency: Adjacency) -> None:
-    if adjacency not in registry[name].adjacencies:
-        pytest.skip("no proof under this adjacency")
-    algorithm = make(name, registry[name].small)
-    facts = problem(adjacency, loss=AlwaysWrong(), l2=0.1)
-    best = max(replayed(algorithm, facts, AlwaysWrong()))
-    assert best <= 1 + 1e-9
-    if name == "dp_sgd":
-        assert best > 0.99
 
 
 @pytest.mark.parametrize("name", ["dp_sgd", "scaled_gd", "dp_agd"])

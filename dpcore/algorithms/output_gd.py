@@ -21,6 +21,8 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 # More passes than this take longer than the minimiser by second-order steps; ``steps`` overrides it.
 MOST_STEPS = 48
+# Softmax has no such minimiser here: descent goes on.
+MOST_JOINT_STEPS = 400
 # Gradient norm at which that minimiser may stop, in units of R: it adds a thousandth to the sensitivity.
 TOLERANCE = 1e-3
 # The paper bounds the norm of the minimiser by a constant D; this one stands in for it.
@@ -41,7 +43,8 @@ class OutputGD:
     ``steps`` and ``learning_rate`` left out follow from ``schedule.horizon``: steps of the largest contracting size
     that sum to H. Where those would be more than 48 passes, the minimiser with ridge l2 + 1 / H takes their place:
     descent stopped at H shrinks a direction of curvature h like that ridge does, and costs the same, 2R H / n at most.
-    A point with a gradient sum of norm <= g will do: it moves by (2R + 2g) / (n (l2 + 1 / H)).
+    A point with a gradient sum of norm <= g will do: it moves by (2R + 2g) / (n (l2 + 1 / H)). With softmax R and beta
+    are those of ``Softmax`` for all weight vectors together, and descent takes up to 400 passes.
 
     ``noise``: "gaussian" for (epsilon, delta); "gamma" for pure epsilon = 1 / noise_multiplier (density
     ~ exp(-||z|| / scale)). Replace-one only: under add/remove the curvature of count / n terms has no public bound.
@@ -87,7 +90,8 @@ class OutputGD:
             eta = self.learning_rate or 1.0 / (problem.l2 + problem.smoothness)
             return self.steps or self._paper_steps(problem), eta
         reach = useful(problem, horizon(problem, self.spread(problem)))
-        steps = self.steps or max(min(ceil(reach / (self.learning_rate or longest)), MOST_STEPS), 1)
+        most = MOST_STEPS if problem.outputs == 1 else MOST_JOINT_STEPS
+        steps = self.steps or max(min(ceil(reach / (self.learning_rate or longest)), most), 1)
         return steps, self.learning_rate or min(reach / steps, longest)
 
     def shortcut(self, problem: Problem) -> float | None:
@@ -99,11 +103,12 @@ class OutputGD:
 
     def spread(self, problem: Problem) -> float:
         """Root mean square of one noise coordinate over the sensitivity, for either noise."""
-        return self.noise_multiplier * (sqrt(problem.dimension + 1.0) if self.noise == "gamma" else 1.0)
+        width = problem.dimension * problem.outputs
+        return self.noise_multiplier * (sqrt(width + 1.0) if self.noise == "gamma" else 1.0)
 
     def _paper_steps(self, problem: Problem) -> int:
         """T of Theorems 2 and 3 with their constants set to 1 and sqrt(d ln(1/delta)) / epsilon read as the noise."""
-        noise = self.spread(problem) * sqrt(problem.dimension)
+        noise = self.spread(problem) * sqrt(problem.dimension * problem.outputs)
         signal = problem.n * PAPER_RADIUS / (problem.lipschitz * noise)
         if problem.l2 == 0:
             return min(max(ceil((problem.smoothness * signal) ** (2.0 / 3.0)), 1), 10**6)
@@ -127,7 +132,7 @@ class OutputGD:
         return [noise(sensitivity, self.noise_multiplier * sensitivity)]
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the noisy coefficients, shape (d,)."""
+        """Return the noisy coefficients, shape (outputs * d,)."""
         steps, eta = self.descent(problem)
         convexity = self.shortcut(problem)
 

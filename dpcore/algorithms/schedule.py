@@ -91,10 +91,12 @@ def horizon(problem: Problem, noise_multiplier: float) -> float:
     After steps that sum to H the sensitivity is about H S / n with S = ``problem.sensitivity(R)``, so noise moves the
     score of a row by H norm_bound^2 / x, x = n norm_bound / (noise_multiplier S), in units of the slope bound, while
     what is still unlearnt falls like a power of 1 / (H norm_bound^2). Both balance at H ~ x^(2/3) / norm_bound^2, the
-    power of Zhang, Zheng, Mou & Wang (2017), Theorem 3. The constant is from Adult, where the optimum is flat.
+    power of Zhang, Zheng, Mou & Wang (2017), Theorem 3. The constant is from Adult, where the optimum is flat. With
+    softmax a step moves the lead of one class over another by two gradients, so half the steps do.
     """
     x = problem.n * problem.norm_bound / (noise_multiplier * problem.sensitivity(problem.norm_bound))
-    return PROGRESS * x ** (2.0 / 3.0) / (problem.norm_bound**2 * problem.weight)
+    progress = PROGRESS / 2.0 if problem.loss.argument == "scores" else PROGRESS
+    return progress * x ** (2.0 / 3.0) / (problem.norm_bound**2 * problem.weight)
 
 
 def useful(problem: Problem, reach: float) -> float:
