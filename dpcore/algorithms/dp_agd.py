@@ -20,6 +20,11 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 # Largest step to begin with, times norm_bound; a quarter for residuals.
 LONGEST = 8.0
+# The cap of a margin loss rises up to this many times the usual one while the noise of a choice stays below this part
+# of a unit of the mean loss: the rarer class has share p, and where p times the cap is below the mean loss of a good
+# model, the mean of cut losses is least where every record is given to the other class.
+MOST_ROOM = 2.0
+QUIET = 0.01
 
 
 @register("dp_agd")
@@ -90,7 +95,21 @@ class DPAGD:
 
     def clips(self, problem: Problem) -> tuple[float, float]:
         """Clip norm of gradients and cap of losses."""
-        return self.clip_norm or usual_clip(problem), self.clip_loss or usual_cap(problem)
+        return self.clip_norm or usual_clip(problem), self.clip_loss or self._cap(problem)
+
+    def _cap(self, problem: Problem) -> float:
+        """The cap of losses from public facts: that of ``usual_cap``, higher where the choice is quiet (``QUIET``)."""
+        usual = usual_cap(problem)
+        if problem.loss.argument != "margin":
+            return usual
+        quiet = QUIET * self.sampling_rate * problem.n / self._choice_scale(problem)
+        return min(max(quiet, usual), MOST_ROOM * usual)
+
+    def _choice_scale(self, problem: Problem) -> float:
+        """Scale of the noise of a choice in units of the cap, which is what range^2 / 8 or / 2 leaves of its rho."""
+        rho = self.gradient_rho * self.selection_share / (1.0 - self.selection_share)
+        sides = 1.0 if problem.adjacency is Adjacency.ADD_REMOVE else 2.0
+        return sides / sqrt((8.0 if self.selection == "gumbel" else 2.0) * rho)
 
     def gradient(self, problem: Problem, rho: float) -> Mechanism:
         """The release of a gradient sum at a cost of ``rho`` (before amplification)."""
@@ -99,12 +118,10 @@ class DPAGD:
 
     def choice(self, problem: Problem) -> Mechanism:
         """The release of a step: range^2 / 8 (gumbel) or range^2 / 2 (laplace) is its share of a round."""
-        rho = self.gradient_rho * self.selection_share / (1.0 - self.selection_share)
         two_sided = problem.adjacency is not Adjacency.ADD_REMOVE
         cap = self.clips(problem)[1]
-        spread = sqrt((8.0 if self.selection == "gumbel" else 2.0) * rho)
         kind = Exponential if self.selection == "gumbel" else NoisyMax
-        return self._on_batch(problem, kind(cap, (2.0 if two_sided else 1.0) * cap / spread, two_sided))
+        return self._on_batch(problem, kind(cap, cap * self._choice_scale(problem), two_sided))
 
     @property
     def gradient_rho(self) -> float:
