@@ -15,6 +15,7 @@ from dpcore.ranking.model import Watched
 from dpcore.train import plan, run
 from tasks.iteration_curves import curve_figure
 from tasks.network import class_numbers
+from tasks.quality import means_by_group
 
 if TYPE_CHECKING:
     from tasks.data import Loaded
@@ -32,7 +33,8 @@ def measure(job: Job, weights: Array, loaded: Loaded, sums: Watched, folder: Pat
     """Accuracy on the test part, else on the training records; exact: internal, released where the data are public.
 
     With ``folder`` the numbers are written to ``report/network.json`` with the curves over the iterations: accuracy,
-    and the mean loss (with the L2 term) on at most 10,000 training records, as Fig. 5.5 of Chen (2020) shows them.
+    and the mean loss (with the L2 term) on at most 10,000 training records, as Fig. 5.5 of Chen (2020) shows them;
+    accuracy by ``evaluate.subgroup`` goes to ``report/subgroups.json``.
     """
     from dpcore.network.objective import NetworkObjective
 
@@ -41,7 +43,11 @@ def measure(job: Job, weights: Array, loaded: Loaded, sums: Watched, folder: Pat
     test: NetworkObjective = train
     if isinstance(loaded.test, Data):
         test = NetworkObjective(train.network, loaded.test.X, class_numbers(loaded.test.y, spec))
-    found = {f"internal.{key}": value for key, value in quality(test, test.scores(weights)).items()}
+    scores = test.scores(weights)
+    found = {f"internal.{key}": value for key, value in quality(test, scores).items()}
+    right = np.argmax(scores, axis=1) == test.y
+    groups = means_by_group(job, right, "accuracy", loaded.groups, folder)
+    found |= {f"internal.{key}": value for key, value in groups.items()}
     if job.config.evaluate.baselines:
         majority = np.bincount(train.labels.numpy(), minlength=spec.outputs).argmax()
         adam = run(plan("adam", {}, job.problem), train, seed=job.config.seed).weights
@@ -50,7 +56,7 @@ def measure(job: Job, weights: Array, loaded: Loaded, sums: Watched, folder: Pat
         found |= {f"internal.non_private_{key}": value for key, value in exact.items()}
     found |= {f"internal.{key}": value for key, value in loaded.report.counts().items()}
     if job.public:
-        found |= {f"released.{key}": value for key, value in quality(test, test.scores(weights)).items()}
+        found |= {f"released.{key}": value for key, value in quality(test, scores).items()}
     if folder is not None:
         iterates = [*sums.iterates, (sums.iterates.count, weights)]
         write(job, folder, found, curve(job, iterates, train, test) if len(iterates) > 2 else [])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpcore.data import Data
-from dpcore.errors import InputError
 from dpcore.metrics import (
     accuracy,
     average_precision,
@@ -36,15 +35,10 @@ SUBGROUPS = "report/subgroups.json"
 
 
 def check_subgroup(config: TrainConfig, schema: Schema) -> None:
-    """Raise ``InputError`` where ``evaluate.subgroup`` asks for what is not measured."""
+    """Raise ``InputError`` where ``evaluate.subgroup`` names no column that makes groups."""
     name = config.evaluate.subgroup
-    if name is None:
-        return
-    if config.model is not None:
-        raise InputError(
-            f"Expected no evaluate.subgroup with a section model, got {name!r}; groups are measured for linear models."
-        )
-    check_group(schema, name)
+    if name is not None:
+        check_group(schema, name)
 
 
 def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, float]:
@@ -80,11 +74,7 @@ def scores_of(job: Job, part: Data, weights: Array) -> Array:
 
 
 def by_group(job: Job, part: Data, weights: Array, groups: Array | None, folder: Path | None) -> dict[str, float]:
-    """Accuracy (of a regression: mean squared error) and size of every group, as ``subgroup.NAME.metric``.
-
-    Groups below ``evaluate.subgroup_least`` records are put together. With ``folder`` the table is written to
-    ``report/subgroups.json`` under the names as they are; a metric's name takes fewer letters.
-    """
+    """Accuracy (of a regression: mean squared error) in every group; see ``means_by_group``."""
     if groups is None:
         return {}
     scores = scores_of(job, part, weights)
@@ -96,6 +86,17 @@ def by_group(job: Job, part: Data, weights: Array, groups: Array | None, folder:
         values = np.argmax(scores, axis=1) == part.y
     else:
         values = (scores >= 0.0) == (np.asarray(part.y) > 0.0)
+    return means_by_group(job, values, metric, groups, folder)
+
+
+def means_by_group(job: Job, values: Array, metric: str, groups: Array | None, folder: Path | None) -> dict[str, float]:
+    """Mean of ``values`` (n,) and size of every group, as ``subgroup.NAME.metric``; empty without ``groups``.
+
+    Groups below ``evaluate.subgroup_least`` records are put together. With ``folder`` the table is written to
+    ``report/subgroups.json`` under the names as they are; a metric's name takes fewer letters.
+    """
+    if groups is None:
+        return {}
     least = job.config.evaluate.subgroup_least
     table = group_means(values, groups, least)
     if folder is not None:

@@ -102,9 +102,3 @@ def test_groups_are_those_of_the_test_part_where_there_is_one() -> None:
 
 def test_names_of_metrics_are_plain_and_differ() -> None:
     assert plain_names({"a & b": 0, "a + b": 0, "<=50": 0, "": 0}) == ["a_b", "a_b_1", "50", "group"]
-
-
-def test_networks_are_refused_in_words(small: Path) -> None:
-    config = config_of(small, evaluate={"subgroup": "city"}, model={"kind": "mlp"})
-    with pytest.raises(InputError, match=r"evaluate.subgroup with a section model, got 'city'"):
-        training.prepare(config)

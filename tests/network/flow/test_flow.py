@@ -24,10 +24,11 @@ from dpcore.network.objective import NetworkObjective
 from dpcore.network.spec import NetworkSpec
 from flows.audit import read
 from flows.cli import run
-from tasks import model, tracking, training
+from tasks import evaluation, model, tracking, training
 from tasks.audit import audit
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
+from tasks.quality import SUBGROUPS
 from tests.flows.small import small_frame
 from tests.flows.test_training import config_of
 from tests.network.flow.conftest import SIDE, pictures
@@ -111,6 +112,24 @@ def test_a_table_is_trained_on_audited_and_released(
     assert run(["verify", str(bundle)]) == 0
     text = (bundle / "README.md").read_text()
     assert "A neural-network model" in text and "3 encoded columns" in text and "single precision" in text
+
+
+def test_groups_of_a_column_are_measured(world: World, tmp_path: Path) -> None:
+    """Accuracy in each city is that of the rows of the city, and goes to the table that the report shows."""
+    config = world.config(model={"kind": "linear"}, evaluate={"subgroup": "city", "baselines": False})
+    job = training.prepare(config)
+    loaded = training.load_records(job)
+    weights = np.random.default_rng(0).normal(size=job.problem.dimension)
+    found = evaluation.measure(job, weights, loaded, training.build_objective(job, loaded), tmp_path)
+    frame = pd.read_csv(world.folder / "small.csv")
+    assert job.network is not None
+    network = job.network.build()
+    network.load(weights)
+    scores = network.scores_of(job.encoder.transform(frame))
+    right = (np.argmax(scores, axis=1) == 1) == (frame["paid"] == "yes")
+    table = {row["group"]: row["value"] for row in json.loads((tmp_path / SUBGROUPS).read_text())["groups"]}
+    assert table == pytest.approx(right.groupby(frame["city"]).mean().to_dict())
+    assert {f"internal.subgroup.{name}.accuracy" for name in table} <= set(found)
 
 
 @pytest.mark.parametrize("change", ["flip", "drop"])
