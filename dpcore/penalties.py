@@ -230,9 +230,8 @@ def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
         raise unknown_name("penalty", name, penalties)
     if name == "nuclear" and problem.outputs == 1:
         raise AssumptionNotMet(
-            "Expected several classes in one joint model (loss='softmax') for penalty='nuclear', got one weight vector, "
-            "where it is the Euclidean norm and selects nothing; each class against the rest is trained by itself; use "
-            "penalty='l1'."
+            "Expected several classes in one joint model (loss='softmax') for penalty='nuclear', got one weight vector "
+            "(each class against the rest is trained by itself), whose rank cannot fall; use penalty='l1'."
         )
     if name != "group_l1":
         return make_penalty(name, strength=problem.l1, intercept=problem.intercept)

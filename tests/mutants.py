@@ -504,3 +504,24 @@ MUTANTS += [
         "dpcore/one_vs_rest.py", "(one_class(problem)) * problem.outputs", "(problem)", "tests/test_auto_multiclass.py"
     ),
 ]
+
+CAPPED = "tests/sparse/test_capped.py"
+
+# Caps of the slope: priced but not kept, or kept at another size; evidence of a selection that is not used.
+MUTANTS += [
+    Mutant("dpcore/algorithms/admm_objp.py", "records.with_labels(records.y, loss)", "records", CAPPED),
+    Mutant("dpcore/capped.py", "return min(self.base.lipschitz, self.cap)", "return self.cap / 2", CAPPED),
+    Mutant("dpcore/capped.py", "self.base.slope(z), -self.cap", "self.base.slope(z), -2.0 * self.cap", CAPPED),
+    Mutant(
+        "dpcore/algorithms/two_phase.py",
+        "np.minimum(doubt, 1e70) ** 4",
+        "doubt * 0.0",
+        "tests/sparse/test_selection.py",
+    ),
+    Mutant(
+        "dpcore/penalties.py",
+        'name == "nuclear" and problem.outputs == 1',
+        "False",
+        "tests/sparse/test_matrix_penalty.py",
+    ),
+]

@@ -96,7 +96,8 @@ class Tape:
         if entry.minimiser is not None:
             curvature = getattr(mechanism, "perturbation", mechanism).curvature
             linear = getattr(value, "linear", 0.0)  # a public linear term beside the noise
-            entry.explained = -(batch.gradient_sum(entry.minimiser) + curvature * entry.minimiser + linear)
+            records = getattr(value, "records", batch)  # the records under another loss, where that is minimised
+            entry.explained = -(records.gradient_sum(entry.minimiser) + curvature * entry.minimiser + linear)
         lease.close()
         self.spent = curve_of(mechanism) + (0.0 if self.spent is None else self.spent)
         self.log.append(entry)

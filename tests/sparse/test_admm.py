@@ -170,7 +170,7 @@ def test_without_noise_the_l1_solution_of_scikit_learn_is_reached(name, strength
     n = len(y)
     problem = Problem(n=n, dimension=12, loss=Logistic(), adjacency="replace_one", l1=strength, intercept=True)
     objective = LinearObjective(X, y, Logistic())
-    settings = {"steps": 40, "penalty_parameter": 0.02}
+    settings = {"steps": 40, "penalty_parameter": 0.02, "slope_cap": 1.0}
     if name != "admm_objp":
         settings = {
             "steps": 1000,
