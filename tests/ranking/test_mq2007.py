@@ -72,7 +72,6 @@ def test_figure_61_runs_on_the_partition_files(folder: Path, home: Home) -> None
     assert (curve[0]["step"], curve[-1]["step"]) == (0, 400)
     assert curve[-1]["map"] == pytest.approx(records["privbr"]["metrics"]["map"])
     assert curve[-1]["spent_epsilon"] == pytest.approx(records["privbr"]["spent_epsilon"])
-    assert records["clipped ListNet"]["metrics"]["map"] > curve[0]["map"] + 0.05
 
 
 def test_without_files_the_set_is_planned_and_the_way_to_get_it_is_said(
