@@ -89,6 +89,12 @@ def test_one_noise_multiplier_for_all_classes_meets_the_target() -> None:
     assert planned.algorithm.noise_multiplier == pytest.approx(single.algorithm.noise_multiplier)
 
 
+def test_the_runs_of_all_classes_are_stated_by_the_accountant_of_the_algorithm() -> None:
+    planned = plan("sgd_adv", {}, problem(loss=Logistic(), n=1000), Target(1.0, 1e-5))
+    assert planned.target is not None and planned.target.accountant == "advanced"
+    assert planned.spent_epsilon <= 1.0 + 1e-6
+
+
 def test_labels_that_are_no_class_numbers_are_refused_before_anything_runs() -> None:
     planned = plan("dp_sgd", {"steps": 2}, problem(), Target(1.0, 1e-5))
     charged: list[int] = []
