@@ -29,6 +29,7 @@ from tasks.compare.charge import Charge
 from tasks.compare.config import CompareConfig
 from tasks.compare.report import report
 from tasks.compare.session import Comparison
+from tasks.compare.view import write_view
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger, Reservation
@@ -46,6 +47,7 @@ grid_step = step(session.make_comparison, "cells")
 afford_step = step(session.charges, "affordable?")
 load_step = step(load_rows, "load")
 report_step = step(report, "report")
+view_step = step(write_view, "view")
 
 
 @flow(name="dpflows-compare", retries=0, persist_result=False, log_prints=False)
@@ -73,6 +75,9 @@ def run_all(config: CompareConfig, fresh: bool) -> dict[str, Any]:
             reservation.commit(result_hashes(comparison, records, data))
         seconds["cells"] = perf_counter() - started - seconds["load"]
         facts = make_facts(comparison, charges, perf_counter() - started)
+        by_key = {cell.key: cell.setting for cell in comparison.cells}
+        cells = [(by_key[record["cell"]], record) for record in records]
+        view_step(store.client, store.experiment, parent, cells, config)
         files = report_step(store.client, parent, store.home.outbox / parent, records, facts)
     seconds["flow"] = perf_counter() - started
     return arrived_at_end(summary(comparison, records, charges, parent, files, seconds, store))

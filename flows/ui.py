@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dpcore.errors import DPFlowsError
 from flows.server import ADDRESS_FILE, free_port, healthy, is_free, reachable
+from tasks.compare.view import view_of
 from tasks.home import Home
 from tasks.tracking import DATABASES, OURS_TAG, tracking_client
 
@@ -62,7 +63,9 @@ def experiment_links(home: Home, base: str) -> dict[str, str]:
     """Straight to the runs and their curves, past the start page that MLflow has for other work."""
     found = tracking_client(home).search_experiments(filter_string=f"tags.{OURS_TAG} = '1'")
     query = "compareRunsMode=CHART&workflowType=machine_learning"
-    return {one.name: f"{base}/#/experiments/{one.experiment_id}/runs?{query}" for one in found}
+    links = {one.name: f"{base}/#/experiments/{one.experiment_id}/runs?{query}" for one in found}
+    views = {one.name: view_of(one.tags) for one in found}
+    return {name: link + (f"&viewStateShareKey={views[name]}" if views[name] else "") for name, link in links.items()}
 
 
 @contextmanager
