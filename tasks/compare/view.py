@@ -94,14 +94,15 @@ def view_state(parent: str, names: Sequence[str], lines: Sequence[str], curves: 
     charts += [{"type": "BAR", "metricKey": name, "displayName": name} for name in (*names, "internal.fit_seconds")]
     shared = {"metricSectionId": section, "deleted": False, "isGenerated": False, "runsCountToCompare": 100}
     columns = [f"params.`{key}`" for key in ("label", "epsilon", "delta", "adjacency", "loss")]
-    columns += [f"metrics.`{key}`" for name in names for key in (name, f"{name}_sd", f"{name}_low", f"{name}_high")]
+    # MLflow shows metrics at the left of parameters: more of them would push epsilon out of the window.
+    columns += [f"metrics.`{key}`" for name in names for key in (name, f"{name}_sd")]
     return {
         "searchFilter": f"tags.`{COMPARISON}` = '{parent}'",
         "orderByKey": f"metrics.`{names[0]}`",
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
-        "selectedColumns": [*columns, "metrics.`spent.epsilon`", "metrics.`internal.fit_seconds`"],
+        "selectedColumns": [*columns, "metrics.`internal.fit_seconds`"],
         "runsExpanded": {parent: True},
         "runsHiddenMode": "SHOW_ALL",
         "compareRunSections": [

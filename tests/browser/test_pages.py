@@ -10,8 +10,10 @@ import pytest
 
 from flows.server import free_port
 from flows.ui import experiment_links, mlflow_server
+from tasks.home import Home
 from tasks.report.store import REPORT
 from tests.browser.chrome import Page
+from tests.compare.test_engine import comparison_of, public
 from tests.release.runs import EXPERIMENT, World
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -62,4 +64,36 @@ def test_mlflow_compares_runs_by_epsilon_and_quality(tab: Page, shared_world: Wo
             assert name in text, name
         shown = [float(word) for word in text.split() if word.replace(".", "", 1).isdigit()]
         assert min(abs(number - accuracy) for number in shown) < 5e-4
+        tab.open("about:blank")
+
+
+@pytest.mark.slow
+def test_mlflow_shows_a_comparison_by_line_with_curves_overlaid(
+    tab: Page, server: str, home: Home, small: Path
+) -> None:
+    """The link of `dpflows ui`: every run by name, best first, one chart of all lines against epsilon and one of all
+    iterations, and algorithm, epsilon, delta and adjacency as columns."""
+    from flows.compare import compare
+
+    public(small)
+    config = comparison_of(small, tracking={"experiment": "seen"}, curve_every=1, metrics=["accuracy"])
+    best = max(compare(config)["means"], key=lambda mean: mean["metrics"]["accuracy"])["name"]
+    with mlflow_server(home, free_port()) as (base, _):
+        link = experiment_links(home, base)["seen"]
+        assert "viewStateShareKey=" in link
+        tab.open(link, 1600, 1100)
+        tab.wait("document.body.innerText.includes('Comparison (4)')")
+        tab.wait("document.querySelectorAll('.js-plotly-plot').length >= 2")
+        text = str(tab.ask("document.body.innerText"))
+        names = [f"small dp_{name} steps=3 eps={epsilon}" for name in ("sgd", "adam") for epsilon in ("0.5", "1")]
+        for name in (*names, "small majority", "small non_private", "compare"):
+            assert name in text, name
+        first = min((text.index(name), name) for name in (*names, "small non_private", "small majority"))[1]
+        assert first == best or first.startswith(best)
+        traces = tab.ask("[...document.querySelectorAll('.js-plotly-plot')].map(p => p.data.length)")
+        assert max(traces) >= 4  # the lines of four settings in one chart
+        tab.open("about:blank")
+        tab.open(link.replace("compareRunsMode=CHART&", ""), 1900, 1100)
+        for name in ("released.accuracy", "adjacency", "delta", "epsilon", "label", "add_remove", "0.0001"):
+            tab.wait(f"document.body.innerText.includes('{name}')")
         tab.open("about:blank")
