@@ -41,17 +41,27 @@ class Algorithm(Protocol):
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array: ...
 
 
+def plain_name(name: str) -> str:
+    """A paper's name as a registry name: SGD-MA is sgd_ma."""
+    return name.lower().replace("-", "_")
+
+
 class Registry(dict[str, Any]):
-    """Algorithms by name; the papers' names are aliases."""
+    """Algorithms by name; the papers' names are aliases, also spelled as there (SGD-MA, bolt-on)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.aliases: dict[str, str] = {}
 
     def __missing__(self, name: str) -> Any:
-        if name in self.aliases:
-            return self[self.aliases[name]]
+        plain = plain_name(name)
+        if plain in self or plain in self.aliases:
+            return self[self.aliases.get(plain, plain)]
         raise unknown_name("algorithm", name, [*self, *self.aliases])
+
+    def knows(self, name: Any) -> bool:
+        """Whether ``name`` is that of an algorithm or an alias."""
+        return isinstance(name, str) and (plain_name(name) in self or plain_name(name) in self.aliases)
 
 
 registry = Registry()
@@ -80,12 +90,13 @@ def register(name: str, *aliases: str) -> Callable[[Class], Class]:
 
 
 def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Algorithm:
-    """Build the algorithm called ``name``; ``parameters`` win over those of ``preset``.
+    """Build the algorithm called ``name``; ``parameters`` win over those of ``preset``, these over an alias's own.
 
     Raises ``UnknownName`` with near misses for a name, a preset or a parameter that does not exist.
     """
     cls = registry[name]
-    chosen: dict[str, Any] = {}
+    alias = plain_name(name)
+    chosen: dict[str, Any] = dict(cls.presets.get(alias, {})) if alias in registry.aliases else {}
     if preset is not None:
         if not cls.presets:
             raise InputError(

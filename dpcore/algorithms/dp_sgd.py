@@ -58,6 +58,7 @@ class DPSGD:
     ``horizon`` left out is 2 (0.5 for residuals), or 0.08 where ``selection.ranks_columns``: with an L1 penalty the
     proximal step (Chen 2020, 4.17) ranks columns best after an early end.
 
+    ``sampling_rate`` None: batches of about sqrt(n) rows, as SGD-MA (the name for that, with 2,000 steps) takes them.
     ``start``: the first w, zero when left out. It must be public: weights that were released, and charged, before.
     """
 
@@ -70,12 +71,13 @@ class DPSGD:
     )
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"schedule": "inverse", "momentum": 0.0, "learning_rate": 1.0, "clip_norm": 1.0, "average": 0.0}
+        "paper": {"schedule": "inverse", "momentum": 0.0, "learning_rate": 1.0, "clip_norm": 1.0, "average": 0.0},
+        "sgd_ma": {"sampling_rate": None, "steps": 2000},
     }
 
     noise_multiplier: float = 2.0
     steps: int = 256
-    sampling_rate: float = 1.0
+    sampling_rate: float | None = 1.0
     clip_norm: float | None = None
     learning_rate: float | None = None
     horizon: float | None = None
@@ -87,7 +89,8 @@ class DPSGD:
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
         require_count(steps=self.steps)
-        require_fraction(sampling_rate=self.sampling_rate)
+        if self.sampling_rate is not None:
+            require_fraction(sampling_rate=self.sampling_rate)
         require_choice(SCHEDULES, schedule=self.schedule)
         require_below_one(average=self.average)
         for name in ("clip_norm", "learning_rate", "horizon"):
@@ -102,13 +105,18 @@ class DPSGD:
         """The clip norm C."""
         return self.clip_norm or usual_clip(problem)
 
+    def rate(self, problem: Problem) -> float:
+        """The sampling rate q."""
+        return 1.0 / sqrt(problem.n) if self.sampling_rate is None else self.sampling_rate
+
     def sampler(self, problem: Problem) -> Sampler:
         """How the rows of a step are drawn."""
-        if self.sampling_rate == 1.0:
+        rate = self.rate(problem)
+        if rate == 1.0:
             return FullBatch()
         if problem.adjacency is not Adjacency.REPLACE_ONE:
-            return Poisson(self.sampling_rate)
-        batch_size = round(self.sampling_rate * problem.n)
+            return Poisson(rate)
+        batch_size = round(rate * problem.n)
         if batch_size < 1:
             raise AssumptionNotMet(
                 f"Expected at least one row a batch, got sampling_rate={self.sampling_rate!r} of n={problem.n}; "
@@ -140,7 +148,7 @@ class DPSGD:
 
     def reach(self, problem: Problem) -> float:
         """Sum of the step sizes that the noise of the whole run supports."""
-        mu = self.sampling_rate * sqrt(self.steps) / self.noise_multiplier
+        mu = self.rate(problem) * sqrt(self.steps) / self.noise_multiplier
         noise = problem.sensitivity(self.clip(problem)) / (problem.n * mu)
         return self.far(problem) / (noise * problem.norm_bound)
 
@@ -159,7 +167,7 @@ class DPSGD:
         """First step size and momentum; what the caller left out follows from ``reach`` and stability."""
         nominal = NETWORK_CURVATURE if problem.kind == "network" else NOMINAL_CURVATURE * problem.weight
         curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else nominal
-        longest = STABLE / (problem.norm_bound**2 * curvature)
+        longest = STABLE / (problem.norm_bound**2 * curvature + STABLE * problem.l2)
         step = self.reach(problem) / float(self.decay().sum())
         momentum = self.momentum
         if momentum is None:
@@ -182,7 +190,7 @@ class DPSGD:
         """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (outputs * d)."""
         clip_norm = self.clip(problem)
         rate, momentum = self.pace(problem)
-        divisor = self.sampling_rate * problem.n
+        divisor = self.rate(problem) * problem.n
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w = self.first(problem)
         velocity, total = np.zeros_like(w), np.zeros_like(w)

@@ -191,8 +191,7 @@ class PrivateEstimator(BaseEstimator):
 
 def algorithm_fields(name: Any) -> set[str]:
     """Parameters of an algorithm, or of any of them for ``auto`` and for a name that ``fit`` will refuse."""
-    exists = isinstance(name, str) and (name in registry or name in registry.aliases)
-    known = registry[name] if exists else None
+    known = registry[name] if registry.knows(name) else None
     return {field.name for cls in ([known] if known else registry.values()) for field in fields(cls)}
 
 
