@@ -20,6 +20,8 @@ from dpcore.weighted import Weighted, class_shares
 BLOCK_ROWS = 4096
 # float32 products may make a row look shorter than it is; norms used for clipping are enlarged by this share.
 NORM_MARGIN = 1e-5
+# No useful model has a weight beyond this; the square of its scores is still a number.
+LARGEST_WEIGHT = 1e30
 # Share of the summed terms that float64 may lose when a squared norm is formed by an expanded formula.
 ROUNDING = 1e-12
 
@@ -35,6 +37,17 @@ class Objective(Protocol):
     def value_sum(self, W: Array, clip: float = inf) -> Array: ...
 
     def take(self, rows: Array | slice) -> Objective: ...
+
+
+def readable(W: Array) -> Array:
+    """``W`` with entries cut to +-1e30 and NaN as 0, so that no record's score overflows; ``W`` itself where it can be.
+
+    inf - inf in the score of one record would make the whole sum NaN, which no clipping bounds and no noise hides. The
+    cut depends on released weights alone, and it brings no two points further apart.
+    """
+    if np.vdot(W, W) < LARGEST_WEIGHT**2:
+        return W
+    return np.clip(np.nan_to_num(W, nan=0.0), -LARGEST_WEIGHT, LARGEST_WEIGHT)
 
 
 class LinearObjective:
@@ -143,7 +156,8 @@ class LinearObjective:
             yield slice(start, min(start + step, self.n))
 
     def _scores(self, rows: slice, W: Array) -> Array:
-        """(shifted, scaled) rows times ``W`` (d,) or (d, k)."""
+        """(shifted, scaled) rows times ``W`` (d,) or (d, k), as far as it is ``readable``."""
+        W = readable(W)
         if self._gathered is not None and W.ndim == 1:
             return self._gathered.times(W)
         W = W if self.scale is None else (W.T * self.scale).T

@@ -525,3 +525,19 @@ MUTANTS += [
         "tests/sparse/test_matrix_penalty.py",
     ),
 ]
+
+OVERFLOW = "tests/core/test_overflow.py"
+
+# Scores that overflow, steps that do, and an adaptive run that is cheap under its own relation alone.
+MUTANTS += [
+    Mutant("dpcore/objective.py", "        W = readable(W)\n", "", OVERFLOW),
+    Mutant("dpcore/ranking/objective.py", "        w = readable(w)\n", "", OVERFLOW),
+    Mutant("dpcore/algorithms/dp_sgd.py", " + STABLE * problem.l2", "", OVERFLOW),
+    Mutant("dpcore/algorithms/admm.py", " + STABLE * problem.l2", "", OVERFLOW),
+    Mutant(
+        "dpcore/accounting/events.py",
+        "curve_of(restate(mechanism, adjacency, Adjacency.REPLACE_ONE))",
+        "curve_of(mechanism)",
+        "tests/core/test_budget.py",
+    ),
+]

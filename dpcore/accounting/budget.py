@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.accounting.events import Events
+from dpcore.accounting.events import Events, curves_of
 from dpcore.accounting.limits import SLACK
 from dpcore.accounting.orders import ORDERS
 from dpcore.accounting.rdp import curve_of
@@ -40,8 +40,9 @@ class Budget:
     """Holds the data and the secret generator of one run; nothing else does.
 
     A planned run must release exactly what ``planned`` lists, in order (a prefix is allowed). An ``adaptive`` run may
-    release anything as long as its sum stays below the price of ``planned`` at every order; the one-order filter
-    theorem (Feldman & Zrnic 2021; Lécuyer 2021) at each order then gives the run that whole curve.
+    release anything as long as its sum stays below the price of ``planned`` at every order, under its own adjacency and
+    under any other that a ledger may charge it for (``Events.prices``); the one-order filter theorem (Feldman & Zrnic
+    2021; Lécuyer 2021) at each order then gives the run that whole curve.
     ``form`` is the form of the noise (``dpcore.noise.FORMS``), in which ``planned`` was priced too.
     """
 
@@ -66,8 +67,9 @@ class Budget:
         self._on_charge, self._on_progress = on_charge, on_progress
         self._expected = iter(planned)
         self._total = len(planned)
-        self._cap = planned.price() * (1.0 + SLACK)
-        self._spent = np.zeros(len(ORDERS))
+        # A planned run releases what was priced; only an adaptive one needs a cap.
+        self._cap = planned.prices() * (1.0 + SLACK) if adaptive else np.zeros((1, len(ORDERS)))
+        self._spent = np.zeros_like(self._cap)
         self._ran: list[Mechanism] = []
 
     def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
@@ -92,7 +94,7 @@ class Budget:
         """Whether all of ``mechanisms`` could be released now, one after the other."""
         if not self.adaptive:
             raise InputError("Expected an adaptive run for affords(); a planned run releases what its plan lists.")
-        cost = sum(count * curve_of(in_form(mechanism, self._form)) for mechanism, count in Counter(mechanisms).items())
+        cost = sum(count * self._curves(in_form(item, self._form)) for item, count in Counter(mechanisms).items())
         return bool(np.all(self._spent + cost <= self._cap))
 
     def note(self, **numbers: float) -> None:
@@ -102,15 +104,19 @@ class Budget:
     @property
     def spent(self) -> Array:
         """Rényi curve of what has been released so far: a diagnostic of an adaptive run, not its guarantee."""
-        return self._spent
+        return self._spent[0]
 
     @property
     def events(self) -> Events:
         """What has been released so far."""
         return Events.of(self._ran, adjacency=self.planned.adjacency, unit=self.planned.unit)
 
+    def _curves(self, mechanism: Mechanism) -> Array:
+        """What one release costs, in the rows of the cap."""
+        return curves_of(mechanism, self.planned.adjacency) if self.adaptive else curve_of(mechanism)
+
     def _charge(self, mechanism: Mechanism) -> None:
-        spent = self._spent + curve_of(mechanism)
+        spent = self._spent + self._curves(mechanism)
         if self.adaptive:
             if not (spent <= self._cap).all():
                 raise BudgetExceeded(

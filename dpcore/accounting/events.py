@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,18 @@ class Events:
             total += count * curve_of(mechanism)
         return total
 
+    def prices(self) -> Array:
+        """The prices under every relation that a ledger may charge, one below the other; infinite where unknown.
+
+        Rows: the list's own adjacency, and replace-one for a list under add/remove. Replace-labels costs what
+        replace-one does (``relations``). The ratio of both rows is not the same for all mechanisms, so what stays below
+        a plan in one row may pass it in the other.
+        """
+        total = np.zeros((2 if self.adjacency is Adjacency.ADD_REMOVE else 1, len(ORDERS)))
+        for mechanism, count in self.counts:
+            total += count * curves_of(mechanism, self.adjacency)
+        return total
+
     def prefix(self, releases: int) -> Events:
         """The first ``releases`` releases."""
         kept, left = [], releases
@@ -139,6 +152,18 @@ class Events:
         if any(count < 1 or not 0 <= index < len(table) for index, count in order):
             raise InputError("Expected every run of stored events to name a mechanism of the table at least once.")
         return cls(table, order, adjacency, unit)
+
+
+@lru_cache(maxsize=4096)
+def curves_of(mechanism: Mechanism, adjacency: Adjacency) -> Array:
+    """Rows of ``Events.prices`` for one release of ``mechanism``, shape (1 or 2, orders)."""
+    curves = [curve_of(mechanism)]
+    if adjacency is Adjacency.ADD_REMOVE:
+        try:
+            curves.append(curve_of(restate(mechanism, adjacency, Adjacency.REPLACE_ONE)))
+        except PriceUnknown:
+            curves.append(np.full(len(ORDERS), inf))
+    return np.array(curves)
 
 
 def _runs(mechanisms: Iterable[Mechanism]) -> Iterator[tuple[Mechanism, int]]:

@@ -28,7 +28,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """At no Rényi order dearer than ``reserved``.
+    """At no Rényi order dearer than ``reserved``, under any relation that a ledger may charge (``Events.prices``).
 
     A run that is chosen after earlier releases and obeys this costs what was reserved, by the one-order filter theorem
     at each order (Feldman & Zrnic 2021; Lécuyer 2021).
@@ -37,8 +37,8 @@ class Within:
     reserved: Events
 
     def ratio(self, events: Events) -> float:
-        asked, allowed = events.price(), self.reserved.price()
-        bounded = np.isfinite(allowed) & (asked > 0)
+        asked, allowed = events.prices(), self.reserved.prices()
+        bounded = np.isfinite(allowed) & ~(asked <= 0)  # a price that is no number is no price within the limit
         with np.errstate(divide="ignore"):
             ratios = asked[bounded] / allowed[bounded]
         return float(ratios.max(initial=0.0))

@@ -135,7 +135,7 @@ class Settings:
             rho = COUPLING / self.learning_rate if self.penalty_parameter is None else self.penalty_parameter
             return Pace(eta / (1.0 + eta * rho), rho, momentum)
         curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
-        longest = STABLE / (problem.norm_bound**2 * curvature)
+        longest = STABLE / (problem.norm_bound**2 * curvature + STABLE * problem.l2)
         usual = (RANKING_HORIZON if ranks_columns(problem) else HORIZON) * pace_share(problem)
         horizon = self.horizon or usual
         reach = horizon * problem.n * mu / (problem.sensitivity(self.clip(problem)) * problem.norm_bound)

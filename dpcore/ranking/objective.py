@@ -9,6 +9,7 @@ from math import inf
 import numpy as np
 
 from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.objective import readable
 from dpcore.ranking.losses import RankingLoss, softmax
 from dpcore.ranking.metrics import session_ap
 from dpcore.ranking.scorers import Array, Layers, Linear, Scorer, gradient, gram, session_norms
@@ -90,7 +91,8 @@ class ScoredDocuments:
         return self._blocks
 
     def forward(self, w: Array) -> Iterator[tuple[PaddedBlock, Array, Layers]]:
-        """Each block with the scores (B, n) and the factored gradients of its documents at ``w``."""
+        """Each block with the scores (B, n) and the factored gradients of its documents at (``readable``) ``w``."""
+        w = readable(w)
         for block in self.blocks:
             scores, layers = self.scorer.forward(w, block.X)
             yield block, scores, layers
@@ -256,7 +258,7 @@ class SessionObjective:
         total = np.zeros(len(W))
         for k, w in enumerate(W):
             for block in self.public.blocks:
-                scores = self.public.scorer.scores(w, block.X)
+                scores = self.public.scorer.scores(readable(w), block.X)
                 values = self.loss.value(scores, block.labels(self.sessions.y), block.mask)
                 total[k] += float(np.minimum(np.maximum(values, 0.0), clip).sum())
         return total

@@ -10,7 +10,7 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.rdp import curve_of
 from dpcore.errors import BudgetExceeded, DPFlowsError
 from dpcore.losses import make_loss
-from dpcore.mechanisms import Gaussian
+from dpcore.mechanisms import AboveThreshold, Gaussian
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson
@@ -125,3 +125,20 @@ def test_progress_counts_releases() -> None:
     for _ in range(3):
         budget.release(GAUSSIAN, gradient)
     assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_an_adaptive_run_stays_below_the_plan_under_the_relation_of_the_ledger_too() -> None:
+    """Replacing costs a Laplace search on a batch five times what adding does, a Gaussian release four times."""
+    search = Poisson(0.2).amplify(AboveThreshold(1.0, 4.0, 8.0, 5), Adjacency.ADD_REMOVE)
+    budget = door([GAUSSIAN] * 6 + [search] * 2, adaptive=True)
+    while budget.affords(search):
+        budget.release(search, lambda batch: iter([-100.0] * 5))
+    for relation in ("add_remove", "replace_one"):
+        spent, cap = budget.events.price(relation), budget.planned.price(relation)
+        assert (spent <= cap * (1 + 1e-9)).all()
+    # The room that one more would need is there under add/remove: the other relation stopped the run.
+    more = Events.of([*budget.events, search], adjacency="add_remove")
+    assert (more.price() <= budget.planned.price()).all()
+    assert (more.price("replace_one") > budget.planned.price("replace_one")).any()
+    with pytest.raises(BudgetExceeded):
+        budget.release(search, lambda batch: iter([-100.0] * 5))
