@@ -11,9 +11,10 @@ import prefect.runtime.flow_run
 from flows.train import Open
 from tasks.compare import session
 from tasks.compare import tracking as children
-from tasks.compare.cell import Record, missing_metrics
+from tasks.compare.cell import SUPPORT, Record, missing_metrics
 from tasks.compare.charge import Charge
 from tasks.compare.ratios import ratios, rows_of
+from tasks.compare.rows import is_redrawn
 from tasks.compare.session import Comparison
 from tasks.compare.variation import spread_out
 from tasks.machine import machine
@@ -35,7 +36,9 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
     config, protocol = comparison.config, comparison.config.protocol
     metrics = [name for name in config.metrics or () if name != "coverage"]
     if config.coverage is not None and (config.metrics is None or "coverage" in config.metrics):
-        metrics += [f"coverage_at_{k}" for k in config.coverage.counts] if config.metrics is not None else []
+        measured = [*(f"coverage_at_{k}" for k in config.coverage.counts), *SUPPORT]
+        metrics += measured if config.metrics is not None else []
+    redrawn = sorted({setting.data for setting in comparison.settings if is_redrawn(setting.job)})
     public = {setting.data: setting.job.public for setting in comparison.settings}
     charge = "; ".join(charge.words for charge in charges.values())
     left_out = [f"left out: {who}: {why}" for why, who in grouped_reasons(comparison).items()]
@@ -48,6 +51,7 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
         "metrics": metrics,
         "effects": [effect.to_dict() for effect in spread_out(config.algorithms)[1]],
         "public": public,
+        "generated anew for each repeat": (", ".join(redrawn) or None) if protocol.partitions > 1 else None,
         "charge": charge or "public data, or all cells were finished before: nothing is charged",
         "paired": "every algorithm and epsilon meets the same folds and the same public seeds; noise is its own",
         "reproducible": config.reproducible,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.metrics import coverage
+from dpcore.metrics import coverage, support_precision_recall
 from dpcore.problem import Problem
 from dpcore.ranking.model import Watched, metric_curve
 from dpcore.train import Planned, Result, run, trace
@@ -26,6 +26,8 @@ from tasks.peers.catalogue import PeerRun
 
 Array = np.ndarray
 Record = dict[str, Any]
+# Share of the non-zero weights that are relevant, and of the relevant ones that are not zero.
+SUPPORT = ("support_precision", "support_recall")
 
 
 class Stopped(BaseException):
@@ -116,7 +118,7 @@ def measured_elsewhere(peer: PeerRun, cell: Cell, config: CompareConfig, rows: R
 def problem_of(cell: Cell, config: CompareConfig, rows: Rows) -> Problem:
     """The public problem of a cell. Of partition files, which are published, the sessions are counted."""
     problem = cell.setting.problem(config.protocol.folds, cell.fold)
-    parts = rows.table(cell.setting).parts
+    parts = rows.table(cell.setting, cell.repeat).parts
     if not parts:
         return problem
     return replace(problem, n=sum(part.n for index, part in enumerate(parts) if index != cell.fold))
@@ -151,6 +153,8 @@ def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Arr
         wide = weights.reshape(job.problem.outputs, -1)
         relevant = range(chosen.relevant)
         found |= {f"coverage_at_{k}": coverage(wide, relevant, k, job.problem.intercept) for k in chosen.counts}
+        support = support_precision_recall(wide, relevant, job.problem.intercept)
+        found |= dict(zip(SUPPORT, support, strict=True))
     return found
 
 

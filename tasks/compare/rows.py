@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,9 @@ class Rows:
             raise TypeError("Private rows stay in the process that read them.")
         return Rows, (self.protocol, self.seed, {}, ())
 
-    def table(self, setting: Setting) -> Table:
+    def table(self, setting: Setting, repeat: int = 0) -> Table:
         """The rows of a setting, read at the first call; raises ``InputError`` for what is not as declared."""
-        job = setting.job
+        job = redrawn(setting.job, repeat)
         key = table_key(job)
         with self._lock:
             if key not in self._tables:
@@ -87,10 +87,11 @@ class Rows:
         """The fold of a cell; the last few are kept, for each thread its own."""
         job = cell.setting.job
         secret = self.secret(cell.setting)
-        key = (table_key(job), repr(job.problem.loss), repr(job.ranker), secret is not None, cell.repeat, cell.fold)
+        drawn = table_key(redrawn(job, cell.repeat))
+        key = (drawn, repr(job.problem.loss), repr(job.ranker), secret is not None, cell.repeat, cell.fold)
         kept: OrderedDict[Any, Part] = self._local.__dict__.setdefault("kept", OrderedDict())
         if key not in kept:
-            table = self.table(cell.setting)
+            table = self.table(cell.setting, cell.repeat)
             while len(kept) >= KEPT:
                 kept.popitem(last=False)
             kept[key] = self._cut(job, table, secret, cell.repeat, cell.fold)
@@ -123,8 +124,9 @@ class Rows:
         job, protocol = setting.job, self.protocol
         if job.schema.label.kind != "binary" or protocol.folds == 1:
             return
-        y, secret = self.table(setting).train.y, self.secret(setting)
+        secret = self.secret(setting)
         for repeat in range(protocol.partitions):
+            y = self.table(setting, repeat).train.y
             numbers = self._numbers(len(y), secret, repeat)
             for fold in range(protocol.folds):
                 if len(np.unique(y[numbers != fold])) < 2:
@@ -141,6 +143,21 @@ def sums(job: Job, train: Data | Sessions) -> Any:
         return job.ranker.objective(train)  # type: ignore[arg-type]
     kind = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
     return kind(train.X, train.y, job.problem.loss)  # type: ignore[union-attr]
+
+
+def redrawn(job: Job, repeat: int) -> Job:
+    """The job of one repeat: generated data that declare a ``seed`` are generated anew, with ``seed`` + ``repeat``."""
+    source = job.schema.source
+    if repeat == 0 or not is_redrawn(job):
+        return job
+    arguments = {**source.arguments, "seed": int(source.arguments["seed"]) + repeat}
+    schema = job.schema.model_copy(update={"source": source.model_copy(update={"arguments": arguments})})
+    return replace(job, schema=schema)
+
+
+def is_redrawn(job: Job) -> bool:
+    """Whether every repeat has a data set of its own."""
+    return job.schema.source.kind == "generator" and "seed" in job.schema.source.arguments
 
 
 def table_key(job: Job) -> str:
