@@ -75,10 +75,10 @@ def run_all(config: CompareConfig, fresh: bool) -> dict[str, Any]:
             reservation.commit(result_hashes(comparison, records, data))
         seconds["cells"] = perf_counter() - started - seconds["load"]
         facts = make_facts(comparison, charges, perf_counter() - started)
+        files = report_step(store.client, parent, store.home.outbox / parent, records, facts)
         by_key = {cell.key: cell.setting for cell in comparison.cells}
         cells = [(by_key[record["cell"]], record) for record in records]
         view_step(store.client, store.experiment, parent, cells, config)
-        files = report_step(store.client, parent, store.home.outbox / parent, records, facts)
     seconds["flow"] = perf_counter() - started
     return arrived_at_end(summary(comparison, records, charges, parent, files, seconds, store))
 

@@ -47,13 +47,20 @@ def lines_of(
     A step of MLflow is a whole number, so epsilon 0.4 is step 400.
     """
     values: dict[str, dict[int, list[float]]] = {}
+    keys: dict[str, str] = {}
     for setting, record in cells:
         value, epsilon = record["metrics"].get(metric), record["epsilon"]
         if epsilon is not None and value is not None:
             name = child_name(setting, config).replace(f" {setting.level}", "")
-            key = f"{prefix_of(setting)}.{metric}_{THOUSANDTHS}/{re.sub(r'[^A-Za-z0-9_. =-]+', '_', name)}"
+            key = keys.setdefault(name, f"{prefix_of(setting)}.{metric}_{THOUSANDTHS}/{metric_name(name, len(keys))}")
             values.setdefault(key, {}).setdefault(round(1000 * epsilon), []).append(value)
     return {key: {step: float(np.mean(found)) for step, found in own.items()} for key, own in values.items()}
+
+
+def metric_name(name: str, number: int) -> str:
+    """``name`` in the letters that MLflow takes; with its ``number`` where others were replaced, so that it is one."""
+    plain = re.sub(r"[^A-Za-z0-9_. :-]+", "_", name.replace("=", ":"))
+    return plain if plain == name.replace("=", ":") else f"{plain} {number}"
 
 
 def write_view(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.utils.validation import _validate_metric_name
 
 from tasks.compare import session
 from tasks.compare.view import COMPARISON, SHARED, TAG_LENGTH, VIEW, lines_of, view_of, view_state, write_view
@@ -50,7 +51,7 @@ def test_lines_are_means_over_folds_at_a_thousand_epsilon(small: Path, home: Hom
         for n, (setting, record) in enumerate(cells)
     ]
     lines = lines_of(broken, config, "accuracy")
-    assert set(lines) == {f"internal.accuracy_by_1000_epsilon/small dp_{name} steps=3" for name in ("sgd", "adam")}
+    assert set(lines) == {f"internal.accuracy_by_1000_epsilon/small dp_{name} steps:3" for name in ("sgd", "adam")}
     for own in lines.values():
         assert own == {500: pytest.approx(0.76), 1000: pytest.approx(0.81)}
 
@@ -60,7 +61,7 @@ def test_two_adjacencies_are_two_lines(small: Path, home: Home) -> None:
     privacy = {"epsilon": [1.0], "delta": 1e-4, "adjacency": ["add_remove", "replace_one"]}
     cells, config = cells_of(small, home, privacy=privacy)
     names = sorted(lines_of(cells, config, "accuracy"))
-    assert names[0] == "released.accuracy_by_1000_epsilon/small dp_adam steps=3 add_remove"
+    assert names[0] == "released.accuracy_by_1000_epsilon/small dp_adam steps:3 add_remove"
     assert len(names) == 4 and sum("replace_one" in name for name in names) == 2
 
 
@@ -96,6 +97,16 @@ def test_a_view_too_long_for_a_tag_is_left_out(small: Path, home: Home) -> None:
     assert len(client.metrics) == 60
     state = json.loads(client.tags[f"{SHARED}{client.tags[VIEW]}"])
     assert not any("1000 epsilon" in chart["displayName"] for chart in state["compareRunCharts"])
+
+
+def test_names_are_such_as_mlflow_takes_and_stay_different(small: Path, home: Home) -> None:
+    labels = ["a, (b)", "a; [b]", "../a/b", "ä=1", "a=1"]
+    algorithms = [{"name": "dp_sgd", "label": label, "parameters": {"steps": 2}} for label in labels]
+    cells, config = cells_of(small, home, algorithms=algorithms)
+    names = list(lines_of(cells, config, "accuracy"))
+    assert len(names) == len(labels)
+    for name in names:
+        _validate_metric_name(name)
 
 
 def test_nothing_is_written_without_a_metric() -> None:
