@@ -34,6 +34,7 @@ CODE = (
     "tasks/readers",
     "tasks/schema",
     "tasks/compare/cell.py",
+    "tasks/compare/iterates.py",
     "tasks/compare/rows.py",
     "tasks/compare/optimum.py",
 )
