@@ -7,11 +7,11 @@ from dpcore.problem import Adjacency
 from tasks.config import TrainConfig
 from tasks.schema import Schema
 
-LEAST, MOST = 100, 1000
+LEAST, MOST = 20, 1000
 
 
 def count_of(config: TrainConfig, dimension: int) -> int:
-    """How many canaries a run gets: the number given, else one for each column, from 100 to 1,000."""
+    """How many canaries a run gets: the number given, else one for each column, from 20 to 1,000."""
     assert config.audit is not None
     return config.audit.canaries or min(max(dimension, LEAST), MOST)
 

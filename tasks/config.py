@@ -186,7 +186,7 @@ class TuneSection(Section):
 class AuditSection(Section):
     """Made-up records in the training that show how much leaks; see ``tasks.canary``. Such a run is never released."""
 
-    canaries: Count | None = Field(default=None, ge=100, le=5000, description="leave it out for one a column")
+    canaries: Count | None = Field(default=None, ge=20, le=5000, description="leave it out for one a column")
 
 
 class LedgerSection(Section):

@@ -59,7 +59,7 @@ def test_what_has_no_theorem_is_refused_in_words(home: Home, small: Path, sectio
 
 
 def test_canaries_that_share_columns_are_warned_of(home: Home, small: Path) -> None:
-    """The table has few columns; left out, their number follows from the columns, and is at least 100."""
+    """The table has few columns; left out, their number follows from the columns, and is at least 20."""
     assert any("hide each other" in warning for warning in training.prepare(config_of(small, **AUDIT)).warnings)
     job = training.prepare(config_of(small, audit={}, privacy={"adjacency": "replace_one"}))
     assert canary_rules.count_of(job.config, job.problem.dimension) == canary_rules.LEAST
