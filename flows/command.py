@@ -140,7 +140,7 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
         "data": job.schema.name,
         "public_n": job.problem.n,
         "dimension": job.problem.dimension,
-        "norm_bound": job.problem.norm_bound,
+        "norm_bound": None if job.ranker is not None else job.problem.norm_bound,
         "algorithm": planned.name,
         "reason": planned.reason,
         "parameters": parameters,

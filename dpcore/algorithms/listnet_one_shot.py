@@ -84,6 +84,10 @@ class ListNetOneShot:
         sensitivity = problem.sensitivity(self.clip_norm)
         return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)]
 
+    def settings(self, problem: Problem) -> dict[str, float]:
+        """The ridge that is used where none was given."""
+        return {"ridge": RIDGE_SHARE * self.noise_multiplier if self.ridge is None else self.ridge}
+
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the weights of the features, shape (p,).
 
@@ -97,7 +101,7 @@ class ListNetOneShot:
         noisy = budget.release(release, lambda data: data.label_sum(M, clip_norm) / bound) * bound
         spread = curvature / curvature[0]
         noisy = noisy * shrinkage(noisy, self.noise_multiplier * bound, spread**self.prior)
-        ridge = RIDGE_SHARE * self.noise_multiplier if self.ridge is None else self.ridge
+        ridge = self.settings(problem)["ridge"]
         return M.T @ (noisy / (curvature + ridge * curvature.mean() + problem.n * problem.l2))
 
     def public_side(self, problem: Problem) -> tuple[Array, Array, float, float]:
