@@ -11,11 +11,15 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
+from dpcore.algorithms.clips import pace_share
 from dpcore.checks import require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
+
+# Radius of the ball times norm_bound, for a loss of margins.
+RADIUS = 10.0
 
 
 @register("sgd_adv")
@@ -27,7 +31,8 @@ class SGDAdv:
     m^2 steps, or ``epochs`` n / m. Its target is checked by ``accountant`` "advanced": amplification by sampling, then
     advanced composition (``accounting.advanced``); a ledger is charged the smaller Rényi curve. P projects on the ball
     of ``radius`` / norm_bound. eta_t = radius / (norm_bound G sqrt(t)) with G^2 = L^2 + d sigma^2 / m^2, or
-    1 / (l2 t) where that is shorter. The mean of the last half of the iterates is returned.
+    1 / (l2 t) where that is shorter. ``radius`` left out is 10, a quarter of it for residuals (``clips``). The mean of
+    the last half of the iterates is returned.
     """
 
     requires: ClassVar[Requires] = Requires(bounded_gradient=True, l1=False, softmax=True)
@@ -46,10 +51,12 @@ class SGDAdv:
     noise_multiplier: float = 2.0
     batch_size: int = 50
     epochs: int | None = 5
-    radius: float = 10.0
+    radius: float | None = None
 
     def __post_init__(self) -> None:
-        require_positive(noise_multiplier=self.noise_multiplier, radius=self.radius)
+        require_positive(noise_multiplier=self.noise_multiplier)
+        if self.radius is not None:
+            require_positive(radius=self.radius)
         require_count(batch_size=self.batch_size)
         if self.epochs is not None:
             require_count(epochs=self.epochs)
@@ -79,7 +86,7 @@ class SGDAdv:
         w = np.zeros(problem.dimension * problem.outputs)
         total, first = np.zeros_like(w), len(plan) // 2
         size = sqrt(problem.lipschitz**2 + len(w) * (self.gaussian(problem).sigma / rows) ** 2)
-        ball = self.radius / problem.norm_bound
+        ball = (self.radius or RADIUS * pace_share(problem)) / problem.norm_bound
         for t, mechanism in enumerate(plan, start=1):
 
             def gradient(batch: Objective, w: Array = w) -> Array:
