@@ -23,7 +23,7 @@ LONGEST = 8.0
 # The cap of a margin loss rises up to this many times the usual one while the noise of a choice stays below this part
 # of a unit of the mean loss: the rarer class has share p, and where p times the cap is below the mean loss of a good
 # model, the mean of cut losses is least where every record is given to the other class.
-MOST_ROOM = 2.0
+MOST_ROOM = 1.5
 QUIET = 0.01
 
 

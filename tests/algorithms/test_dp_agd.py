@@ -144,7 +144,7 @@ def test_paper_preset_keeps_the_source_setting():
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 def test_the_cap_of_losses_rises_where_the_choice_is_quiet(adjacency: str) -> None:
-    """Between once and twice the usual cap, by n and noise alone; the price stays, since noise rises with the cap."""
+    """Once to one and a half times the usual cap, by n and noise alone; the price stays: noise rises with the cap."""
     caps = []
     for noise in (1000.0, 100.0, 60.0, 10.0):
         algorithm = DPAGD(noise_multiplier=noise)
@@ -155,15 +155,15 @@ def test_the_cap_of_losses_rises_where_the_choice_is_quiet(adjacency: str) -> No
         np.testing.assert_allclose(choice.rdp(np.array([2.0, 8.0])), fixed.rdp(np.array([2.0, 8.0])), rtol=1e-12)
         caps.append(algorithm.clips(problem)[1])
     assert caps == sorted(caps)
-    assert caps[0] == pytest.approx(3 * np.log(2)) and caps[-1] == pytest.approx(6 * np.log(2))
+    assert caps[0] == pytest.approx(3 * np.log(2)) and caps[-1] == pytest.approx(4.5 * np.log(2))
 
 
 def test_a_rare_class_is_not_given_up_at_a_large_epsilon() -> None:
-    """One in twelve positive, hardly told apart: by losses cut at 2 the best model calls everybody surely negative,
+    """One in seven positive, hardly told apart: by losses cut at 2 the best model calls everybody surely negative,
     at a mean loss well above that of the constant model."""
     rng = np.random.default_rng(3)
     n = 20_000
-    y = np.where(rng.random(n) < 0.08, 1.0, -1.0)
+    y = np.where(rng.random(n) < 0.15, 1.0, -1.0)
     X = np.column_stack([0.1 * rng.normal(size=n) + 0.02 * y, np.full(n, 0.9)])
     X /= np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]
     problem, objective = Problem(n=n, dimension=2, loss=Logistic()), LinearObjective(X, y, Logistic())
@@ -173,6 +173,6 @@ def test_a_rare_class_is_not_given_up_at_a_large_epsilon() -> None:
         w = run(planned, objective, fixed_noise_seed=1).weights
         return float(objective.value_sum(w[None, :])[0]) / n
 
-    base = float(-(0.08 * np.log(0.08) + 0.92 * np.log(0.92)))
+    base = float(-(0.15 * np.log(0.15) + 0.85 * np.log(0.85)))
     assert mean_loss() < 1.12 * base
     assert mean_loss(clip_loss=2.0) > 1.15 * base
