@@ -19,6 +19,7 @@ from tasks.compare.objectives import losses_of, several
 from tasks.compare.statistics import interval
 
 PARENT = "mlflow.parentRunId"
+COMPARISON = "dpflows.comparison"  # tag of all runs of a comparison: the id of its parent
 TABLE = "cells.json"
 COLUMNS = ("repeat", "fold", "draw", "status", "error", "n", "seconds", "spent_epsilon", "cell")
 
@@ -100,7 +101,8 @@ def mean_curve(setting: Setting, records: Sequence[Record]) -> list[Metric]:
 
 def open_child(client: MlflowClient, experiment: str, parent: str, setting: Setting, config: CompareConfig) -> str:
     """Create the RUNNING child of a setting with its parameters; returns its id."""
-    tags = {PARENT: parent, "dpflows.comparison": parent, "dpflows.data": setting.data, "dpflows.algorithm": setting.config.algorithm.name}
+    tags = {PARENT: parent, COMPARISON: parent, "dpflows.data": setting.data}
+    tags["dpflows.algorithm"] = setting.config.algorithm.name
     run_id = tracking.open_run(client, experiment, child_name(setting, config), tags)
     tracking.log_params(client, run_id, child_params(setting, config))
     return run_id

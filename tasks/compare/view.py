@@ -20,9 +20,8 @@ from mlflow.entities import Metric
 from tasks.compare.cell import Record
 from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
-from tasks.compare.tracking import child_name
+from tasks.compare.tracking import COMPARISON, child_name
 
-COMPARISON = "dpflows.comparison"  # tag of all runs of a comparison: the id of its parent
 VIEW = "dpflows.view"  # tag of an experiment: the key of the view of its latest comparison
 SHARED = "mlflow.sharedViewState."
 TAG_LENGTH = 5000

@@ -10,7 +10,8 @@ import pytest
 from mlflow.utils.validation import _validate_metric_name
 
 from tasks.compare import session
-from tasks.compare.view import COMPARISON, SHARED, TAG_LENGTH, VIEW, lines_of, view_of, view_state, write_view
+from tasks.compare.tracking import COMPARISON
+from tasks.compare.view import SHARED, TAG_LENGTH, VIEW, lines_of, view_of, view_state, write_view
 from tasks.home import Home
 from tests.compare.test_engine import comparison_of, public
 
