@@ -23,8 +23,10 @@ TITLES = {
     "map": "MAP",
 }
 LOWER = ("brier_score", "mean_squared_error")
-# Counts and times that stand among the internal numbers and say nothing about quality.
-OTHER = ("rows_", "sessions_", "fit_seconds", "curve.", "subgroup.")
+# Counts, times and attacks that stand among the internal numbers and say nothing about quality.
+OTHER = ("rows_", "sessions_", "fit_seconds", "curve.", "subgroup.", "canary.", "empirical.")
+# Rows, and cells that were filled, clipped or unknown, by the part of the data.
+COUNTED = ("_train", "_test")
 
 
 def title(key: str) -> str:
@@ -36,7 +38,7 @@ def title(key: str) -> str:
 
 def metric_keys(internal: Mapping[str, float]) -> list[str]:
     """Names of the metrics of the model itself, known ones first, in their order."""
-    found = [key for key in internal if not key.startswith((*BASELINES, *OTHER))]
+    found = [key for key in internal if not key.startswith((*BASELINES, *OTHER)) and not key.endswith(COUNTED)]
     known = list(TITLES)
     return sorted(found, key=lambda key: (known.index(key) if key in known else len(known), found.index(key)))
 

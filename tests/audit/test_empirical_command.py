@@ -10,7 +10,7 @@ import pytest
 
 from flows import audit as command
 from tasks.audit import empirical
-from tasks.report import attacks
+from tasks.report import attacks, quality_table
 from tasks.report.facts import read_facts
 from tasks.report.run_report import run_report
 from tests.release.runs import World
@@ -48,3 +48,4 @@ def test_canaries_are_told_in_words(
     [(said, picture)] = attacks.found(facts)
     assert "50 of 70 guesses" in said and "at least 0.72, 1.14 for Gaussian outputs" in said and verdict in said
     assert picture is None and said in run_report(facts)
+    assert quality_table.metric_keys({"accuracy": 0.8, "filled_test": 3.0, **facts.internal}) == ["accuracy"]
