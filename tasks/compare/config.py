@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -204,7 +205,8 @@ class CompareConfig(Section):
     @property
     def title(self) -> str:
         """What its run and its page are called."""
-        return self.tracking.name or f"{self.kind} {', '.join(data.name for data in self.data)}"
+        names = (Path(data.name).name.removesuffix(".yaml") for data in self.data)  # a name, or the file of a schema
+        return self.tracking.name or f"{self.kind} {', '.join(names)}"
 
     @property
     def epsilons(self) -> tuple[float, ...]:

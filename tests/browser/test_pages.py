@@ -82,11 +82,11 @@ def test_mlflow_shows_a_comparison_by_line_with_curves_overlaid(
         link = experiment_links(home, base)["seen"]
         assert "viewStateShareKey=" in link
         tab.open(link, 1600, 1100)
-        tab.wait("document.body.innerText.includes('Comparison (4)')")
+        tab.wait("/Comparison\\s*\\(4\\)/.test(document.body.innerText)")
         tab.wait("document.querySelectorAll('.js-plotly-plot').length >= 2")
         text = str(tab.ask("document.body.innerText"))
         names = [f"small dp_{name} steps=3 eps={epsilon}" for name in ("sgd", "adam") for epsilon in ("0.5", "1")]
-        for name in (*names, "small majority", "small non_private", "compare"):
+        for name in (*names, "small majority", "small non_private", "compare small"):
             assert name in text, name
         first = min((text.index(name), name) for name in (*names, "small non_private", "small majority"))[1]
         assert first == best or first.startswith(best)

@@ -61,6 +61,7 @@ def test_dask_that_is_not_installed_is_refused_first(small: Path, home: Home, mo
 
 
 def test_runs_are_named_by_their_command(small: Path) -> None:
+    assert comparison_of(small).title == "compare small"
     assert of_training(config_of(small), ProtocolSection(name="crossval")).title.startswith("crossval ")
     assert load_compare(str(Path(__file__).parents[2] / "conf" / "compare_adult.yaml")).title == "compare adult"
     assert comparison_of(small, tracking={"name": "mine"}).title == "mine"
