@@ -541,3 +541,18 @@ MUTANTS += [
         "tests/core/test_budget.py",
     ),
 ]
+
+RANKING = "tests/ranking/test_algorithms.py"
+
+# What labels can do to a sum over sessions counted half, and the price of a ball where a triangle alone is proved.
+MUTANTS += [
+    Mutant(
+        "dpcore/algorithms/listnet_one_shot.py",
+        "min(2.0 * clip_norm, float(diameters.max()))",
+        "min(clip_norm, float(diameters.max()))",
+        RANKING,
+    ),
+    Mutant("dpcore/algorithms/privbr.py", "return clip_norm, 2.0 * clip_norm", "return clip_norm, clip_norm", RANKING),
+    Mutant("dpcore/algorithms/privbr.py", "return clip_norm, clip_norm", "return clip_norm, clip_norm / 2.0", RANKING),
+    Mutant("dpcore/algorithms/privbr.py", 'geometry = "ball" if centred', 'geometry = "ball" if True', RANKING),
+]
