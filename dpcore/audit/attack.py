@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from dpcore.accounting.budget import Budget
 from dpcore.accounting.limits import Target
@@ -133,12 +134,14 @@ def measure(first: Array, second: Array, claimed: float, delta: float, confidenc
     chosen = max(_statistics(first[:half], second[:half]), key=lambda one: _power(one[1], first, second, half))
     name, score = chosen
     a, b = score(first), score(second)
-    bounds = {}
-    for kind, bound in (("clopper_pearson", clopper_pearson_epsilon), ("gaussian_tradeoff", gaussian_tradeoff_epsilon)):
-        best = max(
-            _events(a[:half], b[:half]), key=lambda event: _at(bound, event, a[:half], b[:half], delta, confidence)
-        )
-        bounds[kind] = _at(bound, best, a[half:], b[half:], delta, confidence)
+    chosen_on, measured_on = (a[:half], b[:half]), (a[half:], b[half:])
+    events = _events(*chosen_on)
+    any_event = max(events, key=lambda one: _at(clopper_pearson_epsilon, one, *chosen_on, delta, confidence))
+    normal_event = max(events, key=_expected(*chosen_on, delta, confidence))
+    bounds = {
+        "clopper_pearson": _at(clopper_pearson_epsilon, any_event, *measured_on, delta, confidence),
+        "gaussian_tradeoff": _at(gaussian_tradeoff_epsilon, normal_event, *measured_on, delta, confidence),
+    }
     return Measured(
         claimed, delta, bounds["clopper_pearson"], bounds["gaussian_tradeoff"], name, len(first), confidence
     )
@@ -173,6 +176,22 @@ Event = tuple[float, bool, bool]  # threshold, whether the set lies above it, wh
 def _events(first: Array, second: Array) -> list[Event]:
     grid = thresholds(first, second)
     return [(float(t), above, swapped) for t in grid for above in (True, False) for swapped in (True, False)]
+
+
+def _expected(first: Array, second: Array, delta: float, confidence: float) -> Callable[[Event], float]:
+    """The Gaussian bound of an event where the scores are normal with the means and the spread of these samples.
+
+    Counts of few hits far out are noise, and the largest of many is luck: the fitted normals know better.
+    """
+    means, spread = (first.mean(), second.mean()), float(np.sqrt((first.var() + second.var()) / 2)) + 1e-300
+
+    def bound(event: Event) -> float:
+        threshold, above, swapped = event
+        rates = [float(ndtr((mean - threshold) / spread * (1.0 if above else -1.0))) for mean in means]
+        hits, misses = (round(len(first) * rate) for rate in (reversed(rates) if swapped else rates))
+        return gaussian_tradeoff_epsilon(hits, misses, len(first), delta, confidence)
+
+    return bound
 
 
 def _at(bound: Any, event: Event, first: Array, second: Array, delta: float, confidence: float) -> float:
