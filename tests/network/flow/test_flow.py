@@ -166,8 +166,9 @@ def test_what_does_not_go_with_a_network_is_refused(small: Path, sections: dict[
 
 @pytest.mark.parametrize(
     ("name", "kind", "parameters"),
-    [("mnist_mlp", "mlp", 269_322), ("mnist_cnn", "small_cnn", 26_010), ("mnist_scattering", "scattering", 39_700),
-     ("fmnist_mlp", "mlp", 269_322), ("fmnist_cnn", "cnn", 139_414), ("cifar10_cnn", "deep_cnn", 5_851_338)],
+    [("mnist_mlp", "mlp", 269_322), ("mnist_blsgd", "mlp", 269_322), ("mnist_cnn", "small_cnn", 26_010),
+     ("mnist_scattering", "scattering", 39_700), ("fmnist_mlp", "mlp", 269_322),
+     ("fmnist_cnn", "cnn", 139_414), ("cifar10_cnn", "deep_cnn", 5_851_338)],
 )  # fmt: skip
 def test_the_examples_meet_their_budget(name: str, kind: str, parameters: int) -> None:
     root = Path(__file__).resolve().parents[3]
