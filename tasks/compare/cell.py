@@ -206,7 +206,8 @@ def curve_of(
             named = {ranking_evaluation.at_name(k): v for k, v in row.items() if k != "iteration"}
             points.setdefault(int(row["iteration"]), {}).update(named)
     elif iterates is not None:
-        for step, w in (*iterates, (iterates.releases, result.weights)):
+        released = [point for point in iterates if point[0] > 0]  # not the start, which everybody knows
+        for step, w in (*released, (iterates.releases, result.weights)):
             points.setdefault(step, {}).update(metrics_of(setting, config, part, w))
     last = max(points, default=0)
     kept = [step for step in sorted(points) if step % every == 0 or step == last]

@@ -117,6 +117,7 @@ def _against_steps(
         for name, chosen in _levels(curves):
             shown = {p: found for p, found in curves.items() if p.relation == relation and chosen(p)}
             lines = [mean_curve(place.label, found) for place, found in shown.items()]
+            lines = [line for line in lines if len(line.x) > 1]  # a single release has no way to be shown
             if lines:
                 title = f"{name}, {_panel_title(relation, setting)}"
                 panels.append(Panel(title, (*lines, *_references(here)), price_of(mine, shown)))
