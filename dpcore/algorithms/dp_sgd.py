@@ -160,7 +160,7 @@ class DPSGD:
     def settings(self, problem: Problem) -> dict[str, float]:
         """What the fields that were left out come to on ``problem``."""
         rate, momentum = self.pace(problem)
-        shown = {"clip_norm": self.clip(problem), "horizon": self.far(problem)}
+        shown = {"sampling_rate": self.rate(problem), "clip_norm": self.clip(problem), "horizon": self.far(problem)}
         return shown | {"learning_rate": rate, "momentum": momentum}
 
     def pace(self, problem: Problem) -> tuple[float, float]:

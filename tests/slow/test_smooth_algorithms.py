@@ -38,14 +38,15 @@ def test_accuracy_at_the_defaults(shared: Path, name: str, adjacency: str, rows:
     assert all(score.reaches(bar) for score, bar in zip(scores.values(), bars, strict=True)), scores
 
 
-def least_time(fit: Callable[[], object], repeats: int = 5) -> float:
-    """Process seconds of the quickest of ``repeats`` runs."""
-    times = []
+def least_times(*fits: Callable[[], object], repeats: int = 5) -> list[float]:
+    """Process seconds of the quickest of ``repeats`` runs of each, in turns: other work on the machine meets all."""
+    least = [np.inf] * len(fits)
     for _ in range(repeats):
-        start = process_time()
-        fit()
-        times.append(process_time() - start)
-    return min(times)
+        for index, fit in enumerate(fits):
+            start = process_time()
+            fit()
+            least[index] = min(least[index], process_time() - start)
+    return least
 
 
 @pytest.mark.parametrize("form", ["csr", "dense"])
@@ -64,8 +65,10 @@ def test_a_fit_takes_at_most_twice_the_time_of_a_plain_one(shared: Path, form: s
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = LogisticRegression(C=1 / (n * l2), fit_intercept=False, max_iter=1000)
-        plain = least_time(lambda: model.fit(X, data.y))
-    ours = least_time(lambda: run(plan(name, {}, problem, Target(1.0, DELTA)), objective))
+        plain, ours = least_times(
+            lambda: model.fit(X, data.y), lambda: run(plan(name, {}, problem, Target(1.0, DELTA)), objective)
+        )
+    print(f"{name} {adjacency} {form}: {ours / plain:.2f} times a plain fit of {1000 * plain:.0f} ms")  # noqa: T201
     assert ours <= 2.0 * plain, f"{ours:.3f} s against {plain:.3f} s"
 
 
@@ -75,7 +78,8 @@ def test_twenty_epochs_of_rsgd_ar_take_less_than_half_a_second(shared: Path) -> 
     planned = plan("rsgd_ar", {"epochs": 20}, problem, Target(0.4, DELTA))
     for X in (data.X, data.X.toarray()):
         objective = LinearObjective(X, data.y, Logistic())
-        assert least_time(lambda objective=objective: run(planned, objective), 3) < 0.5
+        [seconds] = least_times(lambda objective=objective: run(planned, objective), repeats=3)
+        assert seconds < 0.5
 
 
 def test_dp_agd_spends_its_time_in_its_passes(shared: Path) -> None:
@@ -85,5 +89,7 @@ def test_dp_agd_spends_its_time_in_its_passes(shared: Path) -> None:
     planned = plan("dp_agd", {}, problem_of(data, n=len(data.y), l2=1e-4), Target(0.4, DELTA))
     rounds = len(run(planned, objective).events) / 2
     W = np.random.default_rng(0).normal(size=(21, data.design.dimension))
-    passes = least_time(lambda: objective.gradient_sum(W[0], 1.5)) + least_time(lambda: objective.value_sum(W, 2.0))
-    assert least_time(lambda: run(planned, objective), 2) <= 3.0 * rounds * passes
+    fit, gradient, losses = least_times(
+        lambda: run(planned, objective), lambda: objective.gradient_sum(W[0], 1.5), lambda: objective.value_sum(W, 2.0)
+    )
+    assert fit <= 3.0 * rounds * (gradient + losses)
