@@ -101,7 +101,7 @@ def check_network(config: TrainConfig, schema: Schema) -> None:
     if config.objective.loss not in LOSSES:
         raise InputError(
             f"Expected objective.loss {' or '.join(LOSSES)} for a network (all of them cross-entropy), got "
-            f"{config.objective.loss!r}."
+            f"{config.objective.loss!r}; set objective.loss=cross_entropy."
         )
     if schema.label.weights is not None:
         raise InputError(
