@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from dpcore.errors import AssumptionNotMet
 from dpcore.network.clipping import Mapped
 
-PROBE = 4
+# Sizes of made-up batches whose scores are compared with those of each record alone.
+PROBES = (2, 5, 16)
 
 
 def refuse_layers(module: nn.Module) -> None:
@@ -51,13 +52,12 @@ def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
     ``module`` is used as training uses it, in its evaluation mode. The probe is fixed and public.
     """
     dtype = next(module.parameters()).dtype
-    values = np.random.default_rng(0).uniform(-1, 1, (2 * PROBE, inputs))
-    first, second = torch.tensor(values[:PROBE], dtype=dtype), torch.tensor(values[PROBE:], dtype=dtype)
+    x = torch.tensor(np.random.default_rng(0).uniform(-1, 1, (max(PROBES), inputs)), dtype=dtype)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     with torch.no_grad():
-        together = _scores(module, first, outputs)
-        mixed = _scores(module, torch.cat([first[:1], second]), outputs)[:1]
-    if not torch.allclose(together[:1], mixed, rtol=1e-3, atol=1e-5):
+        alone = torch.cat([_scores(module, row[None], outputs) for row in x])
+        together = [_scores(module, x[:size], outputs) for size in PROBES]
+    if not all(torch.allclose(scores, alone[: len(scores)], rtol=1e-3, atol=1e-5) for scores in together):
         raise AssumptionNotMet(
             "Expected a network whose scores of a record depend on that record alone, got one whose scores change with "
             "the other records of a batch; remove what averages over the batch."
@@ -76,7 +76,7 @@ def refuse_branches(mapped: Mapped, inputs: int, dtype: torch.dtype) -> None:
     try:
         mapped.squared_norms(x, torch.zeros(2, dtype=torch.int64))
         mapped.scores(x)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
         text = " ".join(str(error).split())[:160]
         raise AssumptionNotMet(
             "Expected a network whose computation does not branch on values, got one that torch.func.vmap refuses: "

@@ -49,7 +49,7 @@ def layers_of(module: nn.Module) -> list[nn.Module] | None:
 
     Only exact types count: a subclass may do something else. A layer may stand in one place only.
     """
-    if type(module) is not nn.Sequential:
+    if type(module) is not nn.Sequential or is_hooked(module):
         return None
     found: list[nn.Module] = []
     for layer in module:
@@ -74,11 +74,21 @@ def is_plain(layer: nn.Module) -> bool:
         return layer.start_dim >= 1
     if type(layer) is nn.Unflatten:
         return isinstance(layer.dim, int) and layer.dim >= 1
+    if type(layer) is nn.ZeroPad2d and min(layer.padding) < 0:
+        return False  # on rows it may take some records away and add others
     return type(layer) in PLAIN
 
 
+def is_hooked(layer: nn.Module) -> bool:
+    """Whether something runs beside the layer's own forward pass, which may mix records or change parameters."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(layer, name, None) for name in hooks)
+
+
 def has_closed_form(layer: nn.Module) -> bool:
-    """Whether ``layer`` is plain, linear, or a convolution in one group with zero padding."""
+    """Whether ``layer`` is plain, linear, or a convolution in one group with zero padding, and nothing more."""
+    if is_hooked(layer):
+        return False
     if type(layer) is nn.Conv2d:
         return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     return type(layer) is nn.Linear or is_plain(layer)

@@ -12,10 +12,13 @@ pytest.importorskip("safetensors")
 
 import torch
 from safetensors.numpy import load, save
+from torch import nn
 
 from dpcore.accounting import Target
 from dpcore.algorithms import check, make, registry
 from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.network.clipping import has_closed_form
+from dpcore.network.network import Network
 from dpcore.network.spec import NetworkSpec, network_problem
 from dpcore.problem import Adjacency
 from dpcore.train import plan, run
@@ -91,6 +94,31 @@ def test_tensors_of_another_network_are_refused() -> None:
 def test_what_does_not_treat_records_one_by_one_is_refused(name: str, words: str) -> None:
     with pytest.raises(AssumptionNotMet, match=words):
         spec_of("module", path=f"tests.network.small:{name}", arguments={}).build()
+
+
+def test_what_runs_beside_a_layer_takes_the_closed_form_away() -> None:
+    """A hook or a negative padding may mix the rows of a batch: then every record's gradient is formed by itself."""
+    spec = NetworkSpec(inputs=6, outputs=4, kind="mlp")
+    plain = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+    assert Network(plain, spec).closed
+    hooked = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+    hooked[0].register_forward_hook(lambda layer, x, out: out - out.mean(0) if len(out) > 20 else out)
+    network = Network(hooked, spec)
+    assert not network.closed
+    x, y = torch.rand(30, 6, dtype=network.dtype), torch.zeros(30, dtype=torch.int64)
+    alone = torch.cat([network.sums.squared_norms(x[i : i + 1], y[:1]) for i in range(30)])
+    torch.testing.assert_close(network.sums.squared_norms(x, y), alone, rtol=1e-5, atol=1e-6)
+    with pytest.raises(AssumptionNotMet, match="depend on that record alone"):
+        Network(nn.Sequential(nn.ZeroPad2d((0, 0, 1, -1)), nn.Linear(6, 4)), spec)
+    assert not has_closed_form(nn.ZeroPad2d((0, 0, 1, -1)))
+    assert has_closed_form(nn.ZeroPad2d(1))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_old_weight_norm_is_trained_record_by_record() -> None:
+    layer = nn.utils.weight_norm(nn.Linear(6, 4))
+    network = Network(nn.Sequential(layer), NetworkSpec(inputs=6, outputs=4, kind="mlp"))
+    assert not network.closed
 
 
 @pytest.mark.parametrize(
