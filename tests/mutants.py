@@ -556,3 +556,19 @@ MUTANTS += [
     Mutant("dpcore/algorithms/privbr.py", "return clip_norm, clip_norm", "return clip_norm, clip_norm / 2.0", RANKING),
     Mutant("dpcore/algorithms/privbr.py", 'geometry = "ball" if centred', 'geometry = "ball" if True', RANKING),
 ]
+
+# Losses of candidates cut higher than the choice among them is priced for.
+MUTANTS += [
+    Mutant(
+        "dpcore/algorithms/dp_agd.py",
+        "batch.value_sum(W, clip_loss)",
+        "batch.value_sum(W, 2.0 * clip_loss)",
+        "tests/algorithms/test_every_algorithm.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/privgene.py",
+        "records.value_sum(crowd, cap)",
+        "records.value_sum(crowd, 2.0 * cap)",
+        "tests/algorithms/test_every_algorithm.py",
+    ),
+]
