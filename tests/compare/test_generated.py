@@ -46,7 +46,7 @@ def test_data_without_a_declared_seed_stay_the_same() -> None:
 
 
 def test_coverage_comes_with_precision_and_recall_of_the_support() -> None:
-    setting, config = comparison()
+    setting, config = comparison("preprocess.intercept=true")
     part = Rows(config.protocol, config.seed, {}, ()).part(Cell(setting, 0, 0, 0, "", 0))
     weights = np.zeros(setting.job.problem.dimension)
     weights[10:30], weights[-1] = 1.0, 5.0
