@@ -175,7 +175,7 @@ class Allowance:
         with self._lock:
             room = self.room
             cost = float(events.price(self.adjacency)[order_index(self.order)])
-            if self.spent + cost > self.limit * (1.0 + SLACK):
+            if not self.spent + cost <= self.limit * (1.0 + SLACK):
                 raise room.refusal(events)
             self.spent += cost
             self.history.append(events)

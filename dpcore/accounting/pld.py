@@ -70,8 +70,8 @@ def pld_epsilon(counts: Counts, delta: float, *, pessimistic: bool = True) -> fl
     """Epsilon at ``delta`` by composing privacy-loss distributions (dp-accounting, "connect the dots").
 
     Doroshenko, Ghazi, Kamath, Kumar & Manurangsi (2022). ``pessimistic`` rounds losses up and is what may be stated;
-    the optimistic value bounds the truth from below, for tests. Raises ``PriceUnknown`` for a mechanism without one, and
-    where delta is not above twice what rounding may hide.
+    the optimistic value bounds the truth from below, for tests. Raises ``PriceUnknown`` for a mechanism without one,
+    and where delta is not above twice what rounding may hide.
     """
     require_open_unit(delta=delta)
     counts = tuple(counts)

@@ -72,7 +72,9 @@ class Composition(Mechanism):
 
     @property
     def pure_epsilon(self) -> float:
-        """The sum: basic composition."""
+        """The sum: basic composition; infinity under a ``cap``, which bounds the curve and nothing else."""
+        if self.cap:
+            return inf
         return sum(n * item.pure_epsilon for item, n in zip(self.mechanisms, self.counts, strict=True))
 
     def rdp(self, alphas: Array) -> Array:

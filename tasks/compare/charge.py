@@ -76,7 +76,7 @@ def charge_for(cells: Sequence[Cell], config: CompareConfig, plans: Plans, ledge
         raise InputError(f"Expected a ledger with a limit for private data {job.schema.name!r}, got one without.")
     cost = float(events.price(room.adjacency)[order_index(room.order)])
     found = Charge(job.schema.name, len(private), len(cells) - len(private), events, cost, room)
-    if room.ratio(events) > 1 + SLACK:
+    if not room.ratio(events) <= 1 + SLACK:
         refusal = room.refusal(events)
         raise type(refusal)(f"{found.words} {refusal}", asked=refusal.asked, left=refusal.left)
     return found

@@ -297,3 +297,9 @@ def test_pure_trials_stay_pure_under_the_negative_binomial_alone() -> None:
     assert law.pure_epsilon == pytest.approx(3.0 * 0.5)
     assert RepeatPoisson.of_mean(pure, 10.0).pure_epsilon == inf
     assert law.rdp(np.array([1e6]))[0] <= 0.5 + 2.0 * 0.5 + log(10.0) / 1e6 + 1e-9
+
+
+def test_a_cap_bounds_no_pure_epsilon() -> None:
+    """An adaptive trial keeps below a curve: what it released instead may have any pure epsilon."""
+    assert Composition((Laplace(1.0, 2.0),), (3,)).pure_epsilon == pytest.approx(1.5)
+    assert Composition((Laplace(1.0, 2.0),), (3,), cap=True).pure_epsilon == inf
