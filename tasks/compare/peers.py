@@ -52,8 +52,10 @@ def started(peer: Peer, parameters: dict[str, object], config: CompareConfig) ->
 
 
 def missing_words(peer: Peer, reason: str) -> str:
+    """The reason and the way out: the extra where it is not installed, and an interpreter of its own in any case."""
+    extra = "pip install 'dpflows[peers]', or " if "No module named" in reason else ""
     return (
-        f"{reason}; pip install 'dpflows[peers]', or give an interpreter of its own that can: `{peer.install}`, then "
+        f"{reason}; {extra}give an interpreter of its own that can: `{peer.install}`, then "
         "`--set peers.python=peers/bin/python`."
     )
 

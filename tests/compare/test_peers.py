@@ -20,7 +20,7 @@ from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.cell import run_cell
 from tasks.compare.config import CompareConfig, load_compare
 from tasks.compare.grid import expand
-from tasks.compare.peers import peer_settings
+from tasks.compare.peers import missing_words, peer_settings
 from tasks.compare.ratios import ratios
 from tasks.home import Home
 from tasks.peers import process
@@ -75,7 +75,7 @@ def test_a_library_that_cannot_be_imported_is_named_and_the_others_run(small: Pa
     assert "opacus" in {one.setting.label for one in comparison.cells}
     [missing] = [item for item in comparison.left_out if item.label == "diffprivlib"]
     assert "diffprivlib cannot be imported (ImportError: no DOUBLE in sklearn.tree)" in missing.reason
-    assert "pip install 'dpflows[peers]'" in missing.reason
+    assert "dpflows[peers]" not in missing.reason  # it would bring the same versions again
     assert "'scikit-learn<1.8'" in missing.reason and "--set peers.python=" in missing.reason
     nowhere = session.make_comparison(with_peers(small, "/nowhere/python"), home)
     reasons = {item.label: item.reason for item in nowhere.left_out}
@@ -160,6 +160,11 @@ def test_cells_of_another_version_are_other_cells(small: Path, home: Home) -> No
     assert {one.setting.label for one in again.to_run} == {"majority", "non_private", "dp_sgd steps=3"}
     peer_process(str(small.parent / "fake" / "python"), "opacus").versions["numpy"] = "another"
     assert "opacus" in {one.setting.label for one in session.make_comparison(config, home).to_run}
+
+
+def test_a_library_that_is_not_installed_is_an_extra() -> None:
+    words = missing_words(PEERS["opacus"], "opacus cannot be imported (ModuleNotFoundError: No module named 'opacus')")
+    assert "; pip install 'dpflows[peers]', or give an interpreter" in words and PEERS["opacus"].install in words
 
 
 def test_all_lines_take_turns_where_speed_is_compared(small: Path, home: Home) -> None:
