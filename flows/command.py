@@ -19,7 +19,7 @@ from tasks.config import TrainConfig, load_config
 from tasks.data import peek
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.release.metrics import require_room
+from tasks.release.metrics import planned_release, release_words, require_room
 from tasks.training import Job
 
 
@@ -115,12 +115,18 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
         opened = job.public or any(found.name == job.schema.name for found in ledger.datasets())
         admitted = training.fit_to_ledger(job, planned, ledger) if opened else planned
         room = ledger.room(job.schema.name, job.blocks, public=job.public) if opened else None
+        if opened:
+            require_room(job, admitted, ledger)
+    noisy = planned_release(job)
     report = plan_report(job, admitted)
+    if words := release_words(job):
+        report["released_metric"] = words
     if not opened:
         # A price needs no budget, but the training will.
         report["ledger_left"] = f"no budget yet: dpflows ledger init {job.schema.name} --epsilon E --delta D"
     elif room is not None:
-        cost = float(admitted.events.price(room.adjacency)[order_index(room.order)])
+        charged = [admitted.events, *([noisy] if noisy else [])]
+        cost = sum(float(events.price(room.adjacency)[order_index(room.order)]) for events in charged)
         report |= {"ledger_order": room.order, "ledger_left": room.left, "ledger_cost": cost}
         report["ledger_left_after"] = room.left - cost
     else:

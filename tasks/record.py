@@ -19,6 +19,7 @@ from tasks.iteration_curves import curve_rows, written
 from tasks.ledger import Ledger, Reservation
 from tasks.model import MODEL_TAG, file_hash, log_model, save_model
 from tasks.rankers import conventions, ranks
+from tasks.release.metrics import release_words
 from tasks.release.statement_text import to_html, to_markdown
 from tasks.report import budget_figure
 from tasks.report.store import attach
@@ -127,6 +128,7 @@ def make_statement(
             "the weights",
             *attributes.words(job, planned, result.weights),
             f"what the algorithm shows on the way: {planned.algorithm.releases}",
+            *release_words(job),
         ],
         not_released=[
             "metrics marked internal: they are exact numbers on records",

@@ -80,6 +80,18 @@ def planned_release(job: Job) -> Events | None:
     return Events.of([mechanism], adjacency=job.problem.adjacency, unit=job.problem.unit)
 
 
+def release_words(job: Job) -> list[str]:
+    """What ``evaluate.release`` lets out and what it costs beside the training; empty where nothing was asked."""
+    wanted = job.config.evaluate.release
+    if wanted is None:
+        return []
+    part = "trained on, who pays for both" if job.schema.split.kind == "none" else "of the test part"
+    return [
+        f"{wanted.metric} with noise, an entry of its own in the ledger: epsilon {wanted.epsilon:g} more (delta 0) for "
+        f"one {job.problem.unit} {part}"
+    ]
+
+
 def require_room(job: Job, planned: Planned, ledger: Ledger) -> None:
     """Raise ``BudgetExceeded`` unless the ledger has room for the training and its noisy metrics together."""
     events = planned_release(job)

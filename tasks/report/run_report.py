@@ -63,6 +63,11 @@ def _promise(facts: Facts) -> Iterator[str]:
     yield page.heading("What an attacker may learn")
     yield page.paragraph(in_words(promise), "lead")
     yield page.paragraph(s.composition)
+    if facts.noisy and facts.noisy.get("values"):
+        yield page.paragraph(
+            f"The noisy metric below is a release of its own: it adds epsilon {facts.noisy['epsilon']:g} for one "
+            f"{promise.unit} of the {facts.noisy['records']}, which the figures here leave out."
+        )
     for reason in s.reasons:
         yield page.paragraph(f"This run must not be released: {reason}.", "internal")
     yield page.rows(
@@ -134,7 +139,12 @@ def _quality(facts: Facts) -> Iterator[str]:
             for values in [facts.noisy["values"]]
             for key in values
         ]
-        yield page.grid("Released with noise, and charged", ("metric", "value", "standard error of its noise"), noisy)
+        cost = facts.noisy["epsilon"]
+        yield page.grid(
+            f"Released with noise, at epsilon {cost:g} of its own for the {facts.noisy['records']}",
+            ("metric", "value", "standard error of its noise"),
+            noisy,
+        )
     if facts.conventions:
         said = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts.conventions.items())
         yield page.paragraph(f"Conventions of the ranking metrics: {said}.")

@@ -213,6 +213,20 @@ def test_plan_shows_price_and_what_is_left_without_the_table(
     assert ledger.head() == head
 
 
+def test_plan_counts_the_released_metric_too(home: Home, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
+    ledger.init("small", 2.0, 1e-4, "add_remove")
+    assert run(["plan", *SMALL, "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    noisy = ["--set", "evaluate.release.epsilon=0.1"]
+    assert run(["plan", *SMALL, *noisy, "--json"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert both["ledger_cost"] > alone["ledger_cost"]
+    assert "epsilon 0.1 more" in both["released_metric"][0]
+    assert run(["plan", *SMALL, "--set", "evaluate.release.epsilon=9"]) == 3
+    assert "evaluate.release" in capsys.readouterr().err
+
+
 def test_help_imports_no_heavy_library() -> None:
     code = "import sys; from flows.cli import run; run(['--help']); print([m for m in HEAVY if m in sys.modules])"
     heavy = "HEAVY = ['prefect', 'mlflow', 'pandas', 'sklearn', 'scipy', 'sqlalchemy', 'numpy']; "

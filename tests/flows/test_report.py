@@ -71,6 +71,14 @@ def test_every_run_has_its_report_in_mlflow(shared_world: World, trained: str, t
         assert part in page.text
 
 
+def test_a_noisy_metric_is_named_with_its_own_price(facts: Facts) -> None:
+    """The guarantee of the weights says nothing about it: statement and report name the epsilon and whose it is."""
+    [words] = [words for words in facts.statement.released if words.startswith("accuracy with noise")]
+    assert "epsilon 0.5 more (delta 0)" in words
+    text = Page(run_report(facts)).text
+    assert "adds epsilon 0.5 for one record of the" in text and "at epsilon 0.5 of its own" in text
+
+
 def test_page_needs_nothing_from_elsewhere_and_can_be_read_without_pictures(facts: Facts) -> None:
     text = run_report(facts)
     page = Page(text)
