@@ -57,8 +57,7 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
         if file.suffix == ".parquet":
             frame = pd.read_parquet(file)
         else:
-            headed = layout["header"] or has_header(file, wanted, layout)
-            frame = read_text(file, encoder, {**layout, "header": headed})
+            frame = read_text(file, encoder, as_laid_out(file, wanted, layout))
     except InputError:
         raise
     except (OSError, ValueError, pd.errors.ParserError) as error:
@@ -70,6 +69,7 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
     if all(isinstance(name, int) for name in frame.columns):
         frame.columns = pd.Index(positional_names(len(frame.columns), wanted, label, layout["names"], file))
     frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    check_double(file, list(frame.columns))
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
         raise InputError(
@@ -90,10 +90,31 @@ def read_letor(file: Path, encoder: Any, query: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def has_header(file: Path, wanted: list[str], layout: dict[str, Any]) -> bool:
-    """Whether line 1 names all the columns; raises ``InputError`` where it names some, or spells them otherwise."""
+def as_laid_out(file: Path, wanted: list[str], layout: dict[str, Any]) -> dict[str, Any]:
+    """``layout`` with the header that this very file has; raises ``InputError`` for two columns of one name.
+
+    Where the schema names the columns of files with a header, one that does not name all of them is read over.
+    """
     first = pd.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False, **parsing(layout))
-    cells = {str(cell).strip() for cell in first.iloc[0]} if len(first) else set()
+    cells = [str(cell).strip() for cell in first.iloc[0]] if len(first) else []
+    if layout["header"] and layout["names"] and not set(wanted) <= set(cells):
+        return {**layout, "header": False, "skip_lines": layout["skip_lines"] + 1}
+    headed = layout["header"] or has_header(file, wanted, set(cells))
+    if headed:
+        # pandas would give the second one another name, and nothing would say which of them was scored.
+        check_double(file, cells)
+    return {**layout, "header": headed}
+
+
+def check_double(file: Path, names: list[str]) -> None:
+    """Raise ``InputError`` for two columns of one name, as a training does."""
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise InputError(f"{file}: two columns are named {double!r}; give every column its own name.")
+
+
+def has_header(file: Path, wanted: list[str], cells: set[str]) -> bool:
+    """Whether line 1 names all the columns; raises ``InputError`` where it names some, or spells them otherwise."""
     if set(wanted) <= cells:
         return True
     near = {name.casefold() for name in wanted} & {cell.casefold() for cell in cells}

@@ -48,6 +48,25 @@ def test_a_header_that_does_not_fit_is_one_clear_line(tmp_path: Path, head: str)
     assert len(str(e.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("head", ["age,city,age", "age, city,city ", "note,age,city,note"])
+def test_two_columns_of_one_name_are_refused_as_in_a_training(tmp_path: Path, header: bool, head: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{head}\n" + ",".join(["30"] * len(head.split(","))) + "\n")
+    card = {**CARD, "text": {**CARD["text"], "header": header}}
+    with pytest.raises(InputError, match=r"t\.csv: two columns are named '(age|city|note)'; give"):
+        read_table(path, SCHEMA.encoder(), card)
+
+
+def test_a_header_that_the_schema_names_anew_is_read_over(tmp_path: Path) -> None:
+    """A training reads such a file by ``text.names``; so does scoring."""
+    path = tmp_path / "t.csv"
+    path.write_text("x,x,paid\n30,north,yes\n40,south,no\n")
+    card = {**CARD, "text": {**CARD["text"], "header": True, "names": ["age", "city", "paid"]}}
+    frame = read_table(path, SCHEMA.encoder(), card)
+    assert frame["age"].astype(float).tolist() == [30, 40] and frame["city"].tolist() == ["north", "south"]
+
+
 def test_a_folder_without_the_declared_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"declared file 'rows\.csv' in the folder data\.path='.*'"):
         source_paths(SCHEMA, tmp_path, SCHEMA.source.path)
