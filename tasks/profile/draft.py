@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -94,7 +96,7 @@ def _column(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
     if share == 1.0 and not (form := _date_format(full)):
         if set(numbers.unique()) == {0, 1}:
             return {"kind": "flag", **extra}
-        low, high = outward(float(numbers.min()), float(numbers.max()))
+        low, high = _bounds(full, numbers)
         if whole and len(distinct) <= 12:
             notes.append(f"{name}: {len(distinct)} whole numbers; categorical if they are codes")
         return {"kind": "numeric", "low": low, "high": high, **extra}
@@ -123,13 +125,25 @@ def _date_format(full: pd.Series) -> str:
     return ""
 
 
+def _bounds(cells: pd.Series, numbers: pd.Series) -> tuple[float, float]:
+    """Suggested bounds of a column; raises ``InputError`` for infinity, and a number too large for a double."""
+    endless = np.flatnonzero(np.isinf(numbers.to_numpy(dtype=float)))
+    if len(endless):
+        place = int(endless[0])
+        raise InputError(
+            f"Expected finite numbers in column {str(cells.name)!r}, got {cells.iloc[place]!r} in data row "
+            f"{int(cells.index[place]) + 1} ({len(endless)} such); correct the rows, or leave the cells empty."
+        )
+    return outward(float(numbers.min()), float(numbers.max()))
+
+
 def outward(low: float, high: float) -> tuple[float, float]:
     """Bounds rounded outward to two leading digits of the larger one, so that they say less about single rows."""
     size = max(abs(low), abs(high))
     if size == 0.0:
         return 0.0, 0.0
     unit = 10.0 ** (floor(log10(size)) - 1)
-    bounds = floor(low / unit) * unit, ceil(high / unit) * unit
+    bounds = max(floor(low / unit) * unit, -float_info.max), min(ceil(high / unit) * unit, float_info.max)
     digits = max(0, -floor(log10(unit)))
     return round(bounds[0], digits), round(bounds[1], digits)
 
@@ -152,7 +166,7 @@ def _label_spec(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
         return {"column": name, "positive": positive, "negative": negative}
     numbers = pd.to_numeric(cells, errors="coerce")
     if numbers.notna().all() and len(counts) > 2:
-        low, high = outward(float(numbers.min()), float(numbers.max()))
+        low, high = _bounds(cells, numbers)
         return {"column": name, "kind": "regression", "low": low, "high": high}
     notes.append(f"label {name}: {len(counts)} values, {', '.join(map(repr, list(counts.index)[:5]))}; check the rows")
     return {

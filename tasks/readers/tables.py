@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -16,19 +17,26 @@ from tasks.schema import Schema
 
 def read_parquet(schema: Schema, path: Path) -> Iterator[Chunk]:
     """Yield frames of a Parquet file, record batch by record batch."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     require_rows(path)
+    with readable_parquet(path), pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        check_names(schema, str(path), names)
+        if not file.metadata.num_rows:
+            raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+        for batch in file.iter_batches(chunk_rows(len(names))):
+            yield Chunk(batch.to_pandas())
+
+
+@contextmanager
+def readable_parquet(path: Path) -> Iterator[None]:
+    """Turn what can be wrong with the bytes of a Parquet file into a one-line ``InputError``."""
+    import pyarrow as pa
+
     try:
-        with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            check_names(schema, str(path), names)
-            if not file.metadata.num_rows:
-                raise InputError(f"{path}: the file has no data rows; give a file with rows.")
-            for batch in file.iter_batches(chunk_rows(len(names))):
-                yield Chunk(batch.to_pandas())
-    except pa.ArrowInvalid as error:
+        yield
+    except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: not readable as Parquet: {' '.join(str(error).split())}; check the file.") from None
 
 

@@ -105,3 +105,33 @@ def test_bad_input(table: Path, arguments: list[str], words: str, capsys: pytest
     err = capsys.readouterr().err
     assert words in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("cell", ["1e400", "inf", "-Infinity"])
+@pytest.mark.parametrize("label", ["y", "a"])
+def test_a_number_without_end_is_named(
+    tmp_path: Path, cell: str, label: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "huge.csv"
+    path.write_text(f"a,y\n1e308,0\n{cell},1\n2,0\n")
+    assert run(["profile", str(path), "--label", label]) == 2
+    err = capsys.readouterr().err.strip()
+    assert f"column 'a', got '{cell}' in data row 2" in err and len(err.splitlines()) == 1
+
+
+def test_bounds_of_the_largest_numbers_are_finite_and_texts_may_look_endless(tmp_path: Path) -> None:
+    path, output = tmp_path / "huge.csv", tmp_path / "draft.yaml"
+    path.write_text("a,b,y\n1.79e308,inf,0\n-1.79e308,sup,1\n2,max,0\n2,inf,0\n")
+    assert run(["profile", str(path), "--label", "y", "-o", str(output)]) == 0
+    schema = find_schema(str(output))
+    assert schema.columns["a"].high is not None and 1.79e308 <= schema.columns["a"].high < float("inf")
+    assert schema.columns["a"].low == -schema.columns["a"].high
+    assert set(schema.columns["b"].levels) == {"inf", "sup", "max"}
+
+
+def test_no_parquet_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(b"PAR1")
+    assert run(["profile", str(path), "--label", "y"]) == 2
+    err = capsys.readouterr().err.strip()
+    assert "x.parquet: not readable as Parquet" in err and len(err.splitlines()) == 1
