@@ -105,6 +105,11 @@ def show(
     from flows.ledger_tables import detail_parts, overview_parts
     from tasks.ledger.views import detail, overview
 
+    if figure is not None and name is None:
+        raise InputError(
+            f"Expected a data set with --figure {figure}, got none: a figure shows the blocks of one; name it: "
+            f"dpflows ledger show NAME --figure {figure}."
+        )
     with _open(name, ledger) as opened:
         if name is None:
             rows = overview(opened)

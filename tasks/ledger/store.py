@@ -19,6 +19,8 @@ from tasks.ledger.errors import LedgerUnavailable
 
 UNKNOWN = "whether the last record was stored is unknown: `dpflows ledger show` tells; if it was, it is charged"
 NOTHING_SPENT = "nothing was reserved and no budget was spent"
+# What SQLite says of a file with bytes that are not its own.
+_DAMAGED = ("file is not a database", "malformed")
 _MIGRATION_LOCK = 0x6470666C  # any fixed number: two processes must not create the tables at once
 
 
@@ -153,7 +155,7 @@ class Store:
         except (OperationalError, InterfaceError) as error:
             raise self._unavailable(error, consequence) from error
         except DBAPIError as error:
-            if error.connection_invalidated or "file is not a database" in str(error.orig):
+            if error.connection_invalidated or any(words in str(error.orig) for words in _DAMAGED):
                 raise self._unavailable(error, consequence) from error
             raise
 

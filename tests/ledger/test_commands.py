@@ -201,6 +201,9 @@ def test_the_figure_is_written(weekly: Ledger, folder: Path, capsys) -> None:
     assert (folder / "budget.svg").read_text().lstrip().startswith("<?xml")
     assert command("show toy --figure budget.svg") == 2
     assert command("show east --figure none/budget.svg") == 2
+    capsys.readouterr()
+    assert command("show --figure budget.svg") == 2
+    assert "Expected a data set with --figure budget.svg, got none" in capsys.readouterr().err
 
 
 def test_migrate_says_that_nothing_was_to_do(weekly: Ledger, capsys) -> None:

@@ -101,6 +101,24 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         Ledger(tmp_path / "noise.db").head()
 
 
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.9])
+def test_half_a_file_is_one_line(tmp_path: Path, events, share: float) -> None:
+    path = tmp_path / "whole.db"
+    with Ledger(path) as ledger:
+        ledger.init("east", 3.0, 1e-6, "add_remove")
+        for _ in range(20):
+            ledger.reserve("east", events(100.0)).commit()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = path.read_bytes()
+    half = tmp_path / "half.db"
+    half.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(LedgerUnavailable, match=r"malformed.* restore the file from a copy"), Ledger(half) as ledger:
+        ledger.check()
+    with pytest.raises(LedgerUnavailable, match=r"malformed.*: nothing was (changed|reserved)"), Ledger(half) as ledger:
+        ledger.reserve("east", events(100.0))
+
+
 @pytest.mark.parametrize("url", ["mysql://host/x", "sqlite://", "sqlite:///:memory:", "://", ""])
 def test_addresses_that_are_no_ledger(url: str) -> None:
     with pytest.raises(InputError, match="ledger="):
