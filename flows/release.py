@@ -16,7 +16,7 @@ from flows.audit import ledger_of, mark, open_store, read
 from tasks.audit import Subject, audit
 from tasks.audit.rules_content import noisy_metrics
 from tasks.audit.subject import METRICS as METRICS_FILE
-from tasks.home import Home
+from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger
 from tasks.release import manifest as names
 from tasks.release import registry
@@ -66,7 +66,7 @@ def release_run(
         run, to, Approval(who=approved_by.strip(), when=now(), note=note), load_policy(policy), output, ledger
     )
     client = open_store()
-    with registry.one_gate(Home.find()):
+    with one_at_a_time(Home.find(), "release"):
         answer = release(client, asked, secret)
     if as_json:
         sys.stdout.write(json.dumps(answer) + "\n")

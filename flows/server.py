@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from dpcore.errors import DPFlowsError
 from tasks.home import Home
 
 STARTUP_SECONDS = 120.0
+# What the stores of a first run take, several times over, in bytes.
+LEAST_FREE = 20 * 10**6
 # What `dpflows ui --prefect` leaves behind, so that a training beside it needs no server of its own.
 ADDRESS_FILE = "server.json"
 
@@ -64,6 +67,17 @@ def end_flow_run(flow_run: str) -> None:
     state = {"type": "CRASHED", "name": "Crashed", "message": "its process ended without closing it"}
     with suppress(OSError, ValueError):
         get_json(f"{api}/flow_runs/{flow_run}/set_state", {"state": state, "force": True})
+
+
+def require_space(folder: Path) -> None:
+    """Raise ``DPFlowsError`` where the disk of ``folder`` is too full for the stores of a run; nothing was spent."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < LEAST_FREE:
+        raise DPFlowsError(
+            f"Expected at least {LEAST_FREE // 10**6} MB free for Prefect, MLflow and the ledger, got "
+            f"{free / 1e6:.1f} MB in {folder}; free some, or name another folder in DPFLOWS_HOME. Nothing was spent."
+        )
 
 
 def reachable(url: str) -> bool:
@@ -108,6 +122,7 @@ class LocalServer:
 
     def __enter__(self) -> LocalServer:
         if self.api is None:
+            require_space(self.log.parent)
             port = free_port()
             self.api = f"http://127.0.0.1:{port}/api"
             self.process = _start(port, self.log)
@@ -129,6 +144,7 @@ class LocalServer:
         give_up = time.monotonic() + STARTUP_SECONDS
         while not healthy(str(self.api)):
             if self.process.poll() is not None or time.monotonic() > give_up:
+                require_space(self.log.parent)
                 raise DPFlowsError(f"Expected Prefect's local server to start, but it did not; its log is {self.log}.")
             time.sleep(0.05)
 

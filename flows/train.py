@@ -27,7 +27,7 @@ from flows.steps import StepFailed, reporter, step
 from tasks import attributes, canary, estimation, evaluation, record, tracking, training, tuning
 from tasks.config import TrainConfig
 from tasks.fitting import count_warning
-from tasks.home import Home
+from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger, Reservation
 from tasks.rankers import conventions
 from tasks.release.metrics import release_metrics, require_room
@@ -67,17 +67,19 @@ def open_store(config: TrainConfig) -> Open:
     Raises ``DPFlowsError`` where the store does not answer; nothing was spent then.
     """
     home = Home.find()
-    client = tracking.tracking_client(home)
-    try:
-        for run_id in tracking.close_stale_runs(client):
-            end_flow_run(client.get_run(run_id).data.tags.get("dpflows.flow_run", ""))
-        experiment = tracking.ensure_experiment(client, home, config.tracking.experiment)
-    except MlflowException as error:
-        text = " ".join(str(error).split())[:200]
-        raise DPFlowsError(
-            f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; start it, or correct "
-            f"MLFLOW_TRACKING_URI ({text})."
-        ) from error
+    # Two processes that open a new store at once would both create its tables, and one would fail.
+    with one_at_a_time(home, "mlflow"):
+        client = tracking.tracking_client(home)
+        try:
+            for run_id in tracking.close_stale_runs(client):
+                end_flow_run(client.get_run(run_id).data.tags.get("dpflows.flow_run", ""))
+            experiment = tracking.ensure_experiment(client, home, config.tracking.experiment)
+        except MlflowException as error:
+            text = " ".join(str(error).split())[:200]
+            raise DPFlowsError(
+                f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; start it, or correct "
+                f"MLFLOW_TRACKING_URI ({text})."
+            ) from error
     return Open(home, client, experiment)
 
 

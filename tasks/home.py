@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,6 +100,15 @@ def make_private(folder: Path) -> None:
         raise InputError(
             f"Expected a folder that can be written at {folder}, got {error.strerror}; set DPFLOWS_HOME."
         ) from error
+
+
+@contextmanager
+def one_at_a_time(home: Home, what: str) -> Iterator[None]:
+    """One process at a time of those that use ``home``; the second waits."""
+    home.root.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+    with (home.root / f"{what}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def sqlite_url(path: Path) -> str:

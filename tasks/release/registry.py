@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from mlflow.exceptions import MlflowException
 
 from dpcore.errors import InputError
-from tasks.home import Home
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -20,14 +17,6 @@ RELEASED, PREVIOUS = "released", "previous"
 RUN_TAG, SEQ_TAG, DONE_TAG = "dpflows.run_id", "dpflows.ledger_seq", "dpflows.bundle"
 AT_TAG = "dpflows.released_at"  # when the gate last put the version in front
 METRIC_TAG = "dpflows.metric."
-
-
-@contextmanager
-def one_gate(home: Home) -> Iterator[None]:
-    """One gate at a time on this machine; the second waits."""
-    with (home.root / "release.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def ensure_model(client: MlflowClient, name: str) -> Mapping[str, str]:

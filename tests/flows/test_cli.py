@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from dpcore.errors import DPFlowsError
 from flows import ending
+from flows import server as server_module
 from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
@@ -264,6 +266,32 @@ def test_a_swallowed_interrupt_spends_nothing(
     assert "nothing was drawn, so nothing was spent" in said
     assert "Traceback" not in said
     assert ledger.open_entries() == []
+
+
+def test_a_full_disk_is_named_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "LEAST_FREE", 10**18)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    words = "MB free .* in .*; free some, or name another folder in DPFLOWS_HOME"
+    with pytest.raises(DPFlowsError, match=words), server_module.LocalServer(Home(tmp_path / "new" / "home")):
+        pass
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_first_runs_at_once_share_a_new_store(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    """Each would create the tables of MLflow's database; one at a time does."""
+    code = (
+        "from flows.train import open_store; from tasks.config import load_config; "
+        "print(open_store(load_config(None, [])).experiment)"
+    )
+    environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / "home")}
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    answers = [process.communicate(timeout=300)[0].strip().splitlines()[-1] for process in started]
+    assert [process.returncode for process in started] == [0] * 4
+    assert len(set(answers)) == 1
 
 
 def test_termination_closes_the_run_and_says_what_was_spent(
