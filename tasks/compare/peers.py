@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from shutil import which
 
 from dpcore.errors import InputError
 from tasks.compare.config import CompareConfig, Entry, PeerEntry
@@ -42,6 +43,16 @@ def peer_settings(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
         settings += more
         left_out += missing
     return settings, left_out
+
+
+def check_interpreter(config: CompareConfig) -> None:
+    """Raise ``InputError`` for an interpreter that is named and cannot be run: without it nothing would be compared."""
+    python = config.peers.python if config.peers is not None else None
+    if python is not None and which(python) is None:
+        raise InputError(
+            f"Expected an interpreter that can be run, got peers.python={python!r}; correct the path, for example "
+            "peers/bin/python, or leave it out for this one."
+        )
 
 
 def started(peer: Peer, parameters: dict[str, object], config: CompareConfig) -> PeerRun:

@@ -17,9 +17,10 @@ from dpcore.problem import Adjacency
 from tasks.compare.cell import Record
 from tasks.compare.charge import Charge, charge_for
 from tasks.compare.config import CompareConfig
+from tasks.compare.feasible import check_folds, check_metrics
 from tasks.compare.grid import Cell, LeftOut, Setting, cells_of, expand, warnings_of
 from tasks.compare.journal import Journal
-from tasks.compare.peers import peer_settings
+from tasks.compare.peers import check_interpreter, peer_settings
 from tasks.compare.plans import Plans
 from tasks.compare.rows import Rows, content_digest, fingerprint, stat_digest
 from tasks.home import Home, make_private
@@ -76,7 +77,10 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     Raises ``InputError`` for everything that does not fit together.
     """
     check_runner(config)
+    check_interpreter(config)
     settings, left_out = expand(config)
+    check_metrics(config, settings)
+    check_folds(config, settings)
     elsewhere, missing = peer_settings(config)
     settings, left_out = [*settings, *elsewhere], [*left_out, *missing]
     for job in {id(setting.job): setting.job for setting in settings}.values():

@@ -77,10 +77,16 @@ def test_a_library_that_cannot_be_imported_is_named_and_the_others_run(small: Pa
     assert "diffprivlib cannot be imported (ImportError: no DOUBLE in sklearn.tree)" in missing.reason
     assert "dpflows[peers]" not in missing.reason  # it would bring the same versions again
     assert "'scikit-learn<1.8'" in missing.reason and "--set peers.python=" in missing.reason
-    nowhere = session.make_comparison(with_peers(small, "/nowhere/python"), home)
-    reasons = {item.label: item.reason for item in nowhere.left_out}
-    assert "/nowhere/python does not start (No such file or directory)" in reasons["opacus"]
-    assert {one.setting.label for one in nowhere.cells} == {"majority", "non_private", "dp_sgd steps=3"}
+
+
+def test_an_interpreter_that_is_not_there_is_refused_before_anything_starts(small: Path, home: Home) -> None:
+    public(small)
+    plain = small.parent / "plain"
+    plain.write_text("no program")
+    for python in ("/nowhere/python", str(plain), str(small.parent)):
+        with pytest.raises(InputError, match=r"Expected an interpreter that can be run, got peers.python='/"):
+            session.make_comparison(with_peers(small, python), home)
+    assert not process._missing
 
 
 @pytest.mark.parametrize(
