@@ -6,16 +6,18 @@ import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpcore.errors import InputError
-from tasks.release.manifest import MANIFEST, SIGNATURE, File, Manifest
+from tasks.release.manifest import MANIFEST, REQUIRED, SIGNATURE, File, Manifest
 from tasks.release.signature import sign
 
 LARGEST = 1 << 30
 MOST_FILES = 200
+OWN = tuple(name for name in REQUIRED if "/" in name)  # a README.md or config.json is in many folders
 
 
 def checksums(files: Mapping[str, bytes]) -> dict[str, File]:
@@ -60,8 +62,23 @@ def read_bundle(path: Path) -> dict[str, bytes]:
     return files
 
 
+def _looks_like_one(root: Path) -> bool:
+    """Whether a folder, or the only folder in it, has a file of a bundle: a tampered one need not have its manifest."""
+    inner = list(islice(root.iterdir(), 2))
+    places = [root, *(inner if len(inner) == 1 else [])]
+    return any((place / name).is_file() for place in places for name in (MANIFEST, SIGNATURE, *OWN))
+
+
 def _folder(root: Path) -> Iterator[tuple[str, bytes]]:
-    for path in sorted(root.rglob("*")):
+    if not _looks_like_one(root):
+        raise InputError(
+            f"Expected a bundle (a folder, or a zip of it), got the folder {str(root)!r}, which has no {MANIFEST}; name"
+            " the folder that `dpflows release` wrote."
+        )
+    found = list(islice(root.rglob("*"), 2 * MOST_FILES + 1))
+    if len(found) > 2 * MOST_FILES:  # files and their folders; not to walk a disk for an answer that is known
+        raise InputError(f"Expected a bundle of at most {MOST_FILES} files and 1 GiB, got more in {root}.")
+    for path in sorted(found):
         if path.is_symlink():
             raise InputError(
                 f"Expected plain files in a bundle, got the link {path.relative_to(root)}; do not trust it."

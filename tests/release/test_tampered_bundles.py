@@ -231,3 +231,32 @@ def test_zip_of_a_bundle_is_read_and_links_are_not(released: tuple[Path, Path], 
     (copy / "link").symlink_to("/etc/hostname")
     with pytest.raises(InputError, match="the link"):
         read_bundle(copy)
+
+
+def test_a_folder_that_is_no_bundle_is_refused_before_it_is_walked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def walk(*_: object) -> None:
+        raise AssertionError("the folder was walked")
+
+    (tmp_path / "README.md").write_text("x")
+    (tmp_path / "config.json").write_text("{}")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rglob", walk)
+        assert run(["verify", str(tmp_path)]) == 2
+    err = capsys.readouterr().err.strip()
+    assert "which has no manifest.json" in err and len(err.splitlines()) == 1
+    (tmp_path / "manifest.json").write_text("{}")
+    for number in range(401):
+        (tmp_path / f"{number}").touch()
+    with pytest.raises(InputError, match="at most 200 files"):
+        read_bundle(tmp_path)
+
+
+def test_a_bundle_without_its_manifest_is_no_bundle_that_verifies(released: tuple[Path, Path], tmp_path: Path) -> None:
+    copy = tmp_path / "outer" / "copy"
+    shutil.copytree(released[0], copy)
+    assert verify_files(read_bundle(copy.parent)).ok
+    (copy / MANIFEST).unlink()
+    (copy / SIGNATURE).unlink()
+    assert run(["verify", str(copy)]) == 4
