@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dpcore.accounting import Events, Target
-from dpcore.errors import InputError
+from dpcore.errors import BudgetExceeded, InputError
 from dpcore.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.preprocess import Tally
 from dpcore.preprocess.parts import factors, parse_number, text_of
@@ -82,7 +82,7 @@ def plan_estimate(
     """The calibrated estimate of the undeclared columns of ``schema``, from public facts alone.
 
     Alone it costs ``bounds_share`` of the epsilon and of the delta of ``target``; the training that follows is
-    calibrated so that both together meet ``target``.
+    calibrated so that both together meet ``target``. Raises ``BudgetExceeded`` where no noise makes that share enough.
     """
     if schema.unit != "record":
         raise InputError(
@@ -99,7 +99,18 @@ def plan_estimate(
         adjacency=Adjacency(adjacency),
     )
     share = schema.bounds_share
-    return calibrated(estimate, Target(share * target.epsilon, share * target.delta, target.conversion), form)
+    part = Target(share * target.epsilon, share * target.delta, target.conversion)
+    try:
+        return calibrated(estimate, part, form)
+    except BudgetExceeded as error:
+        least = "" if error.asked is None else f"; the least price of the estimates at that delta is {error.asked:.3g}"
+        raise BudgetExceeded(
+            f"Expected a bounds_share that pays for bounds and levels of {len(kinds)} columns of {schema.name!r}, got "
+            f"bounds_share={share:g}, which is epsilon {part.epsilon:g} of privacy.epsilon={target.epsilon:g}{least}; "
+            "take a larger share, for example 0.1, a larger epsilon, or declare bounds and levels.",
+            asked=error.asked,
+            left=error.left,
+        ) from None
 
 
 def private_schema(

@@ -6,9 +6,10 @@ of a run comes from here.
 
 from __future__ import annotations
 
+from math import nan
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dpcore.features import Column, FeatureGroup
 from tasks.schema.sections import (
@@ -51,10 +52,24 @@ class Schema(Strict):
     label: LabelSpec
     split: SplitSpec = SplitSpec()
     bounds: Literal["declared", "private", "from_data"] = "declared"
-    bounds_share: float = Field(default=0.1, gt=0, lt=1)
+    bounds_share: float = 0.1
     block: BlockSpec | None = None
     undeclared: Literal["refuse", "ignore"] = "refuse"
     relevant: Texts = ()  # columns that are known to matter: the truth behind generated data
+
+    @field_validator("bounds_share", mode="before")
+    @classmethod
+    def _part_of_the_budget(cls, value: Any) -> Any:
+        try:
+            share = nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            share = nan
+        if not 0.0 < share < 1.0:
+            raise ValueError(
+                f"Expected a share of the run's epsilon and delta strictly between 0 and 1, got {value!r}; for example "
+                "0.1."
+            )
+        return share
 
     @model_validator(mode="after")
     def _known_truth(self) -> Schema:

@@ -254,3 +254,21 @@ def test_a_training_on_blocks_estimates_and_charges_those_alone(home: Home, tmp_
     assert done.schema.columns["city"].levels == ("east", "north", "south")
     assert statement.ledger.blocks == ["2025"]
     assert set(ledger.spent("open")) == {"2025"}
+
+
+def test_a_share_that_cannot_pay_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "private")
+    path.write_text(path.read_text().replace("bounds_share: 0.3", "bounds_share: 1e-9"))
+    with pytest.raises(
+        BudgetExceeded, match=r"of 2 columns of 'open', got bounds_share=1e-09, .*for example 0\.1"
+    ) as e:
+        training.prepare(config_of(path))
+    assert len(str(e.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("share", ["0", "1", "-1", "abc", "nan", "true", "[0.1]"])
+def test_a_share_out_of_range_says_the_range_and_an_example(tmp_path: Path, share: str) -> None:
+    path = write(tmp_path, "private")
+    path.write_text(path.read_text().replace("bounds_share: 0.3", f"bounds_share: {share}"))
+    with pytest.raises(InputError, match=r"bounds_share: Expected a share .*strictly between 0 and 1, got .*; for exa"):
+        find_schema(str(path))
