@@ -33,7 +33,10 @@ def require_count(**named: object) -> None:
     """Raise ``InputError`` unless every value is an integer of at least 1."""
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise InputError(f"Expected a whole number {name} >= 1, got {name}={value!r}.")
+            way_out = ""
+            if isinstance(value, float) and value >= 1 and value.is_integer():
+                way_out = f"; write it without point or exponent: {int(value)}"
+            raise InputError(f"Expected a whole number {name} >= 1, got {name}={value!r}{way_out}.")
 
 
 def require_fraction(**named: object) -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+# How alike two names are to be taken for one misspelt: 0.6 would still take "select" for "seed".
+NEAR = 0.65
+
 
 class DPFlowsError(Exception):
     """Base of every error that this project raises on purpose."""
@@ -50,9 +53,14 @@ class VerificationFailed(DPFlowsError):
     exit_code = 4
 
 
-def unknown_name(what: str, name: object, known: Iterable[str]) -> UnknownName:
-    """Return the error for a name that is not among ``known``, with the near misses first."""
+def unknown_name(what: str, name: object, known: Iterable[str], inside: str = "") -> UnknownName:
+    """Return the error for a name that is not among ``known``, with the near misses first.
+
+    ``inside`` is the dotted place of the name, shown with it and not part of the likeness.
+    """
     names = sorted(known)
-    near = get_close_matches(str(name), names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"choose one of {', '.join(names)}."
-    return UnknownName(f"Unknown {what} {str(name)!r}; {hint}")
+    full = f"{inside}." if inside else ""
+    near = get_close_matches(str(name), names, n=3, cutoff=NEAR)
+    shown = [repr(full + one) for one in near]
+    hint = f"did you mean {' or '.join(shown)}?" if near else f"choose one of {', '.join(names)}."
+    return UnknownName(f"Unknown {what} {full + str(name)!r}; {hint}")

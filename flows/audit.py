@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from dpcore.errors import DPFlowsError, VerificationFailed
+from dpcore.errors import DPFlowsError, InputError, VerificationFailed
 from tasks.audit import Audit, Finding, Subject, audit
 from tasks.audit.database import Database
 from tasks.audit.ledger_facts import ledger_facts
@@ -34,6 +34,9 @@ def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool) -> N
     if path.suffix == ".json" and path.is_file():
         subject = from_record(path)
         report = audit(subject)
+    elif path.suffix == ".json" or os.sep in run:
+        wrong = "which is no file with JSON" if path.exists() else "which is missing"
+        raise InputError(f"Expected a run id, or a run record in a JSON file, got {run!r}, {wrong}; correct the path.")
     elif (found := quick(run)) is not None:
         database, stored = found
         subject = with_ledger(stored, ledger)

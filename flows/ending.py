@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from typing import Any
 
 UNEXPECTED = 1
 USAGE = 2
@@ -45,11 +46,32 @@ def other(error: Exception) -> int:
     if _asked or type(error).__name__ == "Abort":
         return interrupted()
     if hasattr(error, "format_message"):
-        complain(f"{error.format_message()} See `dpflows --help`.")
+        complain(usage(error))
         return USAGE
     traceback.print_exception(error)
     complain(f"unexpected {type(error).__name__}; this is a fault of dpflows or of its environment.")
     return UNEXPECTED
+
+
+def usage(error: Any) -> str:
+    """A usage error in one line that ends in the help of the command that was called."""
+    from pydantic import ValidationError
+
+    from tasks.config_errors import rule
+
+    context, cause = getattr(error, "ctx", None), error.__cause__
+    see = f"see `{context.command_path if context else 'dpflows'} --help`"
+    if isinstance(cause, ValidationError) and getattr(error, "param", None):
+        finding = cause.errors(include_url=False)[0]
+        given = finding["input"]
+        return f"Expected {rule(finding)} for {_shown(error.param)}, got {given}; {see}."
+    return f"{str(error.format_message()).rstrip('.')}; {see}."
+
+
+def _shown(parameter: Any) -> str:
+    """An option as it is written, an argument as the help shows it."""
+    options = [name for name in parameter.opts if name.startswith("--")]
+    return options[0] if options else str(parameter.name).upper()
 
 
 def complain(text: str) -> None:

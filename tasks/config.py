@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from dpcore.errors import InputError, unknown_name
+from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from dpcore.ranking.losses import TARGETS
+from tasks.config_errors import describe, require_kind, shown
 from tasks.plain_yaml import load_yaml
 
 SCHEMA_VERSION = 1
@@ -253,6 +254,7 @@ def load_config(name: str | None = None, overrides: Sequence[str] = ()) -> Train
     """Read a configuration and apply ``key=value`` overrides; raises ``InputError`` on one line."""
     where, text = find_config(name)
     values = load_yaml(text, where)
+    require_kind(values, where, "train")
     for override_ in overrides:
         override(values, override_)
     return parse_config(values, where, overrides)
@@ -266,10 +268,6 @@ def parse_config(values: dict[str, Any], where: str = "configuration", overrides
         raise InputError(describe(error, TrainConfig, where, overrides)) from None
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0].strip()
-
-
 def override(values: dict[str, Any], text: str) -> None:
     """Set the value at a dotted key; the value is read as YAML."""
     key, equals, value = text.partition("=")
@@ -278,87 +276,18 @@ def override(values: dict[str, Any], text: str) -> None:
         raise InputError(
             f"Expected --set key=value with a dotted key, got {text!r}; for example --set privacy.epsilon=0.5."
         )
-    for part in parts[:-1]:
+    for depth, part in enumerate(parts[:-1], start=1):
         inner = values.setdefault(part, {})
         if inner is None:
             inner = values[part] = {}
         if not isinstance(inner, dict):
+            place, rest = ".".join(parts[:depth]), value.strip()
+            for name in reversed(parts[depth:]):
+                rest = f"{{{name}: {rest}}}"
+            whole = f"{place}=[...]" if isinstance(inner, list) and parts[depth].isdigit() else f"{place}={rest}"
             raise InputError(
-                f"Expected a section at {part!r} for --set {text!r}, got the value {inner!r}; use another key."
+                f"Expected a section at {place!r} for --set {text!r}, got the value {shown(inner)}; set the whole of "
+                f"it, for example --set '{whole}', or use another key."
             )
         values = inner
     values[parts[-1]] = load_yaml(f"value: {value}", f"--set {key}")["value"]
-
-
-# What pydantic found, in words; {..} are the numbers that it gives with the finding.
-RULES = {
-    "greater_than": "a number > {gt:g}",
-    "greater_than_equal": "a number >= {ge:g}",
-    "less_than": "a number < {lt:g}",
-    "less_than_equal": "a number <= {le:g}",
-    "finite_number": "a finite number",
-    "float_parsing": "a number",
-    "float_type": "a number",
-    "int_parsing": "a whole number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "bool_parsing": "true or false",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "string_too_short": "text that is not empty",
-    "literal_error": "{expected}",
-    "enum": "{expected}",
-    "dict_type": "a section with keys",
-    "model_type": "a section with keys",
-    "model_attributes_type": "a section with keys",
-    "missing": "a value",
-}
-
-
-def describe(error: ValidationError, model: type[BaseModel], where: str, overrides: Sequence[str] = ()) -> str:
-    """The first finding of pydantic as one line: place (file or ``--set``), field, value, rule, way out."""
-    findings = error.errors(include_url=False)
-    first = findings[0]
-    path = [str(part) for part in first["loc"]]
-    where = next(
-        (f"--set {key}" for key in map(_key, overrides) if path[: len(key.split("."))] == key.split(".")), where
-    )
-    owner, known = _owner(model, path)
-    if first["type"] == "extra_forbidden":
-        key = ".".join(path)
-        prefix = ".".join(path[:-1])
-        full = [f"{prefix}.{name}" if prefix else name for name in known]
-        line = f"{where}: {unknown_name('key', key, full)}"
-    else:
-        context = first.get("ctx", {})
-        wanted = (
-            str(context["error"]) if "error" in context else RULES.get(first["type"], first["msg"]).format(**context)
-        )
-        field = owner.model_fields.get(path[-1]) if owner else None
-        way_out = f"; {field.description}" if field is not None and field.description else ""
-        line = f"{where}: Expected {wanted} for {'.'.join(path)}, got {_shown(first['input'])}{way_out}."
-    more = len(findings) - 1
-    return line if not more else f"{line} ({more} more {'fault' if more == 1 else 'faults'})"
-
-
-def _owner(model: type[BaseModel], path: Sequence[str]) -> tuple[type[BaseModel] | None, Iterable[str]]:
-    """The section that the last part of ``path`` belongs to, with its known keys."""
-    owner: type[BaseModel] = model
-    for part in path[:-1]:
-        field = owner.model_fields.get(part)
-        inner = _section(field.annotation) if field is not None else None
-        if inner is None:
-            return owner, owner.model_fields
-        owner = inner
-    return owner, owner.model_fields
-
-
-def _section(annotation: Any) -> type[BaseModel] | None:
-    """The section in an annotation such as ``Section | None``."""
-    parts = (annotation, *get_args(annotation))
-    return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -24,10 +24,10 @@ from tasks.config import (
     TrackingSection,
     TrainConfig,
     Whole,
-    describe,
     find_config,
     override,
 )
+from tasks.config_errors import describe, require_kind
 from tasks.peers.catalogue import PEERS
 from tasks.plain_yaml import load_yaml
 
@@ -41,7 +41,8 @@ def _listed(value: object) -> object:
     return value if value is None or isinstance(value, (list, tuple)) else (value,)
 
 
-def _data(value: object) -> object:
+def _named(value: object) -> object:
+    """A bare name stands for a section with that name."""
     return tuple({"name": item} if isinstance(item, str) else item for item in _listed(value) or ())  # type: ignore[attr-defined]
 
 
@@ -146,7 +147,9 @@ class PeersSection(Section):
 
     python: str | None = Field(default=None, min_length=1, description="the path of an interpreter; null for this one")
     timeout: Number = Field(default=600.0, gt=0, description="seconds for one training, for example 600")
-    libraries: tuple[PeerEntry, ...] = Field(min_length=1, description="a list of {name, label, parameters}")
+    libraries: Annotated[tuple[PeerEntry, ...], BeforeValidator(_named), Field(min_length=1)] = Field(
+        description="names, or sections {name, label, parameters}, for example [opacus]"
+    )
 
 
 class CoverageSection(Section):
@@ -161,7 +164,7 @@ class CompareConfig(Section):
     """Everything that decides about a comparison. ``seed`` is the public one: folds and starts, never noise."""
 
     schema_version: Literal[1] = Field(default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
-    data: Annotated[tuple[CompareData, ...], BeforeValidator(_data), Field(min_length=1)] = Field(
+    data: Annotated[tuple[CompareData, ...], BeforeValidator(_named), Field(min_length=1)] = Field(
         description="name the data, for example [census]"
     )
     preprocess: PreprocessSection = Field(default=PreprocessSection(), description="normalise and numeric")
@@ -169,7 +172,9 @@ class CompareConfig(Section):
     ranking: RankingSection | None = Field(default=None, description="for ranking data alone: features and scorer")
     privacy: ComparePrivacy = Field(default=ComparePrivacy(), description="epsilon, delta and adjacency")
     peers: PeersSection | None = Field(default=None, description="for example {libraries: [{name: opacus}]}")
-    algorithms: tuple[Entry, ...] = Field(min_length=1, description="a list of {name, preset, label, parameters}")
+    algorithms: Annotated[tuple[Entry, ...], BeforeValidator(_named), Field(min_length=1)] = Field(
+        description="names, or sections {name, preset, label, parameters}, for example [auto, dp_sgd]"
+    )
     protocol: Annotated[ProtocolSection, BeforeValidator(named_protocol)] = Field(
         default=ProtocolSection(name="quick", **PROTOCOLS["quick"]), description="quick, or {repeats: 5, folds: 10}"
     )
@@ -223,6 +228,7 @@ def load_compare(
     """Read a comparison and apply ``key=value`` overrides; raises ``InputError`` on one line."""
     where, text = find_config(name, default)
     values = load_yaml(text, where)
+    require_kind(values, where, "compare")
     for text_ in overrides:
         override(values, text_)
     return parse_compare(values, where, overrides)

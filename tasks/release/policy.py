@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpcore.errors import InputError
-from tasks.config import describe, find_config
+from tasks.config import find_config
+from tasks.config_errors import describe
 from tasks.plain_yaml import load_yaml
 
 

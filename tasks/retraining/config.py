@@ -10,7 +10,8 @@ from cronsim import CronSim, CronSimError
 from pydantic import BeforeValidator, Field, ValidationError
 
 from dpcore.errors import InputError
-from tasks.config import SCHEMA_VERSION, Number, Section, TrainConfig, describe, find_config, override
+from tasks.config import SCHEMA_VERSION, Number, Section, TrainConfig, find_config, override
+from tasks.config_errors import describe, require_kind
 from tasks.plain_yaml import load_yaml
 from tasks.tuning import encodings_of, grid_of
 
@@ -90,6 +91,7 @@ def load_retraining(name: str | None = None, overrides: Sequence[str] = ()) -> R
     """Read conf/retrain.yaml, another file or the built-in one; raises ``InputError`` on one line."""
     where, text = find_config(name, "retrain.yaml")
     values = load_yaml(text, where)
+    require_kind(values, where, "retrain")
     for override_ in overrides:
         override(values, override_)
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from dpcore.errors import InputError, unknown_name
+from dpcore.errors import NEAR, InputError, unknown_name
 from tasks.plain_yaml import load_yaml
 from tasks.schema.model import Schema
 from tasks.schema.sections import (
@@ -101,7 +101,7 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
         model = SECTIONS.get(str(problem["loc"][0]), Schema) if len(problem["loc"]) > 1 else Schema
-        near = get_close_matches(key, model.model_fields, n=2, cutoff=0.5)
+        near = get_close_matches(key, model.model_fields, n=2, cutoff=NEAR)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(model.model_fields)}."
         return f"unknown key {place}; {hint}"
     if problem["type"] == "missing":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -10,7 +11,11 @@ import pytest
 from dpcore.accounting.conversion import CONVERSIONS
 from dpcore.accounting.limits import ACCOUNTANTS
 from dpcore.errors import InputError
+from tasks.compare.config import load_compare
 from tasks.config import PrivacySection, TrainConfig, load_config, parse_config
+from tasks.retraining.config import load_retraining
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
 
 BAD = [
     ("privacy.epsilon=0", "a number > 0 for privacy.epsilon, got 0"),
@@ -32,7 +37,9 @@ BAD = [
     ("data=5", "a section with keys for data, got 5"),
     ("seed=1.5", "a whole number for seed, got 1.5"),
     ("schema_version=2", "Expected 1 for schema_version, got 2"),
-    ("data.name.x=1", "Expected a section at 'name'"),
+    ("data.name.x=1", "Expected a section at 'data.name'"),
+    ("penalty.kind=scad", "--set penalty.kind: Unknown key 'penalty'; choose one of algorithm,"),
+    ("selectd=3", "did you mean 'select'?"),
     ("privacy.epsilon", "Expected --set key=value"),
     (".=1", "Expected --set key=value"),
     ("data.name=[a", "not readable as YAML"),
@@ -99,3 +106,44 @@ def test_a_bad_override_is_blamed_on_the_override() -> None:
         load_config(None, ["seed=1", "privacy.epsilon=-1"])
     with pytest.raises(InputError, match=r"^--set privacy: .*did you mean .privacy.epsilon"):
         load_config(None, ["privacy={epsilonn: 1}"])
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "wanted"),
+    [
+        (load_compare, "train.yaml", "dpflows train"),
+        (load_retraining, "train.yaml", "dpflows train"),
+        (load_config, "compare_adult.yaml", "dpflows compare"),
+        (load_config, "bench.yaml", "dpflows bench"),
+        (load_compare, "retrain.yaml", "dpflows retrain"),
+    ],
+)
+def test_a_file_for_another_command_is_named_as_such(load: Callable[[str], object], name: str, wanted: str) -> None:
+    with pytest.raises(InputError, match=f"this looks like a configuration for `{wanted}`"):
+        load(str(CONF / name))
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("algorithms=[]", "Expected a list with 1 or more items for algorithms, got []; names, or sections"),
+        ("data=[]", "Expected a list with 1 or more items for data, got []; name the data"),
+        ("peers.libraries=[]", "Expected a list with 1 or more items for peers.libraries, got []; names, or sections"),
+        ("privacy.epsilon=[0]", "a number > 0 for privacy.epsilon.0, got 0; for example [0.1, 1]"),
+        ("protocol.folds=5", "--set 'protocol={folds: 5}'"),
+        ("algorithms.0.name=auto", "--set 'algorithms=[...]'"),
+        ("select.keep=3", "--set select.keep: Unknown key 'select'; choose one of"),
+        ("algorithms=[{preprocess: {numerc: log}}]", "did you mean 'algorithms.0.preprocess.numeric'?"),
+    ],
+)
+def test_faults_of_lists_and_protocols_are_in_our_words(override: str, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_compare(str(CONF / "compare_adult.yaml"), [override])
+    assert words in str(raised.value)
+
+
+def test_algorithms_and_libraries_may_be_bare_names() -> None:
+    config = load_compare(None, ["algorithms=[dp_sgd, {name: auto, preset: paper}]", "peers.libraries=opacus"])
+    assert [(entry.name, entry.preset) for entry in config.algorithms] == [("dp_sgd", None), ("auto", "paper")]
+    assert config.peers is not None
+    assert [entry.name for entry in config.peers.libraries] == ["opacus"]
