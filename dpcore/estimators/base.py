@@ -27,10 +27,16 @@ from dpcore.train import Planned, check_public_facts, plan, run
 LEAST_RIDGE = 1e-3
 # A fit that the rest of a budget would press below this share of its epsilon is refused: it would be noise.
 LEAST_SHARE = 0.5
+# Share of the values that may be cut to their bounds without a word.
+MUCH_CLIPPED = 0.05
 
 
 class PrivacyWarning(UserWarning):
     """Something was read from private data without a charge, or public facts say that little can be learned."""
+
+
+class InternalWarning(UserWarning):
+    """What the exact numbers in ``internal_`` say about the fit: for the operator's eyes alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +156,15 @@ class PrivateEstimator(BaseEstimator):
             self.budget.charge(planned.events)
         if planned.warning:
             warnings.warn(planned.warning, PrivacyWarning, stacklevel=3)
+        if counts.get("clipped_values", 0) > MUCH_CLIPPED * X.shape[0] * X.shape[1]:
+            share = counts["clipped_values"] / (X.shape[0] * X.shape[1])
+            warnings.warn(
+                f"{share:.0%} of the values lie outside {'[0, 1]' if self.bounds is None else 'bounds'} and were cut, "
+                "which loses what they say: declare bounds=(low, high) that hold them. This share was counted on the "
+                "records and must not leave.",
+                InternalWarning,
+                stacklevel=3,
+            )
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         result = run(planned, sums, seed=seed)
         weights = result.weights.reshape(outputs, rows.dimension)
