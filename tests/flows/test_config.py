@@ -39,7 +39,7 @@ BAD = [
     ("schema_version=2", "Expected 1 for schema_version, got 2"),
     ("data.name.x=1", "Expected a section at 'data.name'"),
     ("penalty.kind=scad", "--set penalty.kind: Unknown key 'penalty'; choose one of algorithm,"),
-    ("trackng=3", "did you mean 'tracking'?"),
+    ("trackng=3", "did you mean 'tracking'"),
     ("privacy.epsilon", "Expected --set key=value"),
     (".=1", "Expected --set key=value"),
     ("data.name=[a", "not readable as YAML"),
