@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from tasks.readers.chunk import Chunk, chunk_rows, is_gzip, require_rows, trunca
 from tasks.schema import Schema
 
 NUMBERS = ("numeric", "flag")
+SEPARATORS = (";", ",", "\t", "|")
 
 
 def read_text(schema: Schema, path: Path, skip_lines: int | None = None) -> Iterator[Chunk]:
@@ -52,17 +53,42 @@ def _read_carefully(
 ) -> Iterator[Chunk]:
     """Yield frames through pandas' parser, without the first ``done`` rows; it can say what is wrong and where."""
     dtypes = {name: kind or "category" for name, kind in kinds.items()}
-    row = 0
+    row, checked = 0, False
     try:
         with pd.read_csv(path, dtype=dtypes, **options) as reader:
             for frame in reader:
                 start, row = row, row + len(frame)
+                if not checked and frame.iloc[:, -1].isin(["", np.nan]).any():
+                    refuse_short_rows(schema, path, options)
+                    checked = True
                 if row > done:
                     yield Chunk(frame.iloc[max(done - start, 0) :])
     except ValueError as error:
         if isinstance(error, UnicodeError | pd.errors.ParserError | pd.errors.EmptyDataError | InputError):
             raise
         refuse_texts(schema, path, options, error)
+
+
+def refuse_short_rows(schema: Schema, path: Path, options: dict[str, Any]) -> None:
+    """Raise ``InputError`` where a row has fewer fields than columns, which the parser fills with empty cells."""
+    wanted = len(options["names"])
+    with open_text(path, options["encoding"]) as file:
+        rows = _rows(schema, islice(file, options["skiprows"], None))
+        found = next(((n, len(row)) for n, row in enumerate(filter(None, rows), start=1) if len(row) < wanted), None)
+    if found is not None:
+        count = "1 field" if found[1] == 1 else f"{found[1]} fields"
+        raise InputError(
+            f"{path}: Expected {wanted} fields in data row {found[0]}, got {count}; correct the row, or text.separator "
+            f"(now {schema.text.separator!r}) and text.quote."
+        )
+
+
+def _rows(schema: Schema, lines: Iterable[str]) -> Iterator[list[str]]:
+    """The fields of each line."""
+    text = schema.text
+    if text.separator == " ":
+        return (line.split() for line in lines)
+    return csv.reader(lines, delimiter=text.separator, quotechar=text.quote, skipinitialspace=text.strip)
 
 
 def dtype_of(schema: Schema, name: str) -> str | None:
@@ -106,15 +132,12 @@ def column_names(schema: Schema, path: Path, skip: int) -> list[str]:
     """Names of the file's columns, from its header or the schema, checked against the declarations."""
     text = schema.text
     with open_text(path, _encoding(schema, path)) as file:
-        lines = islice(file, skip, None)
-        if text.separator == " ":
-            rows: Iterator[list[str]] = (line.split() for line in lines)
-        else:
-            rows = csv.reader(lines, delimiter=text.separator, quotechar=text.quote, skipinitialspace=text.strip)
+        rows = _rows(schema, islice(file, skip, None))
         head = next(rows, None) if text.header else None
         first = next((row for row in rows if row), None)
     if first is None or (text.header and head is None):
         raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+    _check_separator(schema, path, head or first)
     names = list(text.names) or ([h.strip() if text.strip else h for h in head] if head else default_names(schema))
     if head is not None and len(names) != len(head):
         raise InputError(f"{path}: text.names has {len(names)} names, the header {len(head)}; name every column.")
@@ -125,6 +148,17 @@ def column_names(schema: Schema, path: Path, skip: int) -> list[str]:
         )
     check_names(schema, str(path), names)
     return names
+
+
+def _check_separator(schema: Schema, path: Path, cells: list[str]) -> None:
+    """Raise ``InputError`` where a line is one cell that another separator would cut into the declared columns."""
+    [line] = cells if len(cells) == 1 else [""]
+    other = next((mark for mark in SEPARATORS if line.count(mark) >= max(1, len(schema.columns) - 1)), None)
+    if other is not None:
+        raise InputError(
+            f"{path}: Expected cells separated by text.separator={schema.text.separator!r}, got the line "
+            f"{line[:60]!r}; declare text.separator: {other!r}."
+        )
 
 
 def default_names(schema: Schema) -> list[str]:
