@@ -7,6 +7,7 @@ from typing import Any
 from dpcore.algorithms import make, registry
 from dpcore.algorithms.two_phase import SECOND
 from dpcore.errors import InputError
+from dpcore.problem import Problem
 from tasks.config import AlgorithmSection, TrainConfig
 from tasks.schema import Schema
 
@@ -52,3 +53,16 @@ def check_select(config: TrainConfig, schema: Schema) -> None:
             "of a table are selected; leave it out, or use algorithm.name=best_feature."
         )
     algorithm_of(config)
+
+
+def check_kept(config: TrainConfig, problem: Problem) -> None:
+    """Raise ``InputError`` where more columns are to be kept than there are: a selection of all is paid for nothing."""
+    keep = algorithm_of(config).parameters.get("keep")
+    columns = problem.dimension - int(problem.intercept)
+    if not isinstance(keep, int) or keep <= columns:
+        return
+    where = "algorithm.keep" if config.select is None else "select.keep"
+    raise InputError(
+        f"Expected {where} of at most {columns}, the encoded columns without the constant, got {where}={keep}: all "
+        "would be kept, and the selection paid for nothing; keep fewer, or train without a selection."
+    )

@@ -38,7 +38,7 @@ from tasks.ledger import Blocks, Ledger, Reservation
 from tasks.quality import check_subgroup
 from tasks.readers import source_paths
 from tasks.schema import Schema, find_schema
-from tasks.selecting import algorithm_of, check_select
+from tasks.selecting import algorithm_of, check_kept, check_select
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,7 @@ def describe(config: TrainConfig, schema: Schema) -> Job:
         intercept=design.intercept,
         outputs=len(schema.label.levels) if schema.label.kind == "classes" else 1,
     )
+    check_kept(config, problem)
     warnings = check_delta(config, problem.n) + weak_promise(config) + open_words(schema, problem.dimension)
     warnings += crowd(config, problem.n, problem.dimension)
     estimate = None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from dpcore.errors import InputError
 from tasks import tracking
 from tasks.home import Home
 from tests.flows.test_flow import ledger, runs_of, states, task_runs
@@ -67,3 +70,14 @@ def test_a_plan_shows_both_phases(small: Path, home: Home) -> None:
     assert select["share"] + train["share"] == 1.0
     assert "phase select" in shown(report["phases"]) and plan_table(report).row_count > 10
     json.dumps(report)
+
+
+def test_more_columns_than_there_are_are_not_kept(small: Path) -> None:
+    from tasks import training
+
+    training.prepare(config_of(small, **SECTIONS | {"select": {"keep": 3}}))
+    with pytest.raises(InputError, match=r"select\.keep of at most 3, .*got select\.keep=1000: all would be kept"):
+        training.prepare(config_of(small, **SECTIONS | {"select": {"keep": 1000}}))
+    alone = {"name": "two_phase", "keep": 4}
+    with pytest.raises(InputError, match=r"got algorithm\.keep=4"):
+        training.prepare(config_of(small, algorithm=alone))
