@@ -52,9 +52,13 @@ def measure(
 
 
 def baselines(job: Job, objective: Sealed) -> dict[str, Array]:
-    """Weights of the exact baselines. They have no guarantee: only their quality is kept, as an internal number."""
+    """Weights of the exact baselines. They have no guarantee: only their quality is kept, as an internal number.
+
+    Without a constant column no weights stand for the majority class.
+    """
     problem = replace(job.problem, l1=0.0, loss=baseline_loss(job))
-    names = ["non_private"] if job.schema.label.kind == "regression" else ["majority", "non_private"]
+    has_majority = job.schema.label.kind != "regression" and problem.intercept
+    names = ["majority", "non_private"] if has_majority else ["non_private"]
     return {f"{name}_": run(plan(name, {}, problem), objective.open(), seed=job.config.seed).weights for name in names}
 
 

@@ -234,7 +234,8 @@ def _lines(config: CompareConfig, data: CompareData, jobs: Jobs) -> Iterator[Set
             entry = Entry(name=name)
             settings = _training_config(config, data, objective, entry, config.privacy.adjacency[0])
             job = jobs.of(settings)
-            if name == "majority" and (ranking or job.schema.label.kind == "regression"):
+            has_majority = not ranking and job.schema.label.kind != "regression" and job.problem.intercept
+            if name == "majority" and not has_majority:
                 continue
             label = f"{name} {objective.loss}" if ranking and len(shared) > 1 else name
             yield Setting(label, settings, job, private=False)
