@@ -12,7 +12,7 @@ from flows.train import Open
 from tasks.compare import session
 from tasks.compare import tracking as children
 from tasks.compare.cell import SUPPORT, Record, missing_metrics
-from tasks.compare.charge import Charge
+from tasks.compare.charge import Charge, charge_words
 from tasks.compare.ratios import ratios, rows_of
 from tasks.compare.rows import is_redrawn
 from tasks.compare.session import Comparison
@@ -40,7 +40,6 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
         metrics += measured if config.metrics is not None else []
     redrawn = sorted({setting.data for setting in comparison.settings if is_redrawn(setting.job)})
     public = {setting.data: setting.job.public for setting in comparison.settings}
-    charge = "; ".join(charge.words for charge in charges.values())
     left_out = [f"left out: {who}: {why}" for why, who in grouped_reasons(comparison).items()]
     return {
         "title": config.title,
@@ -52,7 +51,7 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
         "effects": [effect.to_dict() for effect in spread_out(config.algorithms)[1]],
         "public": public,
         "generated anew for each repeat": (", ".join(redrawn) or None) if protocol.partitions > 1 else None,
-        "charge": charge or "public data, or all cells were finished before: nothing is charged",
+        "charge": charge_words(charges, list(comparison.private_jobs)),
         "paired": "every algorithm and epsilon meets the same folds and the same public seeds; noise is its own",
         "reproducible": config.reproducible,
         "seed": config.seed,

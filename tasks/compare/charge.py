@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -35,6 +35,15 @@ class Charge:
             f"{self.data}: {self.cells + self.lines} cells{exact} cost {self.cost:.6g} at the ledger's order "
             f"{self.room.order:g}; {self.room.left:.6g} is left, {after:.6g} after it."
         )
+
+
+def charge_words(charges: Mapping[str, Charge], private: Sequence[str]) -> str:
+    """What a comparison costs, or why it costs nothing; ``private`` are the names of its private data sets."""
+    if charges:
+        return "; ".join(charge.words for charge in charges.values())
+    if not private:
+        return "public data, nothing is charged"
+    return f"every private cell on {', '.join(private)} was finished and charged before, nothing is charged now"
 
 
 def compose(cells: Sequence[Cell], config: CompareConfig, plans: Plans) -> Events:

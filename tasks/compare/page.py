@@ -10,7 +10,7 @@ from tasks.compare.chart import description_of
 from tasks.compare.export import count_cells
 from tasks.compare.grouping import SECONDS, Place, Record, done, is_private, metrics_of
 from tasks.compare.ratios import ratios, table
-from tasks.compare.statistics import Summary, explain, summarise
+from tasks.compare.statistics import LEAST, LEVEL, Summary, explain, summarise
 from tasks.compare.table import SCRIPT, STYLE, Cell, sortable
 from tasks.release.page import figure, grid, heading, page, paragraph, rows
 
@@ -75,8 +75,13 @@ def _protocol(records: Sequence[Record], facts: Mapping[str, Any]) -> list[tuple
         ("delta", _listed(_short(record.get("delta") or 0.0) for record in private)),
         ("epsilon", _listed(_short(record.get("epsilon")) for record in private if record.get("epsilon") is not None)),
         ("noise multiplier", _listed(map(_short, _noises(records)))),
-        ("cells", f"{len(records)}, on {len(cells)} (repeat, fold) pairs that all algorithms share"),
-        ("noise draws", f"{draws} in private cells, each {seeds_of(facts)}"),
+        (
+            "cells",
+            f"{len(records)} trainings: a cell is one algorithm at one setting on one fold of one repeat, with one "
+            f"draw of its noise. All algorithms share the same {len(cells)} (repeat, fold) "
+            f"{'pair' if len(cells) == 1 else 'pairs'}",
+        ),
+        ("noise draws", f"{draws}, one in each private cell that ended, {seeds_of(facts)}"),
     ]
     return [*((name, value) for name, value in found if value), *_others(facts)]
 
@@ -142,7 +147,8 @@ def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequenc
         names, lines = [names[0], *names[2:]], [[line[0], *line[2:]] for line in lines]
     tested = metrics[0].replace("_", " ")
     caption = (
-        f"Mean ± standard deviation over cells; difference and test are of {tested}, against the best of its block."
+        f"Mean ± standard deviation over cells; to the best: mean difference of {tested} to the best algorithm at the "
+        f"same guarantee, with its {LEVEL:.0%} interval, and the p-value of a test that it is 0."
     )
     alone = f"{next(iter(first)).setting.title}. " if "data and objective" not in names else ""
     return sortable(f"{alone}{caption} Press a column's name to sort.", names, lines)
@@ -165,6 +171,8 @@ def _row(place: Place, summaries: Sequence[Summary], given: bool) -> list[Cell]:
         cells += [("best" if best else "–", 0.0 if best else None), ("–", None)]
     else:
         interval = "" if paired.low is None else f" [{_signed(paired.low)}, {_signed(paired.high or 0.0)}]"
+        if paired.pairs < LEAST:
+            interval = " (too few cells for an interval)"
         cells += [(f"{_signed(paired.mean)}{interval}", paired.mean), _probability(paired.p_holm)]
     return [*cells, (str(first.cells), first.cells), (str(first.failed), first.failed)]
 

@@ -16,6 +16,7 @@ from tasks.compare.grouping import Cells, Place, Record, collect, lower_is_bette
 
 LEVEL = 0.95
 RESAMPLES = 2000
+LEAST = 3  # pairs of an interval of differences; two would give one as wide as their own distance
 SEED = 20_260  # public: intervals come out the same from the same cells
 
 
@@ -32,7 +33,10 @@ class Resampling:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Differences to the best over shared (repeat, fold) cells; ``p`` is None where there is no test."""
+    """Differences to the best over shared (repeat, fold) cells; ``p`` is None where there is no test.
+
+    ``low`` and ``high`` are those of ``student_interval``, None for fewer than ``LEAST`` pairs.
+    """
 
     best: str
     pairs: int
@@ -151,7 +155,7 @@ def against_best(block: Mapping[Place, Cells], smaller: bool, ratio: float | Non
         if place == best or not shared:
             continue
         differences = np.array([values[key] - means[best][key] for key in shared])
-        low, high = interval(differences)
+        low, high = student_interval(differences, ratio)
         p = corrected_t_test(differences, ratio)
         found[place] = Paired(best.label, len(shared), float(differences.mean()), low, high, p)
     return _with_holm(found)
@@ -167,11 +171,32 @@ def corrected_t_test(differences: np.ndarray, ratio: float | None) -> float | No
     count = len(differences)
     if count < 2:
         return None
+    error = _standard_error(differences, ratio)
+    if error is None:
+        return 1.0 if not np.any(differences) else None
+    return float(2.0 * student.sf(abs(float(differences.mean()) / error), count - 1))
+
+
+def student_interval(differences: np.ndarray, ratio: float | None) -> tuple[float | None, float | None]:
+    """Interval of the mean of paired ``differences`` (k,) at ``LEVEL``, from the statistic of ``corrected_t_test``.
+
+    It holds 0 exactly where that test, before Holm's correction, gives p >= 1 - ``LEVEL``. (None, None) for fewer than
+    ``LEAST`` pairs and without a spread.
+    """
+    count = len(differences)
+    error = _standard_error(differences, ratio) if count >= LEAST else None
+    if error is None:
+        return None, None
+    mean, reach = float(differences.mean()), float(student.ppf((1 + LEVEL) / 2, count - 1)) * error
+    return mean - reach, mean + reach
+
+
+def _standard_error(differences: np.ndarray, ratio: float | None) -> float | None:
+    """sqrt((1/k + ratio) variance) of ``differences`` (k,); None where they do not differ among each other."""
     spread = float(differences.std(ddof=1))
     if spread <= 1e-12 * max(1.0, float(np.abs(differences).max())):
-        return 1.0 if not np.any(differences) else None
-    statistic = float(differences.mean()) / (sqrt(1.0 / count + (ratio or 0.0)) * spread)
-    return float(2.0 * student.sf(abs(statistic), count - 1))
+        return None
+    return sqrt(1.0 / len(differences) + (ratio or 0.0)) * spread
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -199,15 +224,17 @@ def explain(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     kind = resampling(records, facts)
     draws = int(facts.get("draws") or 1)
     lines = [
-        f"Intervals: {LEVEL:.0%} percentile bootstrap of the mean over (repeat, fold) cells, {RESAMPLES} resamples, "
-        f"public seed {SEED}; with a single cell there is none.",
+        f"Intervals of means: {LEVEL:.0%} percentile bootstrap over (repeat, fold) cells, {RESAMPLES} resamples, "
+        f"public seed {SEED}; with a single cell there is none. Intervals of differences: {LEVEL:.0%}, from the "
+        f"statistic of the test below; with fewer than {LEAST} pairs there is none.",
         (
             "Noise is fixed by the seed of each cell"
             if facts.get("reproducible")
             else "Noise is drawn anew in every cell"
         )
         + (f", {draws} times on each split; draws on one split are averaged first." if draws > 1 else "."),
-        "Pairs: algorithms meet on the same (repeat, fold) cells, never across adjacency, delta, epsilon or objective.",
+        "Pairs: two algorithms are compared by their difference on each (repeat, fold) that both have, never "
+        "across adjacency, delta, epsilon or objective.",
     ]
     if kind.ratio is None:
         return [*lines, f"Test: paired t-test against the best mean, {kind.words}; p-values by Holm (1979)."]

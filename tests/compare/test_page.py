@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.compare.charge import charge_words
 from tasks.compare.figures import draw
 from tasks.compare.page import write_page
 from tests.compare.cells import cell, failed, grid
@@ -72,3 +73,16 @@ def test_the_page_compares_with_other_libraries(tmp_path: Path) -> None:
     text = write_page(records, {}, [], tmp_path / "page.html").read_text()
     assert "Beside other libraries" in text and "times faster" in text
     assert "Beside other libraries" not in write_page(grid(["dp_sgd"], [1.0]), {}, [], tmp_path / "p.html").read_text()
+
+
+def test_two_pairs_are_too_few_for_an_interval(tmp_path: Path) -> None:
+    few = write_page(grid(["aa", "b"], [1.0], 1, 2), {}, [], tmp_path / "few.html").read_text()
+    enough = write_page(grid(["aa", "b"], [1.0], 1, 3), {}, [], tmp_path / "enough.html").read_text()
+    assert few.count("(too few cells for an interval)") == 1
+    assert "too few cells" not in enough
+    assert "a cell is one algorithm at one setting on one fold of one repeat" in few
+
+
+@pytest.mark.parametrize(("private", "said"), [([], "public data, "), (["visits"], "every private cell on visits was")])
+def test_why_nothing_is_charged_is_said(private: list[str], said: str) -> None:
+    assert charge_words({}, private).startswith(said)

@@ -9,7 +9,15 @@ import pytest
 from scipy.stats import t as student
 from scipy.stats import ttest_rel
 
-from tasks.compare.statistics import corrected_t_test, explain, holm, interval, resampling, summarise
+from tasks.compare.statistics import (
+    corrected_t_test,
+    explain,
+    holm,
+    interval,
+    resampling,
+    student_interval,
+    summarise,
+)
 from tests.compare.cells import cell, failed, grid
 
 
@@ -46,6 +54,25 @@ def test_interval_is_reproducible_and_holds_the_mean() -> None:
     low, high = interval(values)
     assert interval(values) == (low, high)
     assert 0.7 < low < 0.8 < high < 0.9
+
+
+@pytest.mark.parametrize("ratio", [None, 0.5])
+@pytest.mark.parametrize("shift", [0.0, 0.9, 1.1, 3.0])
+def test_an_interval_of_differences_agrees_with_the_test(ratio: float | None, shift: float) -> None:
+    """Shifted by a multiple of its own reach, it holds 0 exactly where p is at least 0.05."""
+    noise = np.array([-0.01, 0.0, 0.01])
+    low, high = student_interval(noise, ratio)
+    assert low is not None and high is not None
+    moved = noise + shift * high
+    low, high = student_interval(moved, ratio)
+    p = corrected_t_test(moved, ratio)
+    assert low is not None and high is not None and p is not None
+    assert (low <= 0.0 <= high) == (p >= 0.05) == (shift < 1.0)
+
+
+def test_two_pairs_have_no_interval_of_differences() -> None:
+    assert student_interval(np.array([0.01, 0.02]), None) == (None, None)
+    assert student_interval(np.full(5, 0.01), None) == (None, None)
 
 
 def test_draws_on_one_split_count_once() -> None:
