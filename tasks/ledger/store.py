@@ -153,14 +153,17 @@ class Store:
         try:
             yield
         except (OperationalError, InterfaceError) as error:
-            raise self._unavailable(error, consequence) from error
+            raise self._unavailable(error.orig, consequence) from error
+        except UnicodeDecodeError as error:
+            # SQLite quotes damaged bytes in what it says of them.
+            raise self._unavailable("malformed text", consequence) from error
         except DBAPIError as error:
             if error.connection_invalidated or any(words in str(error.orig) for words in _DAMAGED):
-                raise self._unavailable(error, consequence) from error
+                raise self._unavailable(error.orig, consequence) from error
             raise
 
-    def _unavailable(self, error: DBAPIError, consequence: str) -> LedgerUnavailable:
-        cause = " ".join(str(error.orig).split())
+    def _unavailable(self, said: object, consequence: str) -> LedgerUnavailable:
+        cause = " ".join(str(said).split())
         hints = {
             "full": "make room on the disk and run again",
             "No space left": "make room on the server's disk and run again",

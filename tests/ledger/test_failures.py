@@ -119,6 +119,19 @@ def test_half_a_file_is_one_line(tmp_path: Path, events, share: float) -> None:
         ledger.reserve("east", events(100.0))
 
 
+def test_damaged_letters_of_a_table_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "whole.db"
+    with Ledger(path) as ledger:
+        ledger.init("east", 3.0, 1e-6, "add_remove")
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    damaged = tmp_path / "damaged.db"
+    damaged.write_bytes(path.read_bytes().replace(b"CREATE TABLE ledger_records", b"CREATE TABL\xf8 ledger_records"))
+    with pytest.raises(LedgerUnavailable, match=r"malformed.* restore the file") as found, Ledger(damaged) as ledger:
+        ledger.check()
+    assert isinstance(found.value.__cause__, UnicodeDecodeError)
+
+
 @pytest.mark.parametrize("url", ["mysql://host/x", "sqlite://", "sqlite:///:memory:", "://", ""])
 def test_addresses_that_are_no_ledger(url: str) -> None:
     with pytest.raises(InputError, match="ledger="):
