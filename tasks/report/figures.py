@@ -184,6 +184,8 @@ class Row:
     note: str = ""
 
 
+LEAST_WIDTH = 0.02  # of the axis of a metric
+
 MARKS = (("|", GREY), ("|", GREEN), ("|", INK), ("|", BLUE))
 
 
@@ -205,6 +207,7 @@ def metrics_figure(rows: Sequence[Row]) -> Picture:
         panel.set_yticks([])
         panel.spines[["left"]].set_visible(False)
         panel.margins(x=0.08, y=0.9)
+        panel.set_xlim(*widened(*panel.get_xlim()))
         panel.locator_params(axis="x", nbins=5)
     handles: dict[str, Any] = {}
     for panel in panels:
@@ -225,6 +228,12 @@ def metrics_figure(rows: Sequence[Row]) -> Picture:
         for row in rows
     )
     return picture(figure, f"Metrics of this run beside the baselines: {described}.", "This run beside the baselines.")
+
+
+def widened(low: float, high: float) -> tuple[float, float]:
+    """Ends of an axis at least ``LEAST_WIDTH`` long, so that a difference that means little does not look large."""
+    missing = max(0.0, LEAST_WIDTH - (high - low)) / 2.0
+    return low - missing, high + missing
 
 
 def subgroup_figure(table: Mapping[str, Any]) -> Picture:

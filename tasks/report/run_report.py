@@ -8,7 +8,16 @@ from tasks.release import page
 from tasks.release.statement_text import mechanism_lines
 from tasks.report import attacks, figures, quality_table
 from tasks.report.facts import Facts
-from tasks.report.words import in_words, odds, percent, right_guess, unit_words
+from tasks.report.words import (
+    accountant_words,
+    algorithm_words,
+    curve_words,
+    in_words,
+    odds,
+    percent,
+    right_guess,
+    unit_words,
+)
 
 WIDTH = 560
 # Figures of noted numbers beside the step size; a trace may hold many.
@@ -76,11 +85,13 @@ def _promise(facts: Facts) -> Iterator[str]:
             ("delta", f"{promise.delta:g}"),
             ("odds of any conclusion", f"change by a factor of at most {odds(promise.epsilon)}, beyond delta"),
             ("unit, adjacency", f"{unit_words(promise)}, {promise.adjacency}"),
-            ("accountant", f"{promise.accountant}, conversion {promise.conversion}"),
+            ("accountant", accountant_words(promise)),
             ("may be released", "yes, where audit and policy agree" if s.releasable else "no"),
         ]
     )
     yield from _beside(figures.epsilon_figure(s), _spent(facts))
+    if why := curve_words(promise, s.renyi.epsilon):
+        yield page.paragraph(why)
 
 
 def _spent(facts: Facts) -> figures.Picture | None:
@@ -229,12 +240,14 @@ def _run(facts: Facts) -> Iterator[str]:
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in s.training.parameters.items()
     )
+    what = algorithm_words(s.training.algorithm)
+    reason = f": {s.training.reason}" if s.training.reason else ""
     yield page.heading("The run")
     yield page.rows(
         [
             ("run", facts.run_id),
             ("data set", f"{s.data.name}, public n = {s.data.public_n} ({s.data.n_kind}), {s.data.dimension} columns"),
-            ("algorithm", f"{s.training.algorithm}{f': {s.training.reason}' if s.training.reason else ''}"),
+            ("algorithm", " ".join(filter(None, (s.training.algorithm, what and f"({what})"))) + reason),
             ("parameters", parameters),
             ("loss", f"{s.training.loss}, l1 = {s.training.l1:g}, l2 = {s.training.l2:g}"),
             *[(f"releases {index}", line) for index, line in enumerate(shown, start=1)],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from math import exp
 
+from dpcore.algorithms import registry
 from tasks.statement import Guarantee
 
 FALSE_ALARM = 0.05
@@ -24,6 +26,43 @@ PAIRS = {
     ),
     "replace_labels": ("the same but for the labels of one session", "that the labels are these"),
 }
+ACCOUNTANTS = {
+    "rdp": "Rényi curves, added up",
+    "pld": "privacy-loss distributions, composed by numbers",
+    "gdp": "Gaussian noise on the full data, composed exactly",
+    "profile": "the exact curve of one release",
+    "pure": "pure epsilons, added up",
+    "advanced": "advanced composition",
+}
+CONVERSIONS = {"cks": "Canonne, Kamath & Steinke 2020", "prop21": "Mironov 2017"}
+
+
+def accountant_words(promise: Guarantee) -> str:
+    """How the releases were added up, and how a Rényi curve became (epsilon, delta)."""
+    name, conversion = promise.accountant, promise.conversion
+    text = f"{name} ({ACCOUNTANTS[name]})" if name in ACCOUNTANTS else name
+    if name != "rdp":
+        return text
+    return f"{text}, conversion {conversion} ({CONVERSIONS.get(conversion, 'as declared')})"
+
+
+def curve_words(promise: Guarantee, renyi: float) -> str | None:
+    """Why the Rényi curve, ``renyi`` at the stated delta, lies above the stated epsilon; None where it does not."""
+    if renyi <= promise.epsilon * 1.001:
+        return None
+    return (
+        f"At delta = {promise.delta:g} the Rényi curve gives epsilon = {renyi:.4g}, more than the stated "
+        f"{promise.epsilon:.4g}: both hold for the same releases. The curve is the looser bound, which the ledger "
+        f"charges because every kind of run adds up in it; the stated number is that of the accountant "
+        f"{promise.accountant}."
+    )
+
+
+def algorithm_words(name: str) -> str:
+    """What an algorithm does, in one sentence; empty for a name that no registry holds."""
+    if name not in registry:
+        return ""
+    return str(sys.modules[registry[name].__module__].__doc__).splitlines()[0].rstrip(".")
 
 
 def unit_words(promise: Guarantee) -> str:

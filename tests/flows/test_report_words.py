@@ -8,7 +8,28 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from tasks.report.words import UNITS, detection, in_words, odds, percent, right_guess, unit_words
+from dpcore.accounting.conversion import CONVERSIONS
+from dpcore.accounting.limits import ACCOUNTANTS
+from dpcore.algorithms import registry
+from tasks.report.figures import widened
+from tasks.report.words import (
+    ACCOUNTANTS as ACCOUNTANT_WORDS,
+)
+from tasks.report.words import (
+    CONVERSIONS as CONVERSION_WORDS,
+)
+from tasks.report.words import (
+    UNITS,
+    accountant_words,
+    algorithm_words,
+    curve_words,
+    detection,
+    in_words,
+    odds,
+    percent,
+    right_guess,
+    unit_words,
+)
 from tasks.statement import Guarantee
 
 
@@ -77,3 +98,24 @@ def test_paragraph_has_all_numbers_of_the_promise() -> None:
 def test_every_unit_and_relation_is_said(unit: str, adjacency: str) -> None:
     text = in_words(promise(unit=unit, adjacency=adjacency))
     assert unit_words(promise(unit=unit)) in text and adjacency in text and "{" not in text
+
+
+def test_accountants_conversions_and_algorithms_are_said_in_words() -> None:
+    assert set(ACCOUNTANT_WORDS) == set(ACCOUNTANTS) - {"auto"} and set(CONVERSION_WORDS) == set(CONVERSIONS)
+    assert accountant_words(promise(accountant="gdp")) == "gdp (Gaussian noise on the full data, composed exactly)"
+    assert accountant_words(promise()).endswith("conversion cks (Canonne, Kamath & Steinke 2020)")
+    assert algorithm_words("scaled_gd").startswith("Noisy full-batch descent")
+    assert all(20 < len(algorithm_words(name)) < 130 for name in registry) and algorithm_words("other") == ""
+
+
+def test_a_curve_above_the_stated_point_is_explained() -> None:
+    said = curve_words(promise(accountant="gdp"), 1.25)
+    assert said is not None and "epsilon = 1.25, more than the stated 1:" in said
+    assert curve_words(promise(), 1.0) is None
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.1018), (0.5, 0.5), (0.0, 0.0199)])
+def test_a_small_difference_does_not_fill_its_axis(low: float, high: float) -> None:
+    ends = widened(low, high)
+    assert ends[1] - ends[0] == pytest.approx(0.02) and sum(ends) == pytest.approx(low + high)
+    assert widened(0.3, 0.9) == (0.3, 0.9)
