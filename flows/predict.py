@@ -15,6 +15,7 @@ from dpcore.preprocess import Encoder
 from tasks.home import Home
 from tasks.model import declared, load_model, model_uri, raw_columns
 from tasks.readers.numbers import read_pairs
+from tasks.readers.tables import whole_parquet
 from tasks.tracking import tracking_client
 
 
@@ -55,7 +56,7 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
         wanted = [query, *wanted]
     try:
         if file.suffix == ".parquet":
-            frame = pd.read_parquet(file)
+            frame = whole_parquet(file)
         else:
             frame = read_text(file, encoder, as_laid_out(file, wanted, layout))
     except InputError:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from dpcore.errors import InputError
 from tasks.readers.chunk import is_gzip, require_rows, truncated
-from tasks.readers.tables import readable_parquet
+from tasks.readers.tables import whole_parquet
 
 MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")
 ENCODINGS = ("utf-8", "cp1252", "latin-1")
@@ -24,8 +24,7 @@ def read_cells(path: Path, notes: list[str]) -> tuple[pd.DataFrame, dict[str, An
         raise InputError(f"Expected a file to profile, got {str(path)!r}, which does not exist; correct the path.")
     require_rows(path)
     if path.suffix == ".parquet":
-        with readable_parquet(path):
-            frame = pd.read_parquet(path)
+        frame = whole_parquet(path)
         return frame.astype(object).where(frame.notna(), "").astype(str), {}
     try:
         with (gzip.open if is_gzip(path) else open)(path, "rb") as file:

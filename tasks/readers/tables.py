@@ -40,6 +40,18 @@ def readable_parquet(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: not readable as Parquet: {' '.join(str(error).split())}; check the file.") from None
 
 
+def whole_parquet(path: Path) -> pd.DataFrame:
+    """All of a Parquet file; raises ``InputError`` for what is none, and for two columns of one name."""
+    import pyarrow.parquet as pq
+
+    with readable_parquet(path):
+        names = pq.read_schema(path).names
+        double = next((name for name in names if names.count(name) > 1), None)
+        if double is not None:
+            raise InputError(f"{path}: two columns are named {double!r}; give every column its own name.")
+        return pd.read_parquet(path)
+
+
 def read_arff(schema: Schema, path: Path) -> Iterator[Chunk]:
     """Yield an ARFF file (dense form) as frames; ``?`` is a missing value, nominal values are texts."""
     require_rows(path)

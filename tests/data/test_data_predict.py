@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpcore.errors import InputError
@@ -56,6 +58,14 @@ def test_two_columns_of_one_name_are_refused_as_in_a_training(tmp_path: Path, he
     card = {**CARD, "text": {**CARD["text"], "header": header}}
     with pytest.raises(InputError, match=r"t\.csv: two columns are named '(age|city|note)'; give"):
         read_table(path, SCHEMA.encoder(), card)
+
+
+def test_two_columns_of_one_name_in_a_parquet_file_are_refused_too(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    cells = [pa.array([30.0]), pa.array([31.0]), pa.array(["north"])]
+    pq.write_table(pa.Table.from_arrays(cells, names=["age", "age", "city"]), path)
+    with pytest.raises(InputError, match=r"t\.parquet: two columns are named 'age'; give"):
+        read_table(path, SCHEMA.encoder(), CARD)
 
 
 def test_a_header_that_the_schema_names_anew_is_read_over(tmp_path: Path) -> None:
