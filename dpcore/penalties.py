@@ -223,8 +223,9 @@ def make_penalty(name: str, **parameters: Any) -> Penalty:
 def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
     """The non-smooth penalty of ``problem``: ``name`` with strength ``problem.l1``, groups from ``problem.blocks``.
 
-    The ridge ``problem.l2`` stays with the smooth part. Raises ``AssumptionNotMet`` for ``group_l1`` without blocks and
-    for ``nuclear`` without a weight matrix: two classes, a target, or several classes one against the rest.
+    The ridge ``problem.l2`` stays with the smooth part. Raises ``InputError`` for another penalty than L1 of strength
+    0, which would do nothing, and ``AssumptionNotMet`` for ``group_l1`` without blocks and for ``nuclear`` without a
+    weight matrix: two classes, a target, or several classes one against the rest.
     """
     if name not in penalties:
         raise unknown_name("penalty", name, penalties)
@@ -233,9 +234,11 @@ def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
             "Expected several classes in one joint model (loss='softmax') for penalty='nuclear', got one weight vector "
             "(each class against the rest is trained by itself), whose rank cannot fall; use penalty='l1'."
         )
+    if name == "group_l1" and not problem.blocks:
+        raise AssumptionNotMet("Expected blocks for penalty='group_l1', got none; declare a schema, or use 'l1'.")
+    if name != "l1" and problem.l1 == 0.0:
+        raise InputError(f"Expected l1 > 0, the strength of penalty={name!r}, got l1=0; set objective.l1, or use 'l1'.")
     if name != "group_l1":
         return make_penalty(name, strength=problem.l1, intercept=problem.intercept)
-    if not problem.blocks:
-        raise AssumptionNotMet("Expected blocks for penalty='group_l1', got none; declare a schema, or use 'l1'.")
     groups = tuple(block.columns for block in problem.blocks)
     return make_penalty(name, strength=problem.l1, groups=groups, intercept=problem.intercept)

@@ -82,7 +82,7 @@ class ObjectiveSection(Section):
     loss: str = Field(default="logistic", description="for example logistic or huber_hinge")
     loss_parameters: dict[str, NumberOrTarget] = Field(default={}, description="for example {h: 0.5} for huber_hinge")
     l2: Number | None = Field(default=None, ge=0, description="0 is no penalty; leave it out for the algorithm's rule")
-    l1: Number = Field(default=0.0, ge=0, description="0 is no penalty")
+    l1: Number = Field(default=0.0, ge=0, description="0 is no penalty; of another kind: algorithm.penalty, by ADMM")
 
 
 class RankingSection(Section):

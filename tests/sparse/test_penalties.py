@@ -140,3 +140,10 @@ def test_refusals():
     for name in penalties:
         with pytest.raises(InputError, match="strength"):
             make_penalty(name, strength=-1.0)
+
+
+@pytest.mark.parametrize("name", [name for name in penalties if name not in ("l1", "group_l1", "nuclear")])
+def test_a_named_penalty_of_strength_0_is_refused(name):
+    with pytest.raises(InputError, match=f"l1 > 0, the strength of penalty='{name}', got l1=0; set objective.l1"):
+        penalty_of(Problem(n=10, dimension=2, loss=Logistic()), name)
+    assert penalty_of(Problem(n=10, dimension=2, loss=Logistic(), l1=1e-3), name).strength == 1e-3
