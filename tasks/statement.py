@@ -258,7 +258,10 @@ ESTIMATE_ARGUMENT = (
 )
 
 
-SCORE_ARGUMENT = "The noisy count of right predictions that scores a trial moves by at most 1."
+SCORE_ARGUMENT = (
+    "The noisy count of right predictions that scores a trial moves by at most 1, and the selection among a random "
+    "number of trials is priced after Papernot & Steinke (2022). Of a trial:"
+)
 
 NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "added or removed",
