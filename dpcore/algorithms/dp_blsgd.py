@@ -76,7 +76,7 @@ class DPBLSGD(Settings):
     adaptive: ClassVar[bool] = True
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.5, "search_every": 2}
-    limit: ClassVar[dict[str, Any]] = {"iterations": 300, "sampling_rate": 1.0, "clip_loss": 100.0}
+    limit: ClassVar[dict[str, Any]] = {"iterations": 300, "sampling_rate": 1.0, "clip_loss": 100.0, "momentum": 0.0}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": PAPER | {"budget_growth": "adaptive"},
         "paper_network": NETWORK,
