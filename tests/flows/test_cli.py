@@ -222,17 +222,6 @@ def test_plan_shows_price_and_what_is_left_without_the_table(
     assert ledger.head() == head
 
 
-def test_a_training_without_a_constant_column_ends_well(
-    server: str, home: Home, small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No weights without one stand for the majority class: the run is shown beside the non-private model alone."""
-    monkeypatch.chdir(small.parent)
-    Ledger(f"sqlite:///{small.with_name('ledger.db')}").init("small", 2.0, 1e-4, "add_remove")
-    assert run(["train", *SMALL, "--set", "preprocess.intercept=false", "--json"]) == 0
-    internal = json.loads(capsys.readouterr().out)["internal"]
-    assert "non_private_accuracy" in internal and "majority_accuracy" not in internal
-
-
 def test_plan_counts_the_released_metric_too(home: Home, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
     ledger.init("small", 2.0, 1e-4, "add_remove")

@@ -165,3 +165,12 @@ def test_the_default_algorithm_takes_files_of_numbers(name: str) -> None:
     values = {"data": {"name": name}, "privacy": {"delta": 1e-8}}
     job = training.prepare(parse_config(values | ({"objective": {"loss": "softmax"}} if name == "mnist" else {})))
     assert training.plan_training(job).name == "scaled_gd"
+
+
+def test_without_a_constant_column_no_weights_stand_for_the_majority(small: Path) -> None:
+    job = training.prepare(config_of(small, preprocess={"intercept": False}))
+    objective = training.build_objective(job, training.load_records(job))
+    assert list(evaluation.baselines(job, objective)) == ["non_private_"]
+    whole = training.prepare(config_of(small))
+    objective = training.build_objective(whole, training.load_records(whole))
+    assert list(evaluation.baselines(whole, objective)) == ["majority_", "non_private_"]

@@ -79,10 +79,10 @@ def test_a_single_weight_vector_has_no_rank_to_lower(name: str, outputs: int) ->
 
 def test_estimators_train_a_matrix_and_refuse_a_vector_before_a_charge() -> None:
     X, y = one_direction()
-    shared = {"epsilon": 2.0, "delta": 1e-5, "n": ROWS, "l1": 0.01, "penalty": "nuclear", "norm_bound": 1.1}
+    shared = {"epsilon": 20.0, "delta": 1e-5, "n": ROWS, "l1": 0.03, "penalty": "nuclear", "norm_bound": 1.1}
     model = DPClassifier("ssadmm", classes=range(CLASSES), steps=30, **shared).fit(X[:, :-1], y)
     assert model.planned_.problem.loss.name == "softmax" and rank(model.weights_) < CLASSES
-    budget = Allowance(5.0, 1e-5)
+    budget = Allowance(50.0, 1e-5)
     for loss, classes, labels in (("huber_hinge", range(CLASSES), y), ("logistic", (0, 1), np.minimum(y, 1.0))):
         with pytest.raises(AssumptionNotMet, match="nuclear"):
             DPClassifier("ssadmm", loss=loss, classes=classes, budget=budget, **shared).fit(X[:, :-1], labels)
