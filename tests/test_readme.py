@@ -48,4 +48,4 @@ def test_every_algorithm_is_listed() -> None:
 
 def test_the_two_commands_stand_there() -> None:
     assert "pip install -c conf/constraints.txt -e . && dpflows train" in COMMANDS
-    assert "pip install -c conf/constraints.txt -e '.[dev]' && pytest -n 2 --dist loadfile" in COMMANDS
+    assert "pip install -c conf/constraints.txt -e '.[dev]' && pytest -n 2 --dist worksteal" in COMMANDS
