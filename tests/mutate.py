@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("dpcore", "tests", "pyproject.toml")
+COPIED = ("conf", "dpcore", "tasks", "flows", "tests", "pyproject.toml")
 
 
 def run(mutant: Mutant, folder: Path) -> bool:

@@ -8,6 +8,7 @@ under which that bound was made, which the list of events around it names.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from math import inf
@@ -21,24 +22,24 @@ from dpcore.problem import Adjacency
 Array = np.ndarray
 
 
-class Mechanism:
+class Mechanism(ABC):
     """Base of all mechanisms. ``kind`` is the stable name in stored events and is never changed."""
 
     __slots__ = ()
 
     kind: ClassVar[str]
 
+    @abstractmethod
     def release(self, value: Any, rng: np.random.Generator) -> Any:
         """Return ``value`` with noise from ``rng``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rdp(self, alphas: Array) -> Array:
         """Rényi divergence at each order > 1, shape (k,); infinity where unknown."""
-        raise NotImplementedError
 
+    @abstractmethod
     def distance(self, value: Any, other: Any) -> float:
         """How far two values of neighbours lie apart, in the norm of ``sensitivity``."""
-        raise NotImplementedError
 
     def replaced(self) -> Mechanism:
         """The same release bounded for a replaced record, where this one is bounded for an added or removed one."""

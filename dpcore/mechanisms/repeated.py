@@ -15,6 +15,7 @@ outcome, so E_Q'[(Q/Q')^a] is the mean of the settings' moments, and no mean is 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp, expm1, inf, log, log1p, sqrt
@@ -93,6 +94,14 @@ class Composition(Mechanism):
         pairs = zip(self.mechanisms, self.counts, strict=True)
         return min(found, log_gaussian_delta(epsilon, sqrt(sum(n * item.ratio**2 for item, n in pairs))))  # type: ignore[attr-defined]
 
+    def release(self, value: Any, rng: np.random.Generator) -> Any:
+        """None exists: the parts are released one by one."""
+        raise InputError("Expected a single mechanism to release, got a composition, which is a price; use its parts.")
+
+    def distance(self, value: Any, other: Any) -> float:
+        """None exists: the parts move one by one."""
+        raise InputError("Expected a single mechanism for a distance, got a composition; measure its parts.")
+
     def mapped(self, change: Change) -> Self:
         """The same with ``change`` applied to every release."""
         return replace(self, mechanisms=tuple(change(item) for item in self.mechanisms))
@@ -114,9 +123,9 @@ class Repeated(Mechanism):
             raise InputError(f"Expected at least one composition in trials, got {self.trials!r}.")
 
     @property
+    @abstractmethod
     def mean(self) -> float:
         """E[K]."""
-        raise NotImplementedError
 
     def draw(self, rng: np.random.Generator) -> int:
         """K >= 1 by inversion of its distribution function."""
@@ -128,17 +137,17 @@ class Repeated(Mechanism):
         return trials
 
     @property
+    @abstractmethod
     def _first(self) -> float:
         """P(K = 1)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ratio(self, trials: int) -> float:
         """P(K = trials + 1) / P(K = trials)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _selection(self, alphas: Array, curve: Array) -> Array:
         """What choosing among trials of ``curve`` adds at each order, shape (k,)."""
-        raise NotImplementedError
 
     def release(self, value: Trial, rng: np.random.Generator) -> Any:
         """Run ``value`` K times and return the outcome of the highest score; K and other outcomes end here."""

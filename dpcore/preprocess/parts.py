@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ MISSING, UNKNOWN = -1, -2
 FILL_RULE = "declare a fill for the column, or correct the row"
 
 
-class Part:
+class Part(ABC):
     """Columns ``start .. start + width`` of the design, filled through ``slots`` entries a row from slot ``slot``."""
 
     slots = 1
@@ -25,9 +26,9 @@ class Part:
         self.column, self.names, self.width = column, names, len(names)
         self.start = self.slot = 0
 
+    @abstractmethod
     def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
         """Fill this part's slots of ``index`` (columns) and ``value``, (rows, all slots) each; count in ``tally``."""
-        raise NotImplementedError
 
 
 class LevelPart(Part):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import exp, inf, log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,12 @@ class Finite(Mechanism):
 
     def rdp(self, alphas: np.ndarray) -> np.ndarray:
         return np.maximum(divergence(self.first, self.second, alphas), divergence(self.second, self.first, alphas))
+
+    def release(self, value: Any, rng: np.random.Generator) -> int:
+        return int(rng.choice(len(self.first), p=self.first))
+
+    def distance(self, value: Any, other: Any) -> float:
+        return 0.0
 
     @property
     def pure_epsilon(self) -> float:
@@ -284,6 +291,8 @@ def test_release_returns_the_best_and_the_earlier_of_equals() -> None:
         (lambda: Composition((Gaussian(1.0, 1.0),), (1, 2)), "one count for each"),
         (lambda: Composition((3,), (1,)), "Expected mechanisms in a composition"),  # type: ignore[arg-type]
         (lambda: repeated(ONE, 10.0, 0.0).distance(0.0, 1.0), "releases inside a trial"),
+        (lambda: ONE[0].release(0.0, np.random.default_rng()), "use its parts"),
+        (lambda: ONE[0].distance(0.0, 1.0), "measure its parts"),
     ],
 )
 def test_what_is_no_selection_is_refused(build: object, words: str) -> None:

@@ -1,0 +1,50 @@
+"""Faults in what audits claim."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+AUDIT, TEST_CANARIES = "dpcore/audit", "tests/audit/test_canaries.py"
+
+# Canaries: coins that are known or public, missing corrections, a charge that is dropped, numbers that are too large.
+MUTANTS = [
+    Mutant(f"{AUDIT}/canaries.py", "np.argsort(scores), []", "np.argsort(canaries.included), []", TEST_CANARIES),
+    Mutant(f"{AUDIT}/canaries.py", "(1.0 - confidence) / len(SHARES)", "(1.0 - confidence)", TEST_CANARIES),
+    Mutant(f"{AUDIT}/canaries.py", "len(SHARES) * curve_p_value", "curve_p_value", TEST_CANARIES),
+    Mutant(f"{AUDIT}/canaries.py", "source.random(count) < 0.5", "rng.random(count) < 0.5", TEST_CANARIES),
+    Mutant(f"{AUDIT}/canaries.py", "np.where(self.included, self.y, -self.y)", "self.y", TEST_CANARIES),
+    Mutant(f"{AUDIT}/canaries.py", "norm_bound * INSIDE", "norm_bound * 1.001", TEST_CANARIES),
+    Mutant(f"{AUDIT}/bounds.py", "2.0 * canaries * delta", "2.0 * delta", TEST_CANARIES),
+    Mutant(f"{AUDIT}/bounds.py", "1.0 / (1.0 + exp(-epsilon))", "0.5", TEST_CANARIES),
+    Mutant(f"{AUDIT}/bounds.py", "binom.sf(right - 1, guesses, q)", "binom.sf(right, guesses, q)", TEST_CANARIES),
+    Mutant(f"{AUDIT}/one_run.py", "ndtri(rate) - mu", "ndtri(rate) - 2.0 * mu", TEST_CANARIES),
+    Mutant(f"{AUDIT}/one_run.py", "ndtri(rate) - mu", "ndtri(rate) - mu / 2.0", TEST_CANARIES),
+    Mutant(f"{AUDIT}/one_run.py", "(rate - deltas) / growth", "rate / growth", TEST_CANARIES),
+    Mutant(f"{AUDIT}/one_run.py", "(guesses - c + 1)", "(c + 1)", TEST_CANARIES),
+    Mutant(f"{AUDIT}/one_run.py", "total * guesses / canaries - right_mass", "0.0", TEST_CANARIES),
+    Mutant(f"{AUDIT}/one_run.py", "np.geomspace(1e-9, 0.5, 40)", "np.array([0.4, 0.5])", TEST_CANARIES),
+    Mutant(
+        f"{AUDIT}/watch.py",
+        "released = super().release(mechanism, query)",
+        "released = mechanism.release(query(self._objective), self._secret)",
+        TEST_CANARIES,
+    ),
+    Mutant(f"{AUDIT}/watch.py", "np.ravel(released) - without", "np.ravel(released)", TEST_CANARIES),
+    Mutant(f"{AUDIT}/watch.py", "rng.permutation(known.n)[len(y) :]", "np.arange(known.n)", TEST_CANARIES),
+    Mutant(
+        f"{AUDIT}/watch.py",
+        "np.argmin(np.sum(np.log(spreads)",
+        "np.argmax(np.sum(np.log(spreads)",
+        TEST_CANARIES,
+    ),
+    Mutant(
+        f"{AUDIT}/releases.py", "query(pair[0]), query(pair[1])", "query(pair[0]), 0.0", "tests/audit/test_scaled_gd.py"
+    ),
+    Mutant(f"{AUDIT}/neighbours.py", "other[-1] = 0.0", "other[-1] = 0.5", "tests/audit/test_scaled_gd.py"),
+    Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "ROUNDED * sqrt(total)",
+        "ROUNDED * sqrt(total) / 2.0",
+        "tests/audit/test_scaled_gd.py",
+    ),
+]

@@ -1,0 +1,163 @@
+"""Faults in what algorithms, objectives and metrics compute."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+M, A = "dpcore/mechanisms", "dpcore/accounting"
+TM, TA = "tests/mechanisms", "tests/accounting"
+
+MUTANTS = [
+    # class weights: constants, terms, and what comes before a clip
+    Mutant(
+        "dpcore/weighted.py",
+        "return self.largest * self.base.lipschitz",
+        "return self.base.lipschitz",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    Mutant(
+        "dpcore/weighted.py",
+        "return self.largest * self.base.smoothness",
+        "return self.base.smoothness",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    Mutant(
+        "dpcore/weighted.py",
+        "return max(self.positive, self.negative)",
+        "return min(self.positive, self.negative)",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    Mutant(
+        "dpcore/objective.py",
+        "value if shares is None else value * shares, clip",
+        "value, clip",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    Mutant("dpcore/objective.py", "coefficient *= shares", "pass", "tests/algorithms/test_class_weights.py"),
+    Mutant(
+        "dpcore/algorithms/minimise.py",
+        "self.shares * self.loss.slope(z)",
+        "self.loss.slope(z)",
+        "tests/algorithms/test_class_weights.py",
+    ),
+    # releases before a training
+    Mutant(
+        f"{A}/sequel.py",
+        "self.limit.ratio(self.before.then(events))",
+        "self.limit.ratio(events)",
+        "tests/core/test_sequel.py",
+    ),
+    Mutant(f"{A}/sequel.py", "ratios.max(initial=0.0)", "ratios.min(initial=9.0)", "tests/core/test_sequel.py"),
+    Mutant(
+        "dpcore/train.py",
+        "events = events if before is None else before.then(events)",
+        "events = events if before is None else events.then(events)",
+        "tests/core/test_sequel.py",
+    ),
+    Mutant(
+        "dpcore/train.py", "algorithm.adaptive or before is not None", "algorithm.adaptive", "tests/core/test_sequel.py"
+    ),
+]
+
+METRICS, TEST_METRICS = "dpcore/metrics.py", "tests/core/test_probability_metrics.py"
+MUTANTS += [
+    Mutant(
+        METRICS,
+        "sorted_score[1:] != sorted_score[:-1], True",
+        "sorted_score[1:] == sorted_score[1:], True",
+        TEST_METRICS,
+    ),
+    Mutant(METRICS, "np.sum((p - happened) ** 2, axis=1)", "np.sum(np.abs(p - happened), axis=1)", TEST_METRICS),
+    Mutant(METRICS, "small = sizes < least", "small = sizes <= least", TEST_METRICS),
+    Mutant(METRICS, "if rest.sum() >= least:", "if rest.any():", TEST_METRICS),
+    Mutant(METRICS, 'if loss == "logistic":', 'if loss in ("logistic", "hinge"):', TEST_METRICS),
+    Mutant(METRICS, "for label in np.unique(y)]", "for label in range(2)]", TEST_METRICS),
+]
+
+SOFTMAX, TEST_JOINT = "dpcore/softmax.py", "tests/algorithms/test_joint_softmax.py"
+
+# Joint softmax: constants of one margin in place of those of all classes, clips that miss the norm of the row.
+MUTANTS += [
+    Mutant(SOFTMAX, "= sqrt(2.0)", "= sqrt(2.0) / 2", TEST_JOINT),
+    Mutant(SOFTMAX, "smoothness: ClassVar[float] = 0.5", "smoothness: ClassVar[float] = 0.25", TEST_JOINT),
+    Mutant(SOFTMAX, "slope, slope)) * self.row_norms[rows]", "slope, slope)) * 0.5", TEST_JOINT),
+    Mutant(SOFTMAX, "np.minimum(value, clip)", "value", TEST_JOINT),
+    Mutant("dpcore/algorithms/dp_svrg.py", "problem.norm_bound**2 * problem.loss", "0.5 * problem.loss", TEST_JOINT),
+    Mutant(
+        "dpcore/algorithms/schedule.py",
+        "problem.sensitivity(problem.lipschitz)",
+        "problem.sensitivity(problem.norm_bound)",
+        TEST_JOINT,
+    ),
+    Mutant(
+        "dpcore/one_vs_rest.py", "(one_class(problem)) * problem.outputs", "(problem)", "tests/test_auto_multiclass.py"
+    ),
+]
+
+CAPPED = "tests/sparse/test_capped.py"
+
+# Caps of the slope: priced but not kept, or kept at another size; evidence of a selection that is not used.
+MUTANTS += [
+    Mutant("dpcore/algorithms/admm_objp.py", "records.with_labels(records.y, loss)", "records", CAPPED),
+    Mutant("dpcore/capped.py", "return min(self.base.lipschitz, self.cap)", "return self.cap / 2", CAPPED),
+    Mutant("dpcore/capped.py", "self.base.slope(z), -self.cap", "self.base.slope(z), -2.0 * self.cap", CAPPED),
+    Mutant(
+        "dpcore/algorithms/two_phase.py",
+        "np.minimum(doubt, 1e70) ** 4",
+        "doubt * 0.0",
+        "tests/sparse/test_selection.py",
+    ),
+    Mutant(
+        "dpcore/penalties.py",
+        'name == "nuclear" and problem.outputs == 1',
+        "False",
+        "tests/sparse/test_matrix_penalty.py",
+    ),
+]
+
+OVERFLOW = "tests/core/test_overflow.py"
+
+# Scores that overflow, steps that do, and an adaptive run that is cheap under its own relation alone.
+MUTANTS += [
+    Mutant("dpcore/objective.py", "        W = readable(W)\n", "", OVERFLOW),
+    Mutant("dpcore/ranking/objective.py", "        w = readable(w)\n", "", OVERFLOW),
+    Mutant("dpcore/algorithms/dp_sgd.py", " + STABLE * problem.l2", "", OVERFLOW),
+    Mutant("dpcore/algorithms/admm.py", " + STABLE * problem.l2", "", OVERFLOW),
+    Mutant(
+        "dpcore/accounting/events.py",
+        "curve_of(restate(mechanism, adjacency, Adjacency.REPLACE_ONE))",
+        "curve_of(mechanism)",
+        "tests/core/test_budget.py",
+    ),
+]
+
+RANKING = "tests/ranking/test_algorithms.py"
+
+# What labels can do to a sum over sessions counted half, and the price of a ball where a triangle alone is proved.
+MUTANTS += [
+    Mutant(
+        "dpcore/algorithms/listnet_one_shot.py",
+        "min(2.0 * clip_norm, float(diameters.max()))",
+        "min(clip_norm, float(diameters.max()))",
+        RANKING,
+    ),
+    Mutant("dpcore/algorithms/privbr.py", "return clip_norm, 2.0 * clip_norm", "return clip_norm, clip_norm", RANKING),
+    Mutant("dpcore/algorithms/privbr.py", "return clip_norm, clip_norm", "return clip_norm, clip_norm / 2.0", RANKING),
+    Mutant("dpcore/algorithms/privbr.py", 'geometry = "ball" if centred', 'geometry = "ball" if True', RANKING),
+]
+
+# Losses of candidates cut higher than the choice among them is priced for.
+MUTANTS += [
+    Mutant(
+        "dpcore/algorithms/dp_agd.py",
+        "batch.value_sum(W, clip_loss)",
+        "batch.value_sum(W, 2.0 * clip_loss)",
+        "tests/algorithms/test_every_algorithm.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/privgene.py",
+        "records.value_sum(crowd, cap)",
+        "records.value_sum(crowd, 2.0 * cap)",
+        "tests/algorithms/test_every_algorithm.py",
+    ),
+]
