@@ -108,6 +108,9 @@ def _others(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _parts(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequence[Path]) -> Iterable[str]:
+    if pictures := [file for file in figures if file.suffix == ".png"]:
+        yield heading("Figures")
+        yield from (figure(file.read_bytes(), description_of(file)) for file in pictures)
     metrics = metrics_of(records, facts)
     if metrics:
         yield heading("Table")
@@ -115,9 +118,6 @@ def _parts(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequenc
     if beside := ratios(records, facts):
         yield heading("Beside other libraries")
         yield table(beside)
-    if pictures := [file for file in figures if file.suffix == ".png"]:
-        yield heading("Figures")
-        yield from (figure(file.read_bytes(), description_of(file)) for file in pictures)
     yield heading("How to read the numbers")
     yield from map(paragraph, explain(records, facts))
     yield from _failures(records)

@@ -81,8 +81,9 @@ def write_view(
     names = {f"{prefix_of(setting)}.{metric}" for setting, _ in cells}
     curves = {f"{prefix_of(s)}.curve.{metric}" for s, r in cells if any(metric in point for point in r["curve"])}
     key = f"dpflows-{parent[:12]}"
-    for shown in (sorted(lines), []):  # a tag may be too short for the names of very many lines
-        state = view_state(parent, sorted(names), shown, sorted(curves))
+    best_first = sorted(lines, key=lambda line: -max(lines[line].values()))
+    for count in range(len(lines), -1, -1):  # a tag may be too short for the names of all lines: the best stay
+        state = view_state(parent, sorted(names), sorted(best_first[:count]), sorted(curves))
         text = json.dumps(state, separators=(",", ":"))
         if len(text) <= TAG_LENGTH:
             client.set_experiment_tag(experiment, f"{SHARED}{key}", text)
