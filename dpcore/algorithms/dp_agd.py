@@ -25,6 +25,8 @@ LONGEST = 8.0
 # model, the mean of cut losses is least where every record is given to the other class.
 MOST_ROOM = 1.5
 QUIET = 0.01
+# Size of the logistic loss's slope at margin 0, where the usual clip norm was measured.
+LOGISTIC_SLOPE = 0.5
 
 
 @register("dp_agd")
@@ -95,7 +97,18 @@ class DPAGD:
 
     def clips(self, problem: Problem) -> tuple[float, float]:
         """Clip norm of gradients and cap of losses."""
-        return self.clip_norm or usual_clip(problem), self.clip_loss or self._cap(problem)
+        return self.clip_norm or self._clip(problem), self.clip_loss or self._cap(problem)
+
+    def _clip(self, problem: Problem) -> float:
+        """That of ``usual_clip``, which leaves a margin 0.8 of logistic's slope at 0; as much where the slope is more.
+
+        Steps are chosen by losses: gradients cut far below their start lead where the loss does not fall. On Adult with
+        huber_hinge, 82.8 against 80.3 % at epsilon 0.4 (add/remove, delta 1e-8, 3 fits, standard errors 0.2 and 1.3).
+        """
+        usual = usual_clip(problem)
+        if problem.loss.argument != "margin":
+            return usual
+        return usual * max(1.0, abs(float(problem.loss.slope(np.zeros(1))[0])) / LOGISTIC_SLOPE)
 
     def _cap(self, problem: Problem) -> float:
         """The cap of losses from public facts: that of ``usual_cap``, higher where the choice is quiet (``QUIET``)."""
