@@ -17,6 +17,7 @@ from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Gaussian, Mechanism, NoisyMax
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.weighted import Weighted
 
 # Largest step to begin with, times norm_bound; a quarter for residuals.
 LONGEST = 8.0
@@ -108,7 +109,8 @@ class DPAGD:
         usual = usual_clip(problem)
         if problem.loss.argument != "margin":
             return usual
-        return usual * max(1.0, abs(float(problem.loss.slope(np.zeros(1))[0])) / LOGISTIC_SLOPE)
+        loss = problem.loss.base if isinstance(problem.loss, Weighted) else problem.loss  # ``usual`` has the weight
+        return usual * max(1.0, abs(float(loss.slope(np.zeros(1))[0])) / LOGISTIC_SLOPE)
 
     def _cap(self, problem: Problem) -> float:
         """The cap of losses from public facts: that of ``usual_cap``, higher where the choice is quiet (``QUIET``)."""
