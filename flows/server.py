@@ -29,6 +29,14 @@ LEAST_FREE = 20 * 10**6
 # What `dpflows ui --prefect` leaves behind, so that a training beside it needs no server of its own.
 ADDRESS_FILE = "server.json"
 
+# Uvicorn, which ends when its standard input does: with this process, even where that is killed outright.
+SERVE = """
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
+from uvicorn.main import main
+main()
+"""
+
 # A proxy of the environment must not see requests to this machine.
 _local = build_opener(ProxyHandler({}))
 
@@ -175,11 +183,13 @@ class LocalServer:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
 
 def _start(port: int, log: Path) -> subprocess.Popen[bytes]:
     """Start what Prefect itself starts when no server is configured: the API without UI and without schedulers."""
-    command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app"]
+    command = [sys.executable, "-c", SERVE, "--factory", "prefect.server.api.server:create_app"]
     options = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
     environment = {
         **os.environ,
@@ -190,4 +200,11 @@ def _start(port: int, log: Path) -> subprocess.Popen[bytes]:
     }
     with log.open("ab") as sink:
         # Its own session: an interrupt at the keyboard ends the flow first, which still needs the server to say so.
-        return subprocess.Popen(command + options, env=environment, stdout=sink, stderr=sink, start_new_session=True)
+        return subprocess.Popen(
+            command + options,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )

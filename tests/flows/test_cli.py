@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -273,6 +274,30 @@ def test_a_swallowed_interrupt_spends_nothing(
     assert "nothing was drawn, so nothing was spent" in said
     assert "Traceback" not in said
     assert ledger.open_entries() == []
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
+def test_the_local_server_ends_with_a_process_that_is_killed_outright(tmp_path: Path) -> None:
+    code = (
+        "import time; from pathlib import Path; from flows.server import _start, free_port; "
+        f"print(_start(free_port(), Path({str(tmp_path / 'server.log')!r})).pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        server_pid = int(process.stdout.readline())
+        time.sleep(0.5)
+        assert not is_over(server_pid)
+        process.kill()
+    give_up = time.monotonic() + 20
+    while not is_over(server_pid) and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert is_over(server_pid)
+
+
+def is_over(pid: int) -> bool:
+    """Whether no process has this number, but for one that waits to be collected."""
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return listed.strip() in ("", "Z", "Zs")
 
 
 def test_a_full_disk_is_named_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
