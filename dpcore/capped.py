@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
@@ -10,21 +11,20 @@ from scipy.optimize import brentq
 from dpcore.checks import require_positive
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array, Loss
-from dpcore.weighted import Weighted
+from dpcore.weighted import Wrapped, Weighted
 
 # Margins within which the slope is looked for that the cut begins at: beyond, a slope of a known loss is constant.
 WIDEST = 50.0
 
 
 @dataclass(frozen=True, slots=True)
-class Capped:
+class Capped(Wrapped):
     """``base`` where its slope is at least -``cap``, continued as a straight line of slope -``cap`` before that.
 
     For a decreasing convex loss of the margin that is convex too, of slope at most ``cap`` in size, and its curvature
     is that of ``base`` or 0: the smoothness stays. It has a kink in the slope, as huber_hinge has.
     """
 
-    base: Loss
     cap: float
 
     def __post_init__(self) -> None:
@@ -39,14 +39,6 @@ class Capped:
         return f"{self.base.name}, slope at most {self.cap:g}"
 
     @property
-    def argument(self) -> str:
-        return self.base.argument
-
-    @property
-    def convex(self) -> bool:
-        return self.base.convex
-
-    @property
     def lipschitz(self) -> float:
         return min(self.base.lipschitz, self.cap)
 
@@ -55,8 +47,7 @@ class Capped:
         return self.base.smoothness
 
     def value(self, z: Array) -> Array:
-        start = self._start()
-        inside = np.maximum(z, start)
+        inside = np.maximum(z, line_start(self.base, self.cap))  # type: ignore[arg-type]
         return self.base.value(inside) + self.cap * (inside - z)
 
     def slope(self, z: Array) -> Array:
@@ -65,15 +56,20 @@ class Capped:
     def curvature(self, z: Array) -> Array:
         return np.where(self.base.slope(z) > -self.cap, self.base.curvature(z), 0.0)  # type: ignore[attr-defined]
 
-    def _start(self) -> float:
-        """The margin below which the loss is a straight line."""
 
-        def excess(z: float) -> float:
-            return float(self.base.slope(np.array([z]))[0]) + self.cap
+@lru_cache(maxsize=64)
+def line_start(base: Loss, cap: float) -> float:
+    """The margin z where the slope of ``base`` is -``cap``: before it the capped loss is a straight line.
 
-        if excess(-WIDEST) >= 0.0:
-            return -WIDEST
-        return WIDEST if excess(WIDEST) <= 0.0 else float(brentq(excess, -WIDEST, WIDEST, xtol=1e-12))
+    Cut to [-50, 50]. Kept, for a solver asks for values often.
+    """
+
+    def excess(z: float) -> float:
+        return float(base.slope(np.array([z]))[0]) + cap
+
+    if excess(-WIDEST) >= 0.0:
+        return -WIDEST
+    return WIDEST if excess(WIDEST) <= 0.0 else float(brentq(excess, -WIDEST, WIDEST, xtol=1e-12))
 
 
 def capped(loss: Loss, cap: float) -> Loss:

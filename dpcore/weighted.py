@@ -12,7 +12,22 @@ from dpcore.losses import Array, Loss
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
+class Wrapped:
+    """What a loss made from ``base`` keeps of it: the argument, and whether it is convex."""
+
+    base: Loss
+
+    @property
+    def argument(self) -> str:
+        return self.base.argument
+
+    @property
+    def convex(self) -> bool:
+        return self.base.convex
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted(Wrapped):
     """weight(y) * ``base``, with weight ``positive`` for y = +1 and ``negative`` for y = -1.
 
     ``value``, ``slope`` and ``curvature`` are those of a record of the larger weight, which bound those of the other;
@@ -20,7 +35,6 @@ class Weighted:
     ``base``, for a sum that leaves the shares out too. The weights must not be computed from the records.
     """
 
-    base: Loss
     positive: float = 1.0
     negative: float = 1.0
 
@@ -32,14 +46,6 @@ class Weighted:
     @property
     def name(self) -> str:
         return f"{self.base.name}, class weights {self.positive:g} (positive) and {self.negative:g} (negative)"
-
-    @property
-    def argument(self) -> str:
-        return self.base.argument
-
-    @property
-    def convex(self) -> bool:
-        return self.base.convex
 
     @property
     def largest(self) -> float:
@@ -72,6 +78,11 @@ def class_shares(loss: Loss, y: Array) -> Array | None:
     return loss.shares(y) if isinstance(loss, Weighted) else None
 
 
+def without_weights(loss: Loss) -> Loss:
+    """The loss without its class weights."""
+    return loss.base if isinstance(loss, Weighted) else loss
+
+
 def plain_name(loss: Loss) -> str:
     """The name of the loss without its class weights."""
-    return loss.base.name if isinstance(loss, Weighted) else loss.name
+    return without_weights(loss).name
