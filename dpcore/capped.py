@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from dpcore.checks import require_positive
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array, Loss
-from dpcore.weighted import Wrapped, Weighted
+from dpcore.weighted import Weighted, Wrapped
 
 # Margins within which the slope is looked for that the cut begins at: beyond, a slope of a known loss is constant.
 WIDEST = 50.0

@@ -10,11 +10,11 @@ depends on records. k is the step that x really takes: it never exceeds 1/rho, s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 
 import numpy as np
 
 from dpcore.algorithms.clips import pace_share, usual_clip
+from dpcore.algorithms.pace import longest_step, momentum_for, reach
 from dpcore.checks import require_below_one, require_choice, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.penalties import Penalty, penalties
@@ -24,11 +24,6 @@ from dpcore.selection import RANKING_HORIZON, ranks_columns
 SCHEDULES = ("constant", "linear", "epoch")
 OUTPUTS = ("z", "x")
 
-# Largest step times norm_bound^2 * curvature bound: heavy-ball descent is stable up to 2 (1 + momentum).
-STABLE = 4.0
-MAX_MOMENTUM = 0.95
-# Curvature that stands in for a loss without a bound (hinge), where stability is not at stake.
-NOMINAL_CURVATURE = 0.25
 # rho in units of 1 / (first step): x and z then agree to a tenth of a step, and the steps are hardly shortened.
 COUPLING = 0.1
 # Sum of the steps, in units of (norm_bound * noise of the whole run)^-1, where columns need no ranking. From Adult.
@@ -36,6 +31,11 @@ HORIZON = 1.5
 # Few steps and an early end, for a ranking of columns whatever their range. Measured on sparse Gaussian columns, where
 # it ranks as well as noisy correlations and predicts better.
 SELECTION = {"horizon": RANKING_HORIZON, "steps": 32}
+
+
+def usual_horizon(problem: Problem) -> float:
+    """The horizon H where the caller names none, ``Settings``."""
+    return (RANKING_HORIZON if ranks_columns(problem) else HORIZON) * pace_share(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +134,9 @@ class Settings:
             eta = self.learning_rate * decay
             rho = COUPLING / self.learning_rate if self.penalty_parameter is None else self.penalty_parameter
             return Pace(eta / (1.0 + eta * rho), rho, momentum)
-        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
-        longest = STABLE / (problem.norm_bound**2 * curvature + STABLE * problem.l2)
-        usual = (RANKING_HORIZON if ranks_columns(problem) else HORIZON) * pace_share(problem)
-        horizon = self.horizon or usual
-        reach = horizon * problem.n * mu / (problem.sensitivity(self.clip(problem)) * problem.norm_bound)
-        step = reach / float(decay.sum())
-        momentum = min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM) if self.momentum is None else self.momentum
+        longest = longest_step(problem)
+        step = reach(problem, self.horizon or usual_horizon(problem), mu, self.clip(problem)) / float(decay.sum())
+        momentum = momentum_for(step, longest) if self.momentum is None else self.momentum
         first = min(step * (1.0 - momentum), longest)
         if self.penalty_parameter is not None:
             # The x-step cannot be longer than 1 / rho, whatever eta.

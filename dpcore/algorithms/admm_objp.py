@@ -11,6 +11,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.admm import OUTPUTS, Iterate
 from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.clips import slope_at_start
 from dpcore.algorithms.minimise import minimise
 from dpcore.algorithms.objective_perturbation import OUTPUT_RATIO, default_ridge, perturbation
 from dpcore.capped import capped
@@ -81,8 +82,7 @@ class ADMMObjP:
         if cap is None:
             if not ranks_columns(problem) or problem.loss.argument != "margin":
                 return problem
-            at_zero = abs(float(problem.loss.slope(np.zeros(1))[0])) / problem.weight
-            cap = CAP_SHARE * at_zero
+            cap = CAP_SHARE * slope_at_start(problem)
         return replace(problem, loss=capped(problem.loss, cap))
 
     def iteration(self, problem: Problem) -> AMP:

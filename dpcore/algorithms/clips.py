@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpcore.problem import Problem
+from dpcore.weighted import without_weights
 
 # Clip norm by the argument of the loss, for rows of norm 1: small errors keep their gradient, large ones shrink, and so
 # does the noise. A residual of a target in [-1, 1] is smaller than the slope of a margin, and softmax moves several
@@ -38,6 +39,11 @@ def loss_at_start(problem: Problem) -> float:
     if problem.loss.argument == "scores":
         return float(np.log(problem.outputs))
     return float(problem.loss.value(np.array([0.0 if problem.loss.argument == "margin" else 1.0]))[0])
+
+
+def slope_at_start(problem: Problem) -> float:
+    """Size of the slope of a margin loss at w = 0, class weights left out."""
+    return abs(float(without_weights(problem.loss).slope(np.zeros(1))[0]))
 
 
 def usual_cap(problem: Problem) -> float:

@@ -11,13 +11,12 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
-from dpcore.algorithms.clips import pace_share, usual_cap, usual_clip
+from dpcore.algorithms.clips import pace_share, slope_at_start, usual_cap, usual_clip
 from dpcore.checks import require_choice, require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Gaussian, Mechanism, NoisyMax
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.weighted import Weighted
 
 # Largest step to begin with, times norm_bound; a quarter for residuals.
 LONGEST = 8.0
@@ -109,8 +108,7 @@ class DPAGD:
         usual = usual_clip(problem)
         if problem.loss.argument != "margin":
             return usual
-        loss = problem.loss.base if isinstance(problem.loss, Weighted) else problem.loss  # ``usual`` has the weight
-        return usual * max(1.0, abs(float(loss.slope(np.zeros(1))[0])) / LOGISTIC_SLOPE)
+        return usual * max(1.0, slope_at_start(problem) / LOGISTIC_SLOPE)
 
     def _cap(self, problem: Problem) -> float:
         """The cap of losses from public facts: that of ``usual_cap``, higher where the choice is quiet (``QUIET``)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.clips import pace_share, usual_clip
+from dpcore.algorithms.pace import longest_step, momentum_for
 from dpcore.checks import (
     finite_tuple,
     require_below_one,
@@ -33,13 +34,6 @@ SCHEDULES = ("constant", "inverse", "linear")
 # Summed step sizes in units of (norm_bound * noise of the whole run)^-1. Flat optima, measured on Adult (margin: 1.6 to
 # 2.4), bike and wine (residual).
 HORIZON = 2.0
-# Largest step size times norm_bound^2 * curvature bound: heavy-ball descent is stable up to 2 (1 + momentum).
-STABLE = 4.0
-MAX_MOMENTUM = 0.95
-# Curvature that stands in for a loss without a bound (hinge), where stability is not at stake.
-NOMINAL_CURVATURE = 0.25
-# The same for a network: step size times clip norm of 0.8 at momentum 0.95, measured on held-out MNIST images.
-NETWORK_CURVATURE = 2.0
 
 
 @register("dp_sgd", "dp_gd", "sgd_ma")
@@ -165,13 +159,9 @@ class DPSGD:
 
     def pace(self, problem: Problem) -> tuple[float, float]:
         """First step size and momentum; what the caller left out follows from ``reach`` and stability."""
-        nominal = NETWORK_CURVATURE if problem.kind == "network" else NOMINAL_CURVATURE * problem.weight
-        curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else nominal
-        longest = STABLE / (problem.norm_bound**2 * curvature + STABLE * problem.l2)
+        longest = longest_step(problem)
         step = self.reach(problem) / float(self.decay().sum())
-        momentum = self.momentum
-        if momentum is None:
-            momentum = min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM)
+        momentum = momentum_for(step, longest) if self.momentum is None else self.momentum
         rate = min(step * (1.0 - momentum), longest) if self.learning_rate is None else self.learning_rate
         return rate, momentum
 

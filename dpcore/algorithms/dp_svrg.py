@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import HORIZON
+from dpcore.algorithms.admm import usual_horizon
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.batches import batch_sampler
-from dpcore.algorithms.clips import pace_share, usual_clip
+from dpcore.algorithms.clips import usual_clip
+from dpcore.algorithms.pace import reach
 from dpcore.checks import require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 from dpcore.proximal import prox_l1
-from dpcore.selection import RANKING_HORIZON, ranks_columns
 
 # A record's difference of gradients is divided by its public bound; at equal points the bound is 0 and so is the sum.
 LEAST_BOUND = 1e-12
@@ -87,11 +87,9 @@ class DPSVRG:
         """The step size: 2 / smoothness unless given, and no more than lets the steps sum to the horizon."""
         if self.learning_rate is not None:
             return self.learning_rate
-        usual = (RANKING_HORIZON if ranks_columns(problem) else HORIZON) * pace_share(problem)
-        horizon = self.horizon or usual
         mu = sqrt(self.epochs) / self.noise_multiplier
-        reach = horizon * problem.n * mu / (problem.sensitivity(self.clip(problem)) * problem.norm_bound)
-        return min(2.0 / problem.smoothness, reach / (self.epochs * self.inner))
+        far = reach(problem, self.horizon or usual_horizon(problem), mu, self.clip(problem))
+        return min(2.0 / problem.smoothness, far / (self.epochs * self.inner))
 
     def mechanisms(self, problem: Problem) -> tuple[Mechanism, Mechanism]:
         """That of a full gradient and that of an inner step."""

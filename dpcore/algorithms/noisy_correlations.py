@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import NOMINAL_CURVATURE
 from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.clips import slope_at_start
+from dpcore.algorithms.pace import curvature_bound
 from dpcore.checks import require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
@@ -58,10 +58,8 @@ class NoisyCorrelations:
         """The clip norm C."""
         if self.clip_norm is not None:
             return self.clip_norm
-        at_zero = NOMINAL_SLOPE * problem.weight
-        if problem.loss.argument == "margin":
-            at_zero = abs(float(problem.loss.slope(np.zeros(1))[0]))
-        return CLIP_SHARE * problem.norm_bound * at_zero
+        at_zero = slope_at_start(problem) if problem.loss.argument == "margin" else NOMINAL_SLOPE
+        return CLIP_SHARE * problem.norm_bound * (at_zero * problem.weight)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         sensitivity = problem.sensitivity(self.clip(problem))
@@ -86,5 +84,4 @@ class NoisyCorrelations:
 
 def _step(problem: Problem) -> float:
     """1 / smoothness, with a stand-in for a loss without a bound of its curvature."""
-    curvature = problem.loss.smoothness if isfinite(problem.loss.smoothness) else NOMINAL_CURVATURE * problem.weight
-    return 1.0 / (problem.norm_bound**2 * curvature + problem.l2)
+    return 1.0 / (problem.norm_bound**2 * curvature_bound(problem) + problem.l2)

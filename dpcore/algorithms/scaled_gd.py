@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from dpcore import calibration
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.clips import clip_share, pace_share
-from dpcore.algorithms.dp_sgd import MAX_MOMENTUM, NOMINAL_CURVATURE, STABLE
+from dpcore.algorithms.pace import STABLE, curvature_bound, momentum_for
 from dpcore.bounding import SUM_TOLERANCE
 from dpcore.checks import require_below_one, require_count, require_open_unit, require_positive
 from dpcore.errors import AssumptionNotMet
@@ -104,8 +104,11 @@ class ScaledGD:
 
     def settings(self, problem: Problem) -> dict[str, float]:
         """What the fields that were left out come to on ``problem``."""
-        horizon = HORIZON * pace_share(problem) if self.horizon is None else self.horizon
-        return {"clip_norm": self.clip(problem), "horizon": horizon}
+        return {"clip_norm": self.clip(problem), "horizon": self.far(problem)}
+
+    def far(self, problem: Problem) -> float:
+        """The horizon H."""
+        return HORIZON * pace_share(problem) if self.horizon is None else self.horizon
 
     def signal(self, problem: Problem) -> float:
         """n * mu of the gradients, halved under replace-one: what the steps can learn from."""
@@ -127,11 +130,9 @@ class ScaledGD:
 
         ``stiffness`` bounds the curvature that the ridge adds in the scaled space.
         """
-        smooth = problem.loss.smoothness
-        longest = STABLE / ((smooth if isfinite(smooth) else NOMINAL_CURVATURE * problem.weight) + stiffness)
-        horizon = HORIZON * pace_share(problem) if self.horizon is None else self.horizon
-        step = 2.0 * horizon * self.signal(problem) / (self.clip(problem) * self.steps)
-        return min(step, longest), min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM)
+        longest = STABLE / (curvature_bound(problem) + stiffness)
+        step = 2.0 * self.far(problem) * self.signal(problem) / (self.clip(problem) * self.steps)
+        return min(step, longest), momentum_for(step, longest)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate in the columns of the problem, shape (outputs * d,)."""

@@ -121,8 +121,7 @@ OVERFLOW = "tests/core/test_overflow.py"
 MUTANTS += [
     Mutant("dpcore/objective.py", "        W = readable(W)\n", "", OVERFLOW),
     Mutant("dpcore/ranking/objective.py", "        w = readable(w)\n", "", OVERFLOW),
-    Mutant("dpcore/algorithms/dp_sgd.py", " + STABLE * problem.l2", "", OVERFLOW),
-    Mutant("dpcore/algorithms/admm.py", " + STABLE * problem.l2", "", OVERFLOW),
+    Mutant("dpcore/algorithms/pace.py", " + STABLE * problem.l2", "", OVERFLOW),
     Mutant(
         "dpcore/accounting/events.py",
         "curve_of(restate(mechanism, adjacency, Adjacency.REPLACE_ONE))",
