@@ -61,7 +61,7 @@ class OneVsRest:
     @property
     def accountant(self) -> str | None:
         """The accountant that the inner algorithm stands for, which the runs of all classes are stated by."""
-        return getattr(self.inner, "accountant", None)
+        return self.inner.accountant
 
     def advice(self, problem: Problem) -> str:
         """The inner algorithm's warning."""

@@ -144,7 +144,7 @@ def _by_accountant(algorithm: Algorithm, limit: Limit, curve_only: bool) -> Limi
     An adaptive run, or one that is chosen after other releases, keeps below the Rényi curve of its plan and nothing
     else (``curve_only``), so only that curve may be converted.
     """
-    wanted = "rdp" if curve_only else getattr(algorithm, "accountant", None)
+    wanted = "rdp" if curve_only else algorithm.accountant
     if wanted is None or not isinstance(limit, Target) or limit.accountant == wanted:
         return limit
     if limit.accountant != "auto":

@@ -35,7 +35,7 @@ def plant_canaries(job: Job, planned: Planned, objective: Sealed) -> tuple[Seale
     """The sums over records and canaries, and the watch that looks for them."""
     sums: LinearObjective = objective.open()
     rng = np.random.default_rng(job.config.seed)
-    within_blocks = getattr(registry[planned.name], "bounds_rows_by", "") == "blocks"
+    within_blocks = registry[planned.name].bounds_rows_by == "blocks"
     canaries = plant(job.problem, count_of(job.config, job.problem.dimension), rng, secure_generator(), within_blocks)
     mixed, watch = planted(sums, canaries, rng)
     mixed.check_records(job.problem.dimension, job.problem.norm_bound)

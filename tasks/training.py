@@ -151,7 +151,7 @@ def l2_of(config: TrainConfig, loss: Loss) -> float:
     if config.objective.l2 is not None:
         return config.objective.l2
     name = resolve_name(algorithm_of(config).name, plain_name(loss))
-    return float(getattr(registry[name], "default_l2", 0.0))
+    return float(registry[name].default_l2)
 
 
 def target_of(config: TrainConfig) -> Target:

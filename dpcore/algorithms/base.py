@@ -21,6 +21,8 @@ class Algorithm(Protocol):
 
     ``noise_multiplier`` scales all its noise: sigma = noise_multiplier * sensitivity, other scales are ratios to it.
     ``argument`` says in one sentence why a record moves a release by no more than its sensitivity, and after whom.
+    ``default_l2`` is the ridge where the caller names none; ``bounds_rows_by`` what the price rests on, the "norm" of
+    rows or their "blocks"; ``accountant`` the one whose statement the algorithm is known for, None where any will do.
     """
 
     name: ClassVar[str]
@@ -33,6 +35,9 @@ class Algorithm(Protocol):
     small: ClassVar[dict[str, Any]]
     presets: ClassVar[dict[str, dict[str, Any]]]
     selects: ClassVar[bool]
+    default_l2: ClassVar[float]
+    bounds_rows_by: ClassVar[str]
+    accountant: ClassVar[str | None]
 
     noise_multiplier: float
 
@@ -41,7 +46,7 @@ class Algorithm(Protocol):
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array: ...
 
 
-def plain_name(name: str) -> str:
+def registry_name(name: str) -> str:
     """A paper's name as a registry name: SGD-MA is sgd_ma."""
     return name.lower().replace("-", "_")
 
@@ -54,14 +59,14 @@ class Registry(dict[str, Any]):
         self.aliases: dict[str, str] = {}
 
     def __missing__(self, name: str) -> Any:
-        plain = plain_name(name)
+        plain = registry_name(name)
         if plain in self or plain in self.aliases:
             return self[self.aliases.get(plain, plain)]
         raise unknown_name("algorithm", name, [*self, *self.aliases])
 
     def knows(self, name: Any) -> bool:
         """Whether ``name`` is that of an algorithm or an alias."""
-        return isinstance(name, str) and (plain_name(name) in self or plain_name(name) in self.aliases)
+        return isinstance(name, str) and (registry_name(name) in self or registry_name(name) in self.aliases)
 
 
 registry = Registry()
@@ -70,8 +75,18 @@ Class = TypeVar("Class", bound=type)
 
 BOTH = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
 
-# What an algorithm need not say: no presets, planned, private, not made to select columns.
-DEFAULTS: dict[str, Any] = {"presets": {}, "adaptive": False, "private": True, "selects": False, "argument": ""}
+# What an algorithm need not say: no presets, planned, private, not made to select columns; no ridge of its own, rows
+# bounded by their norm, any accountant.
+DEFAULTS: dict[str, Any] = {
+    "presets": {},
+    "adaptive": False,
+    "private": True,
+    "selects": False,
+    "argument": "",
+    "default_l2": 0.0,
+    "bounds_rows_by": "norm",
+    "accountant": None,
+}
 
 
 def register(name: str, *aliases: str) -> Callable[[Class], Class]:
@@ -95,7 +110,7 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
     Raises ``UnknownName`` with near misses for a name, a preset or a parameter that does not exist.
     """
     cls = registry[name]
-    alias = plain_name(name)
+    alias = registry_name(name)
     chosen: dict[str, Any] = dict(cls.presets.get(alias, {})) if alias in registry.aliases else {}
     if preset is not None:
         if not cls.presets:

@@ -81,7 +81,7 @@ def audit(
     """
     require_count(fits=fits, workers=workers)
     require_below_one(confidence=confidence)
-    by_blocks = getattr(registry[name], "bounds_rows_by", "norm") == "blocks"
+    by_blocks = registry[name].bounds_rows_by == "blocks"
     shape = worst_problem(problem, registry[name].adjacencies, by_blocks)
     settings = {**(registry[name].small if problem is None else {}), **(parameters or {})}
     planned = plan(name, settings, shape, Target(epsilon, delta))

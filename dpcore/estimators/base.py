@@ -120,11 +120,11 @@ class PrivateEstimator(BaseEstimator):
         draft = Problem(dimension=d, norm_bound=self.norm_bound, **facts)
         name, parameters, reason = resolve(self.algorithm, self._algorithm_parameters(), draft, target)
         chosen = registry[name]
-        by_blocks = getattr(chosen, "bounds_rows_by", "norm") == "blocks"
+        by_blocks = chosen.bounds_rows_by == "blocks"
         rows = RowMap(d, self.norm_bound, by_blocks, blocks, self.intercept, self.bounds)
         if self.l2 is None:
             least = LEAST_RIDGE if chosen.requires.strongly_convex else 0.0
-            facts["l2"] = max(getattr(chosen, "default_l2", 0.0), least)
+            facts["l2"] = max(chosen.default_l2, least)
         problem = Problem(dimension=rows.dimension, norm_bound=rows.row_bound, intercept=rows.constant, **facts)
         limits = (target,) if self.budget is None else (target, self.budget.room)
         planned = plan(name, parameters, problem, *limits, preset=self.preset)
