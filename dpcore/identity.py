@@ -1,0 +1,194 @@
+"""The one rule by which two cells name the same user, session, block, label, level or side of a split.
+
+A promise is about people in files, so what is charged depends on whose row a row is. Every reader, the encoder, stored
+scorers and estimators compare ids by the text that ``canonical`` gives, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+from unicodedata import normalize
+
+import numpy as np
+
+from dpcore.errors import InputError
+
+# Version of the rule: a ledger states it in its opening record, for another rule may see other people in the same file.
+IDENTITY_RULE = 1
+# What software writes as text where there was no value; a person, a session or a block is never named so.
+NO_VALUE = frozenset({"", "nan", "NaN", "NaT", "None", "<NA>"})
+# Whole numbers up to here (2^53 for float64) have no neighbour of the same floating-point value.
+EXACT = {2: 2.0**11, 4: 2.0**24}
+BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+PLAIN = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+# What is taken from both ends: all that ``str.strip`` takes, and the mark of byte order.
+BLANKS = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+SHOWN = 3
+
+Array = np.ndarray
+
+
+def canonical(value: Any, strip: bool = True, decimal: str = ".", unit: bool = False) -> str:
+    """The text that stands for ``value``; two values are the same id if and only if their texts are equal.
+
+    - Text is in Unicode's composed form (NFC) and, with ``strip``, without blanks and marks of byte order around it.
+    - A plain decimal counts by its value: 7, 7.0, 7.00 and the numbers 7 and 7.0 are ``7``; 0.50 is ``0.5``. Plain are
+      digits without leading zeros, thousands, exponent or plus, with ``decimal`` as the mark. 007, +7, 7e0 and 1_000
+      are texts of their own.
+    - Booleans and the texts true, True, TRUE are ``true`` (``false`` alike). Dates are ISO texts, moments with a zone in
+      UTC. No value at all (None, NaN) is the empty text.
+
+    The rule has the version ``IDENTITY_RULE`` and gives back its own results unchanged. With ``unit`` the text names
+    somebody whom a budget protects: raises ``InputError`` for floating-point numbers from 2^53 on, which stand for
+    several whole numbers, and, always, for values that are no text, number, date or Boolean.
+    """
+    if type(value) is str:
+        return _text(value, strip, decimal)
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        return _number(value, unit)
+    return _other(value, strip, decimal)
+
+
+def _text(text: str, strip: bool, decimal: str) -> str:
+    ascii = text.isascii()
+    if not ascii:
+        text = normalize("NFC", text)
+    if strip:
+        text = text.strip() if ascii else text.strip(BLANKS)
+    if decimal in text:
+        plain = text if decimal == "." else text.replace(".", "\0").replace(decimal, ".")
+        if PLAIN.fullmatch(plain):
+            text = plain.rstrip("0").rstrip(".")
+            return "0" if text == "-0" else text
+    return BOOLEANS.get(text, "0" if text == "-0" else text)
+
+
+def _number(value: Any, unit: bool) -> str:
+    if value != value:
+        return ""
+    if unit and abs(value) >= EXACT.get(getattr(value, "itemsize", 8), 2.0**53):
+        raise InputError(
+            f"Expected ids that can be told apart, got the floating-point number {value!r}, which stands for several "
+            "whole numbers; store ids as whole numbers or texts."
+        )
+    if abs(value) < 2.0**53:
+        whole = int(value)
+        text = str(whole if whole == value else value)
+        return text if "e" not in text else np.format_float_positional(value, trim="-")
+    return str(float(value)) if abs(value) == np.inf else np.format_float_positional(value, trim="-")
+
+
+def _other(value: Any, strip: bool, decimal: str) -> str:
+    """Of the rarer kinds: no value, exact decimals, dates and moments, subclasses of text."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return ""
+    if isinstance(value, np.generic) and not isinstance(value, str):
+        value = value.item()
+        return canonical(value, strip, decimal)
+    if isinstance(value, str):
+        return _text(str(value), strip, decimal)
+    if isinstance(value, Decimal):
+        return "" if value.is_nan() else _text(format(value, "f"), True, ".")
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is None else value.astimezone(timezone.utc)
+        bare = moment.tzinfo is None and (moment.hour, moment.minute, moment.second, moment.microsecond) == (0, 0, 0, 0)
+        return moment.date().isoformat() if bare else moment.isoformat(" ")
+    if isinstance(value, date):
+        return value.isoformat()
+    raise InputError(
+        f"Expected a text, number, date or Boolean as an id, got {type(value).__name__} {str(value)[:40]!r}; store its "
+        "text in the column, or ignore the column."
+    )
+
+
+def names_nobody(text: str, marks: Collection[str] = ()) -> bool:
+    """Whether a canonical text is no id: empty, what software writes for no value, or one of the declared ``marks``."""
+    return text in NO_VALUE or text in marks
+
+
+def canonical_marks(marks: Iterable[str], strip: bool = True, decimal: str = ".") -> frozenset[str]:
+    """Declared texts for no value, as they compare with canonical cells."""
+    return frozenset(canonical(mark, strip, decimal) for mark in marks)
+
+
+def check_distinct(declared: Sequence[Any], what: str, strip: bool = True) -> None:
+    """Raise ``InputError`` where two of the declared texts are one id, so that a cell would be either of them."""
+    seen: dict[str, Any] = {}
+    for value in declared:
+        text = canonical(value, strip)
+        if text in seen:
+            both = f"{seen[text]!r} twice" if seen[text] == value else f"{seen[text]!r} and {value!r}, which are one"
+            raise InputError(f"Expected each of {what} once, got {both} (both read {text!r}); drop one.")
+        seen[text] = value
+
+
+def identities(values: Any, strip: bool = True, unit: bool = False) -> tuple[Array, list[str]]:
+    """Codes (n,) into the list of distinct canonical texts, in the order of their first appearance."""
+    seen: dict[str, int] = {}
+    codes, distinct = _distinct(values)
+    names = [seen.setdefault(canonical(value, strip, unit=unit), len(seen)) for value in distinct]
+    return np.array(names, dtype=np.int64)[codes], list(seen)
+
+
+def unit_codes(values: Any, what: str, strip: bool = True) -> tuple[Array, list[str]]:
+    """As ``identities``, of the units that a budget protects; ``what`` is the argument's name in errors.
+
+    Raises ``InputError`` naming the first row (from 0) that names nobody: such rows would be one unit of strangers.
+    """
+    codes, names = identities(values, strip, unit=True)
+    nobody = [k for k, name in enumerate(names) if names_nobody(name)]
+    if nobody:
+        rows = np.flatnonzero(np.isin(codes, nobody))
+        shown = ", ".join(str(int(row)) for row in rows[:SHOWN])
+        raise InputError(
+            f"Expected an id in every row of {what}, got none (empty, NaN or None) in row {shown}"
+            f"{' and others' if len(rows) > SHOWN else ''}; name it, or leave these rows out."
+        )
+    return codes, names
+
+
+def _distinct(values: Any) -> tuple[Array, list[Any]]:
+    """Codes (n,) into a list of values without repetition by Python's equality; Booleans are no numbers here."""
+    array = values if isinstance(values, np.ndarray) else _as_array(values)
+    if array.ndim != 1:
+        raise InputError(f"Expected ids of shape (n,), got shape {array.shape}.")
+    if array.dtype != object:
+        distinct, first, codes = np.unique(array, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        return place[codes], list(distinct[order])
+    seen: dict[Any, int] = {}
+    items = array.tolist()
+    try:
+        if any(type(item) in (bool, np.bool_) for item in items):
+            items = [canonical(item) if type(item) in (bool, np.bool_) else item for item in items]
+        codes = np.fromiter((seen.setdefault(item, len(seen)) for item in items), dtype=np.int64, count=len(items))
+    except TypeError:
+        for item in items:
+            canonical(item)
+        raise
+    return codes, list(seen)
+
+
+def _as_array(values: Any) -> Array:
+    """``values`` as an array that keeps each value as it is: numpy alone would make texts of a mixed list."""
+    if hasattr(values, "to_numpy"):
+        return np.asarray(values.to_numpy())
+    items = list(values)
+    kinds = {type(item) for item in items}
+    if len(kinds) > 1:
+        array = np.empty(len(items), dtype=object)
+        array[:] = items
+        return array
+    return np.asarray(items)
