@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 from unicodedata import normalize
@@ -41,7 +41,7 @@ def canonical(value: Any, strip: bool = True, decimal: str = ".", unit: bool = F
     - A plain decimal counts by its value: 7, 7.0, 7.00 and the numbers 7 and 7.0 are ``7``; 0.50 is ``0.5``. Plain are
       digits without leading zeros, thousands, exponent or plus, with ``decimal`` as the mark. 007, +7, 7e0 and 1_000
       are texts of their own.
-    - Booleans and the texts true, True, TRUE are ``true`` (``false`` alike). Dates are ISO texts, moments with a zone in
+    - Booleans and the texts true, True, TRUE are ``true`` (``false`` alike). Dates are ISO texts, zoned moments in
       UTC. No value at all (None, NaN) is the empty text.
 
     The rule has the version ``IDENTITY_RULE`` and gives back its own results unchanged. With ``unit`` the text names
@@ -100,7 +100,7 @@ def _other(value: Any, strip: bool, decimal: str) -> str:
     if isinstance(value, Decimal):
         return "" if value.is_nan() else _text(format(value, "f"), True, ".")
     if isinstance(value, datetime):
-        moment = value if value.tzinfo is None else value.astimezone(timezone.utc)
+        moment = value if value.tzinfo is None else value.astimezone(UTC)
         bare = moment.tzinfo is None and (moment.hour, moment.minute, moment.second, moment.microsecond) == (0, 0, 0, 0)
         return moment.date().isoformat() if bare else moment.isoformat(" ")
     if isinstance(value, date):
