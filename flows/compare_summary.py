@@ -9,10 +9,10 @@ from typing import Any
 import prefect.runtime.flow_run
 
 from flows.train import Open
-from tasks.compare import session
 from tasks.compare import tracking as children
 from tasks.compare.cell import SUPPORT, Record, missing_metrics
 from tasks.compare.charge import Charge, charge_words
+from tasks.compare.closure import code_version
 from tasks.compare.ratios import ratios, rows_of
 from tasks.compare.rows import is_redrawn
 from tasks.compare.session import Comparison
@@ -60,7 +60,7 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
         "machine": machine(),
         "config": config.model_dump_json(),
         "warnings": [*comparison.warnings, *left_out],
-        "code": session.code_version(),
+        "code": code_version(),
     }
 
 

@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from tasks.compare.cell import Record
 from tasks.compare.charge import Charge, charge_for
+from tasks.compare.closure import code_version
 from tasks.compare.config import CompareConfig
 from tasks.compare.feasible import check_folds, check_metrics
 from tasks.compare.grid import Cell, LeftOut, Setting, cells_of, expand, warnings_of
@@ -27,18 +27,6 @@ from tasks.home import Home, make_private
 from tasks.ledger import Ledger
 from tasks.tracking import safe_name
 from tasks.training import Job, ledger_url, require_files
-
-# What a number in a record depends on; other parts of the program may change without undoing finished cells.
-CODE = (
-    "dpcore",
-    "tasks/data",
-    "tasks/readers",
-    "tasks/schema",
-    "tasks/compare/cell.py",
-    "tasks/compare/iterates.py",
-    "tasks/compare/rows.py",
-    "tasks/compare/optimum.py",
-)
 
 
 @dataclass(frozen=True)
@@ -164,18 +152,6 @@ def data_facts(job: Job, config: CompareConfig, secret: bytes | None) -> str:
     digest = content_digest if job.public else stat_digest
     folds = sha256(secret).hexdigest() if secret is not None and job.problem.adjacency is Adjacency.ADD_REMOVE else ""
     return sha256("\n".join([fingerprint(job, config.protocol, digest), folds, code_version()]).encode()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def code_version() -> str:
-    """SHA-256 of the sources that a record depends on."""
-    root = Path(__file__).resolve().parents[2]
-    digest = sha256()
-    for part in CODE:
-        path = root / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
 
 
 def file_name(name: str) -> str:
