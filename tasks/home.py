@@ -116,5 +116,13 @@ def sqlite_url(path: Path) -> str:
 
 
 def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
-    """Where the budget is kept: configuration, data schema, ``DPFLOWS_LEDGER``, else the file in the home folder."""
-    return config.ledger.url or schema.ledger or os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
+    """Where the budget is kept: data schema, configuration, ``DPFLOWS_LEDGER``, else the file in the home folder.
+
+    Raises ``InputError`` where a configuration names another ledger than the schema: the budget goes with the data.
+    """
+    if schema.ledger and config.ledger.url and config.ledger.url != schema.ledger:
+        raise InputError(
+            f"Expected the ledger of data set {schema.name!r}, {schema.ledger}, got ledger.url={config.ledger.url!r}: "
+            "a second ledger would be a second budget; leave ledger.url out, or move the budget in the data schema."
+        )
+    return schema.ledger or config.ledger.url or os.environ.get("DPFLOWS_LEDGER") or home.ledger_url

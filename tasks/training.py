@@ -32,9 +32,11 @@ from tasks.bounds import open_words, plan_estimate, require_open, widest
 from tasks.canary_rules import check_canaries, crowd
 from tasks.config import TrainConfig
 from tasks.data import load
+from tasks.data.load import test_files
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
 from tasks.home import ledger_url as ledger_url
 from tasks.ledger import Blocks, Ledger, Reservation
+from tasks.ledger.reader import LedgerReader
 from tasks.quality import check_subgroup
 from tasks.readers import source_paths
 from tasks.schema import Schema, find_schema
@@ -200,10 +202,12 @@ def _plan(
 def fit_to_ledger(job: Job, planned: Planned, ledger: Ledger) -> Planned:
     """Return a plan that the ledger admits, or raise ``BudgetExceeded``; the ledger is only read.
 
+    Data that are declared public are refused where the ledger holds a budget for their name or for one of their files.
     The ledger adds up prices at one order. A plan for (epsilon, delta) may cost more there than what its own guarantee
     is worth at that order; then it gets the little more noise that makes it fit. Where even the worth of the guarantee
     is not left, the run is refused rather than quietly trained with more noise than was asked for.
     """
+    require_public(job, ledger)
     room = ledger.room(job.schema.name, job.blocks, public=job.public)
     if room is None or room.ratio(planned.events) <= 1 + SLACK:
         return planned
@@ -225,6 +229,18 @@ def require_files(job: Job) -> list[Path]:
     if job.config.data.test_path is not None:
         source_paths(job.schema, job.config.data.test_path, job.schema.split.path, "data.test_path")
     return found
+
+
+def all_files(job: Job) -> list[Path]:
+    """The files of the training and the test part; raises ``InputError`` for one that is not there."""
+    found = require_files(job)
+    return [*found, *test_files(job.schema, found, job.config.data.test_path)] if found else []
+
+
+def require_public(job: Job, ledger: LedgerReader) -> None:
+    """Raise ``InputError`` where the data are declared public and the ledger knows their name or a file as private."""
+    if job.public:
+        ledger.require_public(job.schema.name, all_files(job))
 
 
 def load_records(job: Job) -> Sealed:
@@ -279,10 +295,10 @@ def by_user(job: Job, objective: LinearObjective, loaded: Sealed) -> UserObjecti
 def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
     """Charge the plan; on disk when this returns. Entries of processes that are gone are forfeited on the way.
 
-    The ledger warns when it has seen private files under another name, which would have a budget of its own.
+    The ledger warns when it has seen the files under another name, which has a budget of its own or none.
     """
     ledger.reap()
-    files = [] if job.public else require_files(job)
+    files = require_files(job)
     return ledger.reserve(
         job.schema.name,
         planned.events,

@@ -26,7 +26,7 @@ from tasks.compare.rows import Rows, content_digest, fingerprint, stat_digest
 from tasks.home import Home, make_private
 from tasks.ledger import Ledger
 from tasks.tracking import safe_name
-from tasks.training import Job, ledger_url, require_files
+from tasks.training import Job, ledger_url, require_files, require_public
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     settings, left_out = [*settings, *elsewhere], [*left_out, *missing]
     for job in {id(setting.job): setting.job for setting in settings}.values():
         require_files(job)
+        with Ledger(ledger_url(job.config, job.schema, home)) as ledger:
+            require_public(job, ledger)
     private = sorted({setting.data for setting in settings if not setting.job.public})
     check_private(config, private)
     folder = home.root / "cells"

@@ -143,31 +143,6 @@ def period_state(connection: Connection, dataset: str, period: str) -> str | Non
     return kept[-1] if kept else None
 
 
-def same_file(connection: Connection, dataset: str, fingerprint: str | None) -> tuple[str, ...]:
-    """Return a warning for every other data set whose file had the same fingerprint."""
-    if fingerprint is None:
-        return ()
-    return tuple(
-        f"The file of {dataset!r} was read before as {other!r}: the budgets of both names add up for its records; use "
-        "one name."
-        for other in read_as(connection, fingerprint)
-        if other != dataset
-    )
-
-
-def read_as(connection: Connection, fingerprint: str) -> tuple[str, ...]:
-    """Return the names of the data sets that were charged for reading the file of this fingerprint."""
-    table = schema.records
-    found = select(table.c.dataset).where(table.c.fingerprint == fingerprint).distinct()
-    return tuple(sorted(connection.scalars(found)))
-
-
-def fingerprint_key(connection: Connection) -> bytes:
-    """Return the secret key of this ledger's file fingerprints."""
-    table = schema.secret
-    return bytes.fromhex(connection.scalars(select(table.c.value).where(table.c.name == "fingerprint")).one())
-
-
 def events_text(connection: Connection, digest: str) -> str | None:
     """Return a stored list of mechanisms by its SHA-256."""
     table = schema.events

@@ -6,7 +6,6 @@ lock), so concurrent flows cannot overspend. Reading never changes anything.
 
 from __future__ import annotations
 
-import hmac
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,8 +22,9 @@ from dpcore.accounting.limits import order_index
 from dpcore.checks import require_choice
 from dpcore.errors import DPFlowsError, InputError
 from dpcore.problem import Adjacency
-from tasks.ledger import chain
+from tasks.ledger import chain, files
 from tasks.ledger.blocks import ALL, Blocks
+from tasks.ledger.files import Marks
 from tasks.ledger.orders import LARGEST, choose_order, cost_units
 from tasks.ledger.owner import is_gone, this_process
 from tasks.ledger.reader import LedgerReader
@@ -84,7 +84,7 @@ class Ledger(LedgerReader):
         hashes: dict[str, str] | None = None,
         public: bool = False,
         period: str | None = None,
-        fingerprint: str | None = None,
+        fingerprint: Marks | None = None,
         division: Blocks | None = None,
     ) -> Reservation:
         """Charge ``events`` on every block that the run touches, or on none; on disk when this returns.
@@ -103,6 +103,7 @@ class Ledger(LedgerReader):
         target.blocks.require_same(division or target.blocks, dataset)
         body, units = _charge(target, events, blocks, self._is_limited(target, public))
         body |= {"hashes": dict(hashes or {}), "owner": this_process()}
+        body |= fingerprint.body() if fingerprint else {}
         entry = uuid4().hex
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
             found = self._find(connection, dataset)
@@ -117,11 +118,12 @@ class Ledger(LedgerReader):
                 raise InputError(
                     f"Expected a period not trained yet, got period={period!r} of {dataset!r}, which is {state}."
                 )
-            notes = chain.same_file(connection, dataset, fingerprint)
+            notes = files.other_names(connection, dataset, fingerprint.all) if fingerprint else ()
             if target.limited:
                 chain.admit(connection, target, body["blocks"], units, body["cost"])
             chain.store_events(connection, body["events"], events.to_json())
-            record = log_chain.append("reserved", dataset, body, entry, period, fingerprint)
+            whole = fingerprint.whole if fingerprint else None
+            record = log_chain.append("reserved", dataset, body, entry, period, whole)
             chain.move(connection, record, body["blocks"], units)
         for note in notes:
             log.warning(note)
@@ -162,25 +164,11 @@ class Ledger(LedgerReader):
             forfeited.append(record.entry)
         return forfeited
 
-    def fingerprint(self, paths: Iterable[Path]) -> str:
-        """Return the keyed SHA-256 of files' contents: it knows one file under two names."""
-        digest = sha256()
-        for path in sorted(paths):
-            with path.open("rb") as file:
-                while chunk := file.read(1 << 20):
-                    digest.update(chunk)
+    def fingerprint(self, paths: Iterable[Path]) -> Marks:
+        """Return the keyed fingerprints of files' contents: they know one file under two names."""
         with self._writing(NOTHING_SPENT) as (connection, _):
-            key = chain.fingerprint_key(connection)
-        return hmac.new(key, digest.digest(), "sha256").hexdigest()
-
-    def seen(self, paths: Iterable[Path]) -> tuple[str, ...]:
-        """Names of the data sets that were charged for reading these very files; nothing is created."""
-        if not self.datasets():
-            return ()
-        digest = self.fingerprint(paths)
-        with self.store.reading() as connection:
-            assert connection is not None
-            return chain.read_as(connection, digest)
+            key = files.key_of(connection)
+        return files.marks_of(key, paths)
 
     @contextmanager
     def _writing(self, consequence: str) -> Iterator[tuple[Connection, chain.Chain]]:

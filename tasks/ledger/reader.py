@@ -12,7 +12,7 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Room, order_index
 from dpcore.checks import require_choice
 from dpcore.errors import InputError, VerificationFailed, unknown_name
-from tasks.ledger import chain, schema
+from tasks.ledger import chain, files, schema
 from tasks.ledger.records import Dataset, Record
 from tasks.ledger.relations import price_for
 from tasks.ledger.store import Store
@@ -101,6 +101,38 @@ class LedgerReader:
         assert found.order is not None and found.adjacency is not None
         fullest = max((balance.units for balance in balances.values()), default=0)
         return Room(found.order, found.left(fullest), found.adjacency, dataset)
+
+    def private_names(self, dataset: str | None, paths: Iterable[Path] = ()) -> tuple[str, ...]:
+        """Return the data sets with a limit that are called ``dataset`` or were charged for reading one of ``paths``.
+
+        The one answer to "is this public?": what a schema declares public and stands here is private. Files are
+        compared byte for byte, so an edited copy is not known. Nothing is created.
+        """
+        limited = {found.name for found in self.datasets() if found.limited}
+        if not limited:
+            return ()
+        with self.store.reading() as connection:
+            assert connection is not None
+            marks = files.marks_of(files.key_of(connection), paths).all if (paths := list(paths)) else ()
+            return tuple(sorted(limited & {dataset, *files.read_as(connection, marks)}))
+
+    def require_public(self, dataset: str, paths: Iterable[Path] = ()) -> None:
+        """Raise InputError where data that are declared public are private here, by their name or by their bytes."""
+        names = self.private_names(dataset, paths)
+        if dataset in names:
+            raise self._not_public(self.dataset(dataset))
+        if names:
+            raise InputError(
+                f"Expected public data, got {dataset!r}, whose file this ledger charged as the private {names[0]!r} "
+                f"({self.dataset(names[0]).guarantee()}); train it as {names[0]!r}, whose budget pays for its records."
+            )
+
+    @staticmethod
+    def _not_public(dataset: Dataset) -> InputError:
+        return InputError(
+            f"Expected public data, got {dataset.name!r}, which has a budget here: {dataset.guarantee()}; a budget is "
+            "never taken back: declare `public: false` in its data schema."
+        )
 
     @staticmethod
     def _is_limited(dataset: Dataset, public: bool) -> bool:

@@ -38,7 +38,7 @@ def budgets_of(path: Path) -> list[str]:
             with ledger_of(schema) as ledger:
                 found |= {schema.name} & {dataset.name for dataset in ledger.datasets()}
     with ledger_of(None) as ledger:
-        found |= set(ledger.seen([path]))
+        found |= set(ledger.private_names(None, [path]))
     return sorted(found)
 
 
@@ -68,11 +68,14 @@ def payer(name: str, path: Path) -> Iterator[tuple[Any, Pay, Callable[[Sequence[
             )
         blocks = dataset.blocks.hashed() if by == "hash" else ("all",)
         public = not dataset.limited
+        if public:
+            ledger.require_public(name, [path])
 
         @contextmanager
         def pay(events: Events) -> Iterator[Any]:
-            fingerprint = None if public else ledger.fingerprint([path])
-            with ledger.reserve(name, events, blocks, public=public, fingerprint=fingerprint) as reservation:
+            with ledger.reserve(
+                name, events, blocks, public=public, fingerprint=ledger.fingerprint([path])
+            ) as reservation:
                 yield reservation.on_charge
                 reservation.commit()
 

@@ -1,0 +1,104 @@
+"""One table under two names, private data that are declared public, and a second ledger: all are second budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpcore.errors import InputError
+from tasks import training
+from tasks.home import Home, ledger_url
+from tasks.ledger import Ledger
+from tests.flows.test_training import config_of
+
+
+@pytest.fixture
+def ledger(small: Path) -> Ledger:
+    """A ledger that charged the small table as the private data set ``small``."""
+    opened = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
+    opened.init("small", 3.0, 1e-4, "add_remove")
+    job = training.prepare(config_of(small))
+    training.reserve_budget(job, training.plan_training(job), opened).commit()
+    return opened
+
+
+def second(small: Path, name: str, public: bool) -> Path:
+    """A schema of the same table under another name."""
+    text = small.read_text().replace("name: small", f"name: {name}")
+    path = small.with_name(f"{name}.yaml")
+    path.write_text(text.replace("{n: 300}", "{n: 300, public: true}") if public else text)
+    return path
+
+
+def admitted(schema: Path, ledger: Ledger, table: Path) -> object:
+    job = training.prepare(config_of(schema, data={"path": str(table)}))
+    return training.fit_to_ledger(job, training.plan_training(job), ledger)
+
+
+@pytest.mark.parametrize("name", ["small", "other"])
+def test_private_data_that_are_declared_public_are_refused_by_name_and_by_bytes(
+    small: Path, ledger: Ledger, name: str, tmp_path: Path
+) -> None:
+    schema, table = second(small, name, public=True), tmp_path / "elsewhere.csv"
+    table.write_bytes(small.with_name("small.csv").read_bytes())
+    if name == "small":
+        small.with_name("small.csv").write_text("another table\n")
+    with pytest.raises(InputError, match=r"Expected public data, got .*'small'.*\(3, 0.0001\)-DP"):
+        admitted(schema, ledger, table)
+    assert {dataset.name for dataset in ledger.datasets()} == {"small"}
+
+
+def test_a_public_test_table_is_asked_for_too(small: Path, ledger: Ledger, tmp_path: Path) -> None:
+    schema = second(small, "other", public=True)
+    schema.write_text(schema.read_text().replace("split: {kind: none}", "split: {kind: file, path: test.csv}"))
+    table = tmp_path / "fresh.csv"
+    table.write_text(small.with_name("small.csv").read_text() + "30,north,yes\n")
+    (tmp_path / "test.csv").write_bytes(small.with_name("small.csv").read_bytes())
+    with pytest.raises(InputError, match="charged as the private 'small'"):
+        admitted(schema, ledger, table)
+
+
+def test_an_edited_copy_is_another_file(small: Path, ledger: Ledger, tmp_path: Path) -> None:
+    """What fingerprints cannot see; the documentation says so."""
+    table = tmp_path / "edited.csv"
+    table.write_text(small.with_name("small.csv").read_text() + "30,north,yes\n")
+    assert ledger.private_names("other", [table]) == ()
+    admitted(second(small, "other", public=True), ledger, table)
+
+
+def test_one_part_of_several_files_is_known(ledger: Ledger, events, tmp_path: Path) -> None:
+    parts = [tmp_path / f"part{number}.csv" for number in range(3)]
+    for number, part in enumerate(parts):
+        part.write_text(f"rows of part {number}\n" * 9)
+    ledger.reserve("small", events(50.0), fingerprint=ledger.fingerprint(parts)).commit()
+    for number, part in enumerate(parts):
+        assert ledger.private_names("other", [part]) == ("small",)
+        renamed = [part.rename(tmp_path / f"z{number}.csv"), tmp_path / "fresh.csv"]
+        renamed[1].write_text(f"fresh rows {number}\n")
+        assert ledger.private_names("other", renamed) == ("small",)
+    [note] = ledger.reserve("new", events(50.0), public=True, fingerprint=ledger.fingerprint(renamed)).notes
+    assert "'small'" in note
+
+
+def test_public_runs_are_fingerprinted_so_that_a_later_private_name_is_warned(small: Path, tmp_path: Path) -> None:
+    with Ledger(tmp_path / "fresh.db") as ledger:
+        job = training.prepare(config_of(second(small, "open", public=True)))
+        training.reserve_budget(job, training.plan_training(job), ledger).commit()
+        ledger.init("small", 3.0, 1e-4, "add_remove")
+        job = training.prepare(config_of(small))
+        [note] = training.reserve_budget(job, training.plan_training(job), ledger).notes
+        assert "'open'" in note
+
+
+def test_a_configuration_names_no_other_ledger_than_the_schema(small: Path, tmp_path: Path) -> None:
+    """A fresh file would be a fresh budget for the same records."""
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    job = training.prepare(config_of(small, ledger={"url": other}))
+    with pytest.raises(InputError, match=r"got ledger.url=.*second budget"):
+        ledger_url(job.config, job.schema, Home(tmp_path))
+    same = training.prepare(config_of(small, ledger={"url": f"sqlite:///{small.with_name('ledger.db')}"}))
+    assert ledger_url(same.config, same.schema, Home(tmp_path)) == same.schema.ledger
+    small.write_text(small.read_text().replace(f"ledger: {job.schema.ledger}\n", ""))
+    free = training.prepare(config_of(small, ledger={"url": other}))
+    assert ledger_url(free.config, free.schema, Home(tmp_path)) == other
