@@ -3,10 +3,41 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from numbers import Integral, Real
+from secrets import token_hex
 
-from dpcore.errors import InputError
+from dpcore.errors import DPFlowsError, InputError
+
+# A word that no other process has: a child of a fork draws its own, whatever number it gets.
+_word = token_hex(16)
+
+
+def _after_fork() -> None:
+    global _word
+    _word = token_hex(16)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def here() -> tuple[int, str]:
+    """What tells the running process from every other one, a forked copy of it included."""
+    return os.getpid(), _word
+
+
+def require_maker(maker: tuple[int, str], what: str) -> None:
+    """Raise ``DPFlowsError`` unless the running process is ``maker``, the one that made ``what``.
+
+    A fork copies memory: a budget in it could be spent twice, and a stream of secret noise would be drawn twice.
+    """
+    if here() != maker:
+        raise DPFlowsError(
+            f"Expected {what} to be used by the process that made it (pid {maker[0]}), got process {os.getpid()}: a "
+            "copy would be spent or drawn a second time; use threads, or send the data and make a new one there."
+        )
 
 
 def _finite(name: str, value: object) -> float:

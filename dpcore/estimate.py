@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.accounting import Budget, Events, Target
+from dpcore.accounting import Budget, Events, Target, open_door
 from dpcore.checks import require_count, require_fraction, require_positive
 from dpcore.errors import InputError
 from dpcore.mechanisms import Exponential, Gaussian, Mechanism, in_form
-from dpcore.noise import secure_generator
 from dpcore.problem import Adjacency
 
 END = b"\x00"  # closes a whole text
@@ -138,13 +137,16 @@ def calibrated(estimate: EstimateColumns, target: Target, form: str = "rounded")
     return replace(estimate, noise_multiplier=_least_noise(events, target))
 
 
-def calibrated_gaussian(sensitivity: float, target: Target, adjacency: Adjacency) -> Gaussian:
+def calibrated_gaussian(sensitivity: float, target: Target, adjacency: Adjacency, form: str = "rounded") -> Gaussian:
     """One Gaussian release of the least noise that fits ``target``."""
 
     def single(noise: float) -> Gaussian:
         return Gaussian(sensitivity, sensitivity * noise)
 
-    return single(_least_noise(lambda noise: Events.of([single(noise)], adjacency=adjacency), target))
+    def events(noise: float) -> Events:
+        return Events.of([in_form(single(noise), form)], adjacency=adjacency)
+
+    return single(_least_noise(events, target))
 
 
 def _least_noise(events: Callable[[float], Events], target: Target) -> float:
@@ -168,7 +170,5 @@ def estimate_columns(
     form: str = "rounded",
 ) -> dict[str, dict[str, Any]]:
     """Run the estimate through a door of its own; ``on_charge`` is called after each charge, before a row is read."""
-    secret = secure_generator() if fixed_noise_seed is None else np.random.default_rng(fixed_noise_seed)
     planned = estimate.events(form=form)
-    budget = Budget(planned, columns, secret, form=form, on_charge=on_charge)  # type: ignore[arg-type]
-    return estimate.fit(budget)
+    return estimate.fit(open_door(planned, columns, form=form, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed))

@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import secrets
 from math import ceil, floor, log2, sqrt
+from typing import Any
 
 import numpy as np
 from randomgen import ChaCha
 
+from dpcore.checks import here, require_maker
 from dpcore.errors import InputError
 
 Array = np.ndarray
@@ -44,9 +46,34 @@ FORMS = {
 }
 
 
+class SecretGenerator(np.random.Generator):
+    """A generator of the process that made it: a copy elsewhere would draw the same noise a second time."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._maker = here()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name[:2] != "__":
+            require_maker(object.__getattribute__(self, "__dict__").get("_maker", here()), "a secret generator")
+        return super().__getattribute__(name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("A secret generator stays in its process and is never copied: its noise would be drawn twice.")
+
+    def __copy__(self) -> Any:
+        return self.__reduce_ex__(2)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__reduce_ex__(2)
+
+
 def secure_generator() -> np.random.Generator:
-    """A generator on a fresh ChaCha20 stream keyed by the operating system; nothing can replay it."""
-    return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
+    """A generator on a fresh ChaCha20 stream keyed by the operating system; nothing can replay it.
+
+    It refuses in another process than the one that made it, a forked child included.
+    """
+    return SecretGenerator(ChaCha(key=secrets.randbits(256), rounds=20))
 
 
 def plain_generator(seed: int) -> np.random.Generator:

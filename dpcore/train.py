@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.accounting.budget import Budget
+from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK, Limit, Target
@@ -18,7 +18,6 @@ from dpcore.algorithms import Algorithm, check, make
 from dpcore.auto import resolve
 from dpcore.errors import InputError
 from dpcore.losses import Array
-from dpcore.noise import secure_generator
 from dpcore.objective import LinearObjective, Objective
 from dpcore.one_vs_rest import OneVsRest
 from dpcore.problem import Adjacency, Problem
@@ -185,26 +184,26 @@ def run(
     on_charge: Callable[[], None] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     fixed_noise_seed: int | None = None,
-    door: Callable[..., Budget] = Budget,
+    door: Callable[..., Budget] | None = None,
 ) -> Result:
     """Train: the only place that brings records, secret noise and an algorithm together.
 
     ``seed`` feeds the public generator (starts, mutations). ``on_charge`` is called after each charge, before rows are
     drawn; ``on_progress(done, total)`` after each release. ``fixed_noise_seed`` is for tests: its result is marked.
-    ``door`` makes the budget: that of a canary run looks at what it releases (``dpcore.audit.watch``).
+    ``door`` makes another kind of budget: that of a canary run looks at what it releases (``dpcore.audit.watch``).
     Raises ``InputError``, before anything is charged, where the records break a public fact of the problem.
     """
     own = _own(planned)
     check_public_facts(planned.problem, objective)
-    secret = secure_generator() if fixed_noise_seed is None else np.random.default_rng(fixed_noise_seed)
-    budget = door(
+    budget = open_door(
         own,
         objective,
-        secret,
         adaptive=planned.algorithm.adaptive,
         form=planned.noise,
         on_charge=on_charge,
         on_progress=on_progress,
+        fixed_noise_seed=fixed_noise_seed,
+        door=door,
     )
     start = perf_counter()
     weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(seed))

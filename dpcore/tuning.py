@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpcore.accounting.budget import Budget
+from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events, with_noise
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Limit, Target
@@ -153,7 +153,8 @@ class Tuned:
         """
         index = int(secret.integers(len(self.settings)))
         part = self.settings[index].part
-        door = partial(Budget, objective=batch if part is None else batch.parts[part], secret=secret, form=self.form)
+        rows = batch if part is None else batch.parts[part]
+        door = partial(open_door, records=rows, secret=secret, form=self.form)
         return self.attempt(index, door, np.random.default_rng(seed))
 
     def attempt(

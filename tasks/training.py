@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dpcore.accounting import Budget, Events
+from dpcore.accounting import Events
 from dpcore.accounting.conversion import order_budgets
 from dpcore.accounting.limits import SLACK, Limit, Room, Target, order_index
 from dpcore.algorithms import registry
@@ -35,7 +35,7 @@ from tasks.data import load
 from tasks.data.load import test_files
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
 from tasks.home import ledger_url as ledger_url
-from tasks.ledger import Blocks, Ledger, Reservation
+from tasks.ledger import Blocks, Charge, Ledger, Reservation
 from tasks.ledger.reader import LedgerReader
 from tasks.quality import check_subgroup
 from tasks.readers import source_paths
@@ -298,16 +298,21 @@ def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
     The ledger warns when it has seen the files under another name, which has a budget of its own or none.
     """
     ledger.reap()
-    files = require_files(job)
-    return ledger.reserve(
-        job.schema.name,
-        planned.events,
-        job.blocks,
-        {"config": job.config.sha256},
+    return replace(charge_of(job), period=job.config.data.period).reserve(ledger, planned.events)
+
+
+def charge_of(job: Job, blocks: tuple[str, ...] | None = None) -> Charge:
+    """What a release of this job charges: of the blocks that it reads, or of some ``blocks`` of them."""
+    return Charge(
+        dataset=job.schema.name,
+        unit=job.problem.unit,
+        adjacency=job.problem.adjacency,
+        form=job.config.privacy.noise,
+        blocks=job.blocks if blocks is None else blocks,
         public=job.public,
-        period=job.config.data.period,
-        fingerprint=ledger.fingerprint(files) if files else None,
         division=Blocks.of(job.schema),
+        files=tuple(require_files(job)),
+        config_sha256=job.config.sha256,
     )
 
 
@@ -336,5 +341,5 @@ def fit_model(
         on_charge=reservation.on_charge,
         on_progress=on_progress,
         fixed_noise_seed=config.unsafe_fixed_noise_seed,
-        door=Budget if watch is None else watch.open().door,
+        door=None if watch is None else watch.open().door,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dpcore.accounting.budget import Budget
+from dpcore.accounting.budget import Budget, Released, open_door, release_once
 from dpcore.accounting.calibrate import calibrate
 from dpcore.accounting.conversion import delta_of, epsilon_of
 from dpcore.accounting.events import Events
@@ -24,4 +24,17 @@ def delta(mechanisms: Iterable[Mechanism], epsilon: float, conversion: str = "ck
     return delta_of(Events.of(mechanisms, adjacency=Adjacency.ADD_REMOVE).price(), epsilon, conversion)
 
 
-__all__ = ["ORDERS", "Allowance", "Budget", "Events", "Room", "Target", "calibrate", "delta", "epsilon"]
+__all__ = [
+    "ORDERS",
+    "Allowance",
+    "Budget",
+    "Events",
+    "Released",
+    "Room",
+    "Target",
+    "calibrate",
+    "delta",
+    "epsilon",
+    "open_door",
+    "release_once",
+]

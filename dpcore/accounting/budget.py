@@ -1,10 +1,13 @@
-"""The one door of one run: it charges, draws the rows, asks the query and adds the noise."""
+"""The one door of one run: it charges, draws the rows, asks the query and adds the noise.
+
+``open_door`` makes every budget, ``release_once`` every single noisy number outside a training.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,11 +15,16 @@ from dpcore.accounting.events import Events, curves_of
 from dpcore.accounting.limits import SLACK
 from dpcore.accounting.orders import ORDERS
 from dpcore.accounting.rdp import curve_of
+from dpcore.checks import here, require_maker
 from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism, in_form
+from dpcore.noise import plain_generator, secure_generator
 from dpcore.objective import Objective
+from dpcore.problem import Adjacency
 from dpcore.sampling import Sampled
+
+Query = Callable[[Any], Any]
 
 
 class Lease:
@@ -43,7 +51,8 @@ class Budget:
     release anything as long as its sum stays below the price of ``planned`` at every order, under its own adjacency and
     under any other that a ledger may charge it for (``Events.prices``); the one-order filter theorem (Feldman & Zrnic
     2021; Lécuyer 2021) at each order then gives the run that whole curve.
-    ``form`` is the form of the noise (``dpcore.noise.FORMS``), in which ``planned`` was priced too.
+    ``form`` is the form of the noise (``dpcore.noise.FORMS``), in which ``planned`` was priced too. A budget refuses in
+    another process than the one that made it, and cannot be pickled. ``open_door`` makes one.
     """
 
     def __init__(
@@ -57,6 +66,7 @@ class Budget:
         on_charge: Callable[[], None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
+        self._maker = here()
         self.planned = planned
         self.adaptive = adaptive
         self.releases = 0
@@ -77,6 +87,7 @@ class Budget:
 
         Raises ``BudgetExceeded`` (and changes nothing) where the run has no room for it.
         """
+        require_maker(self._maker, "a budget")
         mechanism = in_form(mechanism, self._form)
         self._charge(mechanism)
         if self._on_charge is not None:
@@ -138,8 +149,67 @@ class Budget:
         rows = self._rows(mechanism)
         return self._objective if rows is None else self._objective.take(rows)
 
+    def __reduce__(self) -> Any:
+        raise TypeError("A budget holds records and secret noise: it stays in the process that made it.")
+
     def _rows(self, mechanism: Mechanism) -> Any:
         """The rows of one release, None for all of them."""
         if not isinstance(mechanism, Sampled):
             return None
         return mechanism.sampler.draw(self._objective.n, self._secret)
+
+
+def open_door(
+    planned: Events,
+    records: Any,
+    *,
+    adaptive: bool = False,
+    form: str = "rounded",
+    on_charge: Callable[[], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    fixed_noise_seed: int | None = None,
+    secret: np.random.Generator | None = None,
+    door: Callable[..., Budget] | None = None,
+) -> Budget:
+    """The only maker of a budget over ``records``, which are what a query of it is asked on.
+
+    The noise comes from a fresh secret generator, unless ``secret`` is one that an outer release has drawn already (a
+    trial of a search), or ``fixed_noise_seed`` makes a run for tests that may never leave. ``door`` is a class of
+    budgets that looks at what it releases (canaries), or a planted fault.
+    """
+    if secret is None:
+        secret = secure_generator() if fixed_noise_seed is None else plain_generator(fixed_noise_seed)
+    made = Budget if door is None else door
+    return made(planned, records, secret, adaptive=adaptive, form=form, on_charge=on_charge, on_progress=on_progress)
+
+
+class Released(NamedTuple):
+    """One released value, and the events that were charged for it."""
+
+    value: Any
+    events: Events
+
+
+def events_once(mechanism: Mechanism, *, adjacency: Adjacency | str, unit: str, form: str) -> Events:
+    """What ``release_once`` charges: ``mechanism`` with its noise in ``form``, once."""
+    return Events.of([in_form(mechanism, form)], adjacency=adjacency, unit=unit)
+
+
+def release_once(
+    mechanism: Mechanism,
+    records: Any,
+    query: Query,
+    *,
+    adjacency: Adjacency | str,
+    unit: str,
+    form: str,
+    on_charge: Callable[[], None] | None = None,
+    fixed_noise_seed: int | None = None,
+) -> Released:
+    """One release outside a training, with the noise in the ``form`` that the run asked for: value and events.
+
+    ``on_charge`` is called before anything is drawn: a ledger has the entry on disk by then.
+    """
+    events = events_once(mechanism, adjacency=adjacency, unit=unit, form=form)
+    budget = open_door(events, records, form=form, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
+    return Released(budget.release(mechanism, query), events)

@@ -14,7 +14,7 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.orders import ORDERS
 from dpcore.accounting.pld import exactly_gaussian, gdp_epsilon, pld_epsilon
 from dpcore.accounting.single import advanced_epsilon, has_profile, profile_epsilon, pure_total
-from dpcore.checks import require_choice, require_open_unit, require_positive
+from dpcore.checks import here, require_choice, require_maker, require_open_unit, require_positive
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.problem import Adjacency
 
@@ -140,7 +140,7 @@ class Allowance:
 
     Admission is a filter at the order that leaves most relative room (Feldman & Zrnic 2021; Lécuyer 2021), so later
     fits may depend on earlier results. ``copy``, ``deepcopy`` and scikit-learn's ``clone`` return the same object: a
-    grid search cannot spend on a copy. One lock makes it safe for threads.
+    grid search cannot spend on a copy. One lock makes it safe for threads; a forked copy in another process refuses.
     """
 
     epsilon: float
@@ -156,10 +156,12 @@ class Allowance:
         self.adjacency = Adjacency(self.adjacency)
         self.order, self.limit = order_budget(self.epsilon, self.delta, self.conversion)
         self._lock = Lock()
+        self._maker = here()
 
     @property
     def room(self) -> Room:
-        """What is left, as a limit for ``plan``."""
+        """What is left, as a limit for ``plan``. Raises ``DPFlowsError`` in another process than its own."""
+        require_maker(self._maker, "an Allowance")
         return Room(self.order, self.limit - self.spent, Adjacency(self.adjacency), "allowance")
 
     @property
@@ -172,6 +174,7 @@ class Allowance:
 
     def charge(self, events: Events) -> None:
         """Take the price of ``events`` or raise ``BudgetExceeded`` and change nothing."""
+        require_maker(self._maker, "an Allowance")  # before the lock, which a fork may have copied while it was held
         with self._lock:
             room = self.room
             cost = float(events.price(self.adjacency)[order_index(self.order)])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from dpcore.accounting.budget import Budget
+from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.limits import Target
 from dpcore.algorithms import registry
 from dpcore.audit.bounds import clopper_pearson_epsilon, gaussian_tradeoff_epsilon, thresholds
@@ -121,7 +121,8 @@ def fit_many(
     rows = []
     for index in range(fits):
         made: Any = door if groups is None else marking(door, pair, groups)
-        budget = made(planned.events, pair[side], secret, adaptive=planned.algorithm.adaptive)
+        adaptive = planned.algorithm.adaptive
+        budget: Any = open_door(planned.events, pair[side], adaptive=adaptive, secret=secret, door=made)
         weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(index))
         rows.append(weights if groups is None else budget.marks)
     return np.asarray(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Mechanism, from_dict, mechanism, sampler, to_dict
 from dpcore.mechanisms.exact import Exact
-from dpcore.mechanisms.forms import in_form
+from dpcore.mechanisms.forms import in_form, laplace_for
 from dpcore.mechanisms.gaussian import Gaussian
 from dpcore.mechanisms.laplace import GammaNorm, Laplace
 from dpcore.mechanisms.permuted import RandomisedSensitivityGaussian
@@ -39,6 +39,7 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_sigma",
     "in_form",
+    "laplace_for",
     "mechanism",
     "sampler",
     "to_dict",

@@ -7,6 +7,7 @@ from typing import Any
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.mechanisms.base import Mechanism
+from dpcore.mechanisms.laplace import Laplace
 from dpcore.noise import FORMS
 
 # Share of the sensitivity that rounding the input costs in the exact form: 0.1 % more noise.
@@ -35,3 +36,10 @@ def in_form(mechanism: Mechanism, form: str) -> Mechanism:
             "use noise='rounded' for this algorithm."
         )
     return replace(item, rounding=item.rounding or ROUNDING)
+
+
+def laplace_for(sensitivity: float, epsilon: float, form: str) -> Laplace:
+    """Laplace noise in ``form`` of pure ``epsilon`` for a value of L1 ``sensitivity``, the rounding paid by scale."""
+    made = in_form(Laplace(sensitivity, sensitivity / epsilon), form)
+    assert isinstance(made, Laplace)
+    return replace(made, scale=sensitivity * (1.0 + made.rounding) / epsilon)

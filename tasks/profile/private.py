@@ -11,29 +11,37 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpcore.accounting import Budget, Events, Target
+from dpcore.accounting import Events, Target, release_once
+from dpcore.accounting.budget import events_once
 from dpcore.errors import InputError
 from dpcore.estimate import Columns, EstimateColumns, calibrated, calibrated_gaussian, estimate_columns
 from dpcore.mechanisms import Gaussian
-from dpcore.noise import secure_generator
 from dpcore.problem import Adjacency
 from tasks.profile.cells import MARKS, read_cells
 from tasks.profile.draft import Draft, draft_name
 from tasks.profile.owner import Pay
 
+# A profile belongs to no run, and bounds are chosen by the exponential mechanism, which has no exact form.
+FORM = "rounded"
+
 
 def counting(columns: int, target: Target, adjacency: Adjacency) -> Gaussian:
     """The noisy counts of all rows and of each column's numbers, for a tenth of epsilon: a record moves each by 1."""
     width = sqrt(columns + 1.0) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
-    return calibrated_gaussian(width, Target(0.1 * target.epsilon, target.delta / 2, target.conversion), adjacency)
+    part = Target(0.1 * target.epsilon, target.delta / 2, target.conversion)
+    return calibrated_gaussian(width, part, adjacency, FORM)
 
 
 def estimate_of(
-    numeric: Sequence[str], texts: Sequence[str], rows: int, adjacency: Adjacency, target: Target
+    numeric: Sequence[str],
+    texts: Sequence[str],
+    rows: int,
+    adjacency: Adjacency,
+    target: Target,
 ) -> EstimateColumns:
     """The calibrated estimate of bounds and levels."""
     estimate = EstimateColumns(numeric=tuple(numeric), texts=tuple(texts), n=rows, adjacency=adjacency)
-    return calibrated(estimate, target)
+    return calibrated(estimate, target, FORM)
 
 
 @contextmanager
@@ -66,26 +74,33 @@ def draft_private(
         raise InputError(f"Expected a label column of {path}, got label={label!r}; it has {', '.join(frame.columns)}.")
     names = list(frame.columns)
     first = counting(len(names), target, adjacency)
-    charged = Events.of([first], adjacency=adjacency)
+    charged = events_once(first, adjacency=adjacency, unit="record", form=FORM)
     rest = Target(0.9 * target.epsilon, target.delta / 2, target.conversion)
     if require is not None:
         for k in range(len(names)):
-            require((charged, estimate_of(names[:k], names[k:], 1, adjacency, rest).events()))
-    secret = secure_generator() if fixed_noise_seed is None else np.random.default_rng(fixed_noise_seed)
+            require((charged, estimate_of(names[:k], names[k:], 1, adjacency, rest).events(form=FORM)))
     numbers = {c: pd.to_numeric(frame[c], errors="coerce") for c in names}
     cells = Columns({c: v.to_numpy(dtype=float) for c, v in numbers.items()}, {}, len(frame))
     with pay(charged) as on_charge:
-        door = Budget(charged, cells, secret, on_charge=on_charge)  # type: ignore[arg-type]
-        counts = door.release(first, lambda batch: np.array([batch.n, *_filled(batch, names)], dtype=float))
+        counts = release_once(
+            first,
+            cells,
+            lambda batch: np.array([batch.n, *_filled(batch, names)], dtype=float),
+            adjacency=adjacency,
+            unit="record",
+            form=FORM,
+            on_charge=on_charge,
+            fixed_noise_seed=fixed_noise_seed,
+        ).value
     rows = max(int(counts[0]), 1)
     numeric = [c for c, hits in zip(names, counts[1:], strict=True) if c != label and hits > 0.6 * rows]
     texts = [c for c in names if c not in numeric]
     estimate = estimate_of(numeric, texts, rows, adjacency, rest)
     finite = {c: v[np.isfinite(v)] for c in numeric if (v := numbers[c].to_numpy(dtype=float)) is not None}
     cells = Columns(finite, {c: [t.encode() for t in frame[c] if t not in MARKS] for c in texts}, len(frame))
-    with pay(estimate.events()) as on_charge:
-        found = estimate_columns(estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
-    draft.events = Events.of([first, *estimate.plan()], adjacency=adjacency)
+    with pay(estimate.events(form=FORM)) as on_charge:
+        found = estimate_columns(estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, form=FORM)
+    draft.events = charged.then(estimate.events(form=FORM))
     draft.values |= {"public": {"n": round(0.8 * rows)}, "source": {"path": str(path)}, **layout}
     draft.values["columns"] = {c: _found(found[c]) for c in names if c != label}
     levels = list(found[label]["levels"])

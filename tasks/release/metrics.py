@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from hashlib import sha256
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpcore.accounting.budget import Budget
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK, order_index
 from dpcore.data import Data
 from dpcore.errors import BudgetExceeded, InputError
-from dpcore.mechanisms import Laplace
-from dpcore.noise import secure_generator
+from dpcore.mechanisms import Laplace, laplace_for
 from dpcore.problem import Adjacency
-from tasks.ledger import Ledger
+from tasks.ledger import Ledger, charged_once
 
 if TYPE_CHECKING:
     from dpcore.train import Planned
@@ -59,7 +56,15 @@ class Counts:
 
 
 def planned_release(job: Job) -> Events | None:
-    """The mechanism of ``evaluate.release``, None where it is not asked for.
+    """What ``evaluate.release`` costs, None where it is not asked for."""
+    mechanism = mechanism_of(job)
+    if mechanism is None:
+        return None
+    return Events.of([mechanism], adjacency=job.problem.adjacency, unit=job.problem.unit)
+
+
+def mechanism_of(job: Job) -> Laplace | None:
+    """The mechanism of ``evaluate.release``, with its noise in the form of the run; None where it is not asked for.
 
     A record is in one cell, so an added one moves the counts by 1 in L1 and a replaced one by 2; Laplace noise of scale
     sensitivity / epsilon gives pure epsilon. No divisor is needed: the noisy counts give their own sum.
@@ -76,8 +81,7 @@ def planned_release(job: Job) -> Events | None:
             f"{wanted.metric!r}."
         )
     sensitivity = 1.0 if job.problem.adjacency is Adjacency.ADD_REMOVE else 2.0
-    mechanism = Laplace(sensitivity, sensitivity / wanted.epsilon)
-    return Events.of([mechanism], adjacency=job.problem.adjacency, unit=job.problem.unit)
+    return laplace_for(sensitivity, wanted.epsilon, job.config.privacy.noise)
 
 
 def release_words(job: Job) -> list[str]:
@@ -114,22 +118,16 @@ def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, fo
 
     They are of the test part where there is one, else of the training records. The charge is an entry of its own.
     """
-    events = planned_release(job)
-    if events is None:
+    from tasks.training import charge_of
+
+    mechanism, wanted = mechanism_of(job), job.config.evaluate.release
+    if mechanism is None or wanted is None:
         return {}
     data: Any = loaded.open()
     part = data.train if data.test is None else data.test
-    [mechanism] = list(events)
-    assert isinstance(mechanism, Laplace)
-    with ledger.reserve(
-        job.schema.name, events, job.blocks, {"config": job.config.sha256}, public=job.public
-    ) as reservation:
-        door: Any = Counts(part, weights, job.problem.outputs)
-        budget = Budget(events, door, secure_generator(), on_charge=reservation.on_charge)
-        counts = budget.release(mechanism, lambda batch: batch.cells())
+
+    def tell(counts: Array, events: Events, entry: str) -> str:
         values, errors = from_counts(counts, mechanism.scale)
-        wanted = job.config.evaluate.release
-        assert wanted is not None
         stored = {
             "schema_version": 1,
             "values": {wanted.metric: values[wanted.metric]},
@@ -138,12 +136,14 @@ def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, fo
             "records": "training part" if data.test is None else "test part",
             "mechanisms": json.loads(events.to_json()),
             "epsilon": mechanism.pure_epsilon,
-            "ledger_entry": reservation.entry_id,
+            "ledger_entry": entry,
         }
-        text = json.dumps(stored, indent=1, sort_keys=True)
-        (folder / FILE).write_text(text, encoding="utf-8")
-        reservation.commit({"metrics": sha256(text.encode()).hexdigest()})
-    return {f"released.{wanted.metric}": values[wanted.metric]}
+        return json.dumps(stored, indent=1, sort_keys=True)
+
+    records = Counts(part, weights, job.problem.outputs)
+    counts, text = charged_once(ledger, charge_of(job), mechanism, records, Counts.cells, tell, "metrics")
+    (folder / FILE).write_text(text, encoding="utf-8")
+    return {f"released.{wanted.metric}": from_counts(counts, mechanism.scale)[0][wanted.metric]}
 
 
 def from_counts(counts: Array, scale: float) -> tuple[dict[str, float], dict[str, float]]:

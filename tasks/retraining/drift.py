@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from hashlib import sha256
 from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpcore.accounting.budget import Budget
 from dpcore.accounting.events import Events
 from dpcore.data import Data
 from dpcore.errors import BudgetExceeded, InputError
-from dpcore.mechanisms import Laplace
-from dpcore.noise import secure_generator
+from dpcore.mechanisms import laplace_for
 from dpcore.problem import Adjacency
 from tasks import training
 from tasks.config import TrainConfig
 from tasks.data import load
-from tasks.ledger import Blocks, Ledger
+from tasks.ledger import Ledger, charged_once
 from tasks.schema import Schema
 
 FILE = "drift.json"
@@ -83,25 +80,16 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
     2 (1 + B) when it is replaced. A block without room gives no figures, and says so; the training stands.
     """
     job = training.prepare(config)
-    schema, public = job.schema, job.public
+    schema = job.schema
     encoder = schema.encoder(normalise="none", numeric="minmax", intercept=False, sparse=False)
     design, adjacency = encoder.design, job.problem.adjacency
     sensitivity = (1.0 + len(design.blocks)) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
-    mechanism = Laplace(sensitivity, sensitivity / epsilon)
-    events = Events.of([mechanism], adjacency=adjacency, unit=job.problem.unit)
+    mechanism = laplace_for(sensitivity, epsilon, config.privacy.noise)
     read = None if job.blocks == ("all",) else (block,)
     loaded = load(schema, encoder, config.data.path, config.data.test_path, blocks=read)
     assert isinstance(loaded.train, Data)
-    try:
-        reservation = ledger.reserve(
-            schema.name, events, read or ("all",), {"config": config.sha256}, public=public, division=Blocks.of(schema)
-        )
-    except BudgetExceeded as error:
-        return Drift("", {}, f"no drift figures of {block}: {error}")
-    with reservation:
-        door: Any = Cells(loaded.train)
-        budget = Budget(events, door, secure_generator(), on_charge=reservation.on_charge)
-        counts = budget.release(mechanism, lambda batch: batch.counts())
+
+    def tell(counts: np.ndarray, events: Events, entry: str) -> str:
         stored = {
             "schema_version": 1,
             "block": block,
@@ -112,10 +100,15 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
             "negative": counts[1],
             "histograms": histograms(counts[2:], design),
             "mechanisms": json.loads(events.to_json()),
-            "ledger_entry": reservation.entry_id,
+            "ledger_entry": entry,
         }
-        text = json.dumps(stored, indent=1, sort_keys=True)
-        reservation.commit({"drift": sha256(text.encode()).hexdigest()})
+        return json.dumps(stored, indent=1, sort_keys=True)
+
+    charge = training.charge_of(job, read)
+    try:
+        counts, text = charged_once(ledger, charge, mechanism, Cells(loaded.train), Cells.counts, tell, "drift")
+    except BudgetExceeded as error:
+        return Drift("", {}, f"no drift figures of {block}: {error}")
     kept = np.maximum(counts[:2], 0.0)
     share = float(kept[0] / max(float(kept.sum()), 1.0))
     return Drift(text, {"released.drift_positive_share": share})

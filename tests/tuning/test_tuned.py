@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import dpcore.tuning
 from dpcore.accounting import ORDERS, Events, Target
-from dpcore.accounting.budget import Budget
+from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.limits import Room, order_index
 from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
 from dpcore.losses import Logistic
@@ -130,7 +131,7 @@ def test_a_trial_spends_what_it_is_priced_for(monkeypatch: pytest.MonkeyPatch, n
             super().__init__(*given, **named)
             doors.append(self)
 
-    monkeypatch.setattr(dpcore.tuning, "Budget", Seen)
+    monkeypatch.setattr(dpcore.tuning, "open_door", partial(open_door, door=Seen))
     problem = problem_of()
     planned = planned_of(problem, noise=noise, sampling_rate=(rate, rate))
     run(planned, records(problem))

@@ -1,0 +1,86 @@
+"""What a run charges, built once by its job, and the one way to a single noisy number: reserve, release, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from dpcore.accounting.budget import events_once, release_once
+from dpcore.accounting.events import Events
+from dpcore.mechanisms import Mechanism
+from dpcore.problem import Adjacency
+from tasks.ledger.blocks import ALL, Blocks
+from tasks.ledger.ledger import Ledger
+from tasks.ledger.reservation import Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a run reads and pays for: data set, ``blocks``, division of its rows, period, files, configuration.
+
+    ``unit``, ``adjacency`` and ``form`` of the noise are those of the run: a number that is released beside a training
+    has the same ones.
+    """
+
+    dataset: str
+    unit: str
+    adjacency: Adjacency
+    form: str = "rounded"
+    blocks: tuple[str, ...] = (ALL,)
+    public: bool = False
+    division: Blocks | None = None
+    period: str | None = None
+    files: tuple[Path, ...] = ()
+    config_sha256: str | None = None
+
+    def events(self, mechanism: Mechanism) -> Events:
+        """What one release of ``mechanism`` costs."""
+        return events_once(mechanism, adjacency=self.adjacency, unit=self.unit, form=self.form)
+
+    def reserve(self, ledger: Ledger, events: Events) -> Reservation:
+        """Charge ``events``; on disk when this returns. Raises ``BudgetExceeded`` where a block has no room."""
+        return ledger.reserve(
+            self.dataset,
+            events,
+            self.blocks,
+            {} if self.config_sha256 is None else {"config": self.config_sha256},
+            public=self.public,
+            period=self.period,
+            fingerprint=ledger.fingerprint(self.files) if self.files else None,
+            division=self.division,
+        )
+
+
+def charged_once(
+    ledger: Ledger,
+    charge: Charge,
+    mechanism: Mechanism,
+    records: Any,
+    query: Callable[[Any], Any],
+    tell: Callable[[Any, Events, str], str],
+    result: str,
+    fixed_noise_seed: int | None = None,
+) -> tuple[Any, str]:
+    """Reserve, release once, and close the entry with the hash of what is said about it.
+
+    ``tell(value, events, entry)`` gives the text that leaves; the entry is closed with its SHA-256 under the name
+    ``result``. Returns the released value and the text. Raises ``BudgetExceeded`` before anything is drawn.
+    """
+    events = charge.events(mechanism)
+    with charge.reserve(ledger, events) as reservation:
+        released = release_once(
+            mechanism,
+            records,
+            query,
+            adjacency=charge.adjacency,
+            unit=charge.unit,
+            form=charge.form,
+            on_charge=reservation.on_charge,
+            fixed_noise_seed=fixed_noise_seed,
+        )
+        text = tell(released.value, released.events, reservation.entry_id)
+        reservation.commit({result: sha256(text.encode()).hexdigest()})
+    return released.value, text
