@@ -27,21 +27,68 @@ from dpcore.sampling import Sampled
 Query = Callable[[Any], Any]
 
 
+# What has one of these is a view of records, not a number made of them.
+READS = ("gradient_sum", "value_sum", "take", "forward")
+
+
 class Lease:
-    """A batch that is usable during one release and dead afterwards, so that it cannot serve a second one."""
+    """A batch that is usable during one release and dead afterwards, so that it cannot serve a second one.
 
-    __slots__ = ("_batch",)
+    What is reached through it lives as long: views of the records (``transform``, ``within``, ``columns``, ``take``,
+    one class against the rest, parts) are leases of the same life, and methods ask for it at every call. A query that
+    keeps one cannot ask it for exact sums after its release. Plain numbers and arrays are handed out as they are.
+    """
 
-    def __init__(self, batch: Objective) -> None:
-        self._batch: Objective | None = batch
+    __slots__ = ("_batch", "_life")
+
+    def __init__(self, batch: Any, life: Life | None = None) -> None:
+        self._batch: Any = batch
+        self._life = Life() if life is None else life
 
     def __getattr__(self, name: str) -> Any:
-        if self._batch is None:
-            raise DPFlowsError(f"The batch was used by the release that it was drawn for; .{name} needs a new release.")
-        return getattr(self._batch, name)
+        self._life.require(name)
+        return self._leased(name, getattr(self._batch, name))
+
+    def _leased(self, name: str, value: Any) -> Any:
+        """``value`` with this life where records can be asked through it."""
+        if isinstance(value, np.ndarray):
+            return value
+        if isinstance(value, list | tuple):
+            return type(value)([self._leased(name, item) for item in value]) if any(map(_reads, value)) else value
+        if _reads(value):
+            return Lease(value, self._life)
+        if not callable(value) or isinstance(value, type):
+            return value
+
+        def living(*arguments: Any, **named: Any) -> Any:
+            self._life.require(name)
+            return self._leased(name, value(*arguments, **named))
+
+        return living
 
     def close(self) -> None:
+        """End the life of this lease and of all that came from it."""
+        self._life.over = True
         self._batch = None
+
+
+class Life:
+    """How long a batch and its views may be asked."""
+
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def require(self, name: str) -> None:
+        """Raise ``DPFlowsError`` after the end."""
+        if self.over:
+            raise DPFlowsError(f"The batch was used by the release that it was drawn for; .{name} needs a new release.")
+
+
+def _reads(value: Any) -> bool:
+    """Whether records can be asked through ``value``."""
+    return any(hasattr(value, name) for name in READS)
 
 
 class Budget:

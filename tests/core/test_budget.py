@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from dpcore.accounting.budget import Budget
 from dpcore.accounting.events import Events
@@ -12,8 +15,13 @@ from dpcore.errors import BudgetExceeded, DPFlowsError
 from dpcore.losses import make_loss
 from dpcore.mechanisms import AboveThreshold, Gaussian
 from dpcore.objective import LinearObjective
-from dpcore.problem import Adjacency
+from dpcore.problem import Adjacency, Block
+from dpcore.ranking.losses import make_ranking_loss
+from dpcore.ranking.objective import SessionObjective
+from dpcore.ranking.sessions import Documents, Sessions
 from dpcore.sampling import Poisson
+from dpcore.softmax import MulticlassObjective, Softmax
+from dpcore.users import UserObjective
 
 OBJECTIVE = LinearObjective(np.ones((50, 2)) * 0.5, np.ones(50), make_loss("logistic"))
 GAUSSIAN = Gaussian(1.0, 5.0)
@@ -81,6 +89,98 @@ def test_a_batch_is_dead_after_its_release() -> None:
     budget.release(SAMPLED, query)
     with pytest.raises(DPFlowsError, match="was used"):
         kept[0].gradient_sum(np.zeros(2))
+
+
+def _views(batch: Any) -> dict[str, Any]:
+    """All ways by which records can still be asked, from what a query was handed."""
+    block = (Block((0, 1), "one_hot"),)
+    unit = np.ones(2)
+    found = {
+        "take": batch.take(slice(0, 2)),
+        "within": batch.within(block),
+        "transform": batch.transform(0.5 * unit, unit),
+        "columns": batch.columns(np.array([0])),
+        "with_labels": batch.with_labels(np.ones(batch.n), LOSS),
+        "unweighted": batch.unweighted(),
+        "method": batch.gradient_sum,
+        "twice": batch.within(block).transform(0.5 * unit, unit).take(np.array([1])),
+        "method of a view": batch.take(slice(0, 2)).value_sum,
+    }
+    if hasattr(batch, "against_rest"):
+        found["against_rest"] = batch.against_rest(1, LOSS)
+    return found
+
+
+X4 = np.array([[0.6, 0.0], [0.0, 0.8], [0.3, 0.4], [0.1, 0.2]])
+LOSS = make_loss("logistic")
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        LinearObjective(X4, np.array([1.0, -1.0, 1.0, -1.0]), LOSS),
+        LinearObjective(csr_array(X4), np.array([1.0, -1.0, 1.0, -1.0]), LOSS),
+        MulticlassObjective(X4, np.array([0.0, 1.0, 2.0, 1.0]), Softmax()),
+    ],
+    ids=["dense", "sparse", "classes"],
+)
+def test_views_die_with_the_batch(objective: Any) -> None:
+    kept: dict[str, Any] = {}
+
+    def query(batch):
+        kept.update(_views(batch))
+        assert kept["take"].n == 2
+        size = 6 if "against_rest" in kept else 2
+        assert kept["take"].gradient_sum(np.zeros(size)).shape == (size,)
+        return np.zeros(2)
+
+    events = Events.of([GAUSSIAN], adjacency=Adjacency.ADD_REMOVE)
+    Budget(events, objective, np.random.default_rng(0)).release(GAUSSIAN, query)
+    for view in kept.values():
+        ask = view if callable(view) else view.__getattr__
+        with pytest.raises(DPFlowsError, match="was used"):
+            ask(np.zeros(2) if callable(view) else "gradient_sum")
+
+
+def test_users_and_sessions_behind_a_batch_die_with_it() -> None:
+    rows = LinearObjective(X4, np.array([1.0, -1.0, 1.0, -1.0]), LOSS)
+    users = UserObjective(rows, np.array(["a", "a", "b", "c"]), 2)
+    offsets = np.array([0, 2, 4])
+    sessions = Sessions(Documents(X4, offsets), np.array([1.0, 0.0, 0.0, 2.0]), np.array(["q", "r"]))
+    searches = SessionObjective(sessions, make_ranking_loss("listnet"))
+    kept: list[Any] = []
+
+    def of_users(batch):
+        kept.extend([batch.rows, batch.take(slice(0, 1)).rows])
+        return batch.gradient_sum(np.zeros(2))
+
+    def of_sessions(batch):
+        kept.extend([batch.sessions, batch.public, batch.take(slice(0, 1)).sessions])
+        return batch.gradient_sum(np.zeros(2))
+
+    for objective, query in ((users, of_users), (searches, of_sessions)):
+        events = Events.of([GAUSSIAN], adjacency=Adjacency.ADD_REMOVE)
+        Budget(events, objective, np.random.default_rng(0)).release(GAUSSIAN, query)
+    for view in kept:
+        with pytest.raises(DPFlowsError, match="was used"):
+            view.n  # noqa: B018
+
+
+def test_the_batch_of_a_trial_dies_with_the_search_and_its_views_with_the_trial() -> None:
+    outer = door([GAUSSIAN])
+    kept: list[Any] = []
+
+    def search(batch):
+        inner = Budget(Events.of([GAUSSIAN], adjacency=Adjacency.ADD_REMOVE), batch, np.random.default_rng(1))
+        inner.release(GAUSSIAN, lambda rows: (kept.append(rows.take(slice(0, 1))), np.zeros(2))[1])
+        with pytest.raises(DPFlowsError, match="was used"):
+            kept[0].gradient_sum(np.zeros(2))
+        kept.append(batch.take(slice(0, 1)))
+        return kept[1].gradient_sum(np.zeros(2))
+
+    outer.release(GAUSSIAN, search)
+    with pytest.raises(DPFlowsError, match="was used"):
+        kept[1].gradient_sum(np.zeros(2))
 
 
 def test_an_adaptive_run_stays_below_the_plan_at_every_order() -> None:

@@ -159,4 +159,8 @@ MUTANTS += [
         "records.value_sum(crowd, 2.0 * cap)",
         "tests/algorithms/test_every_algorithm.py",
     ),
+    # views of a batch die with it
+    Mutant(f"{A}/budget.py", "return Lease(value, self._life)", "return value", "tests/core/test_budget.py"),
+    Mutant(f"{A}/budget.py", "return Lease(value, self._life)", "return Lease(value)", "tests/core/test_budget.py"),
+    Mutant(f"{A}/budget.py", "return living", "return value", "tests/core/test_budget.py"),
 ]
