@@ -20,6 +20,7 @@ from tasks.data import peek
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.release.metrics import planned_release, release_words, require_room
+from tasks.stores import stores_to_make
 from tasks.training import Job
 
 
@@ -65,6 +66,8 @@ def on_server(
     """Call a flow on a local Prefect server, which starts while the libraries are imported; returns its answer."""
     from flows.server import LocalServer
 
+    if stores_to_make(home):
+        terminal.step("making the stores of this home folder")
     with LocalServer(home) as server:
         terminal.step("starting Prefect and MLflow")
         from flows.steps import reporter

@@ -22,6 +22,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from dpcore.errors import DPFlowsError
 from tasks.home import Home
+from tasks.stores import ensure_stores
 
 STARTUP_SECONDS = 120.0
 # What the stores of a first run take, several times over, in bytes.
@@ -124,6 +125,7 @@ class LocalServer:
     """
 
     def __init__(self, home: Home) -> None:
+        self.home = home
         self.log = home.prefect / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.api = os.environ.get("PREFECT_API_URL") or running_address(home)
@@ -131,6 +133,7 @@ class LocalServer:
     def __enter__(self) -> LocalServer:
         if self.api is None:
             require_space(self.log.parent)
+            ensure_stores(self.home)
             port = free_port()
             self.api = f"http://127.0.0.1:{port}/api"
             self.process = _start(port, self.log)

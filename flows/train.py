@@ -27,11 +27,12 @@ from flows.steps import StepFailed, reporter, step
 from tasks import attributes, canary, estimation, evaluation, record, tracking, training, tuning
 from tasks.config import TrainConfig
 from tasks.fitting import count_warning
-from tasks.home import Home, one_at_a_time
+from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
 from tasks.rankers import conventions
 from tasks.release.metrics import release_metrics, require_room
 from tasks.statement import Statement
+from tasks.stores import making_stores
 from tasks.training import Job
 
 plan_step = step(training.plan_training, "plan")
@@ -67,8 +68,8 @@ def open_store(config: TrainConfig) -> Open:
     Raises ``DPFlowsError`` where the store does not answer; nothing was spent then.
     """
     home = Home.find()
-    # Two processes that open a new store at once would both create its tables, and one would fail.
-    with one_at_a_time(home, "mlflow"):
+    # Two processes that open a new store on a server at once would both create its tables, and one would fail.
+    with making_stores(home.root):
         client = tracking.tracking_client(home)
         try:
             for run_id in tracking.close_stale_runs(client):

@@ -15,6 +15,7 @@ from dpcore.errors import DPFlowsError
 from flows.server import ADDRESS_FILE, free_port, healthy, is_free, reachable
 from tasks.compare.view import view_of
 from tasks.home import Home
+from tasks.stores import ensure_stores
 from tasks.tracking import DATABASES, OURS_TAG, tracking_client
 
 STARTUP_SECONDS = 120.0
@@ -71,6 +72,7 @@ def experiment_links(home: Home, base: str) -> dict[str, str]:
 @contextmanager
 def mlflow_server(home: Home, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """MLflow's server on the local database; yields its address when it answers."""
+    ensure_stores(home, prefect=False)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", os.environ["MLFLOW_TRACKING_URI"]]
     options = ["--default-artifact-root", home.artifacts.as_uri(), "--host", "127.0.0.1", "--port", str(port)]
     with running([*command, *options, "--workers", "1"], home.root / "mlflow-server.log", {}) as process:
@@ -82,6 +84,7 @@ def mlflow_server(home: Home, port: int) -> Iterator[tuple[str, subprocess.Popen
 @contextmanager
 def prefect_server(home: Home, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Prefect's server with its pages; trainings started meanwhile find it through the address file."""
+    ensure_stores(home, mlflow=False)
     api = f"http://127.0.0.1:{port}/api"
     log = home.prefect / "ui-server.log"
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]

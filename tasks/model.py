@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from dpcore.preprocess import Column, Encoder, MatrixEncoder
 from dpcore.ranking.model import RankingModel
 from tasks.example import example_columns
 from tasks.readers.open import QUERY
+from tasks.requirements import requirements
 from tasks.schema import Schema
 from tasks.tags import MODEL as MODEL_TAG
 
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MODEL_VERSION = 1
-# What the scorer imports, with dpcore, whose code travels with the model.
-SCORER_PACKAGES = ("mlflow", "numpy", "pandas", "scipy", "scikit-learn")
-NETWORK_PACKAGES = ("torch", "safetensors")
+SCORER = Path(__file__).with_name("scoring.py")
 
 
 def label_card(schema: Schema) -> dict[str, Any]:
@@ -118,17 +116,6 @@ def signature(encoder: Encoder | MatrixEncoder, kind: str) -> Any:
     return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema([label, ColSpec("double", "score")]))
 
 
-def requirements(more: Sequence[str] = ()) -> list[str]:
-    """The packages of the scorer at the versions that run here: given, so that MLflow need not guess them."""
-    found = []
-    for package in (*SCORER_PACKAGES, *more):
-        try:
-            found.append(f"{package}=={version(package)}")
-        except PackageNotFoundError:  # mlflow-skinny in its place
-            continue
-    return found
-
-
 @contextmanager
 def quiet(*names: str) -> Iterator[None]:
     """Hold back the log messages below ERROR of some third-party loggers for the length of a block."""
@@ -160,12 +147,13 @@ def log_model(client: MlflowClient, run_id: str, folder: Path, encoder: Encoder 
             flavor=mlflow.pyfunc,
             model_id=entry.model_id,
             run_id=run_id,
-            python_model=str(Path(__file__).with_name("scoring.py")),
+            python_model=str(SCORER),
             artifacts={"model": str(folder)},
             code_paths=[str(Path(dpcore.__file__).parent)],
             signature=signature(encoder, schema.label.kind),
             input_example=synthetic_rows(encoder, label_card(schema).get("query")),
-            pip_requirements=requirements(NETWORK_PACKAGES if (folder / "state.safetensors").is_file() else ()),
+            # Given, so that MLflow need not guess them.
+            pip_requirements=list(requirements(SCORER, network=(folder / "state.safetensors").is_file())),
         )
     return str(info.model_uri)
 

@@ -16,6 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from dpcore.errors import InputError
 from tasks.ledger import schema
 from tasks.ledger.errors import LedgerUnavailable
+from tasks.stores import making_stores
 
 UNKNOWN = "whether the last record was stored is unknown: `dpflows ledger show` tells; if it was, it is charged"
 NOTHING_SPENT = "nothing was reserved and no budget was spent"
@@ -128,9 +129,15 @@ class Store:
                     raise
 
     def migrate(self) -> int:
-        """Create or upgrade the tables; return the number of steps applied."""
-        if self.path:
-            _private_file(self.path)
+        """Create or upgrade the tables; return the number of steps applied. One process at a time does so."""
+        if self.path is None:
+            return self._migrate()
+        _private_file(self.path)
+        # Two processes that switch a new file to its write-ahead log at once do not wait for each other.
+        with making_stores(self.path.parent):
+            return self._migrate()
+
+    def _migrate(self) -> int:
         with self._told(NOTHING_SPENT), self.engine.connect() as connection:
             connection = connection.execution_options(ledger_write=True)
             with connection.begin():

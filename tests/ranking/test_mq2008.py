@@ -9,9 +9,10 @@ import pytest
 
 from dpcore.accounting import Target
 from dpcore.errors import InputError
+from dpcore.ranking.comparison import Entry, crossval, paired, run_cell, summary
 from dpcore.ranking.losses import BayesRank, ListNet
 from dpcore.ranking.metrics import ranking_report
-from dpcore.ranking.model import Entry, RankingModel, crossval, paired, run_cell, summary
+from dpcore.ranking.model import RankingModel
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.scorers import MLP
 from dpcore.ranking.sessions import Documents, Sessions, join, partition_folds

@@ -11,7 +11,8 @@ from sklearn.base import clone
 from dpcore.accounting import Allowance, Target
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError
 from dpcore.estimators import DPRanker
-from dpcore.ranking.model import Entry, Iterates, RankingModel, crossval, paired, run_cell, summary
+from dpcore.ranking.comparison import Entry, crossval, paired, run_cell, summary
+from dpcore.ranking.model import Iterates, RankingModel
 from dpcore.ranking.sessions import Fold, Sessions
 from dpcore.ranking.synthetic import FEATURES, search
 from dpcore.train import plan

@@ -1,0 +1,119 @@
+"""One cell of a comparison of rankings: train on a fold, score the test sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpcore.accounting.limits import Limit, Target
+from dpcore.algorithms import registry
+from dpcore.checks import require_count
+from dpcore.problem import Problem
+from dpcore.ranking.metrics import Conventions, ranking_report
+from dpcore.ranking.model import USUAL, RankingModel, Watched, metric_curve
+from dpcore.ranking.sessions import Fold, Sessions, partition_folds
+from dpcore.train import Planned, plan, run
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a comparison: an algorithm with its model."""
+
+    label: str
+    algorithm: str = "auto"
+    parameters: dict[str, Any] = field(default_factory=dict)
+    model: RankingModel = field(default_factory=RankingModel)
+    adjacency: str = "replace_labels"
+    preset: str | None = None
+    l2: float = 0.0
+
+    def plan(self, problem: Problem, *limits: Limit) -> Planned:
+        """The calibrated algorithm; nothing but public facts is used."""
+        wanted = limits if self.algorithm == "auto" or registry[self.algorithm].private else ()
+        return plan(self.algorithm, self.parameters, problem, *wanted, preset=self.preset)
+
+
+def run_cell(
+    entry: Entry,
+    fold: Fold,
+    target: Target | None,
+    draw: int = 0,
+    *,
+    conventions: Conventions = USUAL,
+    every: int = 0,
+    fixed_noise_seed: int | None = None,
+) -> dict[str, Any]:
+    """Train ``entry`` on ``fold.train`` and report MAP and NDCG@{1,2,4,8} on ``fold.test``, as plain data.
+
+    ``target`` is left out for baselines and for a noise multiplier given by hand. With ``every`` > 0 the metrics of
+    each ``every``-th iterate come too, under ``curve``. The metrics are exact: internal where sessions are private.
+    """
+    objective = Watched(entry.model.objective(fold.train))
+    problem = entry.model.problem(objective.inner, entry.adjacency, l2=entry.l2)
+    planned = entry.plan(problem, *([target] if target is not None else []))
+    result = run(planned, objective, seed=draw, fixed_noise_seed=fixed_noise_seed)
+    row: dict[str, Any] = {"label": entry.label, "draw": draw, "spent_epsilon": planned.spent_epsilon}
+    row |= {"adjacency": str(problem.adjacency), "unit": problem.unit, "seconds": result.seconds}
+    scores = entry.model.scores(result.weights, fold.test.documents)
+    row |= ranking_report(fold.test, scores, conventions=conventions)
+    if every:
+        kept = [(t, w) for t, w in objective.iterates if t % every == 0]
+        row["curve"] = metric_curve(entry.model, kept, fold.test, conventions=conventions)
+    return row
+
+
+def crossval(
+    entries: Iterable[Entry],
+    parts: Sequence[Sessions],
+    epsilons: Sequence[float | None],
+    delta: float,
+    draws: int = 3,
+    **options: Any,
+) -> Iterator[dict[str, Any]]:
+    """Rows of ``run_cell`` for every entry, epsilon, fold and draw; None as epsilon keeps a given noise multiplier."""
+    require_count(draws=draws)
+    folds = list(partition_folds(parts))
+    for entry in entries:
+        for epsilon in epsilons:
+            target = None if epsilon is None else Target(epsilon, delta)
+            for i, fold in enumerate(folds):
+                for draw in range(draws):
+                    yield {"epsilon": epsilon, "fold": i + 1} | run_cell(entry, fold, target, draw, **options)
+
+
+def summary(rows: Iterable[dict[str, Any]], metric: str = "map") -> list[dict[str, Any]]:
+    """Mean, standard deviation and standard error over the cells of each (label, epsilon), in order of appearance."""
+    groups: dict[tuple[str, float | None], list[float]] = {}
+    for row in rows:
+        groups.setdefault((row["label"], row["epsilon"]), []).append(row[metric])
+    return [
+        {
+            "label": label,
+            "epsilon": epsilon,
+            "metric": metric,
+            "mean": float(np.mean(values)),
+            "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+            "se": float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0,
+            "cells": len(values),
+        }
+        for (label, epsilon), values in groups.items()
+    ]
+
+
+def paired(rows: Sequence[dict[str, Any]], label: str, other: str, metric: str = "map") -> list[dict[str, Any]]:
+    """Mean difference ``label`` - ``other`` on equal folds and draws with its standard error, for each epsilon."""
+    cells: dict[tuple[str, Any, Any, Any], float] = {
+        (row["label"], row["epsilon"], row["fold"], row["draw"]): row[metric] for row in rows
+    }
+    found: dict[Any, list[float]] = {}
+    for (name, epsilon, fold, draw), value in cells.items():
+        if name == label and (other, epsilon, fold, draw) in cells:
+            found.setdefault(epsilon, []).append(value - cells[other, epsilon, fold, draw])
+    return [
+        {"epsilon": e, "difference": float(np.mean(d)), "se": float(np.std(d, ddof=1) / np.sqrt(len(d)))}
+        for e, d in found.items()
+        if len(d) > 1
+    ]
