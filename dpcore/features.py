@@ -14,6 +14,7 @@ import numpy as np
 
 from dpcore.checks import require_count
 from dpcore.errors import InputError, unknown_name
+from dpcore.identity import canonical, check_distinct
 
 KINDS = ("numeric", "flag", "categorical", "ordinal", "date")
 GROUP_KINDS = ("numeric", "flag", "one_hot")
@@ -69,9 +70,7 @@ class Column:
                 f"Expected declared levels for column {self.name!r}, got none; list them, or set the source of bounds"
                 " and levels to private (charged) or from_data (never releasable)."
             )
-        if len(set(self.levels)) < len(self.levels):
-            twice = next(v for v in self.levels if self.levels.count(v) > 1)
-            raise InputError(f"Expected each level of column {self.name!r} once, got {twice!r} twice; drop one.")
+        check_distinct(self.levels, f"the levels of column {self.name!r}", strip=False)
         if self.kind == "ordinal" and self.unknown == "other":
             raise InputError(
                 f"Expected unknown refuse or zeros for the ordinal column {self.name!r}, got unknown='other': there is"
@@ -81,7 +80,8 @@ class Column:
             raise InputError(
                 f"Column {self.name!r} has a level named zeros, so fill={ZEROS!r} is ambiguous; rename it."
             )
-        if isinstance(self.fill, str) and self.fill != ZEROS and self.fill not in self.levels:
+        known = {canonical(level, strip=False) for level in self.levels}
+        if isinstance(self.fill, str) and self.fill != ZEROS and canonical(self.fill, strip=False) not in known:
             raise InputError(
                 f"Expected fill of column {self.name!r} to be zeros or a declared level, got fill={self.fill!r}."
             )

@@ -135,8 +135,8 @@ def check_distinct(declared: Sequence[Any], what: str, strip: bool = True) -> No
 def identities(values: Any, strip: bool = True, unit: bool = False) -> tuple[Array, list[str]]:
     """Codes (n,) into the list of distinct canonical texts, in the order of their first appearance."""
     seen: dict[str, int] = {}
-    codes, distinct = _distinct(values)
-    names = [seen.setdefault(canonical(value, strip, unit=unit), len(seen)) for value in distinct]
+    codes, found = distinct(values)
+    names = [seen.setdefault(canonical(value, strip, unit=unit), len(seen)) for value in found]
     return np.array(names, dtype=np.int64)[codes], list(seen)
 
 
@@ -157,17 +157,20 @@ def unit_codes(values: Any, what: str, strip: bool = True) -> tuple[Array, list[
     return codes, names
 
 
-def _distinct(values: Any) -> tuple[Array, list[Any]]:
-    """Codes (n,) into a list of values without repetition by Python's equality; Booleans are no numbers here."""
-    array = values if isinstance(values, np.ndarray) else _as_array(values)
+def distinct(values: Any) -> tuple[Array, list[Any]]:
+    """Codes (n,) into the distinct values as Python compares them, in the order of their first appearance.
+
+    Of canonical texts these are the ids. Booleans are no numbers here.
+    """
+    array = as_ids(values)
     if array.ndim != 1:
         raise InputError(f"Expected ids of shape (n,), got shape {array.shape}.")
     if array.dtype != object:
-        distinct, first, codes = np.unique(array, return_index=True, return_inverse=True)
+        found, first, codes = np.unique(array, return_index=True, return_inverse=True)
         order = np.argsort(first)
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
-        return place[codes], list(distinct[order])
+        return place[codes], list(found[order])
     seen: dict[Any, int] = {}
     items = array.tolist()
     try:
@@ -181,8 +184,10 @@ def _distinct(values: Any) -> tuple[Array, list[Any]]:
     return codes, list(seen)
 
 
-def _as_array(values: Any) -> Array:
-    """``values`` as an array that keeps each value as it is: numpy alone would make texts of a mixed list."""
+def as_ids(values: Any) -> Array:
+    """``values`` (n,) as an array that keeps each value as it is: numpy alone would make texts of a mixed list."""
+    if isinstance(values, np.ndarray):
+        return values
     if hasattr(values, "to_numpy"):
         return np.asarray(values.to_numpy())
     items = list(values)

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from dpcore.checks import require_count
 from dpcore.errors import InputError
+from dpcore.identity import distinct, unit_codes
 from dpcore.losses import Array
 from dpcore.objective import NORM_MARGIN, LinearObjective
 from dpcore.weighted import class_shares
@@ -18,18 +19,20 @@ from dpcore.weighted import class_shares
 class UserObjective:
     """Sums over users u of (1 / m) sum_{i in rows of u} loss(x_i, y_i; w), with m = ``rows_per_user``.
 
-    ``rows`` are the records; ``users`` (n_rows,) names the person of each. Of a user the first m records in their order
-    are kept, the others are dropped; a missing one counts as a loss of zero. The divisor m is a public constant, so a
+    ``rows`` are the records; ``users`` (n_rows,) names the person of each, compared by ``dpcore.identity`` unless they
+    are its texts already (``canonical``). Of a user the first m records in their order are kept, the others are
+    dropped; a missing one counts as a loss of zero. The divisor m is a public constant, so a
     user's loss is convex, smooth and Lipschitz with the constants of one record, and everything that a user may change
     is one term of the sum: with *users* as what the sampler draws and ``n`` counts, a bound proved for one record of a
     sum of such losses holds for one user. Without clipping that is m-fold sensitivity over the divisor users * m.
     """
 
-    def __init__(self, rows: LinearObjective, users: Array, rows_per_user: int) -> None:
+    def __init__(self, rows: LinearObjective, users: Array, rows_per_user: int, *, canonical: bool = False) -> None:
         require_count(rows_per_user=rows_per_user)
         if users.shape != (rows.n,):
             raise InputError(f"Expected the user of each of {rows.n} rows, got users of shape {users.shape}.")
-        _, codes = np.unique(users.astype(str), return_inverse=True)
+        codes, names = distinct(users) if canonical else unit_codes(users, "users")
+        codes = np.argsort(np.argsort(np.array(names, dtype=str)))[codes]
         order = np.argsort(codes, kind="stable")
         counts = np.bincount(codes)
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -58,7 +58,7 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
         if file.suffix == ".parquet":
             frame = whole_parquet(file)
         else:
-            frame = read_text(file, encoder, as_laid_out(file, wanted, layout))
+            frame = read_text(file, encoder, as_laid_out(file, wanted, layout), query)
     except InputError:
         raise
     except (OSError, ValueError, pd.errors.ParserError) as error:
@@ -141,11 +141,15 @@ def parsing(layout: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_text(file: Path, encoder: Any, layout: dict[str, Any]) -> pd.DataFrame:
-    """Separated text in the layout of the training files; packed files by the end of their name."""
+def read_text(file: Path, encoder: Any, layout: dict[str, Any], query: str | None) -> pd.DataFrame:
+    """Separated text in the layout of the training files; packed files by the end of their name.
+
+    Levels and ids of queries are read as they stand: 007 is not 7.
+    """
     texts = (
         [c.name for c in declared(encoder) if c.kind not in ("numeric", "flag")] if isinstance(encoder, Encoder) else []
     )
+    texts += [query] if query is not None else []
     header = 0 if layout["header"] else None
     return pd.read_csv(
         file,

@@ -13,7 +13,7 @@ from dpcore.accounting import Events, Target
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.preprocess import Tally
-from dpcore.preprocess.parts import factors, parse_number, text_of
+from dpcore.preprocess.parts import factors, named, parse_number
 from dpcore.problem import Adjacency
 from tasks.data.sides import row_blocks, test_rows
 from tasks.readers import Chunk, open_chunks, source_paths
@@ -208,10 +208,9 @@ def _numbers(schema: Schema, name: str, cells: pd.Series) -> np.ndarray:
 
 
 def _texts(schema: Schema, name: str, cells: pd.Series) -> list[bytes]:
-    marks = {"", *_probe(schema, name).missing}
-    codes, uniques = factors(cells)
-    texts = [text_of(u, schema.text.strip) for u in uniques]
-    encoded = [None if t in marks else t.replace("\0", "").encode() for t in texts] + [None]
+    marks = schema.marks(name) | {""}
+    codes, texts = named(cells, schema.text.strip)
+    encoded = [None if t in marks else t.replace("\0", "").encode() for t in texts]
     return [text for c in codes if (text := encoded[c]) is not None]
 
 

@@ -19,6 +19,7 @@ from mlflow.pyfunc.model import PythonModelContext
 from scipy.sparse import issparse
 
 from dpcore.errors import InputError
+from dpcore.identity import unit_codes
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.ranking.model import RankingModel
 from dpcore.ranking.sessions import Documents, offsets_of
@@ -69,17 +70,17 @@ class LinearScorer(PythonModel):
 
     def ranked(self, frame: pd.DataFrame, query: str) -> pd.DataFrame:
         """Query, score (higher is better) and rank within the query, 1 for the best; equal scores keep their order."""
-        if query not in frame or frame[query].isna().any():
+        if query not in frame:
             raise InputError(f"Expected the query of every document in column {query!r}; a rank is one within a query.")
-        names = frame[query].astype(str)
-        codes = pd.factorize(names)[0]
+        codes, texts = unit_codes(frame[query], f"column {query!r}")
+        names = np.array(texts, dtype=object)[codes]
         order = np.argsort(codes, kind="stable")
         rows: Any = self.encoder.transform(frame.drop(columns=query).iloc[order])
         documents = Documents(rows.toarray() if issparse(rows) else rows, offsets_of(np.bincount(codes)))
         score = np.empty(len(frame))
         score[order] = RankingModel(**self.card["ranker"]).scores(self.weights, documents)
         rank = pd.Series(-score).groupby(codes).rank(method="first").astype(np.int64)
-        return pd.DataFrame({query: names.to_numpy(), "score": score, "rank": rank.to_numpy()}, index=frame.index)
+        return pd.DataFrame({query: names, "score": score, "rank": rank.to_numpy()}, index=frame.index)
 
 
 def stored_network(folder: Path, card: dict[str, Any]) -> Any:

@@ -283,7 +283,7 @@ def read_records(job: Job) -> tuple[Sealed, Sealed]:
 def by_user(job: Job, objective: LinearObjective, loaded: Sealed) -> UserObjective:
     """The same sums with a user as what is drawn, clipped and counted; checked against the public number of users."""
     assert job.schema.public.rows_per_user is not None
-    users = UserObjective(objective, loaded.open().users, job.schema.public.rows_per_user)
+    users = UserObjective(objective, loaded.open().users, job.schema.public.rows_per_user, canonical=True)
     if job.problem.adjacency is Adjacency.REPLACE_ONE and users.n != job.problem.n:
         raise InputError(
             f"Expected exactly {job.problem.n} users under replace_one, where their number is public, got {users.n}; "

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpcore.accounting.limits import Allowance, Limit, Target
 from dpcore.errors import InputError, unknown_name
 from dpcore.estimators.base import PrivateEstimator, Spent
+from dpcore.identity import unit_codes
 from dpcore.losses import Array
 from dpcore.problem import Adjacency
 from dpcore.ranking.metrics import mean_average_precision
@@ -135,7 +136,7 @@ class DPRanker(PrivateEstimator):
             if "rank" in self.model_.features:
                 raise InputError("Expected groups with rank features, got groups=None; pass the query id of every row.")
             groups = np.zeros(len(X))
-        _, owner = np.unique(np.asarray(groups), return_inverse=True)
+        owner, _ = unit_codes(groups, "groups")
         order = np.argsort(owner, kind="stable")
         scores = np.empty(len(X))
         scores[order] = self.model_.scores(self.weights_, Documents(X[order], offsets_of(np.bincount(owner))))

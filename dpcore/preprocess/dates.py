@@ -46,14 +46,14 @@ class DateLevelPart(Part):
         blanks(codes, tally, self)
 
 
-def build_parts(columns: list[Column], numeric: str) -> list[Part]:
+def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list[Part]:
     """The parts of declared columns, each with its place in the design matrix and in the slots."""
     parts: list[Part] = []
     for column in columns:
         if column.kind == "categorical":
-            parts.append(LevelPart(column))
+            parts.append(LevelPart(column, strip))
         elif column.kind == "ordinal":
-            parts.append(RankPart(column, numeric))
+            parts.append(RankPart(column, numeric, strip))
         elif column.kind == "flag":
             parts.append(NumberPart(column, "minmax", 0.0, 1.0))
         elif column.kind == "numeric":

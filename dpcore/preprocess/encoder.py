@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from dpcore.data import Design
 from dpcore.errors import InputError, unknown_name
 from dpcore.features import Column, numeric_map
+from dpcore.identity import check_distinct
 from dpcore.preprocess.dates import build_parts
 from dpcore.preprocess.parts import Part
 from dpcore.preprocess.tally import Tally
@@ -117,7 +118,7 @@ class Encoder(TransformerMixin, BaseEstimator):
         return cls(**{**settings, "columns": tuple(Column.from_dict(c) for c in settings["columns"])})
 
     def _compiled(self) -> _Plan:
-        key = (self.columns, self.normalise, self.numeric, self.intercept, self.sparse, self.dtype)
+        key = (self.columns, self.normalise, self.numeric, self.intercept, self.sparse, self.dtype, self.strip)
         cached: tuple[tuple, _Plan] | None = self.__dict__.get("_cache")
         if cached is None or cached[0][0] is not key[0] or cached[0][1:] != key[1:]:
             cached = self.__dict__["_cache"] = (key, _Plan(self))
@@ -138,7 +139,9 @@ class _Plan:
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"Expected each column once, got {name!r} twice; drop one declaration.")
-        self.parts: list[Part] = build_parts(columns, encoder.numeric)
+        for c in columns:
+            check_distinct(c.levels, f"the levels of column {c.name!r}", encoder.strip)
+        self.parts: list[Part] = build_parts(columns, encoder.numeric, encoder.strip)
         self.slots = sum(p.slots for p in self.parts) + bool(encoder.intercept)
         attributes = len(self.parts) + bool(encoder.intercept)
         labels = tuple(name for p in self.parts for name in p.names) + ("intercept",) * bool(encoder.intercept)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpcore.errors import InputError
 from dpcore.features import WIDE_SPAN, ZEROS, Column, hats, numeric_map, unit_interval
+from dpcore.identity import canonical, canonical_marks
 from dpcore.preprocess.tally import Tally
 
 SMALL = 64  # rows up to which a plain loop beats hashing a whole column
@@ -34,16 +36,16 @@ class Part(ABC):
 class LevelPart(Part):
     """One-hot by declared levels; each row has at most one 1."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: Column, strip: bool) -> None:
         levels = column.levels[1:] if column.drop_first else column.levels
         other = ("(other)",) if column.unknown == "other" else ()
         super().__init__(column, tuple(f"{column.name}={level}" for level in levels + other))
-        self.codes = {level: code for code, level in enumerate(column.levels)}
+        self.codes = level_names(column, strip)
 
     def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
         codes, uniques = factors(cells)
         levels = level_codes(self.column, self.codes, uniques, strip)
-        levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally)
+        levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally, strip)
         place = levels - int(self.column.drop_first)
         if self.column.unknown == "other":
             place[levels == UNKNOWN] = self.width - 1
@@ -107,51 +109,89 @@ class NumberPart(Part):
 class RankPart(NumberPart):
     """An ordinal column: the position of its level, from 0 to k - 1, as a number."""
 
-    def __init__(self, column: Column, numeric: str) -> None:
+    def __init__(self, column: Column, numeric: str, strip: bool) -> None:
         super().__init__(column, numeric, 0.0, len(column.levels) - 1.0)
-        self.codes = {level: code for code, level in enumerate(column.levels)}
+        self.codes = level_names(column, strip)
 
     def numbers(self, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
         codes, uniques = factors(cells)
         levels = level_codes(self.column, self.codes, uniques, strip)
-        levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally)[codes]
+        levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally, strip)[codes]
         blank = levels < 0
         return np.where(blank, 0, levels).astype(float), blank if blank.any() else None
 
 
 def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
-    """Codes (n,) into the list of distinct values; -1 stands for no value."""
+    """Codes (n,) into the list of distinct values; -1 stands for no value.
+
+    Values that Python takes for equal are one, 7 and 7.0 for example, but no Boolean is a number. Raises ``InputError``
+    for a column of lists or the like.
+    """
     if isinstance(cells.dtype, pd.CategoricalDtype):
-        return np.asarray(cells.array.codes), list(cells.array.categories)
-    if len(cells) > SMALL:
-        codes, uniques = pd.factorize(cells)
-        return codes, list(uniques)
-    seen: dict[Any, int] = {}
-    values = cells.tolist()
-    return np.array([-1 if v is None or v != v else seen.setdefault(v, len(seen)) for v in values], dtype=int), list(
-        seen
-    )
+        return np.asarray(cells.array.codes), _as_list(cells.array.categories)
+    if cells.dtype == object and pd.api.types.infer_dtype(cells, skipna=True).startswith("mixed"):
+        cells = cells.map(lambda v: canonical(v) if isinstance(v, bool | np.bool_) else v)
+    try:
+        if len(cells) > SMALL or cells.dtype not in (object, np.float64, np.int64, bool):
+            codes, uniques = pd.factorize(cells)
+            return codes, _as_list(uniques)
+        seen: dict[Any, int] = {}
+        values = cells.tolist()
+        found = [-1 if v is None or v is pd.NA or v != v else seen.setdefault(v, len(seen)) for v in values]
+    except (TypeError, ValueError):
+        kinds = sorted({type(v).__name__ for v in cells.tolist()})
+        raise InputError(
+            f"Expected texts, numbers, dates or Booleans in column {str(cells.name)!r}, got {', '.join(kinds[:4])}; "
+            "store one value a cell."
+        ) from None
+    return np.array(found, dtype=int), list(seen)
+
+
+def _as_list(uniques: Any) -> list[Any]:
+    """Distinct values, each in its own type: a number of 32 bits stays one, for its text is shorter."""
+    return list(np.asarray(uniques)) if getattr(uniques.dtype, "kind", "") == "f" else list(uniques)
+
+
+def named(cells: pd.Series, strip: bool, decimal: str = ".", unit: bool = False) -> tuple[np.ndarray, list[str]]:
+    """Codes (n,) into canonical texts, the last of which, empty, stands for no value (``dpcore.identity.canonical``).
+
+    Several codes may have one text: cells are the same id where their texts are equal.
+    """
+    codes, uniques = factors(cells)
+    return codes, [*(canonical(value, strip, decimal, unit) for value in uniques), ""]
 
 
 def text_of(value: Any, strip: bool) -> str:
-    """A cell as text; whole numbers lose their decimals, so that a level 1 is found as 1 and as 1.0."""
+    """A cell as a date's format reads it; whole numbers lose their decimals. It is no id: those are of ``named``."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)
     text = str(value)
     return text.strip() if strip else text
 
 
+def level_names(column: Column, strip: bool) -> dict[str, int]:
+    """The place of each declared level by its canonical text."""
+    return {canonical(level, strip): code for code, level in enumerate(column.levels)}
+
+
 def level_codes(column: Column, codes: dict[str, int], uniques: list[Any], strip: bool) -> np.ndarray:
     """The level of each distinct value, MISSING or UNKNOWN; one more entry at the end, for no value."""
     found = np.full(len(uniques) + 1, MISSING)
+    marks = canonical_marks(column.missing, strip) | {""}
     for i, unique in enumerate(uniques):
-        text = text_of(unique, strip)
-        found[i] = codes.get(text, MISSING if text == "" or text in column.missing else UNKNOWN)
+        text = canonical(unique, strip)
+        found[i] = codes.get(text, MISSING if text in marks else UNKNOWN)
     return found
 
 
 def settle_levels(
-    column: Column, known: dict[str, int], codes: np.ndarray, levels: np.ndarray, uniques: list[Any], tally: Tally
+    column: Column,
+    known: dict[str, int],
+    codes: np.ndarray,
+    levels: np.ndarray,
+    uniques: list[Any],
+    tally: Tally,
+    strip: bool,
 ) -> np.ndarray:
     """Apply the fill and the unknown-level rule; what stays negative becomes zeros (or the other column)."""
     if levels[:-1].min(initial=0) >= 0 and codes.min(initial=0) >= 0:
@@ -168,7 +208,7 @@ def settle_levels(
         texts = ["no value" if codes[r] < 0 else f"{text_of(uniques[codes[r]], True)!r}" for r in rows[:11]]
         tally.fault(rows, column.name, texts, f"a declared level is needed; {FILL_RULE}")
     tally.count("filled", column.name, missing)
-    return np.where(levels == MISSING, known.get(str(column.fill), MISSING), levels)
+    return np.where(levels == MISSING, known.get(canonical(column.fill, strip), MISSING), levels)
 
 
 def parse_number(column: Column, value: Any, strip: bool) -> float:

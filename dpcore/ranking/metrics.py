@@ -10,6 +10,7 @@ import numpy as np
 
 from dpcore.checks import require_choice, require_positive
 from dpcore.errors import InputError
+from dpcore.identity import unit_codes
 from dpcore.ranking.sessions import Array, Sessions, offsets_of
 
 EMPTY, TIES = ("skip", "zero", "one"), ("average", "worst")
@@ -191,7 +192,7 @@ def _grouped(y: Array, scores: Array, groups: Array) -> tuple[Array, Array, Arra
     y, scores = np.asarray(y, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     if not np.all(np.isfinite(scores)):
         raise InputError("Expected finite scores, got NaN or inf; the model diverged or a feature is missing.")
-    _, owner = np.unique(np.asarray(groups), return_inverse=True)
+    owner, _ = unit_codes(groups, "groups")
     order = np.argsort(owner, kind="stable")
     return y[order], scores[order], offsets_of(np.bincount(owner))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpcore.checks import require_count, require_open_unit
 from dpcore.errors import InputError
+from dpcore.identity import as_ids, distinct, identities, unit_codes
 
 Array = np.ndarray
 
@@ -121,24 +122,24 @@ class Sessions:
             raise InputError(f"Expected {self.documents.n} query ids, one a session, got {len(self.queries)}.")
 
     @classmethod
-    def from_rows(cls, X: Array, y: Array, groups: Array | Sequence[object]) -> Sessions:
+    def from_rows(cls, X: Array, y: Array, groups: Array | Sequence[object], *, canonical: bool = False) -> Sessions:
         """Group rows by query id, wherever they stand; sessions in order of their first row, rows in file order.
 
-        Raises ``InputError`` naming the row for labels that are negative, NaN or huge and features that are not finite.
+        Ids are compared by ``dpcore.identity``, unless they are its texts already (``canonical``). Raises
+        ``InputError`` naming the row for labels that are negative, NaN or huge, features that are not finite, and rows
+        without an id.
         """
-        X, y, groups = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), np.asarray(groups)
+        X, y, groups = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), as_ids(groups)
         if X.ndim != 2 or len(X) == 0 or y.shape != (len(X),) or groups.shape != (len(X),):
             raise InputError(
                 f"Expected one label and one query id a row, got X {X.shape}, y {y.shape} and groups {groups.shape}."
             )
         check_rows(X, y)
-        ids, first, owner = np.unique(groups, return_index=True, return_inverse=True)
-        appearance = np.argsort(first)
-        place = np.empty(len(ids), dtype=np.int64)
-        place[appearance] = np.arange(len(ids))
-        order = np.argsort(place[owner], kind="stable")
-        lengths = np.bincount(place[owner], minlength=len(ids))
-        return cls(Documents(X[order], offsets_of(lengths)), y[order], ids[appearance])
+        owner, _ = distinct(groups) if canonical else unit_codes(groups, "groups")
+        order = np.argsort(owner, kind="stable")
+        lengths = np.bincount(owner)
+        ends = np.cumsum(lengths)
+        return cls(Documents(X[order], offsets_of(lengths)), y[order], groups[order][ends - lengths])
 
     @property
     def n(self) -> int:
@@ -198,9 +199,10 @@ def partition_folds(parts: Sequence[Sessions], validate: bool = False) -> Iterat
 def join(parts: Sequence[Sessions]) -> Sessions:
     """All sessions of ``parts``; a query in two of them is refused, for it would be on both sides of a split."""
     queries = np.concatenate([part.queries for part in parts])
-    ids, counts = np.unique(queries, return_counts=True)
+    codes, names = identities(np.concatenate([part.queries.astype(object) for part in parts]))
+    counts = np.bincount(codes)
     if np.any(counts > 1):
-        raise InputError(f"Expected each query in one part, got query {ids[counts > 1][0]!r} in two.")
+        raise InputError(f"Expected each query in one part, got query {names[int(np.argmax(counts > 1))]!r} in two.")
     X = np.vstack([part.documents.X for part in parts])
     lengths = np.concatenate([part.documents.lengths for part in parts])
     return Sessions(Documents(X, offsets_of(lengths)), np.concatenate([part.y for part in parts]), queries)

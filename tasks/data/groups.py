@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dpcore.errors import InputError, unknown_name
-from dpcore.preprocess.parts import factors, parse_number, text_of
+from dpcore.preprocess.parts import factors, named, parse_number
 
 if TYPE_CHECKING:
     from tasks.schema import Schema
@@ -40,16 +40,16 @@ def check_group(schema: Schema, name: str) -> None:
 def group_names(schema: Schema, name: str, cells: pd.Series) -> np.ndarray:
     """The group of each cell as text, shape (n,): its value, or the quarter of the declared bounds that it lies in."""
     spec = schema.columns[name]
-    codes, uniques = factors(cells)
-    texts = [text_of(value, schema.text.strip) for value in uniques]
+    codes, texts = named(cells, schema.text.strip)
     if spec.kind == "numeric":
         column = spec.column(name, schema.missing)
         low, high = float(spec.low or 0.0), float(spec.high or 0.0)
-        texts = [_quarter(parse_number(column, value, schema.text.strip), low, high) for value in uniques]
+        values = [parse_number(column, value, schema.text.strip) for value in factors(cells)[1]]
+        texts = [*(_quarter(value, low, high) for value in values), NO_VALUE]
     else:
-        blank = {"", *(schema.missing if spec.missing is None else spec.missing)}
+        blank = schema.marks(name) | {""}
         texts = [NO_VALUE if text in blank else text for text in texts]
-    return np.array([*texts, NO_VALUE], dtype=object)[codes]
+    return np.array(texts, dtype=object)[codes]
 
 
 def _quarter(number: float, low: float, high: float) -> str:

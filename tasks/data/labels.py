@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from dpcore.preprocess.parts import factors, text_of
+from dpcore.identity import canonical
+from dpcore.preprocess.parts import factors
 from dpcore.preprocess.tally import Tally
 from tasks.schema import LabelSpec
 
@@ -22,9 +23,9 @@ def decode_labels(label: LabelSpec, cells: pd.Series, tally: Tally, strip: bool 
         return _numbers(label, cells, tally)
     codes, uniques = factors(cells)
     if label.kind == "classes":
-        known = {text: float(k) for k, text in enumerate(label.levels)}
+        known = {canonical(text, strip): float(k) for k, text in enumerate(label.levels)}
     else:
-        known = {**dict.fromkeys(label.positive, 1.0), **dict.fromkeys(label.negative, -1.0)}
+        known = {canonical(text, strip): sign for sign, texts in label.signs for text in texts}
     found = [known.get(label_text(label, value, strip), BAD) for value in uniques]
     y = np.array([*found, BAD], dtype=float)[codes]
     rows = np.flatnonzero(y == BAD)
@@ -32,16 +33,16 @@ def decode_labels(label: LabelSpec, cells: pd.Series, tally: Tally, strip: bool 
         tally.count("dropped", label.column, y == BAD)
         y[rows] = np.nan
     elif len(rows):
-        shown = ["no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip)) for r in rows[:11]]
+        shown = ["no value" if codes[r] < 0 else repr(canonical(uniques[codes[r]], strip)) for r in rows[:11]]
         rule = f"declared are {', '.join(map(repr, list(known)[:12]))}; correct the row or the label's declaration"
         tally.fault(rows, label.column, [f"{text} is not a declared label" for text in shown], rule)
     return y
 
 
 def label_text(label: LabelSpec, value: object, strip: bool) -> str:
-    """The label as text, without blanks around it and without the declared ending."""
-    text = text_of(value, strip)
-    return text.removesuffix(label.strip_end) if label.strip_end else text
+    """The canonical text of a label, without the declared ending."""
+    text = canonical(value, strip)
+    return canonical(text.removesuffix(label.strip_end), strip) if label.strip_end else text
 
 
 def _numbers(label: LabelSpec, cells: pd.Series, tally: Tally) -> np.ndarray:

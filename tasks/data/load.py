@@ -22,6 +22,7 @@ from tasks.data.labels import decode_labels
 from tasks.data.queries import Whole, with_queries
 from tasks.data.sides import row_blocks, test_rows
 from tasks.data.store import Column, Matrix, private_folder
+from tasks.data.units import unit_names
 from tasks.home import Home
 from tasks.readers import Chunk, open_chunks, source_paths
 from tasks.readers.open import Paths, frame_chunks, sibling_paths
@@ -231,14 +232,7 @@ def _keys(schema: Schema, table: Any, blocks: np.ndarray | None, keep: np.ndarra
         part.blocks.append(blocks[rows])
     for name, spec in schema.columns.items():
         if spec.kind == "user":
-            nobody = np.flatnonzero(_empty(table[name]))
-            part.tally.fault(nobody, name, ["no value"] * 11, "every row needs its user; correct the row")
-            part.users.append(table[name].astype(str).to_numpy(dtype=object)[rows])
-
-
-def _empty(cells: pd.Series) -> np.ndarray:
-    """Which rows name nobody: several persons must not become one."""
-    return np.asarray(cells.isna() | (cells.astype(str).str.strip() == ""))
+            part.users.append(unit_names(schema, table[name], part.tally, "user")[rows])
 
 
 def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, blocks: Sequence[str] | None) -> None:
@@ -269,7 +263,7 @@ def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, bloc
 def _finish(schema: Schema, encoder: Any, part: _Part) -> Data | Sessions:
     X, y = part.X.finish(), part.y.finish()
     if part.queries:
-        return Sessions.from_rows(X.toarray() if issparse(X) else X, y, np.concatenate(part.queries))
+        return Sessions.from_rows(X.toarray() if issparse(X) else X, y, np.concatenate(part.queries), canonical=True)
     return Data(X, y, encoder.design)
 
 

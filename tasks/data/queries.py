@@ -5,26 +5,33 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from dpcore.preprocess.parts import factors, text_of
+from dpcore.errors import InputError
 from dpcore.preprocess.tally import Tally
+from tasks.data.units import unit_names
 from tasks.readers import Chunk
 from tasks.readers.open import QUERY
 from tasks.schema import Schema
 
 
 def with_queries(schema: Schema, chunk: Chunk, tally: Tally) -> Chunk:
-    """``chunk`` with the session of each row, where it is a table of documents with its sessions in column ``query``.
+    """``chunk`` with the canonical id of each row's session, from the file itself or from the column ``query``.
 
-    A row without one is noted in ``tally``: it would be a session with strangers in it.
+    A row without one is noted in ``tally``: it would be in a session with strangers. Raises ``InputError`` where the
+    labels are grades of documents and nothing says which documents were shown together.
     """
-    if schema.label.kind != "relevance" or not schema.columns or chunk.queries is not None:
+    if chunk.queries is None and schema.label.kind != "relevance":
         return chunk
-    codes, uniques = factors(chunk.table[QUERY])
-    names = np.array([*(text_of(value, True) for value in uniques), ""], dtype=object)
-    queries = names[codes]
-    nobody = np.flatnonzero(queries == "")
-    tally.fault(nobody, QUERY, ["no value"] * 11, "every document needs its query; correct the row")
-    return Chunk(chunk.table, chunk.labels, queries)
+    if chunk.queries is not None:
+        cells = pd.Series(chunk.queries, name=QUERY)
+    elif schema.columns:
+        cells = chunk.table[QUERY]
+    else:
+        place = f"{tally.source}: " if tally.source else ""
+        raise InputError(
+            f"{place}Expected the session of every document (label.kind relevance), got rows without one; use "
+            f"source.format letor or svmlight with qid, or a table with a column {QUERY!r}."
+        )
+    return Chunk(chunk.table, chunk.labels, unit_names(schema, cells, tally, "query"))
 
 
 class Whole:

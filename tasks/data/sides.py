@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from hashlib import blake2b
 
 import numpy as np
@@ -9,10 +10,16 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from dpcore.errors import InputError
+from dpcore.identity import canonical, names_nobody
 from dpcore.preprocess.parts import factors, text_of
 from dpcore.preprocess.tally import Tally
+from tasks.data.units import unit_codes
 from tasks.readers import Chunk
 from tasks.schema import Schema
+from tasks.schema.sections import TextSpec
+
+PLAIN = TextSpec()
+DATES = {"year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
 
 
 def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None:
@@ -38,19 +45,20 @@ def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None
     else:
         table = chunk.table.toarray() if issparse(chunk.table) else np.asarray(chunk.table)
         columns = [factors(pd.Series(column)) for column in table.T]
-    return hash_share(columns, split.salt) < split.test_share
+    return hash_share(columns, split.salt, schema.text) < split.test_share
 
 
-def hash_share(columns: list[tuple[np.ndarray, list]], salt: str) -> np.ndarray:
-    """A number in [0, 1) for each row, from the cells' texts alone: the same in every file format, for ever.
+def hash_share(columns: list[tuple[np.ndarray, list]], salt: str, text: TextSpec = PLAIN) -> np.ndarray:
+    """A number in [0, 1) for each row, from the cells' canonical texts alone: the same in every file format, for ever.
 
-    ``columns``: codes and distinct values of each column. A cell becomes 8 bytes of BLAKE2b of its text (keyed by
-    ``salt``); a row the polynomial of its cells modulo 2^64, mixed at the end as in SplitMix64.
+    ``columns``: codes and distinct values of each column; the code -1 is for no value. A cell becomes 8 bytes of
+    BLAKE2b of its text (keyed by ``salt``), by the identity rule with the blanks and the decimal mark of ``text``; a
+    row the polynomial of its cells modulo 2^64, mixed at the end as in SplitMix64.
     """
     key = salt.encode()[:64]
     row = np.zeros(len(columns[0][0]), dtype=np.uint64)
     for codes, uniques in columns:
-        texts = [*(text_of(value, True) for value in uniques), ""]
+        texts = [*(canonical(value, text.strip, text.decimal) for value in uniques), ""]
         digests = [int.from_bytes(blake2b(t.encode(), digest_size=8, key=key).digest(), "big") for t in texts]
         row = row * np.uint64(0x9E3779B97F4A7C15) + np.array(digests, dtype=np.uint64)[codes]
     row = (row ^ (row >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -65,24 +73,29 @@ def row_blocks(schema: Schema, frame: pd.DataFrame, tally: Tally) -> np.ndarray 
         return None
     if block.column not in frame:
         raise InputError(f"Expected the block column {block.column!r}, which the table lacks; correct block.column.")
-    codes, uniques = factors(frame[block.column])
-    texts = [text_of(u, True) for u in uniques]
+    cells = frame[block.column]
+    codes, texts = unit_codes(schema, cells, tally)
+    marks = schema.marks(block.column)
+    absent = [names_nobody(text, marks) for text in texts]
     if block.by == "hash":
-        shares = hash_share([(np.arange(len(uniques)), uniques)], "block")
+        shares = hash_share([(np.arange(len(texts)), texts)], "block", PLAIN)
         names = [f"h{int(s * block.count):0{len(str(block.count - 1))}d}" for s in shares]
     elif block.by == "value":
         names = texts
     else:
-        names = [_date_name(text, block.by, block.format) for text in texts]
-    found = np.array([*names, ""], dtype=object)[codes]
+        names = [date_block(value, block.by, block.format, schema.text.strip) for value in factors(cells)[1]] + [""]
+    found = np.array(["" if gone else name for name, gone in zip(names, absent, strict=True)], dtype=object)[codes]
     empty = np.flatnonzero(found == "")
     if len(empty):
-        shown = ["no value" if codes[r] < 0 else repr(texts[codes[r]]) for r in empty[:11]]
+        shown = [repr(text) if (text := texts[codes[r]]) else "no value" for r in empty[:11]]
         tally.fault(empty, block.column, shown, f"every row needs a block ({block.by}); correct the row")
     return found
 
 
-def _date_name(text: str, by: str, form: str) -> str:
-    moment = pd.to_datetime(text, format=form, errors="coerce")
-    forms = {"year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
-    return "" if pd.isna(moment) else str(moment.strftime(forms[by]))
+def date_block(value: object, by: str, form: str, strip: bool) -> str:
+    """The day, week, month or year of a cell, by its own text (2026.10 is no number); zoned moments count in UTC."""
+    text = value if isinstance(value, datetime) else text_of(value, strip)
+    moment = pd.to_datetime(text, format=None if text is value else form, errors="coerce")
+    if pd.isna(moment):
+        return ""
+    return str((moment if moment.tzinfo is None else moment.tz_convert("UTC")).strftime(DATES[by]))

@@ -42,10 +42,11 @@ def read_svmlight(schema: Schema, path: Path) -> Iterator[Chunk]:
     """Yield SVMlight or LETOR lines: ``label [qid:q] index:value ... [# comment]``, indices from 1, absent is 0.
 
     The width is the declared number of features, whatever indices occur. Blank and comment lines are read over. With
-    ``format: letor`` every line needs a query id and a numeric label. A declared mark of a missing value, NaN or inf
+    ``format: letor``, and wherever labels are grades of relevance, every line needs a query id and a numeric label;
+    elsewhere query ids are read over. A declared mark of a missing value, NaN or inf
     is read as NaN where the feature has a fill. Raises ``InputError`` with file and line.
     """
-    return read_pairs(path, schema.groups, schema.source.format == "letor")
+    return read_pairs(path, schema.groups, schema.source.format == "letor" or schema.label.kind == "relevance")
 
 
 def read_pairs(path: Path, groups: Sequence[FeatureGroup], ranked: bool) -> Iterator[Chunk]:
@@ -58,7 +59,7 @@ def read_pairs(path: Path, groups: Sequence[FeatureGroup], ranked: bool) -> Iter
         while lines := list(islice(file, chunk_rows(columns))):
             parsed = [p for i, line in enumerate(lines) if (p := _line(path, first + i, line, ranked))]
             if parsed:
-                yield _chunk(path, parsed, gaps)
+                yield _chunk(path, parsed, gaps, ranked)
             rows += len(parsed)
             first += len(lines)
     if not rows:
@@ -104,7 +105,7 @@ class Gaps:
         raise ValueError(text)
 
 
-def _chunk(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -> Chunk:
+def _chunk(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps, ranked: bool) -> Chunk:
     columns = len(gaps.fillable)
     counts = np.array([p[3].count(":") for p in parsed])
     cells = " ".join(p[3] for p in parsed).replace(":", " ").split()
@@ -125,7 +126,7 @@ def _chunk(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -> C
         raise _bad_pair(path, parsed, gaps)
     ends = np.append(0, np.cumsum(counts)).astype(np.int32)
     table = csr_array((value, index.astype(np.int32) - 1, ends), shape=(len(parsed), columns))
-    queries = np.array([p[2] for p in parsed], dtype=object) if parsed[0][2] else None
+    queries = np.array([p[2] for p in parsed], dtype=object) if ranked else None
     return Chunk(table, np.array([p[1] for p in parsed], dtype=object), queries)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dpcore.features import Column, FeatureGroup
+from dpcore.identity import canonical_marks, check_distinct
 from tasks.schema.sections import (
     BlockSpec,
     ColumnSpec,
@@ -90,6 +91,7 @@ class Schema(Strict):
             raise ValueError(f"the block column {self.block.column!r} is not among the columns")
         if self.unit == "user" and not any(c.kind == "user" for c in self.columns.values()):
             raise ValueError("unit: user needs a column of kind user")
+        self._distinct_texts()
         if self.split.kind in ("tail", "position") and not (self.public.public and self.public.n):
             raise ValueError(
                 f"split.kind {self.split.kind} needs public.n and public.public: true; private rows need hash or file"
@@ -103,6 +105,18 @@ class Schema(Strict):
                     "nothing; declare its levels in their order, or low and high"
                 )
         return self
+
+    def _distinct_texts(self) -> None:
+        """Raise ``ValueError`` where two declared levels or labels are one by the identity rule."""
+        self.label.check_texts(self.text.strip)
+        for name, column in self.columns.items():
+            check_distinct(column.levels, f"the levels of column {name!r}", self.text.strip)
+
+    def marks(self, name: str) -> frozenset[str]:
+        """The declared marks of no value in a column, by the identity rule."""
+        spec = self.columns.get(name)
+        own = None if spec is None else spec.missing
+        return canonical_marks(self.missing if own is None else own, self.text.strip, self.text.decimal)
 
     def declared_columns(self) -> tuple[Column, ...]:
         """The feature columns as the encoder takes them."""

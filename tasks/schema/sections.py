@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from dpcore.errors import InputError
 from dpcore.features import Column, FeatureGroup
+from dpcore.identity import canonical, check_distinct
 
 
 def _text(value: Any) -> Any:
@@ -108,12 +110,8 @@ class LabelSpec(Strict):
     def _complete(self) -> LabelSpec:
         if self.weights is not None and self.kind != "binary":
             raise ValueError(f"weights are for a binary label, got kind={self.kind}")
-        if self.kind == "binary" and self.positive_from is None:
-            if not self.positive or not self.negative:
-                raise ValueError("a binary label needs both positive and negative texts, or positive_from")
-            both = set(self.positive) & set(self.negative)
-            if both:
-                raise ValueError(f"{sorted(both)[0]!r} is declared both positive and negative")
+        if self.kind == "binary" and self.positive_from is None and not (self.positive and self.negative):
+            raise ValueError("a binary label needs both positive and negative texts, or positive_from")
         if self.kind in ("regression", "relevance") and (
             self.low is None or self.high is None or self.low >= self.high
         ):
@@ -123,6 +121,21 @@ class LabelSpec(Strict):
         if self.kind == "classes" and len(self.levels) < 2:
             raise ValueError("a classes label needs at least two levels")
         return self
+
+    @property
+    def signs(self) -> tuple[tuple[float, tuple[str, ...]], ...]:
+        """The declared texts of a binary label, by target."""
+        return (1.0, self.positive), (-1.0, self.negative)
+
+    def check_texts(self, strip: bool) -> None:
+        """Raise ``InputError`` where one text of the file would be two targets."""
+        check_distinct(self.levels, "label.levels", strip)
+        negative = {canonical(text, strip) for text in self.negative}
+        both = next((text for text in self.positive if canonical(text, strip) in negative), None)
+        if both is not None:
+            raise InputError(
+                f"{both!r} is declared both positive and negative (both read {canonical(both, strip)!r}); drop one."
+            )
 
 
 class SourceSpec(Strict):
