@@ -21,6 +21,7 @@ __all__ = [
     "brier_score",
     "coverage",
     "group_means",
+    "mean_absolute_error",
     "mean_average_precision",
     "mean_recall",
     "mean_squared_error",
@@ -58,6 +59,12 @@ def roc_auc(y: Array, score: Array) -> float:
         return float("nan")
     ranks = rankdata(score)
     return float((ranks[positive].sum() - ones * (ones + 1) / 2.0) / (ones * zeros))
+
+
+def mean_absolute_error(y: Array, prediction: Array) -> float:
+    """Mean of the absolute residuals."""
+    residual = np.asarray(prediction, dtype=np.float64) - np.asarray(y, dtype=np.float64)
+    return float(np.mean(np.abs(residual)))
 
 
 def mean_squared_error(y: Array, prediction: Array) -> float:

@@ -211,7 +211,8 @@ def released_metrics(subject: Subject, statement: Statement) -> list[ReleasedMet
         for key, value in noisy.items()
     ]
     if statement.data.public:
-        quality = ("accuracy", "balanced_accuracy", "roc_auc", "mean_squared_error", "average_precision", "brier_score")
+        errors_of = ("mean_squared_error", "root_mean_squared_error", "mean_absolute_error")
+        quality = ("accuracy", "balanced_accuracy", "roc_auc", *errors_of, "average_precision", "brier_score")
         found += [
             ReleasedMetric(name=key, value=subject.metrics[f"released.{key}"][-1], source="public data")
             for key in quality

@@ -82,16 +82,30 @@ def selected_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("selected", f"{shown(search['selected'])} (of {search['settings']} settings, within epsilon)")]
 
 
+# Metrics of the table by what they are called there; of those that a run has, the first two are shown.
+QUALITY = {
+    "accuracy": "accuracy",
+    "mean_squared_error": "mean squared error, scaled label",
+    "root_mean_squared_error": "root mean squared error, label's unit",
+}
+BESIDE = {"majority": "majority", "mean_label": "mean of the label", "non_private": "non-private"}
+
+
 def quality_rows(internal: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """Accuracy (or squared error) beside the baselines; exact numbers on records, so marked internal."""
-    name = "accuracy" if "accuracy" in internal else "mean_squared_error"
-    beside = [
-        f"{label} {value:.4f}"
-        for key, label in (("majority", "majority"), ("non_private", "non-private"))
-        if (value := internal.get(f"{key}_{name}")) is not None
-    ]
-    text = f"{internal[name]:.4f}" + (f" ({', '.join(beside)})" if beside else "")
-    return [(f"{name.replace('_', ' ')} (internal)", text)]
+    """Accuracy (or errors of a regression) beside the baselines; exact numbers on records, so marked internal."""
+    rows = []
+    for name, title in QUALITY.items():
+        if (own := internal.get(name)) is None:
+            continue
+        found = ((label, internal.get(f"{key}_{name}")) for key, label in BESIDE.items())
+        beside = [f"{label} {digits(value)}" for label, value in found if value is not None]
+        rows.append((f"{title} (internal)", digits(own) + (f" ({', '.join(beside)})" if beside else "")))
+    return rows
+
+
+def digits(value: float) -> str:
+    """Four decimals, or four digits of what is larger."""
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
 
 
 def ranking_rows(internal: Mapping[str, float | None], summary: Mapping[str, Any]) -> list[tuple[str, str]]:

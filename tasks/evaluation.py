@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from dpcore.algorithms import registry
 from dpcore.data import Data
 from dpcore.losses import Logistic, Loss
+from dpcore.problem import Problem
 from dpcore.softmax import Softmax
 from dpcore.train import plan, run
 from tasks import network_evaluation, ranking_evaluation
 from tasks.attributes import truth_covered
 from tasks.data import Loaded
-from tasks.quality import by_group, predicted
+from tasks.quality import by_group, predicted, regression_errors
+from tasks.ranking_evaluation import BASELINE_L2
 from tasks.training import Job, Sealed
 
 Array = np.ndarray
@@ -44,6 +47,8 @@ def measure(
         for name, w in scores.items()
         for key, value in quality(job, part, w, losses.get(name, "")).items()
     }
+    if wanted and job.schema.label.kind == "regression":
+        found |= {f"internal.mean_label_{key}": value for key, value in constant(job, data.train, part).items()}
     found |= {f"internal.{key}": value for key, value in by_group(job, part, weights, data.groups, folder).items()}
     found |= {f"internal.{key}": value for key, value in data.report.counts().items()}
     if job.public:
@@ -54,17 +59,37 @@ def measure(
 def baselines(job: Job, objective: Sealed) -> dict[str, Array]:
     """Weights of the exact baselines. They have no guarantee: only their quality is kept, as an internal number.
 
-    Without a constant column no weights stand for the majority class.
+    Without a constant column no weights stand for the majority class; a regression has the mean of its label instead
+    (``constant``).
     """
-    problem = replace(job.problem, l1=0.0, loss=baseline_loss(job))
+    problem = exact_problem(job)
     has_majority = job.schema.label.kind != "regression" and problem.intercept
     names = ["majority", "non_private"] if has_majority else ["non_private"]
     return {f"{name}_": run(plan(name, {}, problem), objective.open(), seed=job.config.seed).weights for name in names}
 
 
+def exact_problem(job: Job) -> Problem:
+    """What the line without privacy minimises, beside a training and in a comparison alike.
+
+    No L1; of several classes each against the rest; the ridge of the configuration, for a penalty that one private
+    algorithm needs for its proof would lower the ceiling. Rankers have one in any case, against overfitting.
+    """
+    given = job.config.objective.l2
+    if job.ranker is not None:
+        return replace(job.problem, l1=0.0, l2=given or BASELINE_L2[job.problem.loss.name])
+    l2 = float(registry["non_private"].default_l2) if given is None else given
+    return replace(job.problem, l1=0.0, l2=l2, loss=baseline_loss(job))
+
+
 def baseline_loss(job: Job) -> Loss:
     """The loss of the baselines: of several classes each is fitted against the rest."""
     return Logistic() if isinstance(job.problem.loss, Softmax) else job.problem.loss
+
+
+def constant(job: Job, train: Any, part: Data) -> dict[str, float]:
+    """Errors on ``part`` of whoever predicts the mean of ``train.y`` for every record, by ``quality``'s names."""
+    mean = float(np.mean(train.y))
+    return regression_errors(job.schema.label, part.y, np.full(len(part.y), mean))
 
 
 def quality(job: Job, part: Data, weights: Array, loss: str | None = None) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from dpcore.metrics import (
     balanced_accuracy,
     brier_score,
     group_means,
+    mean_absolute_error,
     mean_recall,
     mean_squared_error,
     probabilities,
@@ -26,7 +28,7 @@ from tasks.data.groups import check_group
 
 if TYPE_CHECKING:
     from tasks.config import TrainConfig
-    from tasks.schema import Schema
+    from tasks.schema import LabelSpec, Schema
     from tasks.training import Job
 
 Array = np.ndarray
@@ -46,11 +48,11 @@ def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, floa
 
     Two classes: accuracy, balanced accuracy, ROC AUC, average precision. Several (weights (outputs * d,), class after
     class): accuracy and balanced accuracy of the class with the largest score. Both: the Brier score, where the loss
-    estimates probabilities. A regression: the mean squared error.
+    estimates probabilities. A regression: see ``regression_errors``.
     """
     kind, scores = job.schema.label.kind, scores_of(job, part, weights)
     if kind == "regression":
-        return {"mean_squared_error": mean_squared_error(part.y, scores)}
+        return regression_errors(job.schema.label, part.y, scores)
     if kind == "classes":
         label = np.argmax(scores, axis=1)
         found = {"accuracy": float(np.mean(label == part.y)), "balanced_accuracy": mean_recall(part.y, label)}
@@ -64,6 +66,22 @@ def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, floa
     joint = loss == "softmax" if kind == "classes" else loss == "logistic"
     chance = probabilities(loss, scores) if joint else None
     return found if chance is None else found | {"brier_score": brier_score(part.y, chance)}
+
+
+def regression_errors(label: LabelSpec, y: Array, predicted: Array) -> dict[str, float]:
+    """Errors of predictions (n,) of scaled labels ``y`` (n,).
+
+    ``mean_squared_error`` is in the scale of the training (``label.scaled_to``); root_mean_squared_error and
+    mean_absolute_error are in the label's own unit. Labels were cut to their declared bounds before.
+    """
+    low, high = float(label.low or 0.0), float(label.high or 0.0)
+    unit = (high - low) / (label.scaled_to[1] - label.scaled_to[0])
+    squared = mean_squared_error(y, predicted)
+    return {
+        "mean_squared_error": squared,
+        "root_mean_squared_error": unit * math.sqrt(squared),
+        "mean_absolute_error": unit * mean_absolute_error(y, predicted),
+    }
 
 
 def scores_of(job: Job, part: Data, weights: Array) -> Array:

@@ -81,7 +81,7 @@ def baselines(job: Job, model: RankingModel, train: Sessions, test: Sessions, su
     """
     raw = RankingModel(("raw",)).objective(train)
     best = int(np.argmax(raw.feature_precision_sum()))
-    l2 = job.problem.l2 or BASELINE_L2[job.problem.loss.name]
+    l2 = job.config.objective.l2 or BASELINE_L2[job.problem.loss.name]
     steps = {} if model.scorer == "linear" else {"steps": NETWORK_STEPS}
     exact = plan("non_private", steps, replace(job.problem, l1=0.0, l2=l2))
     weights = run(exact, sums.inner, seed=job.config.seed).weights

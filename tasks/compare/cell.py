@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from dpcore.problem import Problem
 from dpcore.ranking.model import Watched, metric_curve
 from dpcore.train import Planned, Result, run, trace
 from tasks import evaluation, rankers, ranking_evaluation
-from tasks.compare.config import CompareConfig
+from tasks.compare.config import MAJORITY, MEAN_LABEL, CompareConfig
 from tasks.compare.counting import counting, evaluations, wanted
 from tasks.compare.given_noise import weak
 from tasks.compare.grid import Cell, Setting, noise_seed
@@ -69,6 +70,8 @@ def measured(
         return measured_elsewhere(setting.peer, cell, config, rows)
     part = rows.part(cell)
     problem = problem_of(cell, config, rows)
+    if setting.config.algorithm.name == MEAN_LABEL:
+        return measured_mean(setting, part, problem)
     planned = plans.of(setting, problem)
     sums: Any = part.objective
     if setting.job.ranker is not None:
@@ -95,6 +98,15 @@ def measured(
             *weak(setting.noise_multiplier, planned.spent_epsilon),
         ],
     }
+
+
+def measured_mean(setting: Setting, part: Part, problem: Problem) -> dict[str, Any]:
+    """The errors of whoever predicts the mean label of the training part."""
+    started = perf_counter()
+    found = evaluation.constant(setting.job, part.objective, part.test)
+    seconds = perf_counter() - started
+    numbers: dict[str, Any] = {"n": problem.n, "seconds": seconds, "spent_epsilon": None, "curve": [], "warnings": []}
+    return numbers | {"metrics": finite(found)}
 
 
 def measured_elsewhere(peer: PeerRun, cell: Cell, config: CompareConfig, rows: Rows) -> Record:
@@ -140,7 +152,7 @@ def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Arr
         found |= ranking_evaluation.numbers(ranking_evaluation.quality(job, part.test, scores))
     else:
         found |= evaluation.quality(job, part.test, weights)
-    if setting.config.algorithm.name == "majority":
+    if setting.config.algorithm.name == MAJORITY:
         # It predicts a class; scores and an objective of its weights say nothing.
         return {key: value for key, value in found.items() if key.endswith("accuracy")}
     value = objective_value(setting, part, weights)

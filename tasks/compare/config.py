@@ -33,7 +33,8 @@ from tasks.plain_yaml import load_yaml
 
 EPSILONS = (0.1, 0.2, 0.4, 0.8, 1.6)
 DELTA = 1e-6
-LINES = ("majority", "non_private")
+MAJORITY, MEAN_LABEL, NON_PRIVATE = "majority", "mean_label", "non_private"
+LINES = (MAJORITY, MEAN_LABEL, NON_PRIVATE)
 
 
 def _listed(value: object) -> object:

@@ -14,7 +14,21 @@ from tasks.compare.grouping import Record, metrics_of
 from tasks.compare.statistics import Summary, resampling, summarise
 
 COLUMNS = (
-    *("cell", "data", "algorithm", "label", "preset", "loss", "l1", "l2", "epsilon", "delta", "adjacency", "private"),
+    *(
+        "cell",
+        "data",
+        "algorithm",
+        "label",
+        "encoding",
+        "preset",
+        "loss",
+        "l1",
+        "l2",
+        "epsilon",
+        "delta",
+        "adjacency",
+        "private",
+    ),
     *("noise_multiplier", "repeat", "fold", "draw", "n", "dimension", "status", "seconds", "spent_epsilon", "error"),
 )
 AS_JSON = ("parameters", "loss_parameters", "warnings")

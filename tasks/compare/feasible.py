@@ -17,7 +17,7 @@ from tasks.compare.optimum import MINIMISATION_ERROR
 BY_LABEL = {
     "binary": ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"),
     "classes": ("accuracy", "balanced_accuracy", "brier_score"),
-    "regression": ("mean_squared_error",),
+    "regression": ("mean_squared_error", "root_mean_squared_error", "mean_absolute_error"),
     "relevance": ("map",),
 }
 OF_TRAINING = ("objective", MINIMISATION_ERROR, *COUNTS)

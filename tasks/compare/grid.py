@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import product
@@ -13,27 +13,23 @@ from dpcore.accounting.limits import Target
 from dpcore.algorithms import check, make
 from dpcore.auto import resolve
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.losses import Logistic
-from dpcore.problem import Adjacency, Problem
-from dpcore.softmax import Softmax
+from dpcore.problem import Problem
 from tasks import training
-from tasks.compare.config import LINES, CompareConfig, CompareData, Entry
+from tasks.compare.config import LINES, MEAN_LABEL, CompareConfig, CompareData, Entry
 from tasks.compare.counting import wanted
 from tasks.compare.given_noise import levels
+from tasks.compare.jobs import Jobs, training_config
+from tasks.compare.lines import encoding_words, lines
 from tasks.compare.objectives import objectives_of
 from tasks.compare.optimum import MINIMISATION_ERROR, asked
 from tasks.compare.protocol import training_rows
 from tasks.compare.variation import spread_out
-from tasks.config import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection, TrainConfig
+from tasks.config import TrainConfig
+from tasks.evaluation import exact_problem
 from tasks.fitting import check_delta, weak_promise
 from tasks.peers.catalogue import PeerRun
-from tasks.rankers import is_ranking
-from tasks.ranking_evaluation import BASELINE_L2, NETWORK_STEPS
-from tasks.schema import find_schema
+from tasks.ranking_evaluation import NETWORK_STEPS
 from tasks.training import Job
-
-# A problem does not depend on delta; the delta of a comparison is checked against the rows of a fold, below.
-SMALL_DELTA = 1e-15
 
 
 @dataclass(frozen=True)
@@ -67,6 +63,7 @@ class Setting:
             "data": self.data,
             "algorithm": config.algorithm.name,
             "label": self.label,
+            "encoding": encoding_words(self.job),
             "preset": config.algorithm.preset,
             "parameters": config.algorithm.parameters,
             "loss": loss.name,
@@ -91,7 +88,7 @@ class Setting:
         problem = self.job.problem
         adjacency = problem.adjacency
         here = replace(problem, n=training_rows(problem.n, adjacency, folds, fold))
-        return here if self.private else exact_problem(self.job, here)
+        return here if self.private else exact_problem(replace(self.job, problem=here))
 
     def parameters(self) -> dict[str, Any]:
         if self.job.ranker is not None and self.job.ranker.scorer != "linear" and not self.private:
@@ -120,13 +117,6 @@ class LeftOut:
     reason: str
 
 
-def exact_problem(job: Job, problem: Problem) -> Problem:
-    """What a line without privacy minimises: no L1, logistic loss for several classes, a ridge for rankers."""
-    if job.ranker is not None:
-        return replace(problem, l1=0.0, l2=problem.l2 or BASELINE_L2[problem.loss.name])
-    return replace(problem, l1=0.0, loss=Logistic() if isinstance(problem.loss, Softmax) else problem.loss)
-
-
 def expand(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
     """All settings in the order of data, objective, adjacency, algorithm and epsilon, lines without privacy first.
 
@@ -139,13 +129,15 @@ def expand(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
     settings: list[Setting] = []
     left_out: list[LeftOut] = []
     for data in config.data:
-        for setting in _lines(config, data, jobs):
-            settings.append(setting)
+        private: list[Setting] = []
         for entry in entries:
             if entry.name not in LINES:
                 found, missing = _private(config, data, entry, jobs)
-                settings += found
+                private += found
                 left_out += missing
+        beside = lines(config, data, jobs, [setting.job for setting in private])
+        settings += [Setting(label, job.config, job, private=False) for label, job in beside]
+        settings += private
     if not any(setting.private for setting in settings) and left_out:
         raise InputError(f"Expected at least one algorithm that fits, got none: {left_out[0].reason}")
     unique = {(s.data, s.label, s.config.sha256): s for s in settings}
@@ -155,90 +147,14 @@ def expand(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
 def check_names(entries: Iterable[Entry]) -> None:
     """Raise for algorithms without privacy other than the lines, and for unknown names and parameters."""
     for entry in entries:
-        if entry.name == "auto":
+        if entry.name in ("auto", MEAN_LABEL):
             continue
         algorithm = make(entry.name, entry.parameters, entry.preset)
         if not algorithm.private and entry.name not in LINES:
             raise InputError(
-                f"Expected private algorithms, got algorithms name={entry.name!r}; {' and '.join(LINES)} are drawn as "
+                f"Expected private algorithms, got algorithms name={entry.name!r}; {', '.join(LINES)} are drawn as "
                 "lines beside every comparison."
             )
-
-
-class Jobs:
-    """The public side of each combination, made once: it does not depend on epsilon, delta or an algorithm's steps."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Job] = {}
-
-    def of(self, config: TrainConfig) -> Job:
-        private = config.privacy.model_copy(update={"epsilon": 1.0, "delta": SMALL_DELTA})
-        algorithm = AlgorithmSection(name=config.algorithm.name, preset=config.algorithm.preset)
-        base = config.model_copy(update={"privacy": private, "algorithm": algorithm})
-        if base.sha256 not in self._known:
-            job = training.prepare(base)
-            check_schema(job)
-            self._known[base.sha256] = replace(job, warnings=())
-        return replace(self._known[base.sha256], config=config)
-
-
-def check_schema(job: Job) -> None:
-    """Raise ``InputError`` for data that cannot be cut into folds at a known price."""
-    if job.schema.unit not in ("record", "session"):
-        raise InputError(
-            f"Expected unit record or session to compare, got unit={job.schema.unit!r} in schema {job.schema.name!r}: "
-            "folds are cut by rows, and the rows of a user would lie in several; use `dpflows train`."
-        )
-    if job.schema.undeclared_columns:
-        raise InputError(
-            f"Expected declared bounds and levels to compare, got bounds: {job.schema.bounds} in schema "
-            f"{job.schema.name!r}; declare them (`dpflows profile` drafts a schema)."
-        )
-
-
-def _training_config(
-    config: CompareConfig, data: CompareData, objective: ObjectiveSection, entry: Entry, adjacency: Adjacency
-) -> TrainConfig:
-    privacy = config.privacy
-    return TrainConfig(
-        data=DataSection(name=data.name, path=data.path, test_path=data.test_path),
-        preprocess=entry.preprocess or config.preprocess,
-        objective=objective,
-        ranking=entry.ranking or config.ranking,
-        privacy=PrivacySection(
-            delta=config.delta,
-            adjacency=adjacency,
-            conversion=privacy.conversion,
-            accountant=privacy.accountant,
-            noise=privacy.noise,
-        ),
-        algorithm=AlgorithmSection(name=entry.name, preset=entry.preset, **entry.parameters),
-        evaluate=EvaluateSection(baselines=False),
-        ledger=config.ledger,
-        seed=config.seed,
-    )
-
-
-def _lines(config: CompareConfig, data: CompareData, jobs: Jobs) -> Iterator[Setting]:
-    """Majority (where there are two classes) and the model without privacy, once for each objective.
-
-    Of rankers, which are compared across losses, the model without privacy of every loss that an entry has.
-    """
-    shared = list(objectives_of(config, data))
-    ranking = is_ranking(find_schema(data.name))
-    if ranking:
-        of_entries = (each for entry in config.algorithms for each in objectives_of(config, data, entry))
-        shared = list({each.loss: each for each in (*of_entries, *shared)}.values())
-    for objective in shared:
-        for name in LINES:
-            entry = Entry(name=name)
-            settings = _training_config(config, data, objective, entry, config.privacy.adjacency[0])
-            job = jobs.of(settings)
-            has_majority = not ranking and job.schema.label.kind != "regression" and job.problem.intercept
-            if name == "majority" and not has_majority:
-                continue
-            label = f"{name} {objective.loss}" if ranking and len(shared) > 1 else name
-            yield Setting(label, settings, job, private=False)
 
 
 def _private(config: CompareConfig, data: CompareData, entry: Entry, jobs: Jobs) -> tuple[list[Setting], list[LeftOut]]:
@@ -246,7 +162,7 @@ def _private(config: CompareConfig, data: CompareData, entry: Entry, jobs: Jobs)
     missing: list[LeftOut] = []
     for objective in objectives_of(config, data, entry):
         for adjacency in entry.adjacency or config.privacy.adjacency:
-            base = _training_config(config, data, objective, entry, adjacency)
+            base = training_config(config, data, objective, entry, adjacency)
             job = jobs.of(base)
             try:
                 check_covered(base, job.problem)

@@ -8,14 +8,13 @@ from shutil import which
 
 from dpcore.errors import InputError
 from tasks.compare.config import CompareConfig, Entry, PeerEntry
-from tasks.compare.grid import Jobs, LeftOut, Setting, _training_config
+from tasks.compare.grid import LeftOut, Setting
+from tasks.compare.jobs import Jobs, training_config
+from tasks.compare.lines import ENCODED_AS
 from tasks.compare.objectives import objectives_of
 from tasks.config import AlgorithmSection
 from tasks.peers.catalogue import Peer, PeerRun, check_problem, find_peer
 from tasks.peers.process import PeerError, peer_process
-
-# The rows that a library gets are encoded as for this algorithm, unless its entry names an encoding.
-ENCODED_AS = "dp_sgd"
 
 
 def peer_settings(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
@@ -78,7 +77,7 @@ def _settings(config: CompareConfig, entry: PeerEntry, run: PeerRun, jobs: Jobs)
     adjacencies = [a for a in config.privacy.adjacency if a is run.peer.adjacency] or config.privacy.adjacency[:1]
     wanted = [(data, objective) for data in config.data for objective in objectives_of(config, data)]
     for (data, objective), adjacency in product(wanted, adjacencies):
-        base = _training_config(config, data, objective, encoded, adjacency)
+        base = training_config(config, data, objective, encoded, adjacency)
         job = jobs.of(base)
         if not job.public:
             raise InputError(

@@ -38,7 +38,7 @@ def child_name(setting: Setting, config: CompareConfig) -> str:
 def child_params(setting: Setting, config: CompareConfig) -> dict[str, Any]:
     """The columns of MLflow's table of runs."""
     facts, protocol = setting.facts, config.protocol
-    shown = {key: facts[key] for key in ("data", "algorithm", "label", "loss", "l1", "dimension")}
+    shown = {key: facts[key] for key in ("data", "algorithm", "label", "encoding", "loss", "l1", "dimension")}
     shown |= {"l2": "own rule" if facts["l2"] is None else facts["l2"], "preset": facts["preset"] or "none"}
     shown |= {key: "none" if facts[key] is None else facts[key] for key in ("epsilon", "delta", "adjacency")}
     shown |= {} if setting.noise_multiplier is None else {"epsilon": "from the noise"}

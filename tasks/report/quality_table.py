@@ -9,6 +9,7 @@ from tasks.report.figures import Row
 
 BASELINES = {
     "majority_": "majority class",
+    "mean_label_": "mean of the label",
     "random_": "random order",
     "best_feature_": "best feature",
     "non_private_": "non-private",
@@ -19,10 +20,12 @@ TITLES = {
     "roc_auc": "ROC AUC",
     "average_precision": "average precision",
     "brier_score": "Brier score",
-    "mean_squared_error": "mean squared error",
+    "mean_squared_error": "mean squared error, scaled label",
+    "root_mean_squared_error": "root mean squared error, label's unit",
+    "mean_absolute_error": "mean absolute error, label's unit",
     "map": "MAP",
 }
-LOWER = ("brier_score", "mean_squared_error")
+LOWER = ("brier_score", "mean_squared_error", "root_mean_squared_error", "mean_absolute_error")
 # Counts, times and attacks that stand among the internal numbers and say nothing about quality.
 OTHER = ("rows_", "sessions_", "fit_seconds", "curve.", "subgroup.", "canary.", "empirical.")
 # Rows, and cells that were filled, clipped or unknown, by the part of the data.

@@ -86,9 +86,9 @@ def test_mlflow_shows_a_comparison_by_line_with_curves_overlaid(
         tab.wait("document.querySelectorAll('.js-plotly-plot').length >= 2")
         text = str(tab.ask("document.body.innerText"))
         names = [f"small dp_{name} steps=3 eps={epsilon}" for name in ("sgd", "adam") for epsilon in ("0.5", "1")]
-        for name in (*names, "small majority", "small non_private", "compare small"):
+        for name in (*names, "small majority", "small non_private minmax cap", "compare small"):
             assert name in text, name
-        first = min((text.index(name), name) for name in (*names, "small non_private", "small majority"))[1]
+        first = min((text.index(name), name) for name in (*names, "small non_private minmax cap", "small majority"))[1]
         assert first == best or first.startswith(best)
         traces = tab.ask("[...document.querySelectorAll('.js-plotly-plot')].map(p => p.data.length)")
         assert max(traces) >= 4  # the lines of four settings in one chart

@@ -41,7 +41,7 @@ def test_a_parent_with_a_named_child_for_every_line_and_epsilon(server: str, hom
     assert summary["cells"] == {"all": 18, "done": 18, "failed": 0, "kept": 0}
     runs = {run.info.run_name: run for run in runs_of("children", home)}
     names = ["dp_sgd steps=3 eps=0.5", "dp_sgd steps=3 eps=1", "dp_adam steps=3 eps=0.5", "dp_adam steps=3 eps=1"]
-    assert set(runs) == {"ours", *(f"small {name}" for name in [*names, "majority", "non_private"])}
+    assert set(runs) == {"ours", *(f"small {name}" for name in [*names, "majority", "non_private minmax cap"])}
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     child = runs["small dp_sgd steps=3 eps=0.5"]
     assert child.data.tags["mlflow.parentRunId"] == runs["ours"].info.run_id

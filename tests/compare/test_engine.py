@@ -50,7 +50,7 @@ def test_every_combination_once_and_lines_beside(small: Path) -> None:
     settings, left_out = expand(config)
     private = [s for s in settings if s.private]
     assert len(private) == 2 * 2 * 2 * 2 - len(left_out) * 2
-    assert [s.label for s in settings if not s.private] == ["majority", "non_private"] * 4
+    assert [s.label for s in settings if not s.private] == ["majority", "non_private minmax cap"] * 4
     assert len({(s.label, s.config.sha256) for s in settings}) == len(settings)
     assert {s.config.privacy.epsilon for s in private} == {0.5, 1.0}
 

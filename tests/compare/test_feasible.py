@@ -55,7 +55,7 @@ def test_the_names_are_those_that_are_measured(kind: str, loss: str) -> None:
     rng = np.random.default_rng(0)
     y = {"binary": np.array([-1.0, 1.0] * 4), "classes": np.arange(8) % 3, "regression": np.arange(8.0)}[kind]
     outputs = 3 if kind == "classes" else 1
-    label = SimpleNamespace(kind=kind)
+    label = SimpleNamespace(kind=kind, low=0.0, high=7.0, scaled_to=(-1.0, 1.0))
     job = SimpleNamespace(schema=SimpleNamespace(label=label), problem=SimpleNamespace(outputs=outputs))
     part = SimpleNamespace(X=rng.normal(size=(8, 2)), y=y)
     assert set(predicted(job, part, rng.normal(size=2 * outputs), loss)) == set(BY_LABEL[kind])  # type: ignore[arg-type]

@@ -115,7 +115,7 @@ def test_rankers_of_several_losses_share_a_setting_and_have_a_line_each() -> Non
     settings, left_out = expand(config)
     assert not left_out
     lines = {setting.label for setting in settings if not setting.private}
-    assert lines == {f"non_private {loss}" for loss in ("bayesrank", "listnet", "listmle")}
+    assert lines == {f"non_private {loss} raw mlp[256] relu" for loss in ("bayesrank", "listnet", "listmle")}
     assert {setting.job.ranker.scorer for setting in settings if setting.job.ranker is not None} == {"mlp"}
     records = [cell(s.label, None) | s.facts for s in settings]
     assert len({summary.place.setting for summary in summarise(records, "accuracy", {})}) == 1

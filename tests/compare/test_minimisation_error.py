@@ -66,7 +66,7 @@ def test_the_metric_is_the_objective_above_its_least(small: Path, home: Home) ->
     comparison = session.make_comparison(comparison_of(small, **asked), home)
     records = [r for batch in batches_of(comparison.to_run, 1) for r in run_batch(batch, bench_of(comparison))]
     assert {record["status"] for record in records} == {"done"}
-    exact = {(r["l2"], r["fold"]): r["metrics"] for r in records if r["label"] == "non_private"}
+    exact = {(r["l2"], r["fold"]): r["metrics"] for r in records if r["algorithm"] == "non_private"}
     assert len(exact) == 6 and all(0 <= found[MINIMISATION_ERROR] < 1e-6 for found in exact.values())
     private = [record for record in records if record["private"]]
     for record in private:

@@ -163,7 +163,7 @@ def test_cells_of_another_version_are_other_cells(small: Path, home: Home) -> No
     for batch in batches_of([one for one in comparison.cells if one.setting.peer is not None], 1, timed=True):
         assert run_batch(batch, bench_of(comparison))[0]["status"] == "done"
     again = session.make_comparison(config, home)
-    assert {one.setting.label for one in again.to_run} == {"majority", "non_private", "dp_sgd steps=3"}
+    assert {one.setting.label for one in again.to_run} == {"majority", "non_private minmax cap", "dp_sgd steps=3"}
     peer_process(str(small.parent / "fake" / "python"), "opacus").versions["numpy"] = "another"
     assert "opacus" in {one.setting.label for one in session.make_comparison(config, home).to_run}
 

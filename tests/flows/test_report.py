@@ -144,7 +144,7 @@ KINDS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
         lambda f: replace(
             f, metrics={"internal.mean_squared_error": 0.2, "internal.non_private_mean_squared_error": 0.1}
         ),
-        "mean squared error (lower is better)",
+        "mean squared error, scaled label (lower is better)",
     ),
     "public data": (
         lambda f: replace(f, share=Share("small", False, ""), statement=_data(f, public=True)),

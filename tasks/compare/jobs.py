@@ -1,0 +1,70 @@
+"""The public side of each combination of a comparison: its training configuration and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpcore.errors import InputError
+from dpcore.problem import Adjacency
+from tasks import training
+from tasks.compare.config import CompareConfig, CompareData, Entry
+from tasks.config import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection, TrainConfig
+from tasks.training import Job
+
+# A problem does not depend on delta; the delta of a comparison is checked against the rows of a fold (``warnings_of``).
+SMALL_DELTA = 1e-15
+
+
+class Jobs:
+    """The public side of each combination, made once: it does not depend on epsilon, delta or an algorithm's steps."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Job] = {}
+
+    def of(self, config: TrainConfig) -> Job:
+        private = config.privacy.model_copy(update={"epsilon": 1.0, "delta": SMALL_DELTA})
+        algorithm = AlgorithmSection(name=config.algorithm.name, preset=config.algorithm.preset)
+        base = config.model_copy(update={"privacy": private, "algorithm": algorithm})
+        if base.sha256 not in self._known:
+            job = training.prepare(base)
+            check_schema(job)
+            self._known[base.sha256] = replace(job, warnings=())
+        return replace(self._known[base.sha256], config=config)
+
+
+def check_schema(job: Job) -> None:
+    """Raise ``InputError`` for data that cannot be cut into folds at a known price."""
+    if job.schema.unit not in ("record", "session"):
+        raise InputError(
+            f"Expected unit record or session to compare, got unit={job.schema.unit!r} in schema {job.schema.name!r}: "
+            "folds are cut by rows, and the rows of a user would lie in several; use `dpflows train`."
+        )
+    if job.schema.undeclared_columns:
+        raise InputError(
+            f"Expected declared bounds and levels to compare, got bounds: {job.schema.bounds} in schema "
+            f"{job.schema.name!r}; declare them (`dpflows profile` drafts a schema)."
+        )
+
+
+def training_config(
+    config: CompareConfig, data: CompareData, objective: ObjectiveSection, entry: Entry, adjacency: Adjacency
+) -> TrainConfig:
+    """The configuration that trains one entry of a comparison, at the epsilon of a default."""
+    privacy = config.privacy
+    return TrainConfig(
+        data=DataSection(name=data.name, path=data.path, test_path=data.test_path),
+        preprocess=entry.preprocess or config.preprocess,
+        objective=objective,
+        ranking=entry.ranking or config.ranking,
+        privacy=PrivacySection(
+            delta=config.delta,
+            adjacency=adjacency,
+            conversion=privacy.conversion,
+            accountant=privacy.accountant,
+            noise=privacy.noise,
+        ),
+        algorithm=AlgorithmSection(name=entry.name, preset=entry.preset, **entry.parameters),
+        evaluate=EvaluateSection(baselines=False),
+        ledger=config.ledger,
+        seed=config.seed,
+    )
