@@ -116,6 +116,11 @@ def signature(encoder: Encoder | MatrixEncoder, kind: str) -> Any:
     return ModelSignature(inputs=MlflowSchema(inputs), outputs=MlflowSchema([label, ColSpec("double", "score")]))
 
 
+def requirements_of(folder: Path) -> list[str]:
+    """The packages of the scorer of the model in ``folder``."""
+    return list(requirements(SCORER, network=(folder / "state.safetensors").is_file()))
+
+
 @contextmanager
 def quiet(*names: str) -> Iterator[None]:
     """Hold back the log messages below ERROR of some third-party loggers for the length of a block."""
@@ -153,7 +158,7 @@ def log_model(client: MlflowClient, run_id: str, folder: Path, encoder: Encoder 
             signature=signature(encoder, schema.label.kind),
             input_example=synthetic_rows(encoder, label_card(schema).get("query")),
             # Given, so that MLflow need not guess them.
-            pip_requirements=list(requirements(SCORER, network=(folder / "state.safetensors").is_file())),
+            pip_requirements=requirements_of(folder),
         )
     return str(info.model_uri)
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from dpcore.problem import Adjacency
 from dpcore.train import Planned, Result
-from tasks import attributes, canary, network, network_evaluation, ranking_evaluation, tracking
+from tasks import attributes, canary, inventory, network, network_evaluation, ranking_evaluation, tracking
 from tasks import statement as words
 from tasks.home import Home, ledger_url
 from tasks.iteration_curves import curve_rows, written
 from tasks.ledger import Ledger, Reservation
-from tasks.model import MODEL_TAG, file_hash, log_model, save_model
+from tasks.model import MODEL_TAG, file_hash, log_model, requirements_of, save_model
 from tasks.rankers import conventions, ranks
 from tasks.release.metrics import release_words
-from tasks.release.statement_text import to_html, to_markdown
+from tasks.release.statement_text import RENDERED as READABLE
 from tasks.report import budget_figure
 from tasks.report.store import attach
 from tasks.retraining.stored import start_without_price
@@ -36,8 +36,7 @@ CURVE = "privacy/curve.json"
 TRACE = "privacy/trace.json"
 METRICS = "privacy/metrics.json"  # only where evaluate.release asked for it
 FIGURE = "figures/budget.png"
-READABLE = {"privacy/statement.md": to_markdown, "privacy/statement.html": to_html}
-FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, FIGURE)
+FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, inventory.FILE, FIGURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,7 @@ def commit(
         CURVE: price.renyi.model_dump_json(indent=1),
         TRACE: json.dumps([dict(row) for row in result.trace]),
         **{name: render(statement) for name, render in READABLE.items()},
+        inventory.FILE: inventory.inventory(folder / "model", requirements_of(folder / "model")),
     }
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,15 @@ def commit(
     return statement
 
 
-HASHED = {"config": CONFIG, "statement": STATEMENT, "mechanisms": MECHANISMS}
+# Files of the run whose hashes close the ledger's entry, by their name there. Records before the list of files was
+# kept hold the first three alone.
+HASHED = {
+    "config": CONFIG,
+    "statement": STATEMENT,
+    "mechanisms": MECHANISMS,
+    inventory.KEY: inventory.FILE,
+    **{name: name for name in (*READABLE, CURVE, TRACE)},
+}
 # Files of the model whose hashes close the ledger's entry too, beside the weights.
 MODEL_HASHED = {"encoder": "encoder.json", "model": "model.json"}
 

@@ -24,11 +24,10 @@ from tasks.ledger.owner import is_gone, this_process
 from tasks.stores import ensure_stores
 from tasks.tags import OURS as OURS_TAG
 from tasks.tags import OWNER as OWNER_TAG
+from tasks.trace_points import CURVE_POINTS, curve_name, thin
 
 # Stores that MLflow opens itself; for others a server decides where artifacts go.
 DATABASES = ("sqlite:", "postgresql", "mysql", "mssql")
-# A figure shows no more points than this, and one batch carries them.
-CURVE_POINTS = 1000
 PARAM_LENGTH = 500
 
 
@@ -124,21 +123,6 @@ def curve_points(trace: Sequence[Mapping[str, float]]) -> list[Metric]:
         for key, value in row.items()
         if key != "release" and math.isfinite(value)
     ]
-
-
-def curve_name(key: str) -> str:
-    """``spent.epsilon``, a name that has its prefix already, or ``released.NAME``."""
-    if key.startswith(("internal.", "released.")):
-        return key
-    return "spent.epsilon" if key == "spent_epsilon" else f"released.{key}"
-
-
-def thin(rows: Sequence[Mapping[str, float]], most: int) -> list[Mapping[str, float]]:
-    """At most ``most`` of ``rows``, evenly spread, with the first and the last one."""
-    if len(rows) <= most:
-        return list(rows)
-    step = (len(rows) - 1) / (most - 1)
-    return [rows[round(index * step)] for index in range(most)]
 
 
 def log_curves(client: MlflowClient, run_id: str, trace: Sequence[Mapping[str, float]]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import perf_counter
 
-from tasks.audit import rules_content, rules_record, rules_statement
+from tasks.audit import rules_content, rules_model, rules_record, rules_statement, rules_texts
 from tasks.audit.findings import Audit, Finding, Severity
 from tasks.audit.subject import Subject
 
 WORST_FIRST = list(Severity)
+OWN_RULES = (*rules_statement.RULES, *rules_texts.RULES, *rules_content.RULES, *rules_model.RULES)
 
 
 def audit(run: Subject, more: Sequence[Finding] = ()) -> Audit:
@@ -18,7 +19,7 @@ def audit(run: Subject, more: Sequence[Finding] = ()) -> Audit:
     A record of another tool is checked by its names and values, a run of this one also against statement and ledger.
     """
     started = perf_counter()
-    rules = (*rules_record.RULES, *((*rules_statement.RULES, *rules_content.RULES) if run.own else ()))
+    rules = (*rules_record.RULES, *(OWN_RULES if run.own else ()))
     found = [*more, *(finding for rule in rules for finding in rule(run))]
     unique = list({(item.code, item.subject): item for item in found}.values())
     unique.sort(key=lambda item: WORST_FIRST.index(item.severity))

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from tasks.audit.artifacts import contents, model_contents
-from tasks.audit.subject import Subject
+from tasks.audit.artifacts import LARGEST_MODEL, contents, local, model_contents
+from tasks.audit.subject import Subject, Version
 from tasks.tags import MODEL
 
 # Alembic revisions of MLflow's tables: 3.17.
@@ -66,10 +65,12 @@ class Database:
             tags = {key: value for key, value in _pairs(connection, "tags", run_id) if not key.startswith("mlflow.")}
             metrics = _metrics(connection, run_id)
             place, model_run = _model(connection, tags.get(MODEL, ""))
-        folder = _local(row[2])
-        if folder is None or (place and _local(place) is None):
+            versions = _versions(connection, run_id)
+        root, stored = local(row[2]), local(place) if place else None
+        if root is None or (place and stored is None):
             return None
-        files = dict(contents(folder))
+        files, odd = contents(root)
+        folder, more = ({}, ()) if stored is None else contents(stored, LARGEST_MODEL)
         return Subject(
             run_id=run_id,
             status=str(row[0]),
@@ -79,8 +80,12 @@ class Database:
             tags=tags,
             artifacts=tuple(files),
             files=files,
-            model=model_contents(_local(place) or folder) if place else {},
+            model=model_contents(folder),
             model_run=model_run,
+            folder=folder,
+            odd=(*odd, *(f"model/{path}" for path in more)),
+            place=place,
+            versions=versions,
             adjacency=params.get("privacy.adjacency", ""),
         )
 
@@ -125,10 +130,8 @@ def _model(connection: sqlite3.Connection, uri: str) -> tuple[str, str]:
     return (row[0] if row[1] == READY else ""), str(row[2])
 
 
-def _local(uri: str) -> Path | None:
-    """The folder that a URI of artifacts names, None where it is not on this disk."""
-    parts = urlsplit(uri)
-    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
-        return None
-    folder = Path(unquote(parts.path))
-    return folder if folder.is_dir() else None
+def _versions(connection: sqlite3.Connection, run_id: str) -> tuple[Version, ...]:
+    """Registered versions of the run, with the places that MLflow serves."""
+    query = "select name, version, source, storage_location from model_versions where run_id = ? order by name, version"
+    rows = connection.execute(query, (run_id,))
+    return tuple(Version(name, str(number), source, place or source) for name, number, source, place in rows)

@@ -42,6 +42,7 @@ def entry_facts(ledger: LedgerReader, entry: str, head: str) -> LedgerFacts:
         if record.kind == "reserved":
             body = stored
         hashes |= stored.get("hashes", {})
+    opened = None if not records else ledger.dataset(records[0].dataset)
     heads = {record.hash for record in records if record.kind == "reserved"}
     return LedgerFacts(
         shown=ledger.store.shown,
@@ -54,4 +55,6 @@ def entry_facts(ledger: LedgerReader, entry: str, head: str) -> LedgerFacts:
         hashes=hashes,
         head_found=head in heads and head != GENESIS,
         blocks=tuple(body.get("blocks", ())),
+        seq=records[0].seq if records else 0,
+        limited=opened is not None and opened.limited,
     )

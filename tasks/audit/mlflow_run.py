@@ -10,8 +10,8 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from dpcore.errors import InputError
-from tasks.audit.artifacts import contents, model_contents
-from tasks.audit.subject import Subject
+from tasks.audit.artifacts import LARGEST_MODEL, contents, local, model_contents
+from tasks.audit.subject import Subject, Version
 from tasks.tags import MODEL
 
 
@@ -21,9 +21,14 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
         run = client.get_run(run_id)
     except MlflowException:
         raise InputError(f"Expected a run of {client.tracking_uri}, got {run_id!r}; `dpflows ui` lists them.") from None
-    with TemporaryDirectory() as folder:
-        files = dict(contents(Path(client.download_artifacts(run_id, "", folder))))
-    model, model_run = _model(client, run.data.tags.get(MODEL, ""))
+    if run.info.lifecycle_stage != "active":
+        raise InputError(f"Expected a run that is there, got the deleted {run_id!r}; restore it in MLflow first.")
+    if (root := local(run.info.artifact_uri)) is not None:
+        files, odd = contents(root)
+    else:
+        with TemporaryDirectory() as place:
+            files, odd = contents(Path(client.download_artifacts(run_id, "", place)))
+    folder, more, place, model_run = _model(client, run.data.tags.get(MODEL, ""))
     return Subject(
         run_id=run_id,
         status=str(run.info.status),
@@ -33,8 +38,12 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
         tags={key: value for key, value in run.data.tags.items() if not key.startswith("mlflow.")},
         artifacts=tuple(files),
         files=files,
-        model=model,
+        model=model_contents(folder),
         model_run=model_run,
+        folder=folder,
+        odd=(*odd, *(f"model/{path}" for path in more)),
+        place=place,
+        versions=_versions(client, run_id),
         adjacency=run.data.params.get("privacy.adjacency", ""),
     )
 
@@ -45,18 +54,38 @@ def _history(client: MlflowClient, run_id: str, key: str) -> tuple[float, ...]:
     return tuple(point.value for point in sorted(points, key=lambda point: (point.timestamp, point.step)))
 
 
-def _model(client: MlflowClient, uri: str) -> tuple[dict[str, bytes], str]:
-    """Files of the stored model, and the run that stored it."""
+def _versions(client: MlflowClient, run_id: str) -> tuple[Version, ...]:
+    """Registered versions of the run, with the places that MLflow serves."""
+    found = client.search_model_versions(f"run_id = '{run_id}'")
+    rows = sorted(found, key=lambda one: (one.name, int(one.version)))
+    return tuple(
+        Version(
+            one.name,
+            str(one.version),
+            str(one.source),
+            str(client.get_model_version_download_uri(one.name, str(one.version))),
+        )
+        for one in rows
+    )
+
+
+def _model(client: MlflowClient, uri: str) -> tuple[dict[str, bytes], tuple[str, ...], str, str]:
+    """Files of the stored model and what is no plain file there, its place, and the run that stored it."""
     if not uri.startswith("models:/m-"):
-        return {}, ""
+        return {}, (), "", ""
     try:
         entry: Any = client.get_logged_model(uri.removeprefix("models:/"))
         if str(getattr(entry.status, "value", entry.status)) != "READY":
-            return {}, str(entry.source_run_id)
+            return {}, (), "", str(entry.source_run_id)
+        place = str(entry.artifact_location)
+        if (root := local(place)) is not None:
+            return *contents(root, LARGEST_MODEL), place, str(entry.source_run_id)
         with TemporaryDirectory() as folder:
             from mlflow.artifacts import download_artifacts
 
-            root = Path(download_artifacts(uri, dst_path=folder, tracking_uri=client.tracking_uri))
-            return model_contents(root), str(entry.source_run_id)
+            copy = Path(download_artifacts(uri, dst_path=folder, tracking_uri=client.tracking_uri))
+            files, odd = contents(copy, LARGEST_MODEL)
+            files.pop("registered_model_meta", None)  # written by the download
+            return files, odd, place, str(entry.source_run_id)
     except (MlflowException, OSError):
-        return {}, ""
+        return {}, (), "", ""

@@ -5,19 +5,26 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from math import isfinite
+from typing import Any
 
 import numpy as np
 
+from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
+from tasks import inventory
 from tasks.audit.findings import Finding, block, warn
 from tasks.audit.recompute import close
 from tasks.audit.rules_statement import RETRAIN, digest, entry_of
 from tasks.audit.state import STATE, state_fault
-from tasks.audit.subject import METRICS, TRACE, Subject
+from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject
 from tasks.example import is_example
+from tasks.trace_points import CURVE_POINTS, curve_name, thin
 
 # Measured on synthetic data, as often as somebody asks (``tasks.audit.empirical``).
 EMPIRICAL = "internal.empirical."
+# Measures of quality that a release may carry.
+QUALITY = ("accuracy", "balanced_accuracy", "roc_auc", "mean_squared_error", "average_precision", "brier_score")
 
 
 def metrics(run: Subject) -> Iterator[Finding]:
@@ -82,7 +89,9 @@ def noisy_metrics(run: Subject) -> dict[str, float]:
 def _metric_entry(run: Subject) -> Iterator[Finding]:
     yield from entry_of(run.metric_ledger, METRICS)
     facts = run.metric_ledger
-    if facts is not None and facts.hashes.get("metrics") != digest(run.files[METRICS]):
+    if facts is None:
+        return
+    if facts.hashes.get("metrics") != digest(run.files[METRICS]):
         yield block(
             "metrics_file_changed",
             METRICS,
@@ -90,16 +99,100 @@ def _metric_entry(run: Subject) -> Iterator[Finding]:
             "It was changed",
             RETRAIN,
         )
+    if other := _not_of(run, facts):
+        yield block(
+            "metrics_of_another_run",
+            METRICS,
+            f"the released metrics are of another {other}",
+            "They say nothing about this model",
+            RETRAIN,
+        )
+
+
+def _not_of(run: Subject, facts: LedgerFacts) -> str:
+    """What of the training the released metrics do not belong to; empty where they are its own."""
+    found = run.statement
+    try:
+        stored = json.loads(run.files[METRICS])
+        events = Events.from_json(json.dumps(stored["mechanisms"])).to_json().encode()
+        of = stored.get("of")
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError, DPFlowsError):
+        return "kind: they cannot be read"
+    if found is None:
+        return ""
+    listed = run.ledger is not None and inventory.KEY in run.ledger.hashes
+    pairs: dict[str, tuple[Any, Any]] = {
+        "data set": (facts.dataset, found.ledger.dataset),
+        "charge": (facts.events_sha256, digest(events)),
+        "configuration": (facts.hashes.get("config", found.config_sha256), found.config_sha256),
+        "part of the data": (facts.blocks, run.ledger.blocks if run.ledger is not None else ()),
+    }
+    if of is not None or listed:  # runs from before their hashes were kept have metrics that name nothing
+        named = of if isinstance(of, dict) else {}
+        pairs |= {
+            "model": (named.get("weights_sha256"), found.weights_sha256),
+            "configuration": (named.get("config_sha256"), found.config_sha256),
+            "training": (named.get("training_entry"), found.ledger.entry),
+        }
+    if run.ledger is not None and facts.seq <= run.ledger.seq:
+        return "training: they were charged before it"
+    return next((what for what, (given, own) in pairs.items() if given != own), "")
+
+
+def asked(run: Subject) -> Iterator[Finding]:
+    """Metrics that the configuration asked to release are there."""
+    try:
+        wanted = (json.loads(run.files[CONFIG]).get("evaluate") or {}).get("release")
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        return
+    if wanted is not None and METRICS not in run.files:
+        yield block(
+            "metrics_missing",
+            METRICS,
+            "the configuration asked for a released metric, and its file is not stored",
+            "What was paid for it is not in the price of a release",
+            RETRAIN,
+        )
+
+
+def curves(run: Subject) -> Iterator[Finding]:
+    """Curves of the training show what its trace holds."""
+    rows = _trace(run)
+    for key in dict.fromkeys(key for row in rows for key in row if key != "release"):
+        name = curve_name(key)
+        expected = sorted(float(row[key]) for row in thin(rows, CURVE_POINTS) if key in row and isfinite(row[key]))
+        shown = sorted(run.metrics.get(name, ()))
+        if shown != expected and not _thinned_alike(shown, expected):
+            yield block(
+                "curve_metric_changed",
+                name,
+                f"the curve {name} differs from the trace of the training",
+                "Values were logged or removed after the training",
+                RETRAIN,
+            )
+
+
+def _thinned_alike(shown: list[float], expected: list[float]) -> bool:
+    same = len(shown) == len(expected)
+    return same and all(close(*pair, 1e-9) for pair in zip(shown, expected, strict=True))
+
+
+def _trace(run: Subject) -> list[dict[str, float]]:
+    """The rows of the training's trace; empty where it cannot be read."""
+    try:
+        rows = json.loads(run.files[TRACE])
+        return [{str(key): float(value) for key, value in row.items()} for row in rows]
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        return []
 
 
 def _noted(run: Subject) -> set[str]:
-    """Names of the curves that the algorithm noted."""
-    try:
-        rows = json.loads(run.files[TRACE])
-        keys = {key for row in rows for key in row if key not in ("release", "spent_epsilon")}
-    except (KeyError, ValueError, TypeError):
-        keys = set()
-    return {"spent.epsilon", *(f"released.{key}" for key in keys)}
+    """Names of the curves that the algorithm noted; no measure of quality is among them.
+
+    An algorithm sees no metric, so a name of one in the trace was written there by somebody else.
+    """
+    keys = {key for row in _trace(run) for key in row if key not in ("release", "spent_epsilon")}
+    return {"spent.epsilon", *(f"released.{key}" for key in keys if key not in QUALITY)}
 
 
 def model(run: Subject) -> Iterator[Finding]:
@@ -160,4 +253,4 @@ def unknown_files(run: Subject) -> Iterator[Finding]:
             )
 
 
-RULES = (metrics, model, unknown_files)
+RULES = (metrics, asked, curves, model, unknown_files)

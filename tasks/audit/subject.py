@@ -27,14 +27,28 @@ class LedgerFacts:
     hashes: Mapping[str, str] = field(default_factory=dict)
     head_found: bool = False
     blocks: tuple[str, ...] = ()
+    seq: int = 0
+    limited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A registered version: ``location`` is the folder that MLflow serves, ``source`` the model that it names."""
+
+    name: str
+    number: str
+    source: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A run record. ``params`` and ``metrics`` keep every value that was ever given under a name.
 
-    ``files`` are contents by their path in the run, ``model`` those of the stored model; both are empty for a record
-    that comes without them. ``ledger`` is None where there is no ledger to ask.
+    ``files`` are contents by their path in the run, ``folder`` all of the stored model by their path there, ``model``
+    those that it is scored with by their bare name; all are empty for a record that comes without them. ``odd`` are
+    links and the like in either. ``versions`` are the registered versions of the run. ``ledger`` is None where there is
+    no ledger to ask.
     """
 
     run_id: str
@@ -47,6 +61,10 @@ class Subject:
     files: Mapping[str, bytes] = field(default_factory=dict)
     model: Mapping[str, bytes] = field(default_factory=dict)
     model_run: str = ""
+    folder: Mapping[str, bytes] = field(default_factory=dict)
+    odd: tuple[str, ...] = ()
+    place: str = ""
+    versions: tuple[Version, ...] = ()
     ledger: LedgerFacts | None = None
     metric_ledger: LedgerFacts | None = None
     adjacency: str = ""
@@ -82,6 +100,8 @@ MECHANISMS = "privacy/mechanisms.json"
 CONFIG = "config.json"
 TRACE = "privacy/trace.json"
 METRICS = "privacy/metrics.json"
+CURVE = "privacy/curve.json"
+READABLE = ("privacy/statement.md", "privacy/statement.html")
 FIELDS = ("run_id", "status", "params")
 
 

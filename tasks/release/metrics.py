@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 FILE = "privacy/metrics.json"
+STATEMENT = "privacy/statement.json"
 METRICS = ("accuracy", "balanced_accuracy")
 
 
@@ -137,6 +138,7 @@ def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, fo
             "mechanisms": json.loads(events.to_json()),
             "epsilon": mechanism.pure_epsilon,
             "ledger_entry": entry,
+            "of": belongs_to(folder),
         }
         return json.dumps(stored, indent=1, sort_keys=True)
 
@@ -144,6 +146,16 @@ def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, fo
     counts, text = charged_once(ledger, charge_of(job), mechanism, records, Counts.cells, tell, "metrics")
     (folder / FILE).write_text(text, encoding="utf-8")
     return {f"released.{wanted.metric}": from_counts(counts, mechanism.scale)[0][wanted.metric]}
+
+
+def belongs_to(folder: Path) -> dict[str, str]:
+    """What the metrics are of: weights, configuration and ledger entry of the training, from its statement."""
+    stated = json.loads((folder / STATEMENT).read_text(encoding="utf-8"))
+    return {
+        "weights_sha256": stated["weights_sha256"],
+        "config_sha256": stated["config_sha256"],
+        "training_entry": stated["ledger"]["entry"],
+    }
 
 
 def from_counts(counts: Array, scale: float) -> tuple[dict[str, float], dict[str, float]]:

@@ -6,14 +6,16 @@ neighbours, trust model, mechanisms and sensitivity, composition, implementation
 
 from __future__ import annotations
 
+import json
 from math import exp, inf
 
 import numpy as np
 
 from dpcore.accounting.conversion import epsilon_of
-from dpcore.errors import InputError
+from dpcore.accounting.events import Events
+from dpcore.errors import DPFlowsError, InputError
 from tasks.release import page
-from tasks.statement import Guarantee, Statement
+from tasks.statement import PACKAGES, Guarantee, Statement
 
 Section = tuple[str, list[tuple[str, str]]]
 
@@ -176,3 +178,21 @@ def to_html(statement: Statement) -> str:
     parts.append(page.heading("Epsilon against delta"))
     parts.append(page.grid("Conversions of the Rényi curve", ("delta", "epsilon"), epsilon_table(statement)))
     return page.page("Privacy statement", parts)
+
+
+def rendered_again(statement: Statement, name: str) -> bytes:
+    """A readable form made again from a statement that was read from a file, as the training wrote it.
+
+    JSON keeps its names sorted; the text has mechanisms and versions in the order of their declaration.
+    """
+    try:
+        mechanisms = json.loads(Events.from_json(json.dumps(statement.mechanisms)).to_json())
+    except (DPFlowsError, ValueError, TypeError, KeyError):
+        mechanisms = statement.mechanisms
+    names = sorted(statement.versions, key=lambda one: PACKAGES.index(one) if one in PACKAGES else len(PACKAGES))
+    versions = {one: statement.versions[one] for one in names}
+    return RENDERED[name](statement.model_copy(update={"mechanisms": mechanisms, "versions": versions})).encode()
+
+
+# The readable forms of the statement by their path in a run and in a bundle.
+RENDERED = {"privacy/statement.md": to_markdown, "privacy/statement.html": to_html}

@@ -15,7 +15,7 @@ from dpcore.errors import DPFlowsError
 from tasks.report.budget import TITLES, changing
 from tasks.report.share import Share
 from tasks.statement import Statement
-from tasks.tracking import thin
+from tasks.trace_points import thin
 
 # Okabe & Ito (2008): told apart by most eyes, dark enough on white.
 BLUE, ORANGE, GREEN, GREY, PALE = "#0072B2", "#D55E00", "#009E73", "#5f5f5f", "#c9d6e2"
