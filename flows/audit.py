@@ -75,8 +75,9 @@ def open_store() -> MlflowClient:
 def registered(client: MlflowClient, name: str) -> tuple[str, list[Finding]]:
     """The run behind a registered model's released version, with what is wrong with its alias; else ``name`` itself."""
     from tasks.audit.rules_release import released
+    from tasks.release.registry import find_model
 
-    if re.fullmatch(RUN_ID, name) or name not in {model.name for model in client.search_registered_models()}:
+    if re.fullmatch(RUN_ID, name) or find_model(client, name) is None:
         return name, []
     return released(client, name)
 

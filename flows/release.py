@@ -25,6 +25,7 @@ from tasks.release.card import make_card, read_model
 from tasks.release.gate import Candidate, Champion, Decision, decide, search_epsilon
 from tasks.release.manifest import Approval, Manifest, Price, ReleasedMetric
 from tasks.release.policy import Policy, load_policy
+from tasks.release.probe import fault
 from tasks.release.signature import load_key
 from tasks.release.trials import Trial, charged, search
 from tasks.statement import Statement, now
@@ -100,7 +101,7 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     trials, newest = _trials(client, asked, subject, statement, before)
     price = _price(statement, trials, asked.policy)
     metrics = released_metrics(subject, statement)
-    decision = _decide(client, asked, price, metrics, before)
+    decision = _decide(client, asked, subject, statement, price, metrics, before)
     if decision.promote is None:
         raise VerificationFailed(
             f"Nothing is released to {asked.name!r}{f', version {before} stays' if before else ''}: "
@@ -213,18 +214,39 @@ def released_metrics(subject: Subject, statement: Statement) -> list[ReleasedMet
     if statement.data.public:
         errors_of = ("mean_squared_error", "root_mean_squared_error", "mean_absolute_error")
         quality = ("accuracy", "balanced_accuracy", "roc_auc", *errors_of, "average_precision", "brier_score")
+        public = {key.removeprefix("released."): values[-1] for key, values in subject.metrics.items()}
+        ranking = sorted(key for key in public if key == "map" or key.startswith("ndcg_at_"))
         found += [
-            ReleasedMetric(name=key, value=subject.metrics[f"released.{key}"][-1], source="public data")
-            for key in quality
+            ReleasedMetric(name=key, value=public[key], source="public data")
+            for key in (*quality, *ranking)
             if f"released.{key}" in subject.metrics and key not in noisy
         ]
     return found
 
 
 def _decide(
-    client: MlflowClient, asked: Asked, price: Price, metrics: list[ReleasedMetric], before: str | None
+    client: MlflowClient,
+    asked: Asked,
+    subject: Subject,
+    statement: Statement,
+    price: Price,
+    metrics: list[ReleasedMetric],
+    before: str | None,
 ) -> Decision:
-    candidate = Candidate(asked.run, True, True, {one.name: one.value for one in metrics})
+    # Of public data the exact numbers of baselines are public too.
+    exact = subject.metrics if statement.data.public else {}
+    label = read_model(subject.model["model.json"])["label"]
+    candidate = Candidate(
+        asked.run,
+        finished=True,
+        stated=True,
+        metrics={one.name: one.value for one in metrics},
+        delta=statement.guarantee.delta,
+        n=statement.data.public_n,
+        classes=len(label.get("levels", ())) or 2,
+        baselines={key.removeprefix("internal."): values[-1] for key, values in exact.items() if values},
+        fault=fault(subject.model),
+    )
     champion = None
     if before is not None:
         champion = Champion(before, registry.metrics_of(client, asked.name, before))

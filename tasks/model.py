@@ -168,6 +168,8 @@ def model_uri(client: MlflowClient, name: str) -> str:
 
     Raises ``InputError`` where there is no such model, with near misses among the registered names.
     """
+    from tasks.release.registry import RELEASED, find_model, model_names, versions_of
+
     if ":/" in name or Path(name).joinpath("MLmodel").is_file():
         return name
     if re.fullmatch(r"[0-9a-f]{32}", name):
@@ -175,16 +177,18 @@ def model_uri(client: MlflowClient, name: str) -> str:
     if re.fullmatch(r"m-[0-9a-f]{32}", name):
         return f"models:/{name}"
     base = re.split(r"[@/]", name)[0]
-    known = {model.name: model for model in client.search_registered_models()}
-    if base not in known:
+    known = find_model(client, base)
+    if known is None:
         raise unknown_name(
-            "model (a run id, a models:/ URI, a folder with MLmodel, or a registered model)", name, known or ["none"]
+            "model (a run id, a models:/ URI, a folder with MLmodel, or a registered model)",
+            name,
+            model_names(client) or ["none"],
         )
     if base != name:
         return f"models:/{name}"
-    if "released" in known[base].aliases:
-        return f"models:/{base}@released"
-    newest = max(client.search_model_versions(f"name = '{base}'"), key=lambda found: int(found.version))
+    if RELEASED in known.aliases:
+        return f"models:/{base}@{RELEASED}"
+    newest = max(versions_of(client, base), key=lambda found: int(found.version))
     return f"models:/{base}/{newest.version}"
 
 

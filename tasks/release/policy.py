@@ -26,7 +26,8 @@ class Policy(BaseModel):
     max_delta: float | None = Field(default=None, gt=0, lt=1, description="the most delta of a release")
     metric: str | None = Field(default=None, description="for example accuracy or balanced_accuracy")
     min_value: float | None = Field(default=None, description="the least value of the metric")
-    min_gain: float = Field(default=0.0, ge=0, description="what the metric must gain over the champion")
+    max_value: float | None = Field(default=None, description="the largest value of the metric, where it is an error")
+    min_gain: float = Field(default=0.0, ge=0, description="how much better than the champion the metric must be")
     tuning: Literal["dataset", "run"] = Field(default="dataset", description="dataset or run")
     conversion: Literal["cks", "prop21"] | None = Field(default=None, description="cks or prop21")
 

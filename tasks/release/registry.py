@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlflow.exceptions import MlflowException
@@ -19,28 +20,58 @@ AT_TAG = "dpflows.released_at"  # when the gate last put the version in front
 METRIC_TAG = "dpflows.metric."
 
 
+def find_model(client: MlflowClient, name: str) -> Any | None:
+    """The registered model of this very name, None where there is none: a list of all of them comes in pages."""
+    try:
+        return client.get_registered_model(name)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise
+
+
+def model_names(client: MlflowClient) -> list[str]:
+    """The names of all registered models, page by page."""
+    return [model.name for model in every(client.search_registered_models)]
+
+
+def versions_of(client: MlflowClient, name: str) -> list[Any]:
+    """All versions of a registered model."""
+    quote = '"' if "'" in name else "'"
+    return every(partial(client.search_model_versions, f"name = {quote}{name}{quote}"))
+
+
+def every(search: Callable[..., Any]) -> list[Any]:
+    """All that an MLflow search finds, which answers with a page and the way to the next one."""
+    found, token = [], None
+    while True:
+        page = search(page_token=token)
+        found += page
+        token = page.token
+        if not token:
+            return found
+
+
 def ensure_model(client: MlflowClient, name: str) -> Mapping[str, str]:
     """Find or create the registered model; return its aliases. Raises ``InputError`` for a name MLflow refuses."""
-    known = {model.name: model for model in client.search_registered_models()}
-    if name not in known:
+    if find_model(client, name) is None:
         try:
             client.create_registered_model(name, tags={"dpflows": "1"})
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise InputError(f"Expected a name that MLflow takes for --to, got {name!r}: {error}.") from error
-        return {}
-    return {alias: str(version) for alias, version in known[name].aliases.items()}
+    return aliases(client, name)
 
 
 def aliases(client: MlflowClient, name: str) -> dict[str, str]:
     """Aliases of a registered model, empty where there is none."""
-    known = {model.name: model for model in client.search_registered_models()}
-    return {alias: str(version) for alias, version in known[name].aliases.items()} if name in known else {}
+    known = find_model(client, name)
+    return {} if known is None else {alias: str(version) for alias, version in known.aliases.items()}
 
 
 def version_of(client: MlflowClient, name: str, run_id: str) -> Any | None:
     """The version of ``name`` that holds the run, None where there is none."""
-    found = [one for one in client.search_model_versions(f"name = '{name}'") if one.tags.get(RUN_TAG) == run_id]
+    found = [one for one in versions_of(client, name) if one.tags.get(RUN_TAG) == run_id]
     return max(found, key=lambda one: int(one.version), default=None)
 
 
@@ -69,7 +100,7 @@ def promote(client: MlflowClient, name: str, version: str) -> str | None:
 
 def in_front(client: MlflowClient, name: str) -> str | None:
     """The version that the gate put in front last, whatever the alias says now."""
-    found = [one for one in client.search_model_versions(f"name = '{name}'") if AT_TAG in one.tags]
+    found = [one for one in versions_of(client, name) if AT_TAG in one.tags]
     newest = max(found, key=lambda one: one.tags[AT_TAG], default=None)
     return None if newest is None else str(newest.version)
 

@@ -76,9 +76,8 @@ def challenge(
     theirs = {} if old is None else quality(job, public, _weights(client, old, job.encoder.to_json(), ledger))
     policy = Policy(max_epsilon=inf, metric=section.metric, min_gain=section.min_gain)
     champion = None if old is None else Champion(old.version, theirs)
-    verdict = decide(
-        [Candidate(run_id, True, True, mine)], champion, policy, summary["epsilon_spent"], summary["delta"]
-    )
+    candidate = Candidate(run_id, True, True, mine, delta=summary["delta"], n=summary["public_n"])
+    verdict = decide([candidate], champion, policy, summary["epsilon_spent"], summary["delta"])
     won = verdict.promote is not None
     log_metrics(client, run_id, {f"released.public_{name}": value for name, value in mine.items()})
     client.set_tag(run_id, PUBLIC_TAG, schema.name)
