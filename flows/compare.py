@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from time import perf_counter
 from typing import Any
@@ -32,8 +33,8 @@ from tasks.compare.session import Comparison
 from tasks.compare.view import write_view
 from tasks.config import TrainConfig
 from tasks.home import Home
-from tasks.ledger import Blocks, Ledger, Reservation
-from tasks.training import ledger_url, require_files
+from tasks.ledger import Ledger, Reservation
+from tasks.training import charge_of, ledger_url
 
 
 def load_rows(comparison: Comparison) -> None:
@@ -125,15 +126,8 @@ def reserve_all(
         job = comparison.private_jobs[data]
         ledger = stack.enter_context(Ledger(ledger_url(job.config, job.schema, home)))
         ledger.reap()
-        files = require_files(job)
-        made = ledger.reserve(
-            data,
-            charge.events,
-            job.blocks,
-            {"config": sha256(comparison.config.model_dump_json().encode()).hexdigest()},
-            fingerprint=ledger.fingerprint(files) if files else None,
-            division=Blocks.of(job.schema),
-        )
+        config = sha256(comparison.config.model_dump_json().encode()).hexdigest()
+        made = replace(charge_of(job), config_sha256=config).reserve(ledger, charge.events)
         found[data] = stack.enter_context(reserved(made))
     return found
 

@@ -12,7 +12,7 @@ import typer
 
 from dpcore.errors import InputError, UnknownName, VerificationFailed
 from tasks.home import Home
-from tasks.ledger import Blocks, Ledger, Verification
+from tasks.ledger import Blocks, Ledger, RowFacts, Verification
 from tasks.schema import Schema, find_schema
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -58,6 +58,10 @@ def init(
         int | None, typer.Option(help="For unit user: the most rows that a training keeps of one user.")
     ] = None,
     user_column: Annotated[str | None, typer.Option(help="Without schema: the column that names the user.")] = None,
+    confirm_delta: Annotated[
+        bool,
+        typer.Option("--confirm-delta", help="Without schema: I know that delta is below 1/n, though it is large."),
+    ] = False,
     ledger: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,18 +78,38 @@ def init(
         )
     else:
         blocks = Blocks.of(schema, one_block_per_person, rows_per_user)
-    if schema is not None and schema.public.n is not None and delta >= 1.0 / schema.public.n:
-        raise InputError(
-            f"Expected --delta below 1/n={1.0 / schema.public.n:.3g} for the public n={schema.public.n} of {name!r}, "
-            f"got {delta:g}: it would allow a record to be published; for example --delta {0.1 / schema.public.n:.1g}."
-        )
+    check_delta(name, schema, delta, confirm_delta)
     known = schema.name if schema else name
     chosen = unit or (unit_under(schema.unit, adjacency) if schema else "record")
     with Ledger(ledger_url(ledger, schema)) as opened:
-        dataset = opened.init(known, epsilon, delta, adjacency, chosen, conversion, order, blocks)
+        facts = None if schema is None else RowFacts.of(schema)
+        dataset = opened.init(known, epsilon, delta, adjacency, chosen, conversion, order, blocks, facts)
         if schema is None:
             typer.echo(f"No schema is called {name!r} yet: its name must be spelt like this.", err=True)
         _answer(promise(dataset) | {"ledger": opened.store.shown, "head": opened.head()}, as_json, "Budget opened")
+
+
+# The largest delta of a budget for data whose n is not declared yet: up to 100,000 units it is below 1/n.
+UNKNOWN_N_DELTA = 1e-5
+
+
+def check_delta(name: str, schema: Schema | None, delta: float, confirmed: bool) -> None:
+    """Raise ``InputError`` where publishing one unit would satisfy the promise, as far as declarations tell.
+
+    Every reservation asks again with the n of its run.
+    """
+    n = None if schema is None else schema.n()
+    if n is None and delta > UNKNOWN_N_DELTA and not confirmed:
+        raise InputError(
+            f"Expected --delta of at most {UNKNOWN_N_DELTA:g} for {name!r}, which has no data schema that says its n, "
+            f"got {delta:g}: delta must stay below 1/n; lower it, write the schema first, or add --confirm-delta."
+        )
+    if n is not None and delta >= 1.0 / n:
+        per = "" if schema is None or schema.public.n is not None else " (rows_per_block)"
+        raise InputError(
+            f"Expected --delta below 1/n={1.0 / n:.3g} for the public n={n}{per} of {name!r}, "
+            f"got {delta:g}: it would allow a record to be published; for example --delta {0.1 / n:.1g}."
+        )
 
 
 def unit_under(unit: str, adjacency: str) -> str:

@@ -35,7 +35,7 @@ from tasks.data import load
 from tasks.data.load import test_files
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
 from tasks.home import ledger_url as ledger_url
-from tasks.ledger import Blocks, Charge, Ledger, Reservation
+from tasks.ledger import Blocks, Charge, Ledger, Reservation, RowFacts
 from tasks.ledger.reader import LedgerReader
 from tasks.quality import check_subgroup
 from tasks.readers import source_paths
@@ -208,6 +208,7 @@ def fit_to_ledger(job: Job, planned: Planned, ledger: Ledger) -> Planned:
     is not left, the run is refused rather than quietly trained with more noise than was asked for.
     """
     require_public(job, ledger)
+    charge_of(job).require(ledger)
     room = ledger.room(job.schema.name, job.blocks, public=job.public)
     if room is None or room.ratio(planned.events) <= 1 + SLACK:
         return planned
@@ -311,9 +312,21 @@ def charge_of(job: Job, blocks: tuple[str, ...] | None = None) -> Charge:
         blocks=job.blocks if blocks is None else blocks,
         public=job.public,
         division=Blocks.of(job.schema),
-        files=tuple(require_files(job)),
+        files=tuple(all_files(job)),
         config_sha256=job.config.sha256,
+        facts=RowFacts.of(job.schema),
+        reading=reading_of(job),
     )
+
+
+def reading_of(job: Job) -> dict[str, Any]:
+    """What a reservation records of what is read: public counts, the split and where test rows come from."""
+    public, split = job.schema.public, job.schema.split
+    stated = {"n": job.problem.n, "rows_per_block": public.rows_per_block, "rows_per_user": public.rows_per_user}
+    test = "a file of its own" if job.config.data.test_path is not None or split.kind == "file" else split.kind
+    drawn = {"by": list(split.by), "test_share": split.test_share, "salt": split.salt} if split.kind == "hash" else {}
+    known = {key: value for key, value in stated.items() if value is not None}
+    return known | {"split": {"kind": split.kind, **drawn}, "test": test}
 
 
 def fit_model(

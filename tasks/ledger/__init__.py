@@ -3,6 +3,7 @@
 from tasks.ledger.blocks import Blocks
 from tasks.ledger.charge import Charge, charged_once
 from tasks.ledger.errors import LedgerUnavailable
+from tasks.ledger.facts import RowFacts
 from tasks.ledger.ledger import Ledger
 from tasks.ledger.reader import Window
 from tasks.ledger.records import Dataset
@@ -16,6 +17,7 @@ __all__ = [
     "Ledger",
     "LedgerUnavailable",
     "Reservation",
+    "RowFacts",
     "Verification",
     "Window",
     "charged_once",

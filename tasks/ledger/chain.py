@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -10,8 +11,12 @@ from sqlalchemy import Connection, select
 from dpcore.errors import BudgetExceeded
 from tasks.ledger import schema
 from tasks.ledger.blocks import ALL
+from tasks.ledger.facts import RowFacts
 from tasks.ledger.orders import left_of
 from tasks.ledger.records import Dataset, Record, next_record
+
+FIXED = "fixed"
+"""The kind of the record that fixes the facts of a data set which was opened by name alone."""
 
 
 class Chain:
@@ -49,6 +54,14 @@ def find_dataset(connection: Connection, name: str) -> Dataset | None:
     table = schema.records
     row = connection.execute(select(table).where(schema.IS_OPENING, table.c.dataset == name)).one_or_none()
     return None if row is None else Dataset.from_record(Record(*row))
+
+
+def fixed_facts(connection: Connection, name: str) -> RowFacts | None:
+    """Return what a record ``fixed`` states about a data set that was opened by name alone."""
+    table = schema.records
+    fixed = select(table.c.body).where(table.c.kind == FIXED, table.c.dataset == name).order_by(table.c.seq).limit(1)
+    body = connection.scalars(fixed).one_or_none()
+    return None if body is None else RowFacts.from_dict(json.loads(body)["facts"])
 
 
 def history(connection: Connection, entry: str) -> list[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -13,13 +13,17 @@ from dpcore.accounting.events import Events
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency
 from tasks.ledger.blocks import ALL, Blocks
+from tasks.ledger.facts import RowFacts
 from tasks.ledger.ledger import Ledger
+from tasks.ledger.reader import LedgerReader
 from tasks.ledger.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
     """What a run reads and pays for: data set, ``blocks``, division of its rows, period, files, configuration.
+
+    ``facts`` map rows to units and blocks (``tasks.ledger.facts``); ``reading`` says what else was read of the files.
 
     ``unit``, ``adjacency`` and ``form`` of the noise are those of the run: a number that is released beside a training
     has the same ones.
@@ -35,6 +39,13 @@ class Charge:
     period: str | None = None
     files: tuple[Path, ...] = ()
     config_sha256: str | None = None
+    facts: RowFacts | None = None
+    reading: Mapping[str, Any] | None = None
+
+    def require(self, ledger: LedgerReader) -> None:
+        """Raise ``InputError`` where the ledger would not take this charge, whatever it costs; nothing is written."""
+        if self.facts is not None:
+            ledger.require_facts(self.dataset, self.facts, (self.reading or {}).get("n"))
 
     def events(self, mechanism: Mechanism) -> Events:
         """What one release of ``mechanism`` costs."""
@@ -51,6 +62,8 @@ class Charge:
             period=self.period,
             fingerprint=ledger.fingerprint(self.files) if self.files else None,
             division=self.division,
+            facts=self.facts,
+            reading=None if self.reading is None else dict(self.reading),
         )
 
 

@@ -24,6 +24,7 @@ from dpcore.errors import DPFlowsError, InputError
 from dpcore.problem import Adjacency
 from tasks.ledger import chain, files
 from tasks.ledger.blocks import ALL, Blocks
+from tasks.ledger.facts import RowFacts
 from tasks.ledger.files import Marks
 from tasks.ledger.orders import LARGEST, choose_order, cost_units
 from tasks.ledger.owner import is_gone, this_process
@@ -49,8 +50,11 @@ class Ledger(LedgerReader):
         conversion: str = "cks",
         order: float | None = None,
         blocks: Blocks | None = None,
+        facts: RowFacts | None = None,
     ) -> Dataset:
         """Open ``dataset`` with its budget, once and for all; return it with its order and its budget there.
+
+        ``facts`` says what maps a row to its unit and block; left out, the first reservation that states it fixes it.
 
         Raises InputError for a data set that exists, or a budget that no order can hold.
         """
@@ -66,7 +70,9 @@ class Ledger(LedgerReader):
                 "Expected user_column and rows_per_user in the blocks for unit='user', got none; declare them."
             )
         chosen, budget = choose_order(epsilon, delta, conversion, order)
-        opened = Dataset(_named(dataset), epsilon, delta, relation, unit, conversion, chosen, budget, blocks)
+        opened = Dataset(
+            _named(dataset), epsilon, delta, relation, unit, conversion, chosen, budget, blocks, facts=facts
+        )
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
             if (found := self._find(connection, dataset)) is not None:
                 raise InputError(
@@ -86,24 +92,32 @@ class Ledger(LedgerReader):
         period: str | None = None,
         fingerprint: Marks | None = None,
         division: Blocks | None = None,
+        facts: RowFacts | None = None,
+        reading: dict[str, Any] | None = None,
     ) -> Reservation:
         """Charge ``events`` on every block that the run touches, or on none; on disk when this returns.
 
         ``public`` data that were never opened are opened here without a limit. ``period`` names a scheduled period
         that is trained once. ``fingerprint`` (see ``fingerprint()``) warns of one file under two names. ``division``
-        is how the rows were divided in this run: it must be the one of the opening.
-        Raises BudgetExceeded, and leaves the ledger as it was, where a block has no room.
+        is how the rows were divided in this run: it must be the one of the opening. ``facts`` say what maps a row to
+        unit and block in this run: they must be the fixed ones, and fix them where none are. ``reading`` is recorded
+        beside them (split, test source, n, rows per block). Raises InputError, or BudgetExceeded where a block has no
+        room, and leaves the ledger as it was.
         """
         with self.store.reading() as connection:
             known = self._find(connection, dataset)
         if known is None and not public:
             raise self._missing(dataset)
-        fresh = Dataset(_named(dataset), None, None, None, events.unit, "cks", None, None, division or Blocks())
+        named = _named(dataset)
+        fresh = Dataset(named, None, None, None, events.unit, "cks", None, None, division or Blocks(), facts=facts)
         target = known or fresh
         target.blocks.require_same(division or target.blocks, dataset)
+        target.require_delta((reading or {}).get("n"))
         body, units = _charge(target, events, blocks, self._is_limited(target, public))
         body |= {"hashes": dict(hashes or {}), "owner": this_process()}
         body |= fingerprint.body() if fingerprint else {}
+        body |= {} if facts is None else {"facts": facts.to_dict()}
+        body |= {} if reading is None else {"reading": reading}
         entry = uuid4().hex
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
             found = self._find(connection, dataset)
@@ -121,6 +135,8 @@ class Ledger(LedgerReader):
             notes = files.other_names(connection, dataset, fingerprint.all) if fingerprint else ()
             if target.limited:
                 chain.admit(connection, target, body["blocks"], units, body["cost"])
+                if facts is not None and self._fixed(connection, target, facts) is None:
+                    log_chain.append(chain.FIXED, dataset, {"facts": facts.to_dict()})
             chain.store_events(connection, body["events"], events.to_json())
             whole = fingerprint.whole if fingerprint else None
             record = log_chain.append("reserved", dataset, body, entry, period, whole)

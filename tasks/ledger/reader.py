@@ -13,6 +13,7 @@ from dpcore.accounting.limits import Room, order_index
 from dpcore.checks import require_choice
 from dpcore.errors import InputError, VerificationFailed, unknown_name
 from tasks.ledger import chain, files, schema
+from tasks.ledger.facts import RowFacts
 from tasks.ledger.records import Dataset, Record
 from tasks.ledger.relations import price_for
 from tasks.ledger.store import Store
@@ -75,6 +76,29 @@ class LedgerReader:
                 return None
             self._known[name] = found
         return self._known.get(name)
+
+    def facts(self, dataset: str) -> RowFacts | None:
+        """Return what maps a row of a data set to its unit and block, None where nothing fixed it yet."""
+        found = self.dataset(dataset)
+        with self.store.reading() as connection:
+            assert connection is not None
+            return found.facts or chain.fixed_facts(connection, dataset)
+
+    def require_facts(self, dataset: str, facts: RowFacts, n: int | None = None) -> None:
+        """Raise InputError where a reservation would: ``facts`` differ from what was fixed, or delta >= 1/n."""
+        with self.store.reading() as connection:
+            found = self._find(connection, dataset)
+            if connection is not None and found is not None and found.limited:
+                self._fixed(connection, found, facts)
+                found.require_delta(n)
+
+    @staticmethod
+    def _fixed(connection: Connection, dataset: Dataset, facts: RowFacts) -> RowFacts | None:
+        """The facts that were fixed, which ``facts`` must be; None where nothing fixed them yet."""
+        fixed = dataset.facts or chain.fixed_facts(connection, dataset.name)
+        if fixed is not None:
+            fixed.require_same(facts, dataset.name)
+        return fixed
 
     def spent(self, dataset: str, blocks: Iterable[str] | None = None) -> dict[str, int]:
         """Return the units spent in each block at the one order; without ``blocks``, in all that were touched."""

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from tasks.ledger.blocks import Blocks
+from tasks.ledger.facts import RowFacts
 from tasks.ledger.orders import LARGEST, cost_units, left_of, limit_units
 
 GENESIS = sha256(b"dpflows ledger 1").hexdigest()
@@ -63,6 +65,7 @@ class Dataset:
     """A data set as it was opened: its guarantee, its one order and the budget there, and its blocks.
 
     Public data that were opened on the fly have no ``epsilon``: the ledger records their runs and admits them all.
+    ``facts`` says what maps a row to its unit and block; None for data that were opened by name alone.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Dataset:
     budget: float | None
     blocks: Blocks
     opened_at: str = ""
+    facts: RowFacts | None = None
 
     @property
     def limited(self) -> bool:
@@ -94,6 +98,16 @@ class Dataset:
     def admits(self, spent: int, cost: float) -> bool:
         """Return whether a block that has spent ``spent`` units can pay ``cost`` at the order."""
         return cost < LARGEST and spent + cost_units(cost) <= self.limit
+
+    def require_delta(self, n: int | None) -> None:
+        """Raise InputError where publishing one of ``n`` units would satisfy the promise (None: n is not known)."""
+        if n is None or self.delta is None or self.delta < 1.0 / n:
+            return
+        raise InputError(
+            f"Expected fewer than 1/delta={1.0 / self.delta:.6g} units of {self.name!r}, whose budget was opened with "
+            f"delta={self.delta:g}, got the public n={n}: publishing one of them at random would satisfy the promise. "
+            "Put public.n back, or read fewer blocks; a budget is never changed."
+        )
 
     def guarantee(self) -> str:
         """Return the whole guarantee in one line."""
@@ -115,6 +129,7 @@ class Dataset:
             "order": self.order,
             "budget": self.budget,
             "blocks": self.blocks.to_dict(),
+            **({} if self.facts is None else {"facts": self.facts.to_dict()}),
         }
 
     @classmethod
@@ -124,4 +139,6 @@ class Dataset:
         adjacency = None if body["adjacency"] is None else Adjacency(body["adjacency"])
         blocks = Blocks.from_dict(body["blocks"])
         fields = {key: body[key] for key in ("epsilon", "delta", "unit", "conversion", "order", "budget")}
-        return cls(name=record.dataset, adjacency=adjacency, blocks=blocks, opened_at=record.created_at, **fields)
+        facts = RowFacts.from_dict(body["facts"]) if "facts" in body else None
+        found = {"adjacency": adjacency, "blocks": blocks, "facts": facts, **fields}
+        return cls(name=record.dataset, opened_at=record.created_at, **found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
 from time import perf_counter
@@ -17,6 +17,7 @@ from dpcore.accounting.limits import order_index
 from dpcore.errors import DPFlowsError
 from dpcore.losses import Array
 from tasks.ledger import chain, schema
+from tasks.ledger.facts import RowFacts
 from tasks.ledger.orders import choose_order, cost_units
 from tasks.ledger.records import GENESIS, Dataset, Record
 
@@ -120,6 +121,8 @@ class _Replay:
         body = json.loads(record.body)
         if record.kind == "opened":
             self._opened(record)
+        elif record.kind == chain.FIXED:
+            self._fixed(record, body)
         elif record.kind == "reserved":
             self._reserved(record, body)
         elif record.kind in schema.CLOSING:
@@ -141,12 +144,30 @@ class _Replay:
                 )
         self.datasets[dataset.name] = dataset
 
+    def _fixed(self, record: Record, body: dict[str, Any]) -> None:
+        """Facts are fixed once, for data that were opened by name alone."""
+        dataset = self.datasets[record.dataset]
+        if dataset.facts is not None:
+            self.report.problem(f"record {record.seq}: what maps rows of {dataset.name!r} is fixed a second time")
+            return
+        self.datasets[dataset.name] = replace(dataset, facts=RowFacts.from_dict(body["facts"]))
+
+    def _same_rows(self, record: Record, dataset: Dataset, stated: dict[str, Any] | None) -> None:
+        """An entry states the facts that were fixed; those of older versions state none."""
+        if stated is None or not dataset.limited:
+            return
+        if dataset.facts is None:
+            self.report.problem(f"record {record.seq}: states what maps its rows, which nothing fixed before")
+        elif changed := dataset.facts.differences(RowFacts.from_dict(stated)):
+            self.report.problem(f"record {record.seq}: maps rows otherwise than was fixed ({'; '.join(changed)})")
+
     def _reserved(self, record: Record, body: dict[str, Any]) -> None:
         self.report.entries += 1
         dataset = self.datasets[record.dataset]
         if record.entry in self.entries:
             self.report.problem(f"record {record.seq}: entry {record.entry} is reserved a second time")
         self.entries[record.entry] = ("reserved", body)
+        self._same_rows(record, dataset, body.get("facts"))
         curve = self.curve(body["events"], body["adjacency"])
         if not dataset.limited:
             return

@@ -12,7 +12,7 @@ from dpcore.accounting import Events
 from dpcore.accounting.limits import SLACK
 from dpcore.errors import InputError, UnknownName
 from tasks.home import Home
-from tasks.ledger import Ledger
+from tasks.ledger import Ledger, RowFacts
 from tasks.readers.open import data_roots
 from tasks.schema import Schema, find_schema, known_schemas
 
@@ -68,13 +68,16 @@ def payer(name: str, path: Path) -> Iterator[tuple[Any, Pay, Callable[[Sequence[
             )
         blocks = dataset.blocks.hashed() if by == "hash" else ("all",)
         public = not dataset.limited
+        facts = None if schema is None else RowFacts.of(schema)
         if public:
             ledger.require_public(name, [path])
+        elif facts is not None:
+            ledger.require_facts(name, facts)
 
         @contextmanager
         def pay(events: Events) -> Iterator[Any]:
             with ledger.reserve(
-                name, events, blocks, public=public, fingerprint=ledger.fingerprint([path])
+                name, events, blocks, public=public, fingerprint=ledger.fingerprint([path]), facts=facts
             ) as reservation:
                 yield reservation.on_charge
                 reservation.commit()

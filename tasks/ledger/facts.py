@@ -1,0 +1,115 @@
+"""What maps a row of a file to the unit that a budget protects and to the block that pays for it.
+
+A budget promises something about people. Whose row a row is, and where it is charged, follows from these declarations,
+so a ledger fixes them once: in the opening record, or, for data that were opened by name alone, in a record ``fixed``
+before the first reservation that states them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from dpcore.errors import InputError
+from dpcore.identity import IDENTITY_RULE, canonical_marks
+
+if TYPE_CHECKING:
+    from tasks.schema import Schema
+
+# Where a block follows from a moment, days begin and end there.
+ZONE = "UTC"
+# What each fact is called where it is declared.
+DECLARED = {
+    "unit": "unit",
+    "id_column": "the column of kind user or id",
+    "identity_rule": "version of the rule that compares ids",
+    "strip": "text.strip",
+    "block_column": "block.column",
+    "block_by": "block.by",
+    "block_count": "block.count",
+    "block_format": "block.format",
+    "block_zone": "time zone of blocks",
+    "missing": "missing marks of the id and block columns",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """The declarations of one data set that a ledger fixes; None where one has no part in the mapping."""
+
+    unit: str
+    id_column: str | None = None
+    identity_rule: int | None = None
+    strip: bool | None = None
+    block_column: str | None = None
+    block_by: str | None = None
+    block_count: int | None = None
+    block_format: str | None = None
+    block_zone: str | None = None
+    missing: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, schema: Schema) -> RowFacts:
+        """What a data schema declares; no file is opened."""
+        block, by_id = schema.block, schema.unit != "record"
+        user = next((name for name, column in schema.columns.items() if column.kind == "user"), None)
+        ids = user if schema.unit == "user" else ("query" if by_id else None)
+        if not by_id and block is None:
+            return cls(schema.unit)
+        named = [name for name in (ids, block.column if block else None) if name in schema.columns]
+        marks = {mark for name in named for mark in _marks(schema, name)}
+        dated = block is not None and block.by not in ("value", "hash")
+        return cls(
+            unit=schema.unit,
+            id_column=ids,
+            identity_rule=IDENTITY_RULE,
+            strip=schema.text.strip,
+            block_column=block.column if block else None,
+            block_by=block.by if block else None,
+            block_count=block.count if block and block.by == "hash" else None,
+            block_format=block.format if block and dated else None,
+            block_zone=ZONE if dated else None,
+            missing=tuple(sorted(marks)),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts that have a part in the mapping, as plain values."""
+        plain = asdict(self) | {"missing": list(self.missing)}
+        return {name: value for name, value in plain.items() if value not in (None, [])}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> RowFacts:
+        """What ``to_dict`` gave; raises ``InputError`` for a fact that this version does not know."""
+        unknown = sorted(set(stored) - {field.name for field in fields(cls)})
+        if unknown:
+            raise InputError(f"Unknown fact {unknown[0]!r} of rows; it was fixed by a newer dpflows: upgrade this one.")
+        return cls(**{**stored, "missing": tuple(stored.get("missing", ()))})
+
+    def differences(self, other: RowFacts) -> list[str]:
+        """Words for each fact that ``other`` declares otherwise."""
+        found = []
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            if mine != theirs:
+                found.append(f"{DECLARED[field.name]} {_shown(mine)} became {_shown(theirs)}")
+        return found
+
+    def require_same(self, other: RowFacts, dataset: str) -> None:
+        """Raise ``InputError`` where ``other`` maps rows otherwise: the same people would be charged as others."""
+        if changed := self.differences(other):
+            raise InputError(
+                f"Expected rows of {dataset!r} to mean what its ledger fixed, but {'; '.join(changed)}: the same rows "
+                "would be charged as other units or to other blocks. Put the declaration back in the data schema; a "
+                "budget is never moved to another name."
+            )
+
+
+def _marks(schema: Schema, name: str) -> frozenset[str]:
+    declared = schema.columns[name].missing
+    return canonical_marks(schema.missing if declared is None else declared, schema.text.strip)
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == ():
+        return "(none)"
+    return ", ".join(map(repr, value)) if isinstance(value, tuple) else repr(value)

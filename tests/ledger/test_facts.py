@@ -1,0 +1,226 @@
+"""A ledger fixes once what maps a row to a unit and a block; no later declaration charges the same people as others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from dpcore.accounting import Events
+from dpcore.errors import InputError
+from dpcore.mechanisms import Gaussian
+from flows.cli import run
+from tasks.ledger import Blocks, Charge, Ledger, RowFacts, schema
+from tasks.ledger.chain import FIXED
+from tasks.ledger.export import export_lines, verify_lines
+from tasks.ledger.records import Record
+from tasks.ledger.verify import replay
+from tasks.schema import Schema, find_schema
+
+SCHEMA = """\
+schema_version: 1
+name: clinic
+unit: user
+ledger: {ledger}
+public: {{rows_per_block: 300, rows_per_user: 3}}
+source: {{path: clinic.csv}}
+block: {{column: visit, by: month, format: "%d/%m/%Y"}}
+missing: ["?"]
+columns:
+  age: {{kind: numeric, low: 0, high: 100}}
+  patient: {{kind: user}}
+  note: {{kind: ignore}}
+  visit: {{kind: block}}
+label: {{column: paid, positive: "yes", negative: "no"}}
+split: {{kind: none}}
+"""
+
+# A change of the declaration, and what the refusal names.
+CHANGES = {
+    "another id column": (
+        {"  patient: {kind: user}": "  patient: {kind: ignore}", "note: {kind: ignore}": "note: {kind: user}"},
+        "'patient' became 'note'",
+    ),
+    "days and months swapped": ({"%d/%m/%Y": "%m/%d/%Y"}, "block.format"),
+    "another bucket": ({"by: month": "by: week"}, "block"),
+    "another block column": ({"column: visit": "column: note", "note: {kind: ignore}": "note: {kind: block}"}, "note"),
+    "another missing mark": ({'["?"]': '["?", "none"]'}, "missing marks"),
+    "blanks kept": ({"split:": "text: {strip: false}\nsplit:"}, "text.strip"),
+    "another unit": ({"unit: user": "unit: record"}, "unit 'user' became 'record'"),
+}
+
+
+def declared(folder: Path, changes: dict[str, str] | None = None) -> Schema:
+    text = SCHEMA.format(ledger=f"sqlite:///{folder / 'ledger.db'}")
+    for old, new in (changes or {}).items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path = folder / "clinic.yaml"
+    path.write_text(text)
+    return find_schema(path)
+
+
+def charge_of(found: Schema, n: int = 300, block: str = "2026-01") -> Charge:
+    return Charge(
+        "clinic",
+        "user",
+        "add_remove",
+        blocks=(block,),
+        division=Blocks.of(found),
+        facts=RowFacts.of(found),
+        reading={"n": n},  # type: ignore[arg-type]
+    )
+
+
+EVENTS = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove", unit="user")
+
+
+def opened(folder: Path, how: str) -> tuple[Ledger, Schema]:
+    """A ledger whose facts are fixed: at the opening, or, opened by name alone, by the first reservation."""
+    found = declared(folder)
+    ledger = Ledger(folder / "ledger.db")
+    facts = RowFacts.of(found) if how == "schema" else None
+    ledger.init("clinic", 3.0, 1e-6, "add_remove", "user", blocks=Blocks.of(found), facts=facts)
+    charge_of(found).reserve(ledger, EVENTS).commit()
+    return ledger, found
+
+
+def records_of(ledger: Ledger) -> list[Record]:
+    with ledger.store.reading() as connection:
+        assert connection is not None
+        return [Record(*row) for row in connection.execute(select(schema.records).order_by(schema.records.c.seq))]
+
+
+@pytest.mark.parametrize("how", ["schema", "name"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_declaration_that_maps_rows_otherwise_is_refused(tmp_path: Path, how: str, change: str) -> None:
+    ledger, _ = opened(tmp_path, how)
+    changes, words = CHANGES[change]
+    head = ledger.head()
+    # Another division is refused by itself; here the facts alone are asked.
+    other = replace(charge_of(declared(tmp_path, changes)), division=None)
+    for ask in (lambda: other.reserve(ledger, EVENTS), lambda: other.require(ledger)):
+        with pytest.raises(InputError, match=words) as refused:
+            ask()
+        assert "Put the declaration back" in str(refused.value) and "another name" in str(refused.value)
+    assert ledger.head() == head
+
+
+@pytest.mark.parametrize("how", ["schema", "name"])
+def test_what_maps_no_row_may_change(tmp_path: Path, how: str) -> None:
+    """Split, n, rows kept of a user, bounds and labels are recorded with each run and not fixed."""
+    ledger, _ = opened(tmp_path, how)
+    harmless = {
+        "split: {kind: none}": "split: {kind: hash, test_share: 0.3}",
+        "high: 100": "high: 120",
+        "rows_per_user: 3": "rows_per_user: 5",
+        "rows_per_block: 300": "rows_per_block: 400",
+    }
+    found = declared(tmp_path, harmless)
+    charge_of(found, 400).reserve(ledger, EVENTS).commit()
+    assert ledger.verify().ok
+    bodies = [json.loads(record.body) for record in records_of(ledger) if record.kind == "reserved"]
+    assert [body["reading"] for body in bodies] == [{"n": 300}, {"n": 400}]
+
+
+def test_facts_are_fixed_once_and_before_the_entry_that_states_them(tmp_path: Path) -> None:
+    ledger, found = opened(tmp_path, "name")
+    charge_of(found).reserve(ledger, EVENTS).cancel()
+    kinds = [record.kind for record in records_of(ledger)]
+    assert kinds == ["opened", FIXED, "reserved", "committed", "reserved", "cancelled"]
+    assert ledger.facts("clinic") == RowFacts.of(found)
+    ledger = Ledger(tmp_path / "ledger.db")  # another process reads the same
+    assert ledger.facts("clinic") == RowFacts.of(found)
+    assert verify_lines(export_lines(ledger)).ok
+
+
+def test_another_process_that_fixed_them_first_is_heard(tmp_path: Path) -> None:
+    """The cache of an opened data set must not hide facts that were fixed since."""
+    found = declared(tmp_path)
+    first, second = Ledger(tmp_path / "ledger.db"), Ledger(tmp_path / "ledger.db")
+    first.init("clinic", 3.0, 1e-6, "add_remove", "user", blocks=Blocks.of(found))
+    assert second.dataset("clinic").facts is None
+    charge_of(found).reserve(first, EVENTS).commit()
+    changed = declared(tmp_path, {"%d/%m/%Y": "%m/%d/%Y"})
+    with pytest.raises(InputError, match=r"block\.format"):
+        charge_of(changed).reserve(second, EVENTS)
+
+
+def forged(ledger: Ledger, seq: int, change: Any) -> list[str]:
+    """Problems that a replay finds where record ``seq`` was written otherwise, with all hashes made to fit."""
+    chain, previous = [], None
+    for record in records_of(ledger):
+        body = json.loads(record.body)
+        if record.seq == seq:
+            change(body)
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        record = record._replace(body=text, previous=previous or record.previous)
+        record = record._replace(hash=record.expected_hash())
+        previous = record.hash
+        chain.append(record)
+    with ledger.store.reading() as connection:
+        assert connection is not None
+        texts = dict(connection.execute(select(schema.events.c.sha256, schema.events.c.text)).all())
+    return replay(chain, texts.get, None).problems
+
+
+@pytest.mark.parametrize(("how", "seq"), [("schema", 2), ("name", 3)])
+def test_a_replay_sees_an_entry_that_maps_rows_otherwise(tmp_path: Path, how: str, seq: int) -> None:
+    ledger, _ = opened(tmp_path, how)
+    assert not forged(ledger, seq, lambda body: None)
+    [problem] = forged(ledger, seq, lambda body: body["facts"].update(id_column="note"))
+    assert "maps rows otherwise" in problem
+    [problem] = forged(ledger, 1, lambda body: body.update(facts={"unit": "user", "id_column": "x"}))[:1]
+    assert "a second time" in problem or "maps rows otherwise" in problem
+
+
+def test_older_ledgers_go_on_and_are_fixed_by_the_next_reservation(tmp_path: Path) -> None:
+    """Entries of older versions state no facts; they verify, and the first one that does fixes them."""
+    found = declared(tmp_path)
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.init("clinic", 3.0, 1e-6, "add_remove", "user", blocks=Blocks.of(found))
+    ledger.reserve("clinic", EVENTS, ["2026-01"]).commit()
+    assert ledger.facts("clinic") is None and ledger.verify().ok
+    charge_of(found).reserve(ledger, EVENTS).commit()
+    assert ledger.facts("clinic") == RowFacts.of(found) and ledger.verify().ok
+
+
+def test_the_command_fixes_what_the_schema_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = declared(tmp_path)
+    assert run(["ledger", "init", "clinic.yaml", "--epsilon", "3", "--delta", "1e-6"]) == 0
+    assert Ledger(tmp_path / "ledger.db").dataset("clinic").facts == RowFacts.of(found)
+
+
+def test_delta_is_asked_again_wherever_n_becomes_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, found = opened(tmp_path, "name")
+    head = ledger.head()
+    for ask in (lambda charge: charge.reserve(ledger, EVENTS), lambda charge: charge.require(ledger)):
+        with pytest.raises(InputError, match=r"delta=1e-06.*n=1000000"):
+            ask(charge_of(found, 1_000_000))
+    assert ledger.head() == head
+    charge_of(found, 999_999).require(ledger)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["visits", "--delta", "1e-3"], 2),  # a bare name says no n
+        (["visits", "--delta", "1e-3", "--confirm-delta"], 0),
+        (["visits", "--delta", "1e-5"], 0),
+        (["clinic.yaml", "--delta", "0.004"], 2),  # 300 units a block
+        (["clinic.yaml", "--delta", "0.004", "--confirm-delta"], 2),  # what a schema declares is not confirmed away
+        (["clinic.yaml", "--delta", "0.003"], 0),
+    ],
+)
+def test_a_delta_that_allows_a_unit_to_be_published_opens_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    declared(tmp_path)
+    assert run(["ledger", "init", *arguments, "--epsilon", "3", "--ledger", str(tmp_path / "new.db")]) == code
+    assert (tmp_path / "new.db").exists() == (code == 0)
