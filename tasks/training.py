@@ -208,7 +208,7 @@ def fit_to_ledger(job: Job, planned: Planned, ledger: Ledger) -> Planned:
     is not left, the run is refused rather than quietly trained with more noise than was asked for.
     """
     require_public(job, ledger)
-    charge_of(job).require(ledger)
+    require_declared(job, ledger)
     room = ledger.room(job.schema.name, job.blocks, public=job.public)
     if room is None or room.ratio(planned.events) <= 1 + SLACK:
         return planned
@@ -300,6 +300,11 @@ def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
     """
     ledger.reap()
     return replace(charge_of(job), period=job.config.data.period).reserve(ledger, planned.events)
+
+
+def require_declared(job: Job, ledger: LedgerReader) -> None:
+    """Raise ``InputError`` where the ledger fixed other facts of the rows, or delta is not below 1/n; reads no file."""
+    ledger.require_facts(job.schema.name, RowFacts.of(job.schema), job.problem.n)
 
 
 def charge_of(job: Job, blocks: tuple[str, ...] | None = None) -> Charge:

@@ -14,7 +14,7 @@ from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Cell
 from tasks.compare.plans import Plans
 from tasks.ledger import Ledger
-from tasks.training import charge_of
+from tasks.training import require_declared
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def charge_for(cells: Sequence[Cell], config: CompareConfig, plans: Plans, ledge
     job = cells[0].setting.job
     private = [cell for cell in cells if cell.setting.private]
     events = compose(private, config, plans)
-    charge_of(job).require(ledger)
+    require_declared(job, ledger)
     room = ledger.room(job.schema.name, job.blocks)
     if room is None:
         raise InputError(f"Expected a ledger with a limit for private data {job.schema.name!r}, got one without.")

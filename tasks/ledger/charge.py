@@ -15,7 +15,6 @@ from dpcore.problem import Adjacency
 from tasks.ledger.blocks import ALL, Blocks
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.ledger import Ledger
-from tasks.ledger.reader import LedgerReader
 from tasks.ledger.reservation import Reservation
 
 
@@ -41,11 +40,6 @@ class Charge:
     config_sha256: str | None = None
     facts: RowFacts | None = None
     reading: Mapping[str, Any] | None = None
-
-    def require(self, ledger: LedgerReader) -> None:
-        """Raise ``InputError`` where the ledger would not take this charge, whatever it costs; nothing is written."""
-        if self.facts is not None:
-            ledger.require_facts(self.dataset, self.facts, (self.reading or {}).get("n"))
 
     def events(self, mechanism: Mechanism) -> Events:
         """What one release of ``mechanism`` costs."""

@@ -103,7 +103,7 @@ def test_a_declaration_that_maps_rows_otherwise_is_refused(tmp_path: Path, how: 
     head = ledger.head()
     # Another division is refused by itself; here the facts alone are asked.
     other = replace(charge_of(declared(tmp_path, changes)), division=None)
-    for ask in (lambda: other.reserve(ledger, EVENTS), lambda: other.require(ledger)):
+    for ask in (lambda: other.reserve(ledger, EVENTS), lambda: ledger.require_facts("clinic", other.facts)):
         with pytest.raises(InputError, match=words) as refused:
             ask()
         assert "Put the declaration back" in str(refused.value) and "another name" in str(refused.value)
@@ -199,11 +199,14 @@ def test_the_command_fixes_what_the_schema_declares(tmp_path: Path, monkeypatch:
 def test_delta_is_asked_again_wherever_n_becomes_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, found = opened(tmp_path, "name")
     head = ledger.head()
-    for ask in (lambda charge: charge.reserve(ledger, EVENTS), lambda charge: charge.require(ledger)):
+    for ask in (
+        lambda charge: charge.reserve(ledger, EVENTS),
+        lambda charge: ledger.require_facts("clinic", charge.facts, charge.reading["n"]),
+    ):
         with pytest.raises(InputError, match=r"delta=1e-06.*n=1000000"):
             ask(charge_of(found, 1_000_000))
     assert ledger.head() == head
-    charge_of(found, 999_999).require(ledger)
+    ledger.require_facts("clinic", RowFacts.of(found), 999_999)
 
 
 @pytest.mark.parametrize(
