@@ -15,8 +15,9 @@ from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
 from dpcore.ranking.losses import ListNet
-from dpcore.ranking.objective import ROUNDING, ScoredDocuments
+from dpcore.ranking.objective import ScoredDocuments
 from dpcore.ranking.problem import public_documents, require_linear_scorer
+from dpcore.rounding import UNIT, row_norms
 
 # Directions in which the documents of a session hardly differ are left out: they carry noise and next to no order.
 LEAST_VARIANCE = 1e-6
@@ -107,7 +108,7 @@ class ListNetOneShot:
     def public_side(self, problem: Problem) -> tuple[Array, Array, float, float]:
         """The map M (k, p), the curvature (k,) of the objective at 0 along its rows, C and D; from documents alone."""
         documents = public_documents(problem, "listnet_one_shot").documents
-        centred = documents.centred()
+        centred = documents.centred().X
         share = 1.0 / documents.lengths[documents.owner]
         curvature, directions = np.linalg.eigh(centred.T @ (share[:, None] * centred))
         order = np.argsort(curvature)[::-1][: self.components]
@@ -120,7 +121,10 @@ class ListNetOneShot:
         diameters = mapped.label_bounds(np.zeros(len(M)), ListNet())
         clip_norm = self.clip_share * float(np.median(diameters))
         clip_norm = clip_norm if clip_norm > 0 else self.clip_share * float(diameters.max())
-        return M, curvature, clip_norm, min(2.0 * clip_norm, float(diameters.max())) * (1.0 + ROUNDING)
+        # The released sums are mapped after they are summed, the diameters before: both round, relative to the rows.
+        work = int(documents.lengths.max()) + len(M) * problem.dimension + 16
+        largest = float(diameters.max()) + 4 * work * UNIT * float(row_norms(centred).max())
+        return M, curvature, clip_norm, min(2.0 * clip_norm, largest)
 
 
 def shrinkage(noisy: Array, sigma: float, shape: Array) -> Array:

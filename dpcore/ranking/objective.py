@@ -10,17 +10,29 @@ import numpy as np
 
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.objective import readable
+from dpcore.ranking.bounds import (
+    Clipped,
+    directions_of,
+    label_bounds,
+    products_of,
+    session_norms,
+    session_vectors,
+    shrunk_sum,
+    shrunk_vectors,
+)
 from dpcore.ranking.losses import RankingLoss, softmax
 from dpcore.ranking.metrics import session_ap
-from dpcore.ranking.scorers import Array, Layers, Linear, Scorer, gradient, gram, session_norms
+from dpcore.ranking.scorers import Array, Layers, Linear, Scorer, gradient, gram
 from dpcore.ranking.sessions import Documents, Sessions, check_rows
+from dpcore.rounding import row_norms
 
 # Lengths of the sessions of one padded block differ by at most this factor; a larger one for a few sessions, for there
 # the calls cost more than the padding.
 PADDING = 1.3
 FEW, PADDING_FEW = 32, 2.0
-# Norms that a price rests on are enlarged by this share: they come from products that round.
-ROUNDING = 1e-6
+# Label bounds are enlarged by this share: norms that clip a gradient may lie above it by half as much, by margins that
+# differ between labels.
+ROUNDING = 2.0**-18
 
 
 @dataclass
@@ -67,12 +79,13 @@ class ScoredDocuments:
     """The public side under replace-labels: documents and a scorer, no labels. ``fit`` may use all of it."""
 
     def __init__(self, documents: Documents, scorer: Scorer | None = None) -> None:
-        self.documents = documents
         self.scorer: Scorer = scorer or Linear(documents.dimension)
+        # Slopes of a session sum to 0, so a vector that all its documents share changes nothing but the rounding.
+        self.documents = documents.centred() if isinstance(self.scorer, Linear) else documents
         if self.scorer.inputs != documents.dimension:
             raise InputError(f"Expected a scorer of {documents.dimension} features, got inputs={self.scorer.inputs}.")
         self._blocks: list[PaddedBlock] | None = None
-        self._known: tuple[Array, RankingLoss, Array] | None = None  # the last w with its label bounds
+        self._known: tuple[Array, RankingLoss, Clipped] | None = None  # the last w with its label bounds
 
     @property
     def n(self) -> int:
@@ -104,21 +117,21 @@ class ScoredDocuments:
         and |G| = |sum (c_i - 1/2) u_i| <= half of it, for sum u_i = 0. With c on the simplex (or 0, or one-hot) G lies
         in the hull of the u_i, which holds 0, so label changes and G itself are at most the diameter max |u_i - u_k|.
         ListNet: G = sum (t_i - p_i) grad s_i, the diameter of the score gradients. The norms come from the Gram matrix
-        of a session's documents; nothing larger is formed.
+        of a session's documents, or from the vectors where too much cancels, and hold for the sums as computed:
+        ``dpcore.ranking.bounds``. Infinite where a score gradient is: such a session contributes nothing.
         """
         self._require_label_linear(loss)
         known = self.known_bounds(w, loss)
         if known is not None:
-            return known
-        bounds = np.empty(self.n)
+            return known.norms
+        bounds, totals = np.empty(self.n), np.empty(self.n)
         for block, scores, layers in self.forward(w):
-            bounds[block.sessions] = _block_bounds(self.scorer, block, scores, layers, loss)
-        bounds *= 1.0 + ROUNDING
+            bounds[block.sessions], totals[block.sessions] = self._block_bounds(block, scores, layers, loss)
         bounds.setflags(write=False)
-        self._known = (np.array(w), loss, bounds)
+        self._known = (np.array(w), loss, Clipped(bounds, totals))
         return bounds
 
-    def known_bounds(self, w: Array, loss: RankingLoss) -> Array | None:
+    def known_bounds(self, w: Array, loss: RankingLoss) -> Clipped | None:
         """The bounds of ``label_bounds`` where they were just computed: a full batch asks for them again."""
         if self._known is not None and self._known[1] == loss and np.array_equal(self._known[0], w):
             return self._known[2]
@@ -136,6 +149,12 @@ class ScoredDocuments:
             longest[block.sessions] = np.sqrt(np.maximum(np.where(block.mask, squared, 0.0).max(axis=1), 0.0))
         return longest
 
+    def _block_bounds(self, block: PaddedBlock, scores: Array, layers: Layers, loss: RankingLoss) -> Clipped:
+        formed = isinstance(self.scorer, Linear) and loss.target == "gain" and loss.k == 1  # type: ignore[attr-defined]
+        products = None if formed else block.gram(self.scorer, layers)
+        found = label_bounds(layers, products, scores, block.mask, loss)
+        return Clipped(found.norms * (1.0 + ROUNDING), found.sizes)
+
     def _require_label_linear(self, loss: RankingLoss) -> None:
         if not loss.label_linear:
             raise AssumptionNotMet(
@@ -144,53 +163,19 @@ class ScoredDocuments:
             )
 
 
-def _centred_squares(scorer: Scorer, block: PaddedBlock, p: Array, layers: Layers) -> tuple[Array, Array | None]:
-    """|d_i|^2 of d_i = J_i - sum_l p_l J_l, (B, n); and the Gram matrix where it was needed."""
-    if isinstance(scorer, Linear):
-        mean = np.matmul(p[:, None, :], block.X)
-        centred = block.X - mean
-        return np.einsum("bnp,bnp->bn", centred, centred), None
-    K = block.gram(scorer, layers)
-    Kp = np.matmul(K, p[..., None])[..., 0]
-    return np.einsum("bii->bi", K) - 2.0 * Kp + np.sum(p * Kp, axis=1)[:, None], K
-
-
 def _squared_directions(scorer: Scorer, block: PaddedBlock, scores: Array, layers: Layers, loss: RankingLoss) -> Array:
-    if loss.name == "bayesrank" and loss.k == 2:  # type: ignore[attr-defined]
-        A = loss.jacobian(scores, block.mask)  # type: ignore[attr-defined]
-        return np.einsum("bij,bij->bi", np.matmul(A, block.gram(scorer, layers)), A)
+    """|u_i|^2, (B, n), up to rounding; for ListNet of score gradients minus their mean under p."""
     p = softmax(scores, block.mask)
-    squares, _ = _centred_squares(scorer, block, p, layers)
-    return squares if loss.name == "listnet" else p * p * squares
-
-
-def _block_bounds(scorer: Scorer, block: PaddedBlock, scores: Array, layers: Layers, loss: RankingLoss) -> Array:
-    target = loss.target  # type: ignore[attr-defined]
-    if target == "gain":
-        squared = np.where(block.mask, _squared_directions(scorer, block, scores, layers, loss), 0.0)
-        return np.sqrt(np.maximum(squared, 0.0)).sum(axis=1)
-    inner = _direction_gram(scorer, block, scores, layers, loss)
-    own = np.einsum("bii->bi", inner)
-    pairs = own[:, :, None] + own[:, None, :] - 2.0 * inner
-    both = block.mask[:, :, None] & block.mask[:, None, :]
-    largest = np.where(both, pairs, 0.0).reshape(len(pairs), -1).max(axis=1)
-    # Squared distances by differences of products lose digits: what they may have lost is added back.
-    scale = own.max(axis=1, initial=0.0)
-    return np.sqrt(np.maximum(largest, 0.0) + 1e-12 * np.maximum(scale, 0.0))
-
-
-def _direction_gram(scorer: Scorer, block: PaddedBlock, scores: Array, layers: Layers, loss: RankingLoss) -> Array:
-    """u_i . u_k within each session, (B, n, n)."""
+    if isinstance(scorer, Linear) and getattr(loss, "k", 1) == 1:
+        centred = block.X - np.matmul(p[:, None, :], block.X)
+        squares = np.einsum("bnp,bnp->bn", centred, centred)
+        return squares if loss.name == "listnet" else p * p * squares
     K = block.gram(scorer, layers)
     if loss.name == "listnet":
-        return K
-    if loss.k == 1:  # type: ignore[attr-defined]
-        p = softmax(scores, block.mask)
         Kp = np.matmul(K, p[..., None])[..., 0]
-        half = Kp - 0.5 * np.sum(p * Kp, axis=1)[:, None]
-        return (K - half[:, :, None] - half[:, None, :]) * (p[:, :, None] * p[:, None, :])
-    A = loss.jacobian(scores, block.mask)  # type: ignore[attr-defined]
-    return np.matmul(np.matmul(A, K), np.swapaxes(A, 1, 2))
+        return np.einsum("bii->bi", K) - 2.0 * Kp + np.sum(p * Kp, axis=1)[:, None]
+    lengths = np.sqrt(np.einsum("bii->bi", K))
+    return np.einsum("bii->bi", products_of(directions_of(loss, scores, block.mask, lengths), K))
 
 
 class SessionObjective:
@@ -201,7 +186,8 @@ class SessionObjective:
     """
 
     def __init__(self, sessions: Sessions, loss: RankingLoss, scorer: Scorer | None = None) -> None:
-        self._set(sessions, ScoredDocuments(sessions.documents, scorer), loss)
+        public = ScoredDocuments(sessions.documents, scorer)
+        self._set(Sessions(public.documents, sessions.y, sessions.queries), public, loss)
 
     def _set(self, sessions: Sessions, public: ScoredDocuments, loss: RankingLoss) -> None:
         self.sessions, self.public, self.loss = sessions, public, loss
@@ -231,8 +217,13 @@ class SessionObjective:
         for block, scores, layers in self.public.forward(w):
             slope = self.loss.slope(scores, block.labels(self.sessions.y), block.mask)
             if clip_norm < inf:
-                slope *= _shrink(session_norms(layers, slope), clip_norm)[:, None]
-            total += gradient(layers, slope)
+                if self.public.scorer.constant:
+                    vectors = session_vectors(block.X, slope)
+                    total += shrunk_vectors(vectors, row_norms(vectors), clip_norm)
+                else:
+                    total += shrunk_sum(layers, slope, *session_norms(layers, slope), clip_norm)
+            else:
+                total += gradient(layers, slope)
         return total
 
     def capped_gradient_sum(self, w: Array, cap: float) -> Array:
@@ -244,12 +235,15 @@ class SessionObjective:
         self.public._require_label_linear(self.loss)
         known = self.public.known_bounds(w, self.loss)
         for block, scores, layers in self.public.forward(w):
-            if known is not None:
-                bounds = known[block.sessions]
-            else:
-                bounds = _block_bounds(self.public.scorer, block, scores, layers, self.loss) * (1.0 + ROUNDING)
             slope = self.loss.slope(scores, block.labels(self.sessions.y), block.mask)
-            total += gradient(layers, slope * _shrink(bounds, cap)[:, None])
+            if known is not None:
+                found = Clipped(known.norms[block.sessions], known.sizes[block.sessions])
+            else:
+                found = self.public._block_bounds(block, scores, layers, self.loss)
+            if self.public.scorer.constant:
+                total += shrunk_vectors(session_vectors(block.X, slope), found.norms, cap)
+            else:
+                total += shrunk_sum(layers, slope, *found, cap)
         return total
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
@@ -278,7 +272,8 @@ class SessionObjective:
             - (total > 0)[documents.owner] / documents.lengths[documents.owner]
         )
         sums = np.add.reduceat(t[:, None] * documents.X, starts, axis=0) @ M.T
-        return (sums * _shrink(np.linalg.norm(sums, axis=1), clip_norm)[:, None]).sum(axis=0)
+        share = np.minimum(1.0, clip_norm / np.maximum(row_norms(sums), 1e-300))
+        return (sums * share[:, None]).sum(axis=0)
 
     def feature_precision_sum(self) -> Array:
         """Sum over sessions of the average precision when each single feature ranks, highest first; shape (p,).
@@ -308,8 +303,3 @@ class SessionObjective:
                 "Expected problem.documents to be the documents and the scorer of these sessions; build the problem by "
                 "ranking_problem(sessions, ...)."
             )
-
-
-def _shrink(norms: Array, bound: float) -> Array:
-    """min(1, bound / norm), 1 for a zero norm."""
-    return np.minimum(1.0, bound / np.maximum(norms, 1e-300))

@@ -199,24 +199,6 @@ def gradient(layers: Layers, coefficient: Array) -> Array:
     return np.concatenate(parts)
 
 
-def session_norms(layers: Layers, coefficient: Array) -> Array:
-    """Norm of sum_i coefficient_i * (gradient of score i) over each session's documents, shape (B,).
-
-    A layer's part is the Frobenius norm of sum_i c_i A_i D_i': formed a session at a time, or by the Gram matrix
-    sum_ik c_i c_k (A_i . A_k)(D_i . D_k), whichever takes fewer operations.
-    """
-    squared = np.zeros(len(coefficient))
-    for A, D in layers:
-        n, wide, out = A.shape[1], A.shape[2], D.shape[2]
-        weighted = coefficient[..., None] * D
-        if out == 1 or n * (wide + out) >= wide * out:
-            total = np.matmul(np.swapaxes(weighted, 1, 2), A)
-            squared += np.einsum("bij,bij->b", total, total)
-        else:
-            squared += np.einsum("bij,bij->b", A @ np.swapaxes(A, 1, 2), weighted @ np.swapaxes(weighted, 1, 2))
-    return np.sqrt(np.maximum(squared, 0.0))
-
-
 def gram(layers: Layers) -> Array:
     """K_ik = (gradient of score i) . (gradient of score k) within each session, shape (B, n, n)."""
     total: Array | float = 0.0

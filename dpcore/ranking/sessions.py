@@ -24,11 +24,13 @@ LARGEST_FEATURE = 1e5
 class Documents:
     """Features ``X`` (documents, p) of ``n`` sessions one after the other; session j is rows offsets[j]:offsets[j+1].
 
-    Under replace-labels these are public. Every session holds at least one document.
+    Under replace-labels these are public. Every session holds at least one document. ``is_centred`` says that a vector
+    was subtracted from all documents of each session, its mean up to rounding.
     """
 
     X: Array
     offsets: Array
+    is_centred: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "X", np.ascontiguousarray(self.X, dtype=np.float64))
@@ -65,12 +67,17 @@ class Documents:
 
     def take(self, sessions: Array) -> Documents:
         """The documents of ``sessions``, in the given order."""
-        return Documents(self.X[self.rows(sessions)], offsets_of(self.lengths[sessions]))
+        return Documents(self.X[self.rows(sessions)], offsets_of(self.lengths[sessions]), self.is_centred)
 
-    def centred(self) -> Array:
-        """X minus the mean of its session, shape (documents, p)."""
+    def centred(self) -> Documents:
+        """The documents minus the rounded mean of their session; once, so that a batch has the same rows as the whole.
+
+        What is far from 0 and nearly equal would else be lost in squares and sums.
+        """
+        if self.is_centred or not self.n:
+            return self
         means = np.add.reduceat(self.X, self.offsets[:-1], axis=0) / self.lengths[:, None]
-        return self.X - means[self.owner]
+        return Documents(self.X - means[self.owner], self.offsets, is_centred=True)
 
     def ranks(self) -> Array:
         """Share of the session's other documents that lie below, ties counted half, minus 1/2; (documents, p).
@@ -152,9 +159,7 @@ class Sessions:
 
     def take(self, sessions: Array) -> Sessions:
         """The given sessions, whole, in the given order."""
-        rows = self.documents.rows(sessions)
-        part = Documents(self.documents.X[rows], offsets_of(self.documents.lengths[sessions]))
-        return Sessions(part, self.y[rows], self.queries[sessions])
+        return Sessions(self.documents.take(sessions), self.y[self.documents.rows(sessions)], self.queries[sessions])
 
     def features(self, *kinds: str) -> Sessions:
         """The same sessions with other features of their documents; see ``Documents.features``."""

@@ -1,0 +1,247 @@
+"""Norms of sessions that a clip or a price rests on, as upper bounds of the numbers that are computed.
+
+A session's gradient is G = sum_i c_i A_i D_i' over its n documents (``Layers`` of ``dpcore.ranking.scorers``), and
+what labels can do to it follows from directions u_i. Their squared norms are cheapest from products between documents,
+sum_ij c_i c_j (A_i . A_j)(D_i . D_j), where almost everything may cancel: documents that are nearly equal, or scores
+far apart, leave a result far below the rounding of its terms. So every function here adds what rounding may hide, which
+is relative to the *size* S = (sum_i |c_i| |A_i| |D_i|)^2 of the terms and not to the result. Where that is not small
+beside the result, vectors are formed, whose error is linear in the unit roundoff u and not a root of it, or differences
+come first.
+
+Proof. With g_k = k u / (1 - k u), |fl(x . y) - x . y| <= g_k |x| |y| for k-vectors (Higham 2002, section 3.1). For A
+in R^k and D in R^m an entry of the products is two inner products and three roundings, n^2 of them are added, each
+error relative to |c_i c_j| |A_i| |A_j| |D_i| |D_j|, whose sum is S: in all at most (k + m + n^2 + 16) u S, where 16
+stands for what is of second order and for the rounding of S, far below it while n (k + m + n^2) u < 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dpcore.ranking.losses import RankingLoss, softmax
+from dpcore.ranking.scorers import Array, Layers, gradient
+from dpcore.rounding import UNIT
+
+# A squared clip norm by products between documents is formed where more than this share of it is margin; a label bound
+# is taken again where its margin is more than the other, for it has no second use.
+FINE, LOSSY = 2.0**-20, 2.0**-10
+# Sessions whose terms cancel to less than this share are summed apart before they meet the others.
+CANCELS = 2.0**-10
+# What underflow may hide of any norm here: entries are sums of products of at most 1e5 times numbers above 2^-1075.
+UNDERFLOW = 2.0**-500
+
+
+class Clipped(NamedTuple):
+    """Norms (B,) of sessions, and the sizes (B,) of the terms that they are sums of."""
+
+    norms: Array
+    sizes: Array
+
+
+def _lengths(x: Array) -> Array:
+    if x.shape[-1] == 1:
+        return np.abs(x[..., 0])
+    rows = x.reshape(-1, x.shape[-1])
+    return np.sqrt(np.einsum("ik,ik->i", rows, rows)).reshape(x.shape[:-1])
+
+
+def session_norms(layers: Layers, coefficient: Array) -> Clipped:
+    """Upper bounds of the norms of sum_i c_i (gradient of score i) over each session; ``coefficient`` (B, n).
+
+    A layer's part is the Frobenius norm of sum_i c_i A_i D_i': formed a session at a time, or by products between
+    documents with the margin above, whichever takes fewer operations, and formed where the margin is not small. The
+    vector that is released errs itself by (n + 3) u sum_i |c_i| |A_i| |D_i| a layer, however it is summed, and so does
+    one that is formed here: 4 (n + 8) u times that is added.
+    """
+    squared, sizes = np.zeros(len(coefficient)), np.zeros(len(coefficient))
+    n = coefficient.shape[1]
+    with np.errstate(all="ignore"):
+        for A, D in layers:
+            wide, out = A.shape[2], D.shape[2]
+            weighted = coefficient[..., None] * D
+            if out == 1 or n * (wide + out) >= wide * out:
+                part = _formed_squares(A, weighted)
+                total = (_lengths(A) * _lengths(weighted)).sum(axis=1)
+            else:
+                inputs, slopes = A @ np.swapaxes(A, 1, 2), weighted @ np.swapaxes(weighted, 1, 2)
+                total = np.sqrt(np.einsum("bii->bi", inputs) * np.einsum("bii->bi", slopes)).sum(axis=1)
+                part = np.einsum("bij,bij->b", inputs, slopes)
+                margin = (n * n + wide + out + 16) * UNIT * total**2
+                part = np.maximum(part, 0.0) + margin
+                lossy = margin > FINE * part
+                if lossy.any():
+                    part[lossy] = _formed_squares(A[lossy], weighted[lossy])
+            squared += part
+            sizes += total
+        width = sum(A.shape[2] * D.shape[2] for A, D in layers)
+        norms = np.sqrt(squared) * (1.0 + (width + 16) * UNIT) + 4 * (n + 8) * UNIT * sizes + UNDERFLOW
+    return Clipped(_or_infinite(norms), sizes)
+
+
+def _formed_squares(A: Array, weighted: Array) -> Array:
+    total = np.matmul(np.swapaxes(weighted, 1, 2), A)
+    return np.einsum("bij,bij->b", total, total)
+
+
+def _or_infinite(norms: Array) -> Array:
+    """``norms`` with infinity where they are no number: such a session contributes nothing."""
+    return np.where(np.isfinite(norms), norms, np.inf)
+
+
+def session_vectors(X: Array, coefficient: Array) -> Array:
+    """sum_i c_i x_i of each session, (B, p), for rows ``X`` (B, n, p) as score gradients: these are the gradients."""
+    return np.matmul(coefficient[:, None, :], X)[:, 0]
+
+
+def shrunk_vectors(vectors: Array, norms: Array, bound: float) -> Array:
+    """sum over sessions of min(1, ``bound`` / norm) times ``vectors`` (B, p), shape (p,).
+
+    What is scaled is what was measured, so no rounding of it is left to cover.
+    """
+    return np.minimum(1.0, bound / np.maximum(norms, 1e-300)) @ vectors
+
+
+def shrunk_sum(layers: Layers, coefficient: Array, norms: Array, sizes: Array, bound: float) -> Array:
+    """sum over sessions of min(1, ``bound`` / norm) times their gradients, shape (size,).
+
+    A session without a finite norm adds nothing. One whose terms cancel to a small share of their size is summed apart:
+    else its rounding, which is relative to the partial sums, would move with what stands before it.
+    """
+    if not norms.max(initial=0.0) < np.inf:
+        sound = np.isfinite(norms)
+        layers = [(A[sound], D[sound]) for A, D in layers]
+        coefficient, norms, sizes = coefficient[sound], norms[sound], sizes[sound]
+    share = np.minimum(1.0, bound / np.maximum(norms, 1e-300))
+    coefficient = coefficient * share[:, None]
+    apart = sizes * CANCELS > norms
+    if not apart.any():
+        return gradient(layers, coefficient)
+    total = gradient([(A[~apart], D[~apart]) for A, D in layers], coefficient[~apart])
+    for j in np.flatnonzero(apart):
+        total += gradient([(A[j : j + 1], D[j : j + 1]) for A, D in layers], coefficient[j : j + 1])
+    return total
+
+
+class Directions(NamedTuple):
+    """What the bounds of a block's labels follow from: maps from score gradients J to directions u, and sizes.
+
+    ``map`` is p (B, n) for u_i = p_i (J_i - sum_l p_l J_l), a matrix (B, n, n) for u = map @ J, None for u_i = J_i.
+    ``sizes`` P (B, n) bounds |u_i| by the triangle inequality and is what rounding is relative to.
+    """
+
+    map: Array | None
+    sizes: Array
+    total: Array
+
+
+def directions_of(loss: RankingLoss, scores: Array, mask: Array, lengths: Array) -> Directions:
+    """The directions of ``loss`` at ``scores`` (B, n), for documents with score gradients of ``lengths`` (B, n)."""
+    if loss.name == "listnet":
+        p = softmax(scores, mask)
+        sizes = np.where(mask, lengths, 0.0)
+        return Directions(None, sizes, np.sum(p * sizes, axis=1) + sizes.max(axis=1))
+    if loss.k == 2:  # type: ignore[attr-defined]
+        A = loss.jacobian(scores, mask)  # type: ignore[attr-defined]
+        sizes = np.matmul(np.abs(A), lengths[..., None])[..., 0]
+        return Directions(A, sizes, sizes.sum(axis=1))
+    p = softmax(scores, mask)
+    sizes = p * (lengths + np.sum(p * lengths, axis=1)[:, None])
+    return Directions(p, sizes, sizes.sum(axis=1))
+
+
+def products_of(directions: Directions, K: Array) -> Array:
+    """u_i . u_j within each session, (B, n, n), from the products ``K`` of the score gradients.
+
+    An entry errs by at most c P_i P_j with c = (width + 2 n + 16) u: the four terms of p_i p_j (K_ij - half_i - half_j)
+    are products of r_i or m and of r_j or m, where r are the ``lengths`` and m = p . r; likewise for a matrix.
+    """
+    if directions.map is None:
+        return K
+    if directions.map.ndim == 3:
+        return np.matmul(np.matmul(directions.map, K), np.swapaxes(directions.map, 1, 2))
+    p = directions.map
+    Kp = np.matmul(K, p[..., None])[..., 0]
+    half = Kp - 0.5 * np.sum(p * Kp, axis=1)[:, None]
+    return (K - half[:, :, None] - half[:, None, :]) * (p[:, :, None] * p[:, None, :])
+
+
+def bounds_by_products(inner: Array, directions: Directions, target: str, width: int) -> tuple[Array, Array]:
+    """sum_i |u_i| (``gain``) or max |u_i - u_k| of each session (B,), and which of them are mostly margin.
+
+    Padding needs no mask: it has u = 0, which is in the hull of the u_i, or repeats a document.
+    """
+    n, sizes = inner.shape[1], directions.sizes
+    error = (width + 2 * n + 16) * UNIT
+    own = np.maximum(np.einsum("bii->bi", inner), 0.0)
+    if target == "gain":
+        bounds = np.sqrt(own + error * sizes**2).sum(axis=1)
+        return bounds, bounds > (1.0 + LOSSY) * np.sqrt(own).sum(axis=1)
+    pairs = own[:, :, None] - 2.0 * inner
+    pairs += own[:, None, :]
+    largest = pairs.reshape(len(pairs), -1).max(axis=1)
+    margin = 16.0 * error * sizes.max(axis=1) ** 2  # 4 c (P_i + P_k)^2 is at most that
+    return np.sqrt(np.maximum(largest, 0.0) + margin), ~(margin <= LOSSY * largest)
+
+
+def bounds_of_centred(p: Array, X: Array) -> Array:
+    """sum_i |u_i| of u_i = p_i (x_i - sum_l p_l x_l), (B,): formed, for rows ``X`` (B, n, p) as score gradients.
+
+    The mean and the difference round by (n + 4) u (|x_i| + m) at most, which is in the margin of ``label_bounds``.
+    """
+    centred = X - np.matmul(p[:, None, :], X)
+    return (p * _lengths(centred)).sum(axis=1) * (1.0 + (X.shape[2] + 16) * UNIT)
+
+
+def referred(layers: Layers, reference: Array) -> tuple[Array, Array]:
+    """Products (B, n, n) of J_i - J_t with the document t = ``reference`` (B,) of each session, and sizes r' (B, n).
+
+    J_i - J_t = (A_i - A_t) D_i' + A_t (D_i - D_t)', so what all documents share is gone before anything is squared. An
+    entry errs by (width + 16) u r'_i r'_j with r'_i = |A_i - A_t| |D_i| + |A_t| |D_i - D_t|, the differences themselves
+    by 2 u (r_i + r_t). Directions are those of J up to the share by which their chances do not sum to 1, a few n u.
+    """
+    pick = np.arange(len(reference)), reference
+    total: Array | float = 0.0
+    squares: Array | float = 0.0
+    for A, D in layers:
+        A_t, D_t = A[pick][:, None, :], D[pick][:, None, :]
+        a, d = A - A_t, D - D_t
+        cross = np.matmul(a, np.swapaxes(A_t, 1, 2)) * np.matmul(D, np.swapaxes(d, 1, 2))
+        total = total + np.matmul(a, np.swapaxes(a, 1, 2)) * np.matmul(D, np.swapaxes(D, 1, 2))
+        total += cross + np.swapaxes(cross, 1, 2)
+        length = _lengths(A_t)
+        total += (length**2)[..., None] * np.matmul(d, np.swapaxes(d, 1, 2))
+        squares = squares + (_lengths(a) * _lengths(D) + length * _lengths(d)) ** 2
+    return np.asarray(total), np.sqrt(squares)
+
+
+def label_bounds(layers: Layers, K: Array | None, scores: Array, mask: Array, loss: RankingLoss) -> Clipped:
+    """s_j of ``ScoredDocuments.label_bounds`` for the sessions of one block, rounding included, (B,); and their sizes.
+
+    ``K`` are the products of the documents' score gradients; None where one layer of rows with D = 1 is all there is
+    and the directions are to be formed. Where the margin of products is not small beside them, they are formed again
+    from gradients measured from that of the likeliest document, which have the size of the result.
+
+    To what the directions say 12 (n + 8) u sum_i P_i is added: for the rounding of the two released vectors that labels
+    lead to, (3 n + 10) u sum_i P_i together, slopes and chances that do not sum to exactly 1 included, for that of
+    differences and means, at most 2 (n + 5) u sum_i P_i, and for clips that differ by the margin of their norms,
+    2 (n + 8) u sum_i P_i. A session of one document has slope 0, exactly.
+    """
+    with np.errstate(all="ignore"):
+        n, width = mask.shape[1], max(A.shape[2] + D.shape[2] for A, D in layers) + len(layers)
+        lengths = _lengths(layers[0][0]) if K is None else np.sqrt(np.einsum("bii->bi", K))
+        directions = directions_of(loss, scores, mask, lengths)
+        target = loss.target  # type: ignore[attr-defined]
+        if K is None:
+            assert directions.map is not None
+            bounds = bounds_of_centred(directions.map, layers[0][0])
+        else:
+            bounds, lossy = bounds_by_products(products_of(directions, K), directions, target, width)
+            if lossy.any():
+                likeliest = np.argmax(np.where(mask, scores, -np.inf)[lossy], axis=1)
+                near, sizes = referred([(A[lossy], D[lossy]) for A, D in layers], likeliest)
+                closer = directions_of(loss, scores[lossy], mask[lossy], sizes)
+                bounds[lossy], _ = bounds_by_products(products_of(closer, near), closer, target, width)
+        bounds = bounds * (1.0 + (n + 16) * UNIT) + 12 * (n + 8) * UNIT * directions.total + UNDERFLOW
+    return Clipped(np.where(mask.sum(axis=1) > 1, _or_infinite(bounds), 0.0), directions.total)

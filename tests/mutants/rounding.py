@@ -1,0 +1,35 @@
+"""Faults in bounds of computed numbers: margins left out, taken of the wrong thing, or sums that cancel."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+BOUNDS = "dpcore/ranking/bounds.py"
+SESSIONS = "tests/ranking/test_rounding.py"
+
+MUTANTS = [
+    # sums whose terms cancel: centring, margins, margins of the result
+    Mutant(
+        "dpcore/ranking/objective.py",
+        "documents.centred() if isinstance(self.scorer, Linear) else documents",
+        "documents",
+        SESSIONS,
+    ),
+    Mutant(BOUNDS, "margin = 16.0 * error * sizes.max(axis=1) ** 2", "margin = 0.0 * sizes.max(axis=1)", SESSIONS),
+    Mutant(
+        BOUNDS,
+        "margin = 16.0 * error * sizes.max(axis=1) ** 2",
+        "margin = 1e-12 * np.maximum(largest, 0.0)",
+        SESSIONS,
+    ),
+    Mutant(BOUNDS, "margin = (n * n + wide + out + 16) * UNIT * total**2", "margin = 0.0 * total", SESSIONS),
+    Mutant(
+        BOUNDS,
+        "margin = (n * n + wide + out + 16) * UNIT * total**2",
+        "margin = 1e-12 * np.maximum(part, 0.0)",
+        SESSIONS,
+    ),
+    Mutant(BOUNDS, "+ 12 * (n + 8) * UNIT * directions.total", "", SESSIONS),
+    Mutant(BOUNDS, "+ 4 * (n + 8) * UNIT * sizes", "", SESSIONS),
+    Mutant(BOUNDS, "CANCELS = 2.0**-10", "CANCELS = 0.0", SESSIONS),
+]
