@@ -76,16 +76,17 @@ def _text(text: str, strip: bool, decimal: str) -> str:
 def _number(value: Any, unit: bool) -> str:
     if value != value:
         return ""
-    if unit and abs(value) >= EXACT.get(getattr(value, "itemsize", 8), 2.0**53):
+    size = abs(float(value))
+    if unit and size >= EXACT.get(getattr(value, "itemsize", 8), 2.0**53):
         raise InputError(
             f"Expected ids that can be told apart, got the floating-point number {value!r}, which stands for several "
             "whole numbers; store ids as whole numbers or texts."
         )
-    if abs(value) < 2.0**53:
+    if size < 2.0**53:
         whole = int(value)
         text = str(whole if whole == value else value)
         return text if "e" not in text else np.format_float_positional(value, trim="-")
-    return str(float(value)) if abs(value) == np.inf else np.format_float_positional(value, trim="-")
+    return str(float(value)) if size == np.inf else np.format_float_positional(value, trim="-")
 
 
 def _other(value: Any, strip: bool, decimal: str) -> str:
