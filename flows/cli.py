@@ -170,14 +170,13 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Copy the configuration files to DIR/conf, to be edited there."""
-    from flows.init import copy_configs
+    from flows.init import copy_configs, init_words
 
     written = copy_configs(folder, force)
     if as_json:
         typer.echo(json.dumps({"written": [str(path) for path in written]}))
     else:
-        done = f"{len(written)} files written to {folder / 'conf'}" if written else f"{folder / 'conf'} is complete"
-        typer.echo(f"{done}; run `dpflows train` in {folder.resolve()}.")
+        typer.echo(init_words(folder, len(written)))
 
 
 def compare(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 
 from dpcore.errors import InputError
+from tasks.home import CONF
 
 SUFFIXES = (".yaml", ".txt")
 TOP = PurePosixPath()
@@ -20,7 +19,7 @@ def copy_configs(folder: Path, force: bool = False) -> list[Path]:
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"Expected a folder for init, got the file {folder}; name another folder.")
-    sources = {folder / "conf" / name: source.read_bytes() for name, source in config_files(files("conf"))}
+    sources = {folder / "conf" / name: source.read_bytes() for name, source in config_files(CONF)}
     missing = {path: text for path, text in sources.items() if not path.exists()}
     edited = {path: text for path, text in sources.items() if path not in missing and path.read_bytes() != text}
     if edited and not force:
@@ -39,7 +38,20 @@ def copy_configs(folder: Path, force: bool = False) -> list[Path]:
     return list(missing | edited)
 
 
-def config_files(root: Traversable, below: PurePosixPath = TOP) -> Iterator[tuple[PurePosixPath, Traversable]]:
+def init_words(folder: Path, written: int) -> str:
+    """What ``dpflows init`` did, and what comes next."""
+    place = folder / "conf"
+    if not written:
+        done = f"Nothing was written: {place} holds all files of this version already, as they came"
+    else:
+        done = f"{written} files were written to {place}"
+    return (
+        f"{done}. Next: `dpflows train` in {folder.resolve()} trains on a built-in table (half a minute the first "
+        "time, ten seconds later); edit conf/train.yaml, or describe your own table in conf/data."
+    )
+
+
+def config_files(root: Path, below: PurePosixPath = TOP) -> Iterator[tuple[PurePosixPath, Path]]:
     """Configuration files under ``root`` with their relative paths."""
     for item in sorted(root.iterdir(), key=lambda entry: entry.name):
         if item.is_dir() and item.name != "__pycache__":

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tasks.release.statement_text import two_epsilons
+
 # Below this many releases a bar would only flicker.
 LONG_FIT = 20
 
@@ -51,7 +53,6 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
 def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Names and texts of the table's rows."""
     internal, seconds = summary["internal"], summary["seconds"]
-    curve = f"epsilon {summary['renyi_epsilon']:.6g} by {summary['conversion']} at order {summary['best_order']:g}"
     return [
         ("data set", str(summary["data"])),
         ("public n", f"{summary['public_n']} ({summary['n_kind']})"),
@@ -60,8 +61,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("unit, adjacency", f"one {summary['unit']}, {summary['adjacency']}"),
         ("epsilon asked", f"{summary['epsilon_asked']:g} at delta {summary['delta']:g}"),
         ("epsilon spent", f"{summary['epsilon_spent']:.6g} at delta {summary['delta']:g}"),
-        ("accountant", str(summary["accountant"])),
-        ("Rényi curve", curve),
+        ("promise, charge", promise_and_charge(summary)),
         *selected_rows(summary),
         *(ranking_rows(internal, summary) if "conventions" in summary else quality_rows(internal)),
         (
@@ -72,6 +72,12 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("run", f"{summary['run_id']} in experiment {summary['experiment']}"),
         ("look", "dpflows ui, dpflows ui --report"),
     ]
+
+
+def promise_and_charge(numbers: Mapping[str, Any]) -> str:
+    """Which epsilon is the promise and which the ledger charges, of a summary or a plan."""
+    epsilon = numbers["epsilon_spent"] if "epsilon_spent" in numbers else numbers["epsilon"]
+    return two_epsilons(epsilon, numbers["delta"], numbers["accountant"], numbers["renyi_epsilon"])
 
 
 def selected_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -131,6 +137,7 @@ def plan_table(report: Mapping[str, Any]) -> Table:
     for name, value in report.items():
         if name != "schema_version" and value not in (None, "", []):
             table.add_row(name.replace("_", " "), shown(value))
+    table.add_row("promise, charge", promise_and_charge(report))
     return table
 
 

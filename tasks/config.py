@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +15,7 @@ from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from dpcore.ranking.losses import TARGETS
 from tasks.config_errors import describe, require_kind, shown
+from tasks.home import CONF
 from tasks.plain_yaml import load_yaml
 
 SCHEMA_VERSION = 1
@@ -116,9 +116,17 @@ class ModelSection(Section):
     precision: str = Field(default="single", description="single or double")
 
 
+# The odds of a guess about a record may change by e^100 here: what is larger is a slip, and promises nothing.
+MOST_EPSILON = 100.0
+DELTA = (
+    "take one well below 1/n, for example 1e-6; pure privacy comes from the noise, not from delta: "
+    "algorithm.noise=gamma (objective_perturbation, output_gd) holds for every delta"
+)
+
+
 class PrivacySection(Section):
-    epsilon: Number = Field(default=1.0, gt=0, description="usual values lie between 0.1 and 8")
-    delta: Number = Field(default=1e-6, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
+    epsilon: Number = Field(default=1.0, gt=0, le=MOST_EPSILON, description="usual values lie between 0.1 and 8")
+    delta: Number = Field(default=1e-6, gt=0, lt=1, description=DELTA)
     adjacency: Adjacency = Field(default=Adjacency.ADD_REMOVE, description="it says which two tables are neighbours")
     conversion: Literal["cks", "prop21"] = Field(default="cks", description="one of cks, prop21")
     accountant: Literal["auto", "rdp", "pld", "gdp", "profile", "pure", "advanced"] = Field(
@@ -240,7 +248,7 @@ def find_config(name: str | None, default: str = "train.yaml") -> tuple[str, str
     for path in (Path("conf") / default, Path(default)):
         if path.is_file():
             return str(path), _read(path)
-    return f"built-in {default}", files("conf").joinpath(default).read_text(encoding="utf-8")
+    return f"built-in {default}", (CONF / default).read_text(encoding="utf-8")
 
 
 def _read(path: Path) -> str:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tasks.schema import Schema
 
 PRIVATE_FOLDER = 0o700
+# The configuration files of the installed package. They lie beside it: the first ``conf`` on Python's path may be a
+# folder of the user's.
+CONF = Path(__file__).resolve().parents[1] / "conf"
 
 
 @dataclass(frozen=True, slots=True)

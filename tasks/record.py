@@ -152,6 +152,7 @@ def make_statement(
             head=reservation.head,
             blocks=list(job.blocks),
             spent_units=ledger.spent(reservation.dataset),
+            **limit_of(ledger, reservation.dataset),
         ),
         config_sha256=job.config.sha256,
         weights_sha256=weights,
@@ -168,6 +169,12 @@ def make_statement(
         lock_sha256=words.lock_hash(),
         git_commit=words.git_commit(),
     )
+
+
+def limit_of(ledger: Ledger, dataset: str) -> dict[str, Any]:
+    """The order of a budget and its size in units, beside which the spent ones say something; {} without a limit."""
+    found = ledger.dataset(dataset)
+    return {"order": found.order, "limit_units": found.limit} if found.limited else {}
 
 
 def promise_of_labels(planned: Planned) -> bool:

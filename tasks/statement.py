@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +19,7 @@ from dpcore.accounting.orders import ORDERS
 from dpcore.noise import FORMS
 from dpcore.one_vs_rest import OneVsRest
 from dpcore.problem import Adjacency
+from tasks.home import CONF
 
 if TYPE_CHECKING:
     from dpcore.train import Planned
@@ -113,6 +113,8 @@ class LedgerEntry(Part):
     head: str = Field(description="hash of the reserving record: the ledger's chain must contain it")
     blocks: list[str]
     spent_units: dict[str, int] = Field(description="units spent in each block, this run included")
+    order: float | None = Field(default=None, description="Rényi order of the budget; null: no limit, or not noted")
+    limit_units: int | None = Field(default=None, description="most units of a block; null: no limit, or not noted")
 
 
 class Training(Part):
@@ -305,7 +307,7 @@ def software() -> dict[str, str]:
 
 def lock_hash() -> str | None:
     """SHA-256 of the constraints file that the package carries."""
-    lock = files("conf").joinpath("constraints.txt")
+    lock = CONF / "constraints.txt"
     return sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None
 
 

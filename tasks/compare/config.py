@@ -12,7 +12,9 @@ from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from tasks.compare.given_noise import check_given
 from tasks.compare.protocol import PROTOCOLS, ProtocolSection, named_protocol
+from tasks.config import DELTA as DELTA_WORDS
 from tasks.config import (
+    MOST_EPSILON,
     SCHEMA_VERSION,
     Count,
     LedgerSection,
@@ -58,7 +60,8 @@ def _unique(values: Sequence[Any]) -> Sequence[Any]:
 LIST = (BeforeValidator(lambda value: _unique(_listed(value))),)  # type: ignore[arg-type]
 Names = Annotated[tuple[str, ...], *LIST]
 Values = Annotated[tuple[Any, ...], *LIST]
-Epsilon = Annotated[Number, Field(gt=0)]
+Positive = Annotated[Number, Field(gt=0)]
+Epsilon = Annotated[Number, Field(gt=0, le=MOST_EPSILON)]
 Strength = Annotated[Number, Field(ge=0)]
 
 
@@ -89,10 +92,10 @@ class ComparePrivacy(Section):
     epsilon: Annotated[tuple[Epsilon, ...], *LIST] | None = Field(
         default=None, description="for example [0.1, 1]; null for those of the protocol"
     )
-    noise_multiplier: Annotated[tuple[Epsilon, ...], *LIST] | None = Field(
+    noise_multiplier: Annotated[tuple[Positive, ...], *LIST] | None = Field(
         default=None, description="for example [1.5, 2], in place of epsilon, which then follows from the price"
     )
-    delta: Number | None = Field(default=None, gt=0, lt=1, description="take one well below 1/n, for example 1e-6")
+    delta: Number | None = Field(default=None, gt=0, lt=1, description=DELTA_WORDS)
     adjacency: Annotated[tuple[Adjacency, ...], *LIST] = Field(
         default=(Adjacency.ADD_REMOVE,), description="which two tables are neighbours"
     )

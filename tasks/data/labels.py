@@ -34,7 +34,10 @@ def decode_labels(label: LabelSpec, cells: pd.Series, tally: Tally, strip: bool 
         y[rows] = np.nan
     elif len(rows):
         shown = ["no value" if codes[r] < 0 else repr(canonical(uniques[codes[r]], strip)) for r in rows[:11]]
-        rule = f"declared are {', '.join(map(repr, list(known)[:12]))}; correct the row or the label's declaration"
+        rule = (
+            f"declared are {', '.join(map(repr, list(known)[:12]))}; correct the row or the label's declaration, or "
+            "leave such rows out by label.undeclared: drop (under add_remove)"
+        )
         tally.fault(rows, label.column, [f"{text} is not a declared label" for text in shown], rule)
     return y
 

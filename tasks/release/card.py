@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from tasks.release.manifest import Approval, Price, ReleasedMetric
-from tasks.release.statement_text import plain_words
+from tasks.release.statement_text import plain_words, promise_and_charge
 from tasks.statement import Statement
 
 TASKS = {
@@ -65,6 +65,8 @@ def make_card(
         "## Privacy",
         "",
         plain_words(statement),
+        "",
+        promise_and_charge(statement),
         "",
         f"The release as a whole, with {price.trials} charged run{'s' if price.trials != 1 else ''} that it was "
         f"chosen from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = {price.delta:g} for one "

@@ -14,8 +14,9 @@ import numpy as np
 from dpcore.accounting.conversion import epsilon_of
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError, InputError
+from tasks.ledger.orders import UNIT
 from tasks.release import page
-from tasks.statement import PACKAGES, Guarantee, Statement
+from tasks.statement import PACKAGES, Guarantee, LedgerEntry, Statement
 
 Section = tuple[str, list[tuple[str, str]]]
 
@@ -37,6 +38,41 @@ def plain_words(statement: Statement) -> str:
         f"{neighbours(promise)}: the odds of any conclusion about one {promise.unit} change by at most "
         f"{odds} (epsilon = {promise.epsilon:.6g}), except with probability delta = {promise.delta:g}."
     )
+
+
+def two_epsilons(epsilon: float, delta: float, accountant: str, curve: float) -> str:
+    """Which of two epsilons is the promise and which the ledger charges; ``curve`` is that of the Rényi curve."""
+    if curve <= epsilon * 1.001:
+        return f"The promise, epsilon = {epsilon:.6g} at delta = {delta:g}, follows from what the ledger charges."
+    return (
+        f"The promise is epsilon = {epsilon:.6g} at delta = {delta:g} (accountant {accountant}); the ledger charges "
+        f"the Rényi curve of the same releases, which alone would state {curve:.6g}: the looser bound, in which all "
+        "kinds of runs add up."
+    )
+
+
+def promise_and_charge(statement: Statement) -> str:
+    """``two_epsilons`` of a statement."""
+    promise = statement.guarantee
+    return two_epsilons(promise.epsilon, promise.delta, promise.accountant, statement.renyi.epsilon)
+
+
+def spent_words(ledger: LedgerEntry) -> list[str]:
+    """What each block has spent after the run, as a share of its budget; as a Rényi cost where there is no limit."""
+    limit = ledger.limit_units
+    if not limit:
+        return [f"{block}: a Rényi cost of {units / UNIT:.4g}" for block, units in ledger.spent_units.items() if units]
+    return [
+        f"{block}: {percent(units / limit)} of its budget ({units / UNIT:.4g} of {limit / UNIT:.4g} at Rényi order "
+        f"{ledger.order:g})"
+        for block, units in ledger.spent_units.items()
+    ]
+
+
+def percent(share: float) -> str:
+    """A share with three digits; what is not all of it is not called 100 %."""
+    text = f"{100 * share:.3g}"
+    return f"{text} %" if share >= 1 or text != "100" else "nearly 100 %"
 
 
 def neighbours(promise: Guarantee) -> str:
@@ -99,6 +135,7 @@ def sections(statement: Statement) -> list[Section]:
                 ("neighbours", f"{promise.adjacency}: {neighbours(promise)}"),
                 ("epsilon", f"{promise.epsilon:.6g} (asked: {promise.target_epsilon:g})"),
                 ("delta", f"{promise.delta:g}"),
+                ("promise and charge", promise_and_charge(statement)),
                 ("accountant", promise.accountant),
                 ("conversion", promise.conversion),
                 (
@@ -135,7 +172,7 @@ def sections(statement: Statement) -> list[Section]:
                 ("tuning", s.tuning),
                 ("ledger entry", f"{s.ledger.entry} of {s.ledger.dataset}, blocks {', '.join(s.ledger.blocks)}"),
                 ("head", s.ledger.head),
-                ("units spent after it", ", ".join(f"{k}: {v}" for k, v in s.ledger.spent_units.items()) or "none"),
+                ("spent after it", "; ".join(spent_words(s.ledger)) or "no limit: runs are recorded, none is refused"),
             ],
         ),
         (

@@ -6,6 +6,7 @@ import sys
 from math import exp
 
 from dpcore.algorithms import registry
+from tasks.release.statement_text import two_epsilons
 from tasks.statement import Guarantee
 
 FALSE_ALARM = 0.05
@@ -50,12 +51,7 @@ def curve_words(promise: Guarantee, renyi: float) -> str | None:
     """Why the Rényi curve, ``renyi`` at the stated delta, lies above the stated epsilon; None where it does not."""
     if renyi <= promise.epsilon * 1.001:
         return None
-    return (
-        f"At delta = {promise.delta:g} the Rényi curve gives epsilon = {renyi:.4g}, more than the stated "
-        f"{promise.epsilon:.4g}: both hold for the same releases. The curve is the looser bound, which the ledger "
-        f"charges because every kind of run adds up in it; the stated number is that of the accountant "
-        f"{promise.accountant}."
-    )
+    return two_epsilons(promise.epsilon, promise.delta, promise.accountant, renyi)
 
 
 def algorithm_words(name: str) -> str:

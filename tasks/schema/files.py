@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from dpcore.errors import NEAR, InputError, unknown_name
+from tasks.home import CONF
 from tasks.plain_yaml import load_yaml
 from tasks.schema.model import Schema
 from tasks.schema.sections import (
@@ -51,17 +50,17 @@ def find_schema(name: str | Path) -> Schema:
 
 def known_schemas() -> list[str]:
     """Names that ``find_schema`` knows, from the working directory and from the package."""
-    folders: list[Traversable] = [Path("conf") / "data", files("conf") / "data"]
+    folders = [Path("conf") / "data", CONF / "data"]
     names = (f.name for folder in folders if folder.is_dir() for f in folder.iterdir())
     return sorted({n.removesuffix(".yaml") for n in names if n.endswith(".yaml")})
 
 
-def _locate(name: str) -> Traversable:
+def _locate(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         if not Path(name).is_file():
             raise InputError(f"Expected a schema file at data.name={name!r}, which does not exist; correct the path.")
         return Path(name)
-    for folder in (Path("conf") / "data", files("conf") / "data"):
+    for folder in (Path("conf") / "data", CONF / "data"):
         if (found := folder / f"{name}.yaml").is_file():
             return found
     raise unknown_name("data set", name, known_schemas())

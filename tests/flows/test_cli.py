@@ -251,7 +251,7 @@ def test_init_copies_the_configuration_once(tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "conf" / "train.yaml").is_file()
     assert (tmp_path / "conf" / "data" / "census.yaml").is_file()
     assert run(["init", str(tmp_path)]) == 0
-    assert "is complete" in capsys.readouterr().out
+    assert "Nothing was written" in capsys.readouterr().out
     edited = tmp_path / "conf" / "train.yaml"
     edited.write_text("schema_version: 1\n", encoding="utf-8")
     assert run(["init", str(tmp_path)]) == 2

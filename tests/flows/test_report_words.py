@@ -110,7 +110,7 @@ def test_accountants_conversions_and_algorithms_are_said_in_words() -> None:
 
 def test_a_curve_above_the_stated_point_is_explained() -> None:
     said = curve_words(promise(accountant="gdp"), 1.25)
-    assert said is not None and "epsilon = 1.25, more than the stated 1:" in said
+    assert said is not None and "The promise is epsilon = 1 at delta" in said and "would state 1.25" in said
     assert curve_words(promise(), 1.0) is None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 from dpcore.accounting.conversion import epsilon_of
 from dpcore.accounting.events import Events
 from flows.cli import run
+from tasks.home import CONF
 from tasks.release.bundle import read_bundle
 from tasks.release.manifest import Manifest
 from tasks.release.statement_text import to_html, to_markdown
@@ -39,7 +39,7 @@ def test_statement_of_version_1_gives_its_epsilon() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("statement-1", Statement), ("bundle-1", Manifest)])
 def test_published_schema_is_the_one_that_is_checked(name: str, kind: type[BaseModel]) -> None:
-    published = json.loads(files("conf").joinpath("schemas", f"{name}.json").read_text(encoding="utf-8"))
+    published = json.loads((CONF / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
     assert {key: value for key, value in published.items() if not key.startswith("$")} == {
         key: value for key, value in kind.model_json_schema().items() if not key.startswith("$")
     }
