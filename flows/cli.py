@@ -44,17 +44,25 @@ def retrain(
         str | None, typer.Argument(help="Configuration file; default: conf/retrain.yaml, else the built-in one.")
     ] = None,
     set_: Set = None,
-    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Scheduled time in UTC; default: now.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="The period complete at this time in UTC; default: now.")
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="PERIOD", help="Backfill from this period on, oldest first.")
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="PERIOD", help="Its last period; default: the newest complete one.")
+    ] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Stay and run on the schedule, until interrupted.")] = False,
     unlock: Annotated[
         bool, typer.Option("--unlock", help="Only remove the lock of a machine that is gone for good.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train the newest complete period of a schedule, once; on the blocks of a window that can pay for it."""
+    """Train the newest complete period of a schedule, or past ones, each once; on the blocks that can pay for it."""
     from flows.retrain_command import run_retraining
 
-    run_retraining(config, set_ or [], at, serve, unlock, as_json)
+    run_retraining(config, set_ or [], at, (first, last), serve, unlock, as_json)
 
 
 def predict(

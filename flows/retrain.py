@@ -15,6 +15,7 @@ from tasks import tracking, training
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
 from tasks.retraining import champion, drift, schedule, window
+from tasks.retraining.backfill import Planned
 from tasks.retraining.config import RetrainConfig, check
 from tasks.retraining.lock import one_at_a_time
 from tasks.retraining.start import Start, warm
@@ -25,10 +26,11 @@ drift_step = step(drift.measure, "drift")
 
 @flow(name="dpflows-retrain", retries=0, persist_result=False, log_prints=False)
 def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]:
-    """Train the period that the scheduled time ``at`` (default: that of this flow run) is for, once.
+    """Train the newest period that was complete at ``at``, once; default: at the scheduled time of this flow run.
 
-    A trigger for a period that is done, or one that comes too late, does nothing and says so. Returns ``outcome``
-    (trained or skipped) with its reason, and the summary of the training.
+    A time that is given means its own period, however long ago. A trigger for a period that is done, or one of the
+    schedule that comes too late, does nothing and says so. Returns ``outcome`` (trained or skipped) with its reason,
+    and the summary of the training.
     """
     check(config)
     home = Home.find().prepare()
@@ -40,19 +42,21 @@ def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str,
     with Ledger(training.ledger_url(config.training, schema, home)) as ledger:
         # Periods of processes that died are known as such before they are asked for.
         ledger.reap()
-        found = look(config, ledger, scheduled, now)
+        found = look(config, ledger, scheduled, now, at is not None)
         if found.idle:
             return skipped(config, found)
         with one_at_a_time(ledger, schema.name, config.schedule.wait_minutes):
-            found = look(config, ledger, scheduled, datetime.now(UTC))
+            found = look(config, ledger, scheduled, datetime.now(UTC), at is not None)
             return arrived(skipped(config, found) if found.idle else _train(config, found, ledger))
 
 
-def look(config: RetrainConfig, ledger: Ledger, scheduled: datetime, now: datetime) -> schedule.Due:
+def look(
+    config: RetrainConfig, ledger: Ledger, scheduled: datetime, now: datetime, asked: bool = False
+) -> schedule.Due:
     """Which period is due; raises ``InputError`` where schedule and blocks of the data do not agree."""
     schema = find_schema(config.training.data.name)
     schedule.require_division(Blocks.of(schema), config.schedule.every, config.window.last, schema.name)
-    return schedule.due(ledger, schema.name, config.schedule, scheduled.astimezone(UTC), now)
+    return schedule.due(ledger, schema.name, config.schedule, scheduled.astimezone(UTC), now, asked)
 
 
 def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[str, Any]:
@@ -130,6 +134,27 @@ def retrain(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]
         if isinstance(failed.error, DPFlowsError):
             raise failed.error from None
         raise failed.error from failed
+
+
+def backfill(config: RetrainConfig, planned: list[Planned]) -> dict[str, Any]:
+    """Train the planned periods one after the other, oldest first, each by a flow run of its own.
+
+    One that fails ends it: the error says which periods stand. Those that were trained stay trained and charged.
+    """
+    answers: list[dict[str, Any]] = []
+    for one in planned:
+        if not one.idle:
+            try:
+                answers.append(retrain(config, one.at))
+            except BaseException:
+                done = ", ".join(answer["period"] for answer in answers) or "none"
+                reporter.get().say(f"Backfill stopped at {one.period}; trained before it: {done}.")
+                raise
+    idle = [{"period": one.period, "outcome": "skipped", "reason": one.idle} for one in planned if one.idle]
+    found = sorted([*answers, *idle], key=lambda answer: str(answer["period"]))
+    name = find_schema(config.training.data.name).name
+    flow_run = answers[-1]["flow_run_id"] if answers else ""
+    return {"schema_version": 1, "outcome": "backfilled", "data": name, "periods": found, "flow_run_id": flow_run}
 
 
 def place(config: RetrainConfig) -> dict[str, Any]:

@@ -20,17 +20,28 @@ from tasks import training
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
 from tasks.retraining import champion, drift, schedule, window
+from tasks.retraining.backfill import Planned, rehearse
 from tasks.retraining.config import RetrainConfig, load_retraining
 from tasks.retraining.lock import break_lock
 from tasks.schema import find_schema
 
 
 def run_retraining(
-    config: str | None, overrides: Sequence[str], at: str | None, serve: bool, unlock: bool, as_json: bool
+    config: str | None,
+    overrides: Sequence[str],
+    at: str | None,
+    span: tuple[str | None, str | None],
+    serve: bool,
+    unlock: bool,
+    as_json: bool,
 ) -> None:
-    """``dpflows retrain``: nothing is started where there is nothing to do, or the budget does not allow it."""
+    """``dpflows retrain``: nothing is started where there is nothing to do, or the budget does not allow it.
+
+    ``at`` asks for the period that was complete then, ``span`` for all from its first to its last one.
+    """
     home = Home.find()
     settings = load_retraining(config, overrides)
+    require_one_way(at, span, serve)
     scheduled = schedule.utc(at) if at is not None else datetime.now(UTC)
     if unlock:
         _unlock(settings, home, as_json)
@@ -39,28 +50,87 @@ def run_retraining(
         check(settings, home, None)
         _serve(settings, home.prepare())
         return
-    idle = check(settings, home, scheduled)
+    if span[0] is not None:
+        _backfill(settings, home, span[0], span[1], as_json)
+        return
+    idle = check(settings, home, scheduled, at is not None)
     if idle is not None:
         _show(idle, as_json)
         return
+    given = scheduled if at is not None else None
     with Terminal(Console(stderr=True)) as terminal:
-        answer = on_server(settings.training, home.prepare(), terminal, lambda: _run(settings, scheduled))
+        answer = on_server(settings.training, home.prepare(), terminal, lambda: _run(settings, given))
     _show(answer, as_json)
 
 
-def check(settings: RetrainConfig, home: Home, scheduled: datetime | None) -> dict[str, Any] | None:
+def require_one_way(at: str | None, span: tuple[str | None, str | None], serve: bool) -> None:
+    """Raise ``InputError`` for options of which one says another period than the other."""
+    given = [name for name, value in (("--at", at), ("--from", span[0]), ("--serve", serve or None)) if value]
+    if len(given) > 1:
+        raise InputError(f"Expected one of --at, --from and --serve, got {' and '.join(given)}; leave one out.")
+    if span[1] is not None and span[0] is None:
+        raise InputError(f"Expected --from with --to {span[1]}; name the oldest period to train.")
+
+
+def _backfill(settings: RetrainConfig, home: Home, first: str, last: str | None, as_json: bool) -> None:
+    """Ask the budget for the whole range, then train what is left of it, oldest first."""
+    _require_facts(settings)
+    schema = find_schema(settings.training.data.name)
+    with Ledger(training.ledger_url(settings.training, schema, home)) as ledger:
+        planned = rehearse(settings, first, last, ledger)
+    if all(one.idle for one in planned):
+        idle = [{"period": one.period, "outcome": "skipped", "reason": one.idle} for one in planned]
+        common = {"schema_version": 1, "outcome": "backfilled", "data": schema.name}
+        _show_backfill(common | {"periods": idle, "flow_run_id": ""}, as_json)
+        return
+    with Terminal(Console(stderr=True)) as terminal:
+        for one in planned:
+            if one.left_out:
+                terminal.say(f"Period {one.period}: the budget of {', '.join(one.left_out)} will be spent by then.")
+        answer = on_server(settings.training, home.prepare(), terminal, lambda: _run_all(settings, planned))
+    _show_backfill(answer, as_json)
+
+
+def _require_facts(settings: RetrainConfig) -> None:
+    """Raise ``InputError`` where configuration and data set do not go together, from their declarations alone."""
+    schema = find_schema(settings.training.data.name)
+    champion.require_public(settings.champion, schema)
+    drift.require_drift(settings.drift.epsilon, schema)
+    schedule.require_division(Blocks.of(schema), settings.schedule.every, settings.window.last, schema.name)
+
+
+def _run_all(settings: RetrainConfig, planned: list[Planned]) -> dict[str, Any]:
+    from flows.retrain import backfill
+
+    return backfill(settings, planned)
+
+
+def _show_backfill(answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(answer) + "\n")
+        return
+    table = Table(title=f"Backfill of {answer['data']}", title_justify="left")
+    for name in ("period", "outcome", "blocks", "run"):
+        table.add_column(name, overflow="fold", no_wrap=name == "period")
+    for one in answer["periods"]:
+        blocks = _span(one.get("blocks", ())) or "-"
+        table.add_row(one["period"], one["outcome"], blocks, one.get("training", {}).get("run_id", one["reason"]))
+    Console().print(table)
+
+
+def check(
+    settings: RetrainConfig, home: Home, scheduled: datetime | None, asked: bool = False
+) -> dict[str, Any] | None:
     """Refuse what can be refused from public facts, and return the answer of a trigger with nothing to do.
 
     The flow looks again, under its lock. ``scheduled`` None: only the configuration is looked at.
     """
+    _require_facts(settings)
     schema = find_schema(settings.training.data.name)
-    champion.require_public(settings.champion, schema)
-    drift.require_drift(settings.drift.epsilon, schema)
     division = Blocks.of(schema)
-    schedule.require_division(division, settings.schedule.every, settings.window.last, schema.name)
     with Ledger(training.ledger_url(settings.training, schema, home)) as ledger:
         now = datetime.now(UTC)
-        found = schedule.due(ledger, schema.name, settings.schedule, scheduled or now, now)
+        found = schedule.due(ledger, schema.name, settings.schedule, scheduled or now, now, asked)
         # An entry of a process that died is open until the flow's reaper has seen it.
         if found.idle and ledger.period_state(schema.name, found.period) != "reserved":
             common = {"schema_version": 1, "outcome": "skipped", "data": schema.name, "period": found.period}
@@ -73,7 +143,7 @@ def check(settings: RetrainConfig, home: Home, scheduled: datetime | None) -> di
     return None
 
 
-def _run(settings: RetrainConfig, scheduled: datetime) -> dict[str, Any]:
+def _run(settings: RetrainConfig, scheduled: datetime | None) -> dict[str, Any]:
     """The retraining flow; imported when the server already starts."""
     from flows.retrain import retrain
 
@@ -119,9 +189,13 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
     Console().print(table)
 
 
+def _span(blocks: Sequence[str]) -> str:
+    return f"{blocks[0]} to {blocks[-1]}" if blocks else ""
+
+
 def _rows(answer: dict[str, Any]) -> list[tuple[str, str]]:
     blocks, battle = answer["blocks"], answer["champion"]
-    rows = [("window", f"{blocks[0]} to {blocks[-1]} ({len(blocks)} blocks)" if blocks else "all records")]
+    rows = [("window", f"{_span(blocks)} ({len(blocks)} blocks)" if blocks else "all records")]
     rows += [("note", note) for note in answer["notes"]]
     if battle is not None:
         old = (

@@ -199,7 +199,7 @@ def _plan(
         raise type(error)(f"algorithm {name}: {error}") from None
 
 
-def fit_to_ledger(job: Job, planned: Planned, ledger: Ledger) -> Planned:
+def fit_to_ledger(job: Job, planned: Planned, ledger: LedgerReader) -> Planned:
     """Return a plan that the ledger admits, or raise ``BudgetExceeded``; the ledger is only read.
 
     Data that are declared public are refused where the ledger holds a budget for their name or for one of their files.

@@ -17,6 +17,7 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import Laplace, laplace_for
 from dpcore.problem import Adjacency
 from tasks.ledger import Ledger, charged_once
+from tasks.ledger.reader import LedgerReader
 
 if TYPE_CHECKING:
     from dpcore.train import Planned
@@ -97,7 +98,7 @@ def release_words(job: Job) -> list[str]:
     ]
 
 
-def require_room(job: Job, planned: Planned, ledger: Ledger) -> None:
+def require_room(job: Job, planned: Planned, ledger: LedgerReader) -> None:
     """Raise ``BudgetExceeded`` unless the ledger has room for the training and its noisy metrics together."""
     events = planned_release(job)
     room = ledger.room(job.schema.name, job.blocks, public=job.public)

@@ -43,6 +43,31 @@ def complete(moment: datetime, every: str) -> tuple[str, datetime]:
     return last.strftime(FORMS[every]), last
 
 
+def last_day(moment: datetime, every: str) -> datetime:
+    """The last day of the period that holds ``moment``."""
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    if every == "week":
+        return day + timedelta(days=6 - day.weekday())
+    if every == "month":
+        return (day.replace(day=28) + timedelta(days=4)).replace(day=1) - timedelta(days=1)
+    return day.replace(month=12, day=31) if every == "year" else day
+
+
+def period_end(text: str, every: str, option: str) -> datetime:
+    """The last day of a period, given by its name in the ledger or by a day in it. Raises ``InputError``."""
+    try:
+        if every == "week" and "W" in text:
+            return datetime.strptime(f"{text}-7", f"{FORMS['week']}-%u").replace(tzinfo=UTC)
+        if every in ("month", "year") and text.count("-") < 2:
+            return last_day(datetime.strptime(text, FORMS[every]).replace(tzinfo=UTC), every)
+        return last_day(datetime.strptime(text, FORMS["day"]).replace(tzinfo=UTC), every)
+    except ValueError:
+        example = datetime(2026, 1, 18).strftime(FORMS[every])
+        raise InputError(
+            f"Expected a {every} like {example} or a day in it like 2026-01-18 for {option}, got {text!r}."
+        ) from None
+
+
 def require_division(blocks: Blocks, every: str, last: str | None, name: str) -> None:
     """Raise InputError unless the window and the period agree with the blocks of the data set."""
     if last is None:
@@ -59,11 +84,14 @@ def require_division(blocks: Blocks, every: str, last: str | None, name: str) ->
         )
 
 
-def due(ledger: LedgerReader, name: str, schedule: ScheduleSection, scheduled: datetime, now: datetime) -> Due:
+def due(
+    ledger: LedgerReader, name: str, schedule: ScheduleSection, scheduled: datetime, now: datetime, asked: bool = False
+) -> Due:
     """Return the period of a trigger that was ``scheduled``, with the reason where nothing is to be done.
 
     A period is done once its entry in the ledger is committed. A late trigger follows ``schedule.late``: it is skipped,
-    or it takes the newest period, so that of several late ones a single one runs.
+    or it takes the newest period, so that of several late ones a single one runs. A time that a person ``asked`` for is
+    never late: it means its own period.
     """
     if scheduled > now + timedelta(minutes=5):
         raise InputError(
@@ -72,7 +100,7 @@ def due(ledger: LedgerReader, name: str, schedule: ScheduleSection, scheduled: d
         )
     late, note = now - scheduled, ""
     period, until = complete(scheduled, schedule.every)
-    if late > timedelta(hours=schedule.tolerance_hours):
+    if not asked and late > timedelta(hours=schedule.tolerance_hours):
         words = f"the trigger of {scheduled:%Y-%m-%d %H:%M} UTC comes {late.total_seconds() / 3600:.1f} h late"
         newest, newest_until = complete(now, schedule.every)
         if schedule.late == "skip":

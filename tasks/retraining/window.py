@@ -10,7 +10,8 @@ from dpcore.accounting.limits import order_index
 from dpcore.errors import BudgetExceeded, InputError
 from tasks import training
 from tasks.config import TrainConfig
-from tasks.ledger import Blocks, Ledger
+from tasks.ledger import Blocks
+from tasks.ledger.reader import LedgerReader
 from tasks.release.metrics import planned_release
 from tasks.retraining.config import WindowSection
 
@@ -27,7 +28,7 @@ class Reading(NamedTuple):
 
 
 def choose(
-    config: TrainConfig, window: WindowSection, division: Blocks, until: date, period: str, ledger: Ledger
+    config: TrainConfig, window: WindowSection, division: Blocks, until: date, period: str, ledger: LedgerReader
 ) -> Reading:
     """Return the training for ``period`` on the blocks of the window that ends at the day ``until``.
 
@@ -59,7 +60,7 @@ def _with(config: TrainConfig, blocks: tuple[str, ...] | None, period: str) -> T
     return config.model_copy(update={"data": config.data.model_copy(update={"blocks": blocks, "period": period})})
 
 
-def _affordable(config: TrainConfig, blocks: tuple[str, ...], ledger: Ledger, policy: str) -> tuple[str, ...]:
+def _affordable(config: TrainConfig, blocks: tuple[str, ...], ledger: LedgerReader, policy: str) -> tuple[str, ...]:
     """The blocks with room for the plan of ``config``, or for the worth of its guarantee if that is less."""
     job = training.prepare(config)
     planned = training.plan_training(job)
