@@ -98,6 +98,13 @@ def require_choice(choices: tuple[str, ...], **named: object) -> None:
             raise InputError(f"Expected {name} to be one of {', '.join(choices)}, got {name}={value!r}.")
 
 
+def require_word(**named: object) -> None:
+    """Raise ``InputError`` unless every value is a text."""
+    for name, value in named.items():
+        if not isinstance(value, str):
+            raise InputError(f"Expected a name for {name}, got {name}={' '.join(repr(value).split())[:80]}.")
+
+
 def finite_tuple(name: str, values: Sequence[float]) -> tuple[float, ...]:
     """Return ``values`` as a tuple of floats; raise ``InputError`` unless all are finite numbers."""
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:

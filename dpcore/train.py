@@ -183,13 +183,15 @@ def run(
     seed: int | None = None,
     on_charge: Callable[[], None] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    on_weights: Callable[[Array], None] | None = None,
     fixed_noise_seed: int | None = None,
     door: Callable[..., Budget] | None = None,
 ) -> Result:
     """Train: the only place that brings records, secret noise and an algorithm together.
 
     ``seed`` feeds the public generator (starts, mutations). ``on_charge`` is called after each charge, before rows are
-    drawn; ``on_progress(done, total)`` after each release. ``fixed_noise_seed`` is for tests: its result is marked.
+    drawn; ``on_progress(done, total)`` after each release; ``on_weights`` with the weights as soon as they are there,
+    before anything is computed from them. ``fixed_noise_seed`` is for tests: its result is marked.
     ``door`` makes another kind of budget: that of a canary run looks at what it releases (``dpcore.audit.watch``).
     Raises ``InputError``, before anything is charged, where the records break a public fact of the problem.
     """
@@ -206,7 +208,10 @@ def run(
         door=door,
     )
     start = perf_counter()
-    weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(seed))
+    with np.errstate(all="ignore"):  # a warning would tell of the records, and turned into an error lose what is paid
+        weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(seed))
+        if on_weights is not None:
+            on_weights(weights)
     seconds = perf_counter() - start
     events = budget.events
     points = trace(planned, events, budget.notes)

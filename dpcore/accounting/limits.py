@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from math import inf
 from threading import Lock
 from typing import Any, Protocol
@@ -180,8 +182,35 @@ class Allowance:
             cost = float(events.price(self.adjacency)[order_index(self.order)])
             if not self.spent + cost <= self.limit * (1.0 + SLACK):
                 raise room.refusal(events)
-            self.spent += cost
             self.history.append(events)
+            self.spent += cost
+
+    @contextmanager
+    def reserved(self, events: Events) -> Iterator[Callable[[], None]]:
+        """Charge ``events`` for a block; what is yielded must be called before the first draw of rows or noise.
+
+        A block that fails before that call read no record, so it gets its price back. After it nothing is returned.
+        """
+        own = replace(events)  # known by its identity among equal charges, whether it came to stand or not
+        drawn = False
+
+        def draw() -> None:
+            nonlocal drawn
+            drawn = True
+
+        try:
+            self.charge(own)
+            yield draw
+        except BaseException:
+            if not drawn:
+                self._give_back(own)
+            raise
+
+    def _give_back(self, own: Events) -> None:
+        with self._lock:
+            self.history[:] = [one for one in self.history if one is not own]
+            at = order_index(self.order)
+            self.spent = sum((float(one.price(self.adjacency)[at]) for one in self.history), 0.0)
 
     def __copy__(self) -> Allowance:
         return self

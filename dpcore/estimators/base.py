@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,16 @@ from dpcore.accounting.limits import Allowance, Target
 from dpcore.algorithms import registry
 from dpcore.auto import resolve
 from dpcore.bounding import Matrix
+from dpcore.checks import require_count, require_nonnegative, require_word
 from dpcore.errors import BudgetExceeded, InputError, unknown_name
+from dpcore.estimators.lineage import Lineage
 from dpcore.estimators.rows import RowMap, as_blocks
+from dpcore.estimators.spent import Spent, guarantee, together
 from dpcore.losses import Array, Loss
-from dpcore.objective import LinearObjective
+from dpcore.objective import LinearObjective, Objective
 from dpcore.problem import Adjacency, Problem
 from dpcore.selection import ranked_columns
-from dpcore.train import Planned, check_public_facts, plan, run
+from dpcore.train import Planned, Result, check_public_facts, plan, run
 
 # Ridge of an algorithm whose proof needs strong convexity, where the caller named none.
 LEAST_RIDGE = 1e-3
@@ -37,24 +42,6 @@ class PrivacyWarning(UserWarning):
 
 class InternalWarning(UserWarning):
     """What the exact numbers in ``internal_`` say about the fit: for the operator's eyes alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """The guarantee of one fit, stated whole."""
-
-    epsilon: float
-    delta: float
-    adjacency: str
-    unit: str
-    accountant: str
-    conversion: str
-
-    def __str__(self) -> str:
-        return (
-            f"({self.epsilon:.6g}, {self.delta:g})-differential privacy for one {self.unit} under {self.adjacency} "
-            f"(accountant {self.accountant}, conversion {self.conversion})"
-        )
 
 
 class PrivateEstimator(BaseEstimator):
@@ -75,6 +62,9 @@ class PrivateEstimator(BaseEstimator):
     blocks: Any
     bounds: Any
     preset: str | None
+    _spent: Spent
+    _paid: Allowance | None
+    _blocked: tuple[str, ...]
 
     def _algorithm_parameters(self) -> dict[str, Any]:
         """The parameters given for the algorithm, by name."""
@@ -99,20 +89,63 @@ class PrivateEstimator(BaseEstimator):
             setattr(self, name, value)
         return self
 
+    def __sklearn_clone__(self) -> Any:
+        copy = super().__sklearn_clone__()
+        copy._lineage = self._family()
+        return copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A fitted model leaves with what is known of it; who else was fitted, and the budget, stay."""
+        state = super().__getstate__()
+        if "weights_" not in state:
+            return state
+        frozen = {"_spent": self.spent_, "_paid": None, "_blocked": self.blocked_}
+        return {key: value for key, value in state.items() if key not in ("_lineage", "_member")} | frozen
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
         tags.input_tags.sparse = True
         return tags
 
+    def _family(self) -> Lineage:
+        """The record of fits that this estimator shares with its clones."""
+        family: Lineage = self.__dict__.setdefault("_lineage", Lineage())
+        return family
+
+    @contextmanager
+    def _kept_on_failure(self) -> Iterator[None]:
+        """A fit that fails before its model is stored leaves the estimator as it was, an earlier model with it."""
+        self._family()
+        self.__dict__.setdefault("_member", object())
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            if self.__dict__.get("weights_") is before.get("weights_"):
+                self.__dict__ = before
+            raise
+
     def _validated(self, X: Any, **options: Any) -> Any:
         """Rows (and labels) as arrays of finite floats, one shape for fit and predict."""
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
 
-    def _plan(self, X: Matrix, loss: Loss, outputs: int) -> tuple[Planned, RowMap]:
-        """Problem and plan from parameters, the shape of the data, and nothing else."""
+    def _check_parameters(self) -> None:
+        """Raise ``InputError`` in one line for a parameter of the wrong kind; others check the ranges."""
+        for name in ("algorithm", "loss", "adjacency"):
+            require_word(**{name: getattr(self, name)})
+        if self.preset is not None:
+            require_word(preset=self.preset)
+        if self.n is not None:
+            require_count(n=self.n)
+        if self.l2 is not None:
+            require_nonnegative(l2=self.l2)
         if self.budget is not None and not isinstance(self.budget, Allowance):
             raise InputError(f"Expected budget to be an Allowance or None, got {type(self.budget).__name__}.")
+
+    def _plan(self, X: Matrix, loss: Loss, outputs: int) -> tuple[Planned, RowMap, str]:
+        """Problem, plan and the reason for it from parameters, the shape of the data, and nothing else."""
+        self._check_parameters()
         target = Target(self.epsilon, self.delta)
         blocks, d = as_blocks(self.blocks), X.shape[1]
         facts: dict[str, Any] = {"n": X.shape[0] if self.n is None else self.n, "loss": loss, "outputs": outputs}
@@ -128,8 +161,7 @@ class PrivateEstimator(BaseEstimator):
         problem = Problem(dimension=rows.dimension, norm_bound=rows.row_bound, intercept=rows.constant, **facts)
         limits = (target,) if self.budget is None else (target, self.budget.room)
         planned = plan(name, parameters, problem, *limits, preset=self.preset)
-        self.reason_ = reason
-        return planned, rows
+        return planned, rows, reason
 
     def _relation(self) -> Adjacency:
         try:
@@ -137,71 +169,135 @@ class PrivateEstimator(BaseEstimator):
         except ValueError:
             raise unknown_name("adjacency", self.adjacency, [str(item) for item in Adjacency]) from None
 
-    def _train(self, X: Matrix, y: Array, loss: Loss, outputs: int, objective: type[LinearObjective]) -> None:
-        """Plan, check, charge, run; every refusal comes before the charge."""
+    def _train(
+        self, X: Matrix, y: Array, loss: Loss, outputs: int, objective: type[LinearObjective], fitted: dict[str, Any]
+    ) -> None:
+        """Plan, check, charge, run and store; ``fitted`` is what the model needs beside its weights."""
+        blocked: tuple[str, ...] = fitted["_blocked"]
         if self.n is None and self._relation() is Adjacency.ADD_REMOVE:
-            self._block("n was counted from the data; declare n, the nominal number of records")
-        planned, rows = self._plan(X, loss, outputs)
+            blocked += ("n was counted from the data; declare n, the nominal number of records",)
+        planned, rows, reason = self._plan(X, loss, outputs)
         mapped, _, counts = rows(X)
-        sums = objective(mapped, y, loss)
-        check_public_facts(planned.problem, sums)
-        if self.budget is not None:
-            if planned.spent_epsilon < LEAST_SHARE * self.epsilon:
-                raise BudgetExceeded(
-                    f"Expected room for epsilon={self.epsilon:g} in the budget, but what is left is enough for "
-                    f"epsilon={planned.spent_epsilon:.3g}; lower epsilon, or end here.",
-                    asked=self.epsilon,
-                    left=planned.spent_epsilon,
-                )
-            self.budget.charge(planned.events)
-        if planned.warning:
-            warnings.warn(planned.warning, PrivacyWarning, stacklevel=3)
-        if counts.get("clipped_values", 0) > MUCH_CLIPPED * X.shape[0] * X.shape[1]:
-            share = counts["clipped_values"] / (X.shape[0] * X.shape[1])
-            warnings.warn(
-                f"{share:.0%} of the values lie outside {'[0, 1]' if self.bounds is None else 'bounds'} and were cut, "
-                "which loses what they say: declare bounds=(low, high) that hold them. This share was counted on the "
-                "records and must not leave.",
-                InternalWarning,
-                stacklevel=3,
-            )
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
-        result = run(planned, sums, seed=seed)
-        weights = result.weights.reshape(outputs, rows.dimension)
-        self.coef_, self.intercept_ = rows.unmap(weights)
-        self.weights_, self.rows_, self.planned_ = weights, rows, planned
-        self.events_, self.trace_ = planned.events, result.trace
-        self.internal_ = counts | {"records": X.shape[0]}
-        target = planned.target
-        self.spent_ = Spent(
-            planned.spent_epsilon,
-            self.delta,
-            str(planned.problem.adjacency),
-            planned.problem.unit,
-            target.accountant_of(planned.events) if target and planned.algorithm.private else "none",
-            "cks",
-        )
+        internal = counts | {"records": X.shape[0]}
+        fitted = fitted | {"rows_": rows, "reason_": reason, "internal_": internal, "_blocked": blocked}
+        result = self._run(planned, objective(mapped, y, loss), fitted)
+        self.weights_: Array = self.weights_.reshape(outputs, rows.dimension)
+        self.trace_ = result.trace
         if self.l1 > 0 or registry[planned.name].selects:
+            coef, _ = rows.unmap(self.weights_)
             names = getattr(self, "feature_names_in_", np.arange(X.shape[1]))
-            order = ranked_columns(self.coef_)
+            order = ranked_columns(coef)
             self.ranked_features_ = names[order]
-            self.selected_features_ = names[order[np.any(self.coef_ != 0.0, axis=0)[order]]]
+            self.selected_features_ = names[order[np.any(coef != 0.0, axis=0)[order]]]
+        self._warn_of_clipping(counts.get("clipped_values", 0), X.shape[0] * X.shape[1])
+
+    def _run(self, planned: Planned, sums: Objective, fitted: dict[str, Any]) -> Result:
+        """Charge, train and store the model.
+
+        What can be refused or can fail without the records comes before the charge; a failure before the first draw
+        gives the charge back; the model is stored, by one assignment, before anything else is made of it.
+        """
+        check_public_facts(planned.problem, sums)
+        self._require_share(planned)
+        if planned.warning:
+            warnings.warn(planned.warning, PrivacyWarning, stacklevel=4)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        family, member, budget = self._family(), self.__dict__["_member"], self.budget
+        blocked = fitted["_blocked"] + family.chosen(member)
+        fitted = fitted | {"planned_": planned, "events_": planned.events, "_blocked": blocked}
+        fitted |= {"_spent": guarantee(planned, self.delta), "_paid": budget}
+        kept = {name: value for name, value in self.__dict__.items() if not _of_a_model(name)}
+
+        def store(weights: Array) -> None:
+            self.__dict__ = {**kept, **fitted, "weights_": weights}
+
+        with nullcontext(_nothing) if budget is None else budget.reserved(planned.events) as draw:
+            family.fits.append((member, budget))
+            return run(planned, sums, seed=seed, on_charge=draw, on_weights=store)
+
+    def _require_share(self, planned: Planned) -> None:
+        if self.budget is not None and planned.spent_epsilon < LEAST_SHARE * self.epsilon:
+            raise BudgetExceeded(
+                f"Expected room for epsilon={self.epsilon:g} in the budget, but what is left is enough for "
+                f"epsilon={planned.spent_epsilon:.3g}; lower epsilon, or end here.",
+                asked=self.epsilon,
+                left=planned.spent_epsilon,
+            )
+
+    def _warn_of_clipping(self, clipped: int, values: int) -> None:
+        """Say what the records say against the bounds; last of all, for a caller may turn warnings into errors."""
+        if clipped <= MUCH_CLIPPED * values:
+            return
+        warnings.warn(
+            f"{clipped / values:.0%} of the values lie outside {'[0, 1]' if self.bounds is None else 'bounds'} and "
+            "were cut, which loses what they say: declare bounds=(low, high) that hold them. This share was counted on "
+            "the records and must not leave.",
+            InternalWarning,
+            stacklevel=4,
+        )
 
     def _scores(self, X: Any) -> Array:
         """Scores (n, k) of the model for rows brought within the same bounds as in training."""
         check_is_fitted(self, "weights_")
         mapped, _, _ = self.rows_(self._validated(X, reset=False))
-        return np.asarray(mapped @ self.weights_.T)
+        self._note_scored()
+        return np.asarray(mapped @ self.weights_.reshape(-1, self.rows_.dimension).T)
 
-    def _block(self, reason: str) -> None:
-        """Note why the fitted model must not be released."""
-        self.blocked_ = (*getattr(self, "blocked_", ()), reason)
+    def _note_scored(self) -> None:
+        if "_lineage" in self.__dict__:
+            self._family().note_scored(self.__dict__["_member"])
+
+    def _coefficients(self) -> tuple[Any, Any]:
+        """Coefficients and intercepts of the caller's columns, for rows that nothing but a linear map is done to."""
+        return self.rows_.unmap(self.weights_.reshape(-1, self.rows_.dimension))
+
+    def _no_coefficients(self) -> str:
+        """Why no coefficients of the caller's columns give ``predict``; empty where they do."""
+        return ""
+
+    def _linear(self) -> tuple[Any, Any]:
+        check_is_fitted(self, "weights_")
+        if reason := self._no_coefficients():
+            raise AttributeError(reason)
+        return self._coefficients()
+
+    @property
+    def coef_(self) -> Any:
+        """Coefficients of the caller's columns; ``AttributeError`` where none give what ``predict`` gives."""
+        return self._linear()[0]
+
+    @property
+    def intercept_(self) -> Any:
+        """The constant that belongs to ``coef_``."""
+        return self._linear()[1]
+
+    @property
+    def spent_(self) -> Spent:
+        """The guarantee of this fit; of all fits together that its budget paid, where these are several."""
+        check_is_fitted(self, "weights_")
+        return together(self._spent, self._paid)
+
+    @property
+    def blocked_(self) -> tuple[str, ...]:
+        """Why the fitted model must not be released; empty where it may."""
+        check_is_fitted(self, "weights_")
+        family = self.__dict__.get("_lineage")
+        return self._blocked + (() if family is None else family.reasons(self.__dict__["_member"], self._paid))
 
     @property
     def releasable_(self) -> bool:
         """Whether nothing but charged mechanisms read the records: then coefficients may leave, ``internal_`` never."""
         check_is_fitted(self, "weights_")
         return not self.blocked_ and self.planned_.algorithm.private
+
+
+def _of_a_model(name: str) -> bool:
+    """Whether an attribute is that of an earlier fit; what describes the columns was set anew already."""
+    return name.endswith("_") and name not in ("n_features_in_", "feature_names_in_")
+
+
+def _nothing() -> None:
+    """Nothing is to be told of a draw that no budget pays for."""
 
 
 def algorithm_fields(name: Any) -> set[str]:

@@ -90,18 +90,21 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
         anything is spent.
         """
         refuse_weights(unsupported)
-        X, y = self._validated(X, y=y)
-        check_classification_targets(y)
-        self.blocked_: tuple[str, ...] = ()
-        self.classes_ = self._classes(y)
-        numbers = encode(y, self.classes_)
-        if len(self.classes_) == 2:
-            self._train(X, 2.0 * numbers - 1.0, make_loss(self.loss), 1, LinearObjective)
-        else:
-            self._train(X, numbers, self._multiclass_loss(), len(self.classes_), MulticlassObjective)
+        with self._kept_on_failure():
+            X, y = self._validated(X, y=y)
+            check_classification_targets(y)
+            classes, blocked = self._classes(y)
+            numbers = encode(y, classes)
+            fitted = {"classes_": classes, "_blocked": blocked}
+            if len(classes) == 2:
+                self._train(X, 2.0 * numbers - 1.0, make_loss(self.loss), 1, LinearObjective, fitted)
+            else:
+                self._train(X, numbers, self._multiclass_loss(), len(classes), MulticlassObjective, fitted)
         return self
 
-    def _classes(self, y: Array) -> Array:
+    def _classes(self, y: Array) -> tuple[Array, tuple[str, ...]]:
+        """The sorted labels, and why the model must not be released where they were read from the records."""
+        blocked: tuple[str, ...] = ()
         if self.classes is None:
             warnings.warn(
                 "classes=None reads the label values from the private data, so this model must not be released; "
@@ -109,13 +112,13 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
                 PrivacyWarning,
                 stacklevel=3,
             )
-            self._block("the label values were read from the data; declare classes")
+            blocked = ("the label values were read from the data; declare classes",)
             classes = unique_labels(y)
         else:
             classes = np.unique(np.asarray(self.classes))
         if len(classes) < 2:
             raise InputError(f"Expected at least two classes, got {len(classes)} class; declare classes=[...].")
-        return classes
+        return classes, blocked
 
     def _multiclass_loss(self) -> Any:
         """Joint softmax where the loss is logistic and the algorithm can; else one class against the rest."""

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcore.accounting.limits import Allowance, Limit, Target
-from dpcore.errors import InputError, unknown_name
-from dpcore.estimators.base import PrivateEstimator, Spent
+from dpcore.errors import InputError
+from dpcore.estimators.base import PrivateEstimator
 from dpcore.identity import unit_codes
 from dpcore.losses import Array
 from dpcore.problem import Adjacency
 from dpcore.ranking.metrics import mean_average_precision
 from dpcore.ranking.model import LOSSES, RankingModel
-from dpcore.ranking.sessions import Documents, Sessions, offsets_of
-from dpcore.train import Planned, check_public_facts, plan, run
+from dpcore.ranking.sessions import Documents, Sessions, offsets_of, query_ids
+from dpcore.train import plan
 
 
 class DPRanker(PrivateEstimator):
@@ -32,6 +32,9 @@ class DPRanker(PrivateEstimator):
     sessions under add/remove; without it the count of the data is taken, and ``releasable_`` is false. ``budget`` is an
     ``Allowance`` that outlives fits. Other keyword arguments go to the algorithm. The noise comes from the operating
     system; ``random_state`` seeds the public start alone.
+
+    ``coef_`` (p,) exists for a linear scorer of ``raw`` features alone, where X @ coef_ are the scores; otherwise the
+    scores are not linear in the columns, and ``weights_`` are the parameters of the scorer.
     """
 
     def __init__(
@@ -78,39 +81,22 @@ class DPRanker(PrivateEstimator):
         """
         if groups is None:
             raise InputError("Expected groups, the query id of every row, got groups=None; pass groups=query_ids.")
-        model, algorithm, parameters = self._resolve()
-        self.blocked_: tuple[str, ...] = ()
-        if self.n is None and self._adjacency() is Adjacency.ADD_REMOVE:
-            self._block("n was counted from the data; declare n, the nominal number of sessions")
-        objective = model.objective(Sessions.from_rows(X, y, groups))
-        problem = model.problem(objective, self._adjacency(), self.n, self.l2 or 0.0)
-        limits: list[Limit] = [Target(self.epsilon, self.delta)]
-        if self.budget is not None:
-            limits.append(self.budget.room)
-        planned = plan(algorithm, parameters, problem, *limits, preset=self.preset)
-        check_public_facts(problem, objective)
-        if self.budget is not None:
-            self.budget.charge(planned.events)
-        result = run(planned, objective, seed=check_random_state(self.random_state).randint(2**31 - 1))
-        self.model_, self.weights_, self.planned_ = model, result.weights, planned
-        self.events_, self.trace_, self.reason_ = planned.events, result.trace, planned.reason
-        if self.scorer == "linear":
-            self.coef_ = result.weights
-        self.n_features_in_ = np.shape(X)[1]
-        self.spent_ = self._spent(planned)
+        with self._kept_on_failure():
+            X, y = self._documents(X, y=y, y_numeric=True)
+            self._check_parameters()
+            model, algorithm, parameters = self._resolve()
+            blocked: tuple[str, ...] = ()
+            if self.n is None and self._relation() is Adjacency.ADD_REMOVE:
+                blocked = ("n was counted from the data; declare n, the nominal number of sessions",)
+            objective = model.objective(Sessions.from_rows(X, y, groups))
+            problem = model.problem(objective, self._relation(), self.n, self.l2 or 0.0)
+            limits: list[Limit] = [Target(self.epsilon, self.delta)]
+            if self.budget is not None:
+                limits.append(self.budget.room)
+            planned = plan(algorithm, parameters, problem, *limits, preset=self.preset)
+            fitted = {"model_": model, "reason_": planned.reason, "_blocked": blocked}
+            self.trace_ = self._run(planned, objective, fitted).trace
         return self
-
-    def _spent(self, planned: Planned) -> Spent:
-        target = planned.target
-        accountant = target.accountant_of(planned.events) if target and planned.algorithm.private else "none"
-        adjacency, unit = str(planned.problem.adjacency), planned.problem.unit
-        return Spent(planned.spent_epsilon, self.delta, adjacency, unit, accountant, "cks")
-
-    def _adjacency(self) -> Adjacency:
-        try:
-            return Adjacency(self.adjacency)
-        except ValueError:
-            raise unknown_name("adjacency", self.adjacency, [str(item) for item in Adjacency]) from None
 
     def _resolve(self) -> tuple[RankingModel, str, dict[str, Any]]:
         """The model, the algorithm and its parameters; from what the caller said alone."""
@@ -126,17 +112,23 @@ class DPRanker(PrivateEstimator):
         )
         return model, name, parameters
 
+    def _documents(self, X: Any, **options: Any) -> Any:
+        """Documents (and labels) as dense arrays of finite floats, columns in the order of fit."""
+        try:
+            return validate_data(self, X, dtype=np.float64, **options)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
     def decision_function(self, X: Any, groups: Any = None) -> Array:
         """Scores of documents, higher is better; ``groups`` is needed where a feature is a rank within its session."""
         check_is_fitted(self, "weights_")
-        X = np.asarray(X, dtype=np.float64)
-        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
-            raise InputError(f"Expected documents with {self.n_features_in_} features as in fit, got shape {X.shape}.")
+        X = self._documents(X, reset=False)
         if groups is None:
             if "rank" in self.model_.features:
                 raise InputError("Expected groups with rank features, got groups=None; pass the query id of every row.")
             groups = np.zeros(len(X))
-        owner, _ = unit_codes(groups, "groups")
+        self._note_scored()
+        owner, _ = unit_codes(query_ids(groups, len(X)), "groups")
         order = np.argsort(owner, kind="stable")
         scores = np.empty(len(X))
         scores[order] = self.model_.scores(self.weights_, Documents(X[order], offsets_of(np.bincount(owner))))
@@ -147,3 +139,21 @@ class DPRanker(PrivateEstimator):
     def score(self, X: Any, y: Any, groups: Any = None) -> float:
         """Mean average precision, queries without relevant documents left out. Internal where the rows are private."""
         return mean_average_precision(y, self.decision_function(X, groups), groups)
+
+    def _coefficients(self) -> tuple[Any, Any]:
+        return self.weights_, 0.0
+
+    def _no_coefficients(self) -> str:
+        if self.model_.scorer == "linear" and self.model_.features == ("raw",):
+            return ""
+        return (
+            "The scores are not linear in the columns as they are, so no coefficients of these give what predict "
+            "gives: use predict, or scorer='linear' and features='raw'; weights_ are those of the scorer."
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import ceil, inf, isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,6 @@ from dpcore.bounding import SUM_TOLERANCE, Matrix, bound_blocks, bound_norms
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.problem import Block
-
-INTERCEPTS = (True, False, "last")
 
 
 @dataclass(frozen=True)
@@ -33,20 +31,39 @@ class RowMap:
     intercept: bool | str = True
     bounds: tuple[Any, Any] | None = None
     low: Array = field(init=False)
-    span: Array = field(init=False)
+    high: Array = field(init=False)
+    shift: Array = field(init=False)
+    scale: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.intercept not in INTERCEPTS:
+        if not any(self.intercept is known for known in (True, False)) and self.intercept != "last":
             raise InputError(f"Expected intercept to be True, False or 'last', got intercept={self.intercept!r}.")
-        low, high = (0.0, 1.0) if self.bounds is None else self.bounds
-        low = np.array(np.broadcast_to(np.asarray(low, dtype=np.float64), self.columns))
-        high = np.array(np.broadcast_to(np.asarray(high, dtype=np.float64), self.columns))
+        low, high = (0.0, 1.0) if self.bounds is None else pair("bounds", self.bounds)
+        low, high = self._by_column(low), self._by_column(high)
         if self.intercept == "last":
             low[-1], high[-1] = 0.0, 1.0
         if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
             raise InputError("Expected finite bounds=(low, high) with low < high in every column; correct bounds.")
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "span", high - low)
+        shift, scale = low, high - low
+        if self.intercept is False:
+            # Without a constant nothing can undo a shift: the columns are scaled about 0.
+            shift, scale = np.zeros(self.columns), np.maximum(np.abs(low), np.abs(high))
+            if self.by_blocks and np.any(low < 0.0):
+                raise InputError(
+                    "Expected bounds with low >= 0 for intercept=False, where a scale alone brings values to [0, 1], "
+                    "got a negative low; use intercept=True, or an algorithm that bounds norms, as 'dp_sgd' does."
+                )
+        for name, value in {"low": low, "high": high, "shift": shift, "scale": scale}.items():
+            object.__setattr__(self, name, value)
+
+    def _by_column(self, bound: Any) -> Array:
+        try:
+            return np.array(np.broadcast_to(np.asarray(bound, dtype=np.float64), self.columns))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"Expected bounds=(low, high) of numbers, one for all or one for each of {self.columns} columns, got "
+                f"bounds={short(self.bounds)}."
+            ) from None
 
     @property
     def constant(self) -> bool:
@@ -68,12 +85,12 @@ class RowMap:
 
     def __call__(self, X: Matrix) -> tuple[Matrix, Array, dict[str, int]]:
         """Mapped rows, the factor (n,) that each was scaled by, and how many values, blocks and rows were bounded."""
-        X = self._rescaled(X)
         counts: dict[str, int] = {}
+        if self.by_blocks or self.bounds is not None:
+            X, counts["clipped_values"] = self._clipped(X)
+            X = self._rescaled(X)
         if self.by_blocks:
-            X, counts["clipped_values"], counts["shortened_blocks"] = bound_blocks(X, self.blocks)
-        elif self.bounds is not None:
-            X, counts["clipped_values"], _ = bound_blocks(X, ())
+            X, _, counts["shortened_blocks"] = bound_blocks(X, self.blocks)
         if self.intercept is True:
             X = with_constant(X)
         factors = np.ones(X.shape[0])
@@ -82,20 +99,67 @@ class RowMap:
             counts["shortened_rows"] = int(np.count_nonzero(factors < 1.0))
         return X, factors, counts
 
+    def _clipped(self, X: Matrix) -> tuple[Matrix, int]:
+        """``X`` with values cut to their bounds, ``X`` itself where none is beyond; and how many were."""
+        if not issparse(X):
+            beyond = int(np.count_nonzero((self.low > X) | (self.high < X)))
+            return (np.clip(X, self.low, self.high).astype(X.dtype) if beyond else X), beyond
+        if np.any((self.low > 0.0) | (self.high < 0.0) | (self.shift != 0.0)):
+            raise InputError("Expected bounds with low=0 for a sparse matrix, got others; use low=0 or a dense matrix.")
+        low, high = self.low[X.indices], self.high[X.indices]
+        beyond = int(np.count_nonzero((X.data < low) | (X.data > high)))
+        cut = np.clip(X.data, low, high).astype(X.dtype) if beyond else X.data
+        return csr_array((cut, X.indices, X.indptr), shape=X.shape), beyond
+
     def _rescaled(self, X: Matrix) -> Matrix:
         if self.bounds is None:
             return X
         if not issparse(X):
-            return ((X - self.low) / self.span).astype(X.dtype)
-        if np.any(self.low != 0.0):
-            raise InputError("Expected bounds with low=0 for a sparse matrix, got others; use low=0 or a dense matrix.")
-        return csr_array((X.data / self.span[X.indices], X.indices, X.indptr), shape=X.shape)
+            return ((X - self.shift) / self.scale).astype(X.dtype)
+        return csr_array(((X.data / self.scale[X.indices]).astype(X.dtype), X.indices, X.indptr), shape=X.shape)
 
     def unmap(self, W: Array) -> tuple[Array, Array]:
-        """Coefficients (k, columns) and intercepts (k,) for the caller's columns, for rows within the bounds."""
+        """Coefficients (k, columns) and intercepts (k,) for the caller's columns, for rows that are not ``bent``."""
         intercept = W[:, -1].copy() if self.intercept is True else np.zeros(len(W))
-        coef = W[:, : self.columns] / self.span
-        return coef, intercept - coef @ self.low
+        if self.bounds is None:
+            return W[:, : self.columns].copy(), intercept
+        coef = W[:, : self.columns] / self.scale
+        return coef, intercept - coef @ self.shift
+
+    @property
+    def longest(self) -> float:
+        """The largest norm of a row within the declared bounds, before it is scaled down; infinite without bounds."""
+        if self.bounds is None:
+            return inf
+        ends = np.maximum(np.abs(self.low - self.shift), np.abs(self.high - self.shift)) / self.scale
+        return sqrt(float(ends @ ends) + (self.intercept is True))
+
+    @property
+    def bent(self) -> str:
+        """Why the map is not linear on rows within the declared bounds; empty where it is."""
+        if self.by_blocks or self.longest <= self.norm_bound:
+            return ""
+        enough = self.longest if isfinite(self.longest) else sqrt(self.dimension)
+        return (
+            f"Rows longer than norm_bound={self.norm_bound:g} are scaled down before they are scored, so no "
+            "coefficients of the rows as they are give what predict gives: use predict, or declare bounds=(low, high) "
+            f"and norm_bound={ceil(enough * 1000.0) / 1000.0:g} or more, which hold every row."
+        )
+
+
+def pair(name: str, value: Any) -> tuple[Any, Any]:
+    """The two ends of a range; raises ``InputError`` for anything that is not two things."""
+    try:
+        low, high = value
+    except (TypeError, ValueError):
+        raise InputError(f"Expected {name}=(low, high), got {name}={short(value)}.") from None
+    return low, high
+
+
+def short(value: Any) -> str:
+    """``value`` as one line of at most 80 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def with_constant(X: Matrix) -> Matrix:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import comb
 from typing import Any
 
 import numpy as np
 
-from dpcore.checks import require_choice, require_positive
-from dpcore.errors import InputError
+from dpcore.checks import require_choice, require_count, require_positive
+from dpcore.errors import InputError, unknown_name
 from dpcore.identity import unit_codes
-from dpcore.ranking.sessions import Array, Sessions, offsets_of
+from dpcore.ranking.sessions import Array, Sessions, check_rows, offsets_of, query_ids, real
 
 EMPTY, TIES = ("skip", "zero", "one"), ("average", "worst")
 DISCOUNTS, DIVISORS = ("log2", "letor"), ("min_k", "retrieved")
@@ -176,23 +176,37 @@ def _mean(values: Array, y: Array, offsets: Array, conventions: Conventions) -> 
 
 def mean_average_precision(y: Array, scores: Array, groups: Array, k: int | None = None, **conventions: Any) -> float:
     """Mean of AP (or AP@k) over the queries named by ``groups`` (documents,); see ``Conventions`` for the arguments."""
-    chosen = Conventions(**conventions)
-    y, scores, offsets = _grouped(y, scores, groups)
+    chosen = _conventions(conventions)
+    y, scores, offsets = _grouped(y, scores, groups, k)
     return _mean(session_ap(y, scores, offsets, k, chosen), y, offsets, chosen)
 
 
 def ndcg(y: Array, scores: Array, groups: Array, k: int = 8, **conventions: Any) -> float:
     """Mean of NDCG@k over the queries named by ``groups`` (documents,); see ``Conventions`` for the arguments."""
-    chosen = Conventions(**conventions)
-    y, scores, offsets = _grouped(y, scores, groups)
+    chosen = _conventions(conventions)
+    y, scores, offsets = _grouped(y, scores, groups, k)
     return _mean(session_ndcg(y, scores, offsets, k, chosen), y, offsets, chosen)
 
 
-def _grouped(y: Array, scores: Array, groups: Array) -> tuple[Array, Array, Array]:
-    y, scores = np.asarray(y, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+def _conventions(given: dict[str, Any]) -> Conventions:
+    known = [item.name for item in fields(Conventions)]
+    for name in given:
+        if name not in known:
+            raise unknown_name("convention", name, known)
+    return Conventions(**given)
+
+
+def _grouped(y: Array, scores: Array, groups: Array, k: int | None) -> tuple[Array, Array, Array]:
+    """Labels and scores with the rows of each query together, and where each begins."""
+    if k is not None:
+        require_count(k=k)
+    y, scores = real(y, "labels"), real(scores, "scores")
+    if y.ndim != 1 or scores.shape != y.shape or len(y) == 0:
+        raise InputError(f"Expected one score a label, got labels {y.shape} and scores {scores.shape}.")
     if not np.all(np.isfinite(scores)):
         raise InputError("Expected finite scores, got NaN or inf; the model diverged or a feature is missing.")
-    owner, _ = unit_codes(groups, "groups")
+    check_rows(np.empty((len(y), 0)), y)
+    owner, _ = unit_codes(query_ids(groups, len(y)), "groups")
     order = np.argsort(owner, kind="stable")
     return y[order], scores[order], offsets_of(np.bincount(owner))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -136,11 +137,10 @@ class Sessions:
         ``InputError`` naming the row for labels that are negative, NaN or huge, features that are not finite, and rows
         without an id.
         """
-        X, y, groups = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), as_ids(groups)
-        if X.ndim != 2 or len(X) == 0 or y.shape != (len(X),) or groups.shape != (len(X),):
-            raise InputError(
-                f"Expected one label and one query id a row, got X {X.shape}, y {y.shape} and groups {groups.shape}."
-            )
+        X, y = real(X, "features"), real(y, "labels")
+        if X.ndim != 2 or len(X) == 0 or y.shape != (len(X),):
+            raise InputError(f"Expected one label and one query id a row, got X {X.shape} and y {y.shape}.")
+        groups = query_ids(groups, len(X))
         check_rows(X, y)
         owner, _ = distinct(groups) if canonical else unit_codes(groups, "groups")
         order = np.argsort(owner, kind="stable")
@@ -218,6 +218,25 @@ def offsets_of(lengths: Array) -> Array:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def real(values: object, what: str) -> Array:
+    """``values`` as floats; raises ``InputError`` for text, complex numbers and what has no shape."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "c":
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"Expected real numbers as {what}, got others; encode or drop them before.") from None
+
+
+def query_ids(groups: Any, rows: int) -> Array:
+    """``groups`` as an array of one query id for each of ``rows`` rows; raises ``InputError`` for another shape."""
+    ids = as_ids(groups) if np.ndim(groups) == 1 else np.asarray(groups)
+    if ids.shape != (rows,):
+        raise InputError(f"Expected groups to name the query of each of {rows} rows, got groups of shape {ids.shape}.")
+    return ids
 
 
 def check_rows(X: Array, y: Array) -> None:

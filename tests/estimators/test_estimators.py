@@ -256,7 +256,8 @@ def test_pipeline() -> None:
 @pytest.mark.parametrize("how", ["auto", "dp_sgd"])
 def test_regression_in_the_units_of_the_target(how: str, loss: str) -> None:
     target = 50.0 + 100.0 * X[:, 0]
-    model = DPRegressor(how, loss, n=2000, epsilon=20.0, norm_bound=2.0, target_bounds=(40, 160)).fit(X, target)
+    model = DPRegressor(how, loss, n=2000, epsilon=20.0, norm_bound=2.0, bounds=(0, 1), target_bounds=(40, 160))
+    model.fit(X, target)
     assert model.releasable_ and model.score(X, target) > 0.8
     assert np.allclose(model.predict(X), X @ model.coef_ + model.intercept_)
     with pytest.raises(InputError, match="residuals"):
