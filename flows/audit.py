@@ -20,6 +20,7 @@ from tasks.audit.database import Database
 from tasks.audit.ledger_facts import ledger_facts
 from tasks.audit.subject import CONFIG, from_record
 from tasks.home import Home, ledger_url
+from tasks.moved import require_in_place
 from tasks.tags import AUDIT
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool) -> N
 
 def quick(run: str) -> tuple[Database, Subject] | None:
     """A run read straight from the local database, without MLflow's import; None where the client has to look."""
-    Home.find().prepare()
+    require_in_place(Home.find().prepare())
     database = Database.of(os.environ["MLFLOW_TRACKING_URI"]) if re.fullmatch(RUN_ID, run) else None
     stored = None if database is None else database.read_run(run)
     return None if database is None or stored is None else (database, stored)

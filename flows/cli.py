@@ -65,6 +65,17 @@ def retrain(
     run_retraining(config, set_ or [], at, (first, last), serve, unlock, as_json)
 
 
+def move(
+    old: Annotated[Path, typer.Argument(help="Where the home folder was.")],
+    new: Annotated[Path, typer.Argument(help="Where it is, or is to be.")],
+    as_json: AsJson = False,
+) -> None:
+    """Move a home folder (DPFLOWS_HOME), or put right one that was moved or restored from a backup."""
+    from flows.move import move_home
+
+    move_home(old, new, as_json)
+
+
 def predict(
     model: Annotated[
         str, typer.Argument(help="Run id, models:/... URI, folder, or NAME[@ALIAS] of a registered model.")
@@ -241,7 +252,22 @@ def build(chosen: str | None) -> Any:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for command in (init, profile, train, compare, crossval, bench, retrain, predict, plan, ui, audit, release, verify):
+    for command in (
+        init,
+        profile,
+        train,
+        compare,
+        crossval,
+        bench,
+        retrain,
+        predict,
+        plan,
+        ui,
+        audit,
+        release,
+        verify,
+        move,
+    ):
         app.command()(command)
     for name, (module, text) in GROUPS.items():
         if name == chosen:

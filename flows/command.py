@@ -19,6 +19,7 @@ from tasks.config import TrainConfig, load_config
 from tasks.data import peek
 from tasks.home import Home
 from tasks.ledger import Ledger
+from tasks.moved import require_in_place
 from tasks.release.metrics import planned_release, release_words, require_room
 from tasks.stores import stores_to_make
 from tasks.training import Job
@@ -66,6 +67,7 @@ def on_server(
     """Call a flow on a local Prefect server, which starts while the libraries are imported; returns its answer."""
     from flows.server import LocalServer
 
+    require_in_place(home)
     if stores_to_make(home):
         terminal.step("making the stores of this home folder")
     with LocalServer(home) as server:

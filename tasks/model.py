@@ -217,4 +217,6 @@ def load_model(uri: str) -> Any:
             return mlflow.pyfunc.load_model(uri)
     except (MlflowException, OSError) as error:
         text = " ".join(str(error).split())[:200]
+        if text.endswith("No such artifact: ''"):
+            text = "its files are not where the store says; `dpflows move` puts places right after a move"
         raise InputError(f"Expected a model that can be loaded, got {uri!r}: {text}; check its name.") from error

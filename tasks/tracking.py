@@ -21,6 +21,7 @@ from mlflow.exceptions import MlflowException
 from dpcore.errors import InputError
 from tasks.home import Home
 from tasks.ledger.owner import is_gone, this_process
+from tasks.moved import require_in_place
 from tasks.stores import ensure_stores
 from tasks.tags import OURS as OURS_TAG
 from tasks.tags import OWNER as OWNER_TAG
@@ -33,6 +34,7 @@ PARAM_LENGTH = 500
 
 def tracking_client(home: Home) -> MlflowClient:
     """The client of the store that ``MLFLOW_TRACKING_URI`` names, else of the database in ``home``, made if missing."""
+    require_in_place(home)
     ensure_stores(home, prefect=False)
     return MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or home.tracking_uri)
 
