@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dpcore.errors import InputError
 from flows.command import on_server
-from flows.show import Terminal
+from flows.show import Terminal, digits, natural_width, print_whole
 from tasks.compare.config import CompareConfig, load_compare, of_training
 from tasks.compare.protocol import ProtocolSection
 from tasks.compare.ratios import CAPTION
@@ -21,8 +21,8 @@ from tasks.config import TrainConfig, load_config
 from tasks.home import Home
 
 FAILED = 1
-SHOWN = 60
-WIDE = 120  # letters of a terminal
+SHOWN = 60  # lines of the table
+SHOWN_METRICS = 4
 
 
 def run_comparison(config: str | None, overrides: Sequence[str], fresh: bool, as_json: bool) -> int:
@@ -57,9 +57,10 @@ def run_and_print(settings: CompareConfig, fresh: bool, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
     else:
-        Console().print(summary_table(summary, Console().width))
+        console = Console()
+        print_whole(console, summary_table(summary, console.width if console.is_terminal else None))
         if summary["ratios"]:
-            Console().print(ratio_table(summary["ratios"]))
+            print_whole(console, ratio_table(summary["ratios"]))
     return FAILED if summary["cells"]["failed"] else 0
 
 
@@ -70,32 +71,51 @@ def run_flow(settings: CompareConfig, fresh: bool) -> dict[str, Any]:
     return compare(settings, fresh)
 
 
-def summary_table(summary: Mapping[str, Any], width: int = WIDE) -> Table:
-    """Means by setting, the first ``SHOWN`` of them, and where to look for all; fewer metrics on a narrow terminal."""
-    rows = summary["means"]
-    seen = dict.fromkeys(name for row in rows for name in row["metrics"])
+def summary_table(summary: Mapping[str, Any], width: int | None = None) -> Table:
+    """Means and spread by setting, the first ``SHOWN`` of them, and where to look for all; nothing is cut off.
+
+    A terminal of ``width`` letters gets as many metrics as fit beside whole lines, at least one; then names are folded.
+    """
+    seen = dict.fromkeys(name for row in summary["means"] for name in row["metrics"])
     wanted = [name for name in summary["metrics"] if name in seen]
-    names = [*wanted, *(name for name in seen if name not in wanted)][: 4 if width >= WIDE else 2]
-    cells = summary["cells"]
-    caption = (
+    names = [*wanted, *(name for name in seen if name not in wanted)][:SHOWN_METRICS]
+    table = _means_table(summary, names)
+    while width is not None and natural_width(table) > width and len(names) > 1:
+        names = names[:-1]
+        table = _means_table(summary, names)
+    return table
+
+
+def _means_table(summary: Mapping[str, Any], names: Sequence[str]) -> Table:
+    """The table with these metrics. Names may be folded, numbers stay whole."""
+    rows, cells = summary["means"], summary["cells"]
+    caption = [
         f"{cells['done']} cells done, {cells['failed']} failed, {cells['kept']} kept from before; "
-        f"{summary['seconds']['flow']:.1f} s; run {summary['run_id']}; look: dpflows ui"
-    )
-    table = Table(title=f"Comparison: {summary['protocol']}", caption=caption, title_justify="left")
+        f"{summary['seconds']['flow']:.1f} s; run {summary['run_id']}; look: dpflows ui",
+        *(f"failed {one['cells']}x: {one['data']} {one['label']}: {one['error']}" for one in summary["failures"]),
+    ]
+    if any(row["sd"] for row in rows):
+        caption.insert(0, "mean ± standard deviation over cells")
+    title = f"Comparison: {summary['protocol']}"
+    table = Table(title=title, caption="\n".join(caption), title_justify="left", caption_justify="left")
     given = any(row["noise_multiplier"] is not None for row in rows)
-    for heading in ("line", "cells", *(["epsilon"] * given), *(name.replace("_", " ") for name in names), "seconds"):
-        longest = max((len(row["name"]) for row in rows), default=0) if heading == "line" else 0
-        table.add_column(heading, overflow="fold", min_width=min(longest, width // 2))
+    table.add_column("line", overflow="fold", min_width=12)
+    for heading in ("cells", *(["epsilon"] * given), *names, "seconds"):
+        table.add_column("\n".join(heading.split("_")), no_wrap=True)
     for row in rows[:SHOWN]:
-        numbers = [f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names]
+        numbers = [_with_spread(row["metrics"].get(name), row["sd"].get(name)) for name in names]
         seconds = "" if row["seconds"] is None else f"{row['seconds']:.2f}"
         spent = "" if row["spent_epsilon"] is None else f"{row['spent_epsilon']:.4g}"
         table.add_row(row["name"], str(row["cells"]), *([spent] * given), *numbers, seconds)
     if len(rows) > SHOWN:
         table.add_row(f"... and {len(rows) - SHOWN} more")
-    for failure in summary["failures"]:
-        table.add_row(f"failed {failure['cells']}x: {failure['data']} {failure['label']}: {failure['error']}")
     return table
+
+
+def _with_spread(mean: float | None, sd: float | None) -> str:
+    if mean is None:
+        return ""
+    return digits(mean) + ("" if sd is None else f" ± {sd:.2g}")
 
 
 def ratio_table(found: Sequence[Mapping[str, Any]]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean, stdev
 from typing import Any
 
 import prefect.runtime.flow_run
@@ -114,8 +115,17 @@ def failures(records: Sequence[Record]) -> list[dict[str, Any]]:
     return [{"data": data, "label": label, "error": error, "cells": n} for (data, label, error), n in seen.items()]
 
 
+def deviation(records: Sequence[Record], metric: str) -> float | None:
+    """Standard deviation of ``metric`` over (repeat, fold) cells, draws averaged first; None for fewer than two."""
+    draws: dict[tuple[int, int], list[float]] = {}
+    for record in records:
+        if (value := record["metrics"].get(metric)) is not None:
+            draws.setdefault((record["repeat"], record["fold"]), []).append(value)
+    return stdev(map(fmean, draws.values())) if len(draws) > 1 else None
+
+
 def means(comparison: Comparison, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Mean metrics of each setting, in their order."""
+    """Mean metrics of each setting with their spread over cells, in their order."""
     groups: dict[str, list[Record]] = {}
     for cell, record in zip(comparison.cells, records, strict=False):
         groups.setdefault(children.child_name(cell.setting, comparison.config), []).append(record)
@@ -136,6 +146,7 @@ def means(comparison: Comparison, records: Sequence[Record]) -> list[dict[str, A
                 "spent_epsilon": max(filter(None, (record["spent_epsilon"] for record in done)), default=None),
                 "cells": len(done),
                 "metrics": metrics,
+                "sd": {key: sd for key in metrics if (sd := deviation(done, key)) is not None},
                 "seconds": sum(times) / len(times) if times else None,
             }
         )

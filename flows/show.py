@@ -13,6 +13,7 @@ from tasks.release.statement_text import two_epsilons
 
 # Below this many releases a bar would only flicker.
 LONG_FIT = 20
+MOST_LETTERS = 10_000
 
 
 class Terminal:
@@ -40,6 +41,18 @@ class Terminal:
 
     def say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def natural_width(table: Table) -> int:
+    """Letters that a table needs when nothing in it is folded."""
+    return Console(width=MOST_LETTERS).measure(table).maximum
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """Print a table; where it goes to a file or a pipe, which have no width, as wide as it is."""
+    if not console.is_terminal:
+        console = Console(file=console.file, width=natural_width(table))
+    console.print(table, crop=False)
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:

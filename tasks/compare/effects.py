@@ -47,7 +47,7 @@ def against_parameters(
             description=" ".join(
                 [
                     f"Mean {height} against {axis} of {effect['of']}, all else unchanged, for {setting.title}; bands: "
-                    f"{LEVEL:.0%} bootstrap interval.",
+                    f"{LEVEL:.0%} interval.",
                     *_told(panels, dict(zip(places, names or map("{:g}".format, places), strict=True)), metric),
                 ]
             ),

@@ -25,10 +25,12 @@ from tasks.compare.grouping import (
     metrics_of,
     number,
 )
-from tasks.compare.statistics import LEVEL, Summary, interval, summarise
+from tasks.compare.statistics import LEAST, LEVEL, Summary, interval, summarise
 from tasks.compare.style import looks
 
 CURVE_EPSILONS = 3  # curves are drawn at the least, the middle and the largest epsilon
+DIFFERENT_SIZES = 1.5  # of the largest data set to the smallest, for time to be drawn against rows
+UNTRAINED = ("majority", "mean_label")
 LONG_RUNS = 20.0  # iterations of a larger ratio are shown on a logarithmic axis
 NEIGHBOURS = {
     "add_remove": "one record more or fewer",
@@ -90,7 +92,8 @@ def _against_epsilon(setting: Setting, metric: str, here: Sequence[Summary], ste
         panels = [Panel("without privacy", across)]
     if not panels:
         return
-    spread = f"bands: {LEVEL:.0%} bootstrap interval" if _has_interval(here) else "one cell a point: no interval"
+    few = f"fewer than {LEAST} cells a point: no interval"
+    spread = f"bands: {LEVEL:.0%} interval" if _has_interval(here) else few
     yield _chart(
         f"{stem}_{slug(metric)}_vs_epsilon",
         f"{_name(metric)} against epsilon: {setting.title}",
@@ -128,7 +131,7 @@ def _against_steps(
         f"{stem}_{slug(metric)}_vs_iterations",
         f"{_name(metric)} against iterations: {setting.title}",
         f"Mean {_name(metric)} over cells against the iteration for {setting.title}; after its last iteration a cell "
-        f"counts with its last value; bands: {LEVEL:.0%} bootstrap interval.",
+        f"counts with its last value; bands: {LEVEL:.0%} interval.",
         ("iteration", _name(metric)),
         panels,
         lower_is_better(metric),
@@ -172,20 +175,29 @@ def _carried(cell: Mapping[int, float], steps: Sequence[int]) -> np.ndarray:
 
 
 def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
-    """Seconds of a cell against the number of training rows, over all data, objectives and epsilons."""
+    """Seconds of a cell against the number of training rows, over all data, objectives and epsilons.
+
+    The folds of a data set are one size. There is no chart where sizes do not differ, for a line through them would be
+    the noise of the clock; lines that train nothing have no time to speak of.
+    """
+    sizes = sizes_of(records)
+    if not sizes or max(sizes.values()) < DIFFERENT_SIZES * min(sizes.values()):
+        return
     panels = []
     for relation in [*_relations(map(Place.of, records)), None]:
         points: dict[str, dict[float, list[float]]] = {}
         for record in records:
-            place, n, seconds = Place.of(record), number(record.get("n")), measured(record, SECONDS)
-            if done(record) and place.relation == relation and n and seconds is not None and seconds > 0:
+            place, n, seconds = Place.of(record), sizes.get(str(record.get("data"))), measured(record, SECONDS)
+            if record.get("algorithm") in UNTRAINED or place.relation != relation:
+                continue
+            if done(record) and n and seconds is not None and seconds > 0:
                 points.setdefault(place.label, {}).setdefault(n, []).append(seconds)
         if points:
             title = "without privacy" if relation is None else _panel_title(relation)
             panels.append(Panel(title, tuple(_times(label, found) for label, found in points.items())))
     if not panels:
         return
-    data = ", ".join(dict.fromkeys(str(record.get("data")) for record in records))
+    data = ", ".join(f"{name} {n:g}" for name, n in sizes.items())
     yield _chart(
         "seconds_vs_rows",
         "seconds against training rows",
@@ -195,6 +207,15 @@ def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
         panels,
         True,
     )
+
+
+def sizes_of(records: Sequence[Record]) -> dict[str, float]:
+    """Training rows of a cell by data set: the median over its finished cells."""
+    found: dict[str, list[float]] = {}
+    for record in records:
+        if done(record) and (n := number(record.get("n"))):
+            found.setdefault(str(record.get("data")), []).append(n)
+    return {name: float(np.median(values)) for name, values in found.items()}
 
 
 def _times(label: str, found: Mapping[float, Sequence[float]]) -> Line:

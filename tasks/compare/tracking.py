@@ -48,7 +48,7 @@ def child_params(setting: Setting, config: CompareConfig) -> dict[str, Any]:
 
 
 def child_metrics(setting: Setting, records: Sequence[Record]) -> dict[str, float]:
-    """Mean, sd and bootstrap interval of every metric over the finished cells; exact numbers on private rows are
+    """Mean, sd and interval of every metric over the finished cells; exact numbers on private rows are
     ``internal``, those on published rows ``released``."""
     prefix = "released" if setting.job.public else "internal"
     done = [record for record in records if record["status"] == "done"]
@@ -68,13 +68,15 @@ def names_of(records: Sequence[Record]) -> list[str]:
 
 
 def spread(name: str, values: np.ndarray) -> dict[str, float]:
-    """Mean under ``name``; ``_sd``, ``_low`` and ``_high`` beside it for two cells and more."""
+    """Mean under ``name``; ``_sd`` beside it for two cells and more, ``_low`` and ``_high`` for three and more."""
     if not len(values):
         return {}
     found = {name: float(values.mean())}
+    if len(values) > 1:
+        found[f"{name}_sd"] = float(values.std(ddof=1))
     low, high = interval(values)
     if low is not None and high is not None:
-        found |= {f"{name}_sd": float(values.std(ddof=1)), f"{name}_low": low, f"{name}_high": high}
+        found |= {f"{name}_low": low, f"{name}_high": high}
     return found
 
 

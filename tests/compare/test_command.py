@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from rich.console import Console
@@ -14,6 +15,8 @@ from rich.console import Console
 from dpcore.errors import InputError
 from flows import cli, compare_command
 from flows.compare_command import ratio_table, summary_table
+from flows.compare_summary import deviation
+from flows.show import print_whole
 from tasks import machine
 from tasks.compare import session
 from tasks.compare.config import load_compare, of_training
@@ -73,27 +76,56 @@ def shown(table: Any, width: int) -> str:
     return console.export_text()
 
 
-@pytest.mark.parametrize("width", [80, 160])
-def test_tables_name_every_line_whole(width: int) -> None:
-    long = "adult objective_perturbation eps=0.4"
-    means = [
-        {
-            **{"name": long, "cells": 3, "seconds": 0.5, "noise_multiplier": None, "spent_epsilon": 0.4},
-            "metrics": {"brier_score": 0.1, "accuracy": 0.8123, "roc_auc": 0.9},
-        }
-    ]
-    summary = {
-        **{"means": means, "metrics": ["accuracy"], "protocol": "1 x 3 folds", "run_id": "r", "failures": []},
-        "cells": {"done": 3, "failed": 0, "kept": 0},
-        "seconds": {"flow": 1.0},
+LONG = "adult objective_perturbation eps=0.4"
+
+
+def summary_of(*names: str, failures: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    metrics = {"brier_score": 0.1, "accuracy": 0.8123, "roc_auc": 0.9, "balanced_accuracy": 0.75}
+    sd = dict.fromkeys(metrics, 0.00123)
+    own = {"cells": 3, "seconds": 0.5, "noise_multiplier": None, "spent_epsilon": 0.4, "metrics": metrics, "sd": sd}
+    return {
+        **{"means": [{"name": name, **own} for name in names], "metrics": ["accuracy"], "protocol": "1 x 3 folds"},
+        **{"cells": {"done": 3, "failed": 0, "kept": 0}, "seconds": {"flow": 1.0}},
+        **{"run_id": "r" * 32, "failures": failures or []},
     }
-    text = shown(summary_table(summary, width), width)
-    assert long in text and "0.8123" in text and text.index("accuracy") > 0
-    assert ("roc auc" in text) == (width == 160)
+
+
+@pytest.mark.parametrize("width", [50, 80, 100, 124, 160])
+def test_tables_cut_nothing_off(width: int) -> None:
+    """As many metrics as fit, numbers whole with their spread, and names whole where they fit or folded."""
+    text = shown(summary_table(summary_of(LONG), width), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text and "0.8123 ± 0.0012" in text and "seconds" in text and "r" * 32 in text
+    assert LONG in text or width == 50
+    assert LONG.replace(" ", "") in "".join(
+        line.split("│")[1].strip() for line in text.splitlines() if "│" in line
+    ).replace(" ", "")
+    assert ("brier" in text) == (width >= 100) and ("balanced" in text) == (width == 160)
     found = rows_of(ratios([cell("dp_sgd", 1.0), cell("opacus", 1.0)], {}))
     text = shown(ratio_table(found), width)
-    assert "dp_sgd / opacus" in text
-    assert "adult, add_remove, epsilon 1, delta 1e-08" in " ".join(text.replace("│", " ").split())
+    assert width < 80 or "dp_sgd / opacus" in text
+    assert "adult, add_remove, epsilon 1, delta 1e-08" in " ".join(text.replace("│", " ").split()) or width < 80
+
+
+def test_a_pipe_gets_the_whole_table() -> None:
+    """What goes to a pipe has no width: no line is folded, nothing is cut, all metrics stand there."""
+    failure = {"cells": 2, "data": "adult", "label": "x", "error": "PeerError: " + "word " * 60}
+    out = StringIO()
+    print_whole(Console(file=out), summary_table(summary_of(LONG, "b", failures=[failure])))
+    lines = out.getvalue().splitlines()
+    assert "…" not in out.getvalue()
+    [line] = [line for line in lines if LONG in line]
+    assert line.count("± 0.0012") == 4
+    assert out.getvalue().count("word") == 60
+
+
+def test_spread_is_over_cells_with_their_draws_averaged() -> None:
+    records = [
+        {"repeat": 0, "fold": fold, "metrics": {"accuracy": value}}
+        for fold, value in ((0, 0.7), (0, 0.9), (1, 0.6), (1, 0.6))
+    ]
+    assert deviation(records, "accuracy") == pytest.approx(np.std([0.8, 0.6], ddof=1))
+    assert deviation(records[:2], "accuracy") is None
 
 
 def test_facts_of_the_machine() -> None:

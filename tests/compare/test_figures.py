@@ -52,7 +52,6 @@ def test_files_hold_what_is_drawn(tmp_path: Path) -> None:
     assert stems == {
         "adult-logistic-l2-0.0001_accuracy_vs_epsilon",
         "adult-logistic-l2-0.0001_accuracy_vs_iterations",
-        "seconds_vs_rows",
     }
     assert {file.suffix for file in files} == {".png", ".svg", ".csv", ".parquet"}
     numbers = pd.read_parquet(tmp_path / "adult-logistic-l2-0.0001_accuracy_vs_iterations.parquet")
@@ -78,3 +77,21 @@ def test_curves_of_unequal_length_keep_their_last_value() -> None:
     line = mean_curve("a", [{1: 0.0, 2: 1.0}, {1: 0.0, 2: 0.0, 4: 2.0}])
     assert line.x == (1.0, 2.0, 4.0)
     assert line.mean == (0.0, 0.5, 1.5)
+
+
+def test_time_is_drawn_against_rows_where_sizes_differ_and_for_what_trains() -> None:
+    """Folds differ by a row: a line through them would be the noise of the clock. Majority trains nothing."""
+    folds = [record | {"n": 1000 + record["fold"]} for record in grid(["a"], [1.0])]
+    assert not [chart for chart in all_charts(folds, {}) if chart.stem == "seconds_vs_rows"]
+    both = [*folds, *({**record, "data": "bank", "n": 4000, "seconds": 1.0} for record in folds)]
+    [chart] = [chart for chart in all_charts(both, {}) if chart.stem == "seconds_vs_rows"]
+    assert {line.label for panel in chart.panels for line in panel.lines} == {"a", "non_private"}
+    assert chart.points == [1001.0, 4000.0]
+    assert "majority" not in chart.description
+
+
+def test_bands_of_few_cells_are_as_wide_as_they_must_be() -> None:
+    few = [cell("a", epsilon, fold=fold) for epsilon in (0.1, 1.0) for fold in range(2)]
+    chart = next(chart for chart in all_charts(few, {}) if chart.stem.endswith("accuracy_vs_epsilon"))
+    assert "fewer than 3 cells a point: no interval" in chart.description
+    assert {(line.low, line.high) for line in chart.panels[0].private} == {((None, None), (None, None))}
