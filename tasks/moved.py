@@ -63,11 +63,11 @@ def made_at(home: Home) -> Path | None:
             found = [row[0] for row in database.execute("SELECT artifact_location FROM experiments")]
     except sqlite3.Error:
         return None  # a store that is not made yet, or that others will complain of
-    for place in filter(None, found):
-        root = root_of(place)
-        if root is not None and root != home.root and not _same(root, home.root):
-            return root
-    return None
+    # A store that other home folders share has places in each of them, and some in its own.
+    roots = [root for place in filter(None, found) if (root := root_of(place)) is not None]
+    if not roots or any(root == home.root or _same(root, home.root) for root in roots):
+        return None
+    return roots[0]
 
 
 def root_of(place: str) -> Path | None:

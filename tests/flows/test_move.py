@@ -137,6 +137,16 @@ def test_only_places_of_this_home_are_changed(tmp_path: Path) -> None:
     assert root_of("/somewhere/mlruns/0") is None
 
 
+def test_a_store_that_homes_share_is_no_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    made(tmp_path / "runs")
+    with closing(sqlite3.connect(tmp_path / "runs" / "mlflow.db")) as database:
+        place = (tmp_path / "other/artifacts/experiments/y").as_uri()
+        database.execute("INSERT INTO experiments VALUES (?)", (place,))
+        database.commit()
+    assert made_at(Home(tmp_path / "runs")) is None
+
+
 def test_a_link_to_the_home_is_no_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     made(tmp_path / "runs")
