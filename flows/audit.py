@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 RUN_ID = "[0-9a-f]{32}"
 
 
-def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool) -> None:
+def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool, any_signer: bool = False) -> None:
     """Audit a run of the store, or a record in a JSON file; raises ``VerificationFailed`` where it is blocked."""
     path = Path(run)
     if path.suffix == ".json" and path.is_file():
@@ -45,9 +45,13 @@ def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool) -> N
         database.set_tag(run, AUDIT, verdict(report))
     else:
         client = open_store()
-        known, front = registered(client, run)
-        subject = read(client, known, ledger)
-        report = audit(subject, front)
+        known = run
+        more: list[Finding] = []
+        if not re.fullmatch(RUN_ID, run) and is_name(client, run):
+            known, subject, more = registered(client, run, ledger, any_signer)
+        else:
+            subject = read(client, known, ledger)
+        report = audit(subject, more)
         mark(client, known, report)
     measured = measure(subject) if empirical else None
     if measured is not None and "skipped" not in measured and path.suffix != ".json":
@@ -73,14 +77,28 @@ def open_store() -> MlflowClient:
     return tracking_client(home)
 
 
-def registered(client: MlflowClient, name: str) -> tuple[str, list[Finding]]:
-    """The run behind a registered model's released version, with what is wrong with its alias; else ``name`` itself."""
-    from tasks.audit.rules_release import released
+def is_name(client: MlflowClient, name: str) -> bool:
+    """Whether a registered model has this name, or releases of it lie in the home folder."""
     from tasks.release.registry import find_model
 
-    if re.fullmatch(RUN_ID, name) or find_model(client, name) is None:
-        return name, []
-    return released(client, name)
+    return find_model(client, name) is not None or (
+        os.sep not in name and (Home.find().root / "releases" / name / "front.json").is_file()
+    )
+
+
+def registered(
+    client: MlflowClient, name: str, ledger: str | None, any_signer: bool
+) -> tuple[str, Subject, list[Finding]]:
+    """The run behind a registered model's released version, with what differs between bundle, run and registry."""
+    from tasks.audit.rules_release import released, same_chain, same_run
+    from tasks.release.policy import load_policy
+    from tasks.release.signature import trusted_keys
+
+    trusted = None if any_signer else trusted_keys(load_policy().trusted_keys)
+    found, shown = released(client, Home.find().root / "releases" / name, name, trusted)
+    subject = read(client, found.manifest.run_id, ledger)
+    chain = same_chain(found, ledger or ledger_of(subject))
+    return found.manifest.run_id, subject, [*shown, *same_run(found, subject), *chain]
 
 
 def read(client: MlflowClient, run: str, ledger: str | None = None) -> Subject:

@@ -118,12 +118,15 @@ def audit(
     empirical: Annotated[
         bool, typer.Option("--empirical", help="Also attack the algorithm on synthetic neighbours.")
     ] = False,
+    any_signer: Annotated[
+        bool, typer.Option("--any-signer", help="Of a registered model: take whoever signed its bundle.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a run against its statement, its ledger and itself; exit 4 where it must not be released."""
     from flows.audit import audit_run
 
-    audit_run(run, ledger, empirical, as_json)
+    audit_run(run, ledger, empirical, as_json, any_signer)
 
 
 def release(
@@ -137,28 +140,40 @@ def release(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the bundle.")] = None,
     note: Annotated[str, typer.Option("--note", help="Why; stands in the bundle.")] = "",
     ledger: Annotated[str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")] = None,
+    head: Annotated[
+        str | None,
+        typer.Option("--head", metavar="HASH", help="Head, kept elsewhere, that the ledger must hold."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Release a run: audit, policy, champion comparison, registry version with aliases, signed bundle."""
     from flows.release import release_run
 
-    release_run(run, to, approved_by, note, policy, key, output, ledger, as_json)
+    release_run(run, to, approved_by, note, policy, key, output, ledger, as_json, head)
 
 
 def verify(
     bundle: Annotated[Path, typer.Argument(help="Bundle: a folder or a zip of it.")],
     key: Annotated[
-        str | None, typer.Option("--key", metavar="FINGERPRINT", help="Whose signature it must have.")
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="FINGERPRINT",
+            help="Whose signature it must have; default: trusted_keys of conf/release.yaml, DPFLOWS_TRUSTED_KEYS.",
+        ),
     ] = None,
     expect: Annotated[
         str | None, typer.Option("--expect", metavar="NAME@VERSION", help="Which release it must be.")
     ] = None,
+    any_signer: Annotated[
+        bool, typer.Option("--any-signer", help="Take whoever signed it: intact, but of unknown origin.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Verify a bundle: signature, checksums, statement, epsilon. Needs no data or server; runs nothing of it."""
     from flows.verify import verify_bundle
 
-    verify_bundle(bundle, key, expect, as_json)
+    verify_bundle(bundle, key, expect, as_json, any_signer)
 
 
 def profile(

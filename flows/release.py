@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,29 +13,33 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from dpcore.accounting.events import Events
 from dpcore.errors import InputError, VerificationFailed
 from flows.audit import ledger_of, mark, open_store, read
 from tasks.audit import Subject, audit
-from tasks.audit.rules_content import noisy_metrics
+from tasks.audit.rules_content import is_quality, noisy_metrics
 from tasks.audit.subject import METRICS as METRICS_FILE
 from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger
+from tasks.release import front, registry
 from tasks.release import manifest as names
-from tasks.release import registry
-from tasks.release.bundle import checksums, write_bundle
+from tasks.release.bundle import checksums, require_place, write_bundle
 from tasks.release.card import make_card, read_model
+from tasks.release.front import Front, Released
 from tasks.release.gate import Candidate, Champion, Decision, decide, search_epsilon
-from tasks.release.manifest import Approval, Manifest, Price, ReleasedMetric
+from tasks.release.manifest import Approval, Manifest, Position, Price, ReleasedMetric
 from tasks.release.policy import Policy, load_policy
 from tasks.release.probe import fault
-from tasks.release.signature import load_key
-from tasks.release.trials import Trial, charged, search
+from tasks.release.signature import load_key, own_fingerprint, trusted_keys
+from tasks.release.statement_text import RENDERED, rendered_again
+from tasks.release.trials import Trial, charged, newest_of, position, require_chain, require_head, search
 from tasks.statement import Statement, now
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-READABLE = ("privacy/statement.md", "privacy/statement.html")
+# Letters that look alike in every font are one letter only among these.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,98}[A-Za-z0-9]|[A-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,12 @@ class Asked:
     policy: Policy
     output: Path | None
     ledger: str | None
+    head: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the releases of this name lie."""
+        return Home.find().root / "releases" / self.name
 
 
 def release_run(
@@ -58,14 +70,27 @@ def release_run(
     output: Path | None,
     ledger: str | None,
     as_json: bool,
+    head: str | None = None,
 ) -> None:
     """Release a run and print where it is; raises ``VerificationFailed`` where gate or policy say no."""
     if not approved_by.strip():
         raise InputError("Expected a name for --approved-by, got none; a release needs somebody who decides.")
+    for option, text in (("--approved-by", approved_by.strip()), ("--note", note)):
+        if not (text.isprintable() or not text):
+            raise InputError(
+                f"Expected one line of printable text for {option}, got {text!r}; it stands in the model card."
+            )
+    if not NAME.fullmatch(to):
+        raise InputError(
+            f"Expected 1 to 100 letters a-z, digits, blanks, '.', '_' or '-' for --to, with a letter or digit at both "
+            f"ends, got {to!r}: other letters look like these."
+        )
     secret = load_key(key)
     asked = Asked(
-        run, to, Approval(who=approved_by.strip(), when=now(), note=note), load_policy(policy), output, ledger
+        run, to, Approval(who=approved_by.strip(), when=now(), note=note), load_policy(policy), output, ledger, head
     )
+    if output is not None:
+        require_place(output, to)
     client = open_store()
     with one_at_a_time(Home.find(), "release"):
         answer = release(client, asked, secret)
@@ -84,10 +109,13 @@ def _table(answer: dict[str, Any]) -> Table:
 
 
 def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
-    """One gate, start to end. The same run again changes nothing."""
-    done = registry.version_of(client, asked.name, asked.run)
-    if done is not None and registry.AT_TAG in done.tags:
-        return _already(client, asked, done)
+    """One gate, start to end. The same run again changes nothing.
+
+    Of earlier releases only their signed bundles are believed; MLflow's tags and aliases are for people to see.
+    """
+    _require_own_name(client, asked.name)
+    trusted = (own_fingerprint(secret), *trusted_keys(asked.policy.trusted_keys))
+    pointer, champion = front.in_front(client, asked.folder, asked.name, trusted)
     subject = read(client, asked.run, asked.ledger)
     report = audit(subject)
     mark(client, asked.run, report)
@@ -97,11 +125,19 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
         )
     statement = subject.statement
     assert statement is not None
-    before = registry.aliases(client, asked.name).get(registry.RELEASED)
-    trials, newest = _trials(client, asked, subject, statement, before)
+    with Ledger(asked.ledger or ledger_of(subject)) as ledger:
+        require_head(ledger, asked.head)
+        if champion is not None and champion.dataset == statement.ledger.dataset:
+            require_chain(ledger, f"{asked.name}@{champion.version}", champion.manifest.ledger)
+        done = _released_before(client, asked, trusted)
+        if done is not None:
+            return _already(client, asked, done, subject, ledger, pointer, champion, secret)
+        seq, head = position(ledger)
+        trials = _trials(asked, subject, statement, champion, ledger)
     price = _price(statement, trials, asked.policy)
     metrics = released_metrics(subject, statement)
-    decision = _decide(client, asked, subject, statement, price, metrics, before)
+    decision = _decide(asked, subject, statement, price, metrics, champion)
+    before = None if champion is None else champion.version
     if decision.promote is None:
         raise VerificationFailed(
             f"Nothing is released to {asked.name!r}{f', version {before} stays' if before else ''}: "
@@ -113,31 +149,65 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
         "adjacency": str(price.adjacency),
         "approved_by": asked.approval.who,
         "approved_at": asked.approval.when,
-        registry.SEQ_TAG: str(newest),
         **{f"{registry.METRIC_TAG}{one.name}": repr(one.value) for one in metrics},
     }
     registry.ensure_model(client, asked.name)
     version = registry.add_version(
         client, asked.name, asked.run, client.get_run(asked.run).data.tags["dpflows.model"], tags
     )
-    folder = asked.output or Home.find().root / "releases" / asked.name / version
-    bundle = make_bundle(asked, version, subject, statement, price, metrics, trials, before)
+    folder = require_place(asked.output or asked.folder / version, asked.name, version)
+    serial = _next_serial(pointer, champion)
+    bundle = make_bundle(
+        asked, version, subject, statement, price, metrics, trials, before, _position(subject, seq, head), serial
+    )
     write_bundle(folder, *bundle, secret)
     client.set_model_version_tag(asked.name, version, registry.DONE_TAG, str(folder))
-    previous = registry.promote(client, asked.name, version)
+    previous = _put_in_front(client, asked, version, serial, folder, secret)
     client.set_tag(asked.run, "dpflows.released_as", f"{asked.name}@{version}")
-    return _answer(asked, version, price.epsilon, price.delta, previous, str(folder), True)
+    return _answer(asked, version, price.epsilon, price.delta, previous, folder, own_fingerprint(secret), True)
+
+
+def _require_own_name(client: MlflowClient, name: str) -> None:
+    """Raise ``InputError`` for a name that another one differs from by case or blanks alone."""
+    plain = re.sub(r"[ ._-]+", "", name).casefold()
+    for one in registry.model_names(client):
+        if one != name and re.sub(r"[ ._-]+", "", one).casefold() == plain:
+            raise InputError(f"Expected a name for --to that no other looks like, got {name!r} beside {one!r}.")
+
+
+def _next_serial(pointer: Front | None, champion: Released | None) -> int:
+    stated = (champion.manifest.serial or 0) if champion is not None else 0
+    return max(pointer.serial if pointer is not None else 0, stated) + 1
+
+
+def _position(subject: Subject, seq: int, head: str) -> Position:
+    """Where the ledger stands, and the hashes that it holds of the run's files."""
+    hashes = dict(subject.ledger.hashes) if subject.ledger is not None else {}
+    metric = subject.metric_ledger.hashes.get("metrics") if subject.metric_ledger is not None else None
+    return Position(head=head, seq=seq, hashes=hashes | ({"metrics": metric} if metric else {}))
+
+
+def _put_in_front(
+    client: MlflowClient, asked: Asked, version: str, serial: int, folder: Path, secret: Any
+) -> str | None:
+    """Move MLflow's aliases, then sign that this version is in front; return the version called previous."""
+    previous = registry.promote(client, asked.name, version, serial)
+    place = folder.relative_to(asked.folder) if folder.is_relative_to(asked.folder) else folder
+    decided = Front(asked.name, version, serial, str(place), asked.approval.who, asked.approval.when)
+    front.write_front(asked.folder, decided, secret)
+    return previous
 
 
 def _answer(
-    asked: Asked, version: str, epsilon: float, delta: float, previous: str | None, folder: str, changed: bool
+    asked: Asked,
+    version: str,
+    epsilon: float,
+    delta: float,
+    previous: str | None,
+    folder: Path,
+    signer: str,
+    changed: bool,
 ) -> dict[str, Any]:
-    from tasks.release.signature import check
-
-    bundle = Path(folder)
-    signer = ""
-    if (bundle / names.SIGNATURE).is_file():
-        signer = check((bundle / names.SIGNATURE).read_bytes(), (bundle / names.MANIFEST).read_bytes())
     return {
         "schema_version": 1,
         "name": asked.name,
@@ -146,42 +216,94 @@ def _answer(
         "epsilon": epsilon,
         "delta": delta,
         "previous": previous,
-        "bundle": folder,
+        "bundle": str(folder),
         "signer": signer,
         "changed": changed,
     }
 
 
-def _already(client: MlflowClient, asked: Asked, done: Any) -> dict[str, Any]:
-    """A run that was released before: nothing changes where it is in front, else it is put there again (a way back)."""
-    current, version = registry.aliases(client, asked.name), str(done.version)
-    changed = current.get(registry.RELEASED) != version
-    if changed:
-        registry.promote(client, asked.name, version)
-        client.set_model_version_tag(asked.name, version, "approved_by", asked.approval.who)
-        client.set_model_version_tag(asked.name, version, "approved_at", asked.approval.when)
-    epsilon, delta = float(done.tags["epsilon"]), float(done.tags["delta"])
-    previous = registry.aliases(client, asked.name).get(registry.PREVIOUS)
-    return _answer(asked, version, epsilon, delta, previous, done.tags[registry.DONE_TAG], changed)
+def _released_before(client: MlflowClient, asked: Asked, trusted: Sequence[str]) -> Released | None:
+    """The release of this run to this name by its signed bundle, None where there was none.
+
+    Raises ``VerificationFailed`` where MLflow shows one and no bundle proves it.
+    """
+    done = registry.version_of(client, asked.name, asked.run)
+    if done is None:
+        return None
+    version = str(done.version)
+    shown = registry.AT_TAG in done.tags or registry.DONE_TAG in done.tags
+    if not shown and not (asked.folder / version).exists():
+        return None  # an interrupted release left the version alone
+    return front.released(client, asked.folder, asked.name, version, trusted)
+
+
+def _already(
+    client: MlflowClient,
+    asked: Asked,
+    done: Released,
+    subject: Subject,
+    ledger: Ledger,
+    pointer: Front | None,
+    champion: Released | None,
+    secret: Any,
+) -> dict[str, Any]:
+    """A run that was released before: nothing changes where it is in front, else it is put there again (a way back).
+
+    The price is that of its own release. A way back may depend on what was learned since, so the answer holds the
+    price of everything up to now beside it.
+    """
+    manifest = done.manifest
+    if manifest.run_id != asked.run or (other := done.differs(subject)):
+        what = f"of run {manifest.run_id}" if manifest.run_id != asked.run else f"with another {other}"
+        raise VerificationFailed(
+            f"Expected {asked.name}@{done.version} to be the release of run {asked.run} as it is now, got a bundle "
+            f"{what}; restore what was changed."
+        )
+    require_chain(ledger, f"{asked.name}@{done.version}", manifest.ledger)
+    current = registry.aliases(client, asked.name)
+    shown = current.get(registry.RELEASED) == done.version
+    changed = not shown or champion is None or champion.version != done.version
+    previous = current.get(registry.PREVIOUS)
+    if changed or pointer is None:
+        serial = _next_serial(pointer, champion)
+        previous = _put_in_front(client, asked, done.version, serial, done.folder, secret)
+        client.set_model_version_tag(asked.name, done.version, "approved_by", asked.approval.who)
+        client.set_model_version_tag(asked.name, done.version, "approved_at", asked.approval.when)
+    price = manifest.price
+    signer = own_fingerprint(secret) if pointer is None else json.loads(done.bundle[names.SIGNATURE])["fingerprint"]
+    answer = _answer(asked, done.version, price.epsilon, price.delta, previous, done.folder, signer, changed)
+    since = manifest.ledger.seq if manifest.ledger is not None else newest_of(ledger, done.entries)
+    return answer | ({"epsilon_with_runs_since": _with_later(done, subject, ledger, since)} if changed else {})
+
+
+def _with_later(done: Released, subject: Subject, ledger: Ledger, since: int) -> float:
+    """Epsilon of a release together with all runs on its records since, at its delta."""
+    price = done.manifest.price
+    stored: Any = json.loads(done.bundle[names.TUNING])
+    own = [Events.from_json(json.dumps(item)) for item in stored["trials"]]
+    blocks = subject.ledger.blocks if subject.ledger is not None else ()
+    later = search(charged(ledger, done.dataset), (), blocks, since)
+    if not later:
+        return price.epsilon
+    return search_epsilon([*own, *(one.events for one in later)], price.adjacency, price.delta, price.conversion)
 
 
 def _trials(
-    client: MlflowClient, asked: Asked, subject: Subject, statement: Statement, before: str | None
-) -> tuple[list[Trial], int]:
-    """The charged runs behind the release, and the number of the newest record of the data set."""
+    asked: Asked, subject: Subject, statement: Statement, champion: Released | None, ledger: Ledger
+) -> list[Trial]:
+    """The charged runs behind the release: those since the signed release before it, on the same records."""
     own = [statement.ledger.entry]
     if METRICS_FILE in subject.files:
         own.append(str(json.loads(subject.files[METRICS_FILE])["ledger_entry"]))
-    with Ledger(asked.ledger or ledger_of(subject)) as ledger:
-        found = charged(ledger, statement.ledger.dataset)
-    newest = max((one.seq for one in found), default=0)
+    found = charged(ledger, statement.ledger.dataset)
     since = 0
-    if before is not None:
-        since = int(client.get_model_version(asked.name, before).tags.get(registry.SEQ_TAG, 0))
+    if champion is not None and champion.dataset == statement.ledger.dataset:
+        stated = champion.manifest.ledger
+        since = stated.seq if stated is not None else newest_of(ledger, champion.entries)
     if asked.policy.tuning == "run" or statement.data.public:
-        since = newest
+        since = max((one.seq for one in found), default=0)
     blocks = subject.ledger.blocks if subject.ledger is not None else ()
-    return search(found, own, blocks, since), newest
+    return search(found, own, blocks, since)
 
 
 def _price(statement: Statement, trials: list[Trial], policy: Policy) -> Price:
@@ -212,26 +334,22 @@ def released_metrics(subject: Subject, statement: Statement) -> list[ReleasedMet
         for key, value in noisy.items()
     ]
     if statement.data.public:
-        errors_of = ("mean_squared_error", "root_mean_squared_error", "mean_absolute_error")
-        quality = ("accuracy", "balanced_accuracy", "roc_auc", *errors_of, "average_precision", "brier_score")
         public = {key.removeprefix("released."): values[-1] for key, values in subject.metrics.items()}
-        ranking = sorted(key for key in public if key == "map" or key.startswith("ndcg_at_"))
         found += [
-            ReleasedMetric(name=key, value=public[key], source="public data")
-            for key in (*quality, *ranking)
-            if f"released.{key}" in subject.metrics and key not in noisy
+            ReleasedMetric(name=key, value=value, source="public data")
+            for key, value in sorted(public.items())
+            if is_quality(key) and f"released.{key}" in subject.metrics and key not in noisy
         ]
     return found
 
 
 def _decide(
-    client: MlflowClient,
     asked: Asked,
     subject: Subject,
     statement: Statement,
     price: Price,
     metrics: list[ReleasedMetric],
-    before: str | None,
+    champion: Released | None,
 ) -> Decision:
     # Of public data the exact numbers of baselines are public too.
     exact = subject.metrics if statement.data.public else {}
@@ -247,10 +365,8 @@ def _decide(
         baselines={key.removeprefix("internal."): values[-1] for key, values in exact.items() if values},
         fault=fault(subject.model),
     )
-    champion = None
-    if before is not None:
-        champion = Champion(before, registry.metrics_of(client, asked.name, before))
-    return decide([candidate], champion, asked.policy, price.epsilon, price.delta)
+    before = None if champion is None else Champion(champion.version, champion.metrics())
+    return decide([candidate], before, asked.policy, price.epsilon, price.delta)
 
 
 def make_bundle(
@@ -262,6 +378,8 @@ def make_bundle(
     metrics: list[ReleasedMetric],
     trials: list[Trial],
     before: str | None,
+    ledger: Position,
+    serial: int,
 ) -> tuple[Manifest, dict[str, bytes]]:
     """Manifest and files of a release, from what the run holds and nothing else."""
     model, stored = subject.model, subject.files
@@ -277,7 +395,8 @@ def make_bundle(
         names.CONFIG: stored["config.json"],
         names.README: card.encode(),
         **({names.STATE: model["state.safetensors"]} if "state.safetensors" in model else {}),
-        **{name: stored[name] for name in (*READABLE, names.METRICS) if name in stored},
+        **{name: _readable(name, subject, statement) for name in RENDERED},
+        **({names.METRICS: stored[names.METRICS]} if names.METRICS in stored else {}),
     }
     manifest = Manifest(
         name=asked.name,
@@ -290,5 +409,13 @@ def make_bundle(
         metrics=metrics,
         previous=before,
         files=checksums(files),
+        ledger=ledger,
+        serial=serial,
     )
     return manifest, files
+
+
+def _readable(name: str, subject: Subject, statement: Statement) -> bytes:
+    """A readable form whose hash the ledger holds, as the audit compared it; one without is made again."""
+    held = subject.ledger is not None and name in subject.ledger.hashes
+    return subject.files[name] if held else rendered_again(statement, name)

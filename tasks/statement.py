@@ -20,6 +20,7 @@ from dpcore.noise import FORMS
 from dpcore.one_vs_rest import OneVsRest
 from dpcore.problem import Adjacency
 from tasks.home import CONF
+from tasks.versions import First
 
 if TYPE_CHECKING:
     from dpcore.train import Planned
@@ -130,7 +131,7 @@ class Training(Part):
 class Statement(Part):
     """The whole statement; ``schema_version`` changes with its fields, and older versions stay readable."""
 
-    schema_version: Literal[1] = 1
+    schema_version: First = 1
     created: str
     guarantee: Guarantee
     renyi: Renyi

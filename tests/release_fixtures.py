@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tasks.home import Home
+from tasks.release.signature import TRUSTED, load_key, own_fingerprint
 from tests.flow_fixtures import HOME
 from tests.release.runs import World, make_world
 
@@ -38,5 +39,8 @@ def world(home: Home, tmp_path: Path) -> World:
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> Path:
-    return write_key(tmp_path / "key.pem")
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A signing key that is trusted here."""
+    path = write_key(tmp_path / "key.pem")
+    monkeypatch.setenv(TRUSTED, own_fingerprint(load_key(path)))
+    return path

@@ -24,7 +24,17 @@ from tasks.trace_points import CURVE_POINTS, curve_name, thin
 # Measured on synthetic data, as often as somebody asks (``tasks.audit.empirical``).
 EMPIRICAL = "internal.empirical."
 # Measures of quality that a release may carry.
-QUALITY = ("accuracy", "balanced_accuracy", "roc_auc", "mean_squared_error", "average_precision", "brier_score")
+QUALITY = (
+    "accuracy",
+    "balanced_accuracy",
+    "roc_auc",
+    "mean_squared_error",
+    "root_mean_squared_error",
+    "mean_absolute_error",
+    "average_precision",
+    "brier_score",
+    "map",
+)
 
 
 def metrics(run: Subject) -> Iterator[Finding]:
@@ -186,13 +196,18 @@ def _trace(run: Subject) -> list[dict[str, float]]:
         return []
 
 
+def is_quality(name: str) -> bool:
+    """Whether a metric says how good the model is."""
+    return name in QUALITY or name.startswith("ndcg_at_")
+
+
 def _noted(run: Subject) -> set[str]:
     """Names of the curves that the algorithm noted; no measure of quality is among them.
 
     An algorithm sees no metric, so a name of one in the trace was written there by somebody else.
     """
     keys = {key for row in _trace(run) for key in row if key not in ("release", "spent_epsilon")}
-    return {"spent.epsilon", *(f"released.{key}" for key in keys if key not in QUALITY)}
+    return {"spent.epsilon", *(f"released.{key}" for key in keys if not is_quality(key))}
 
 
 def model(run: Subject) -> Iterator[Finding]:

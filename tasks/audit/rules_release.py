@@ -2,77 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpcore.errors import InputError
+from dpcore.errors import InputError, VerificationFailed
 from tasks.audit.findings import Finding, block
-from tasks.release import registry
-from tasks.release.bundle import read_bundle
-from tasks.release.verify import verify_files
+from tasks.audit.subject import Subject
+from tasks.release import front, registry
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from tasks.release.front import Released
+
 AGAIN = "Run `dpflows release` again for the version that shall be in front"
 
 
-def released(client: MlflowClient, name: str) -> tuple[str, list[Finding]]:
-    """The run of the version called released, and what is wrong with alias, version and bundle.
+def released(
+    client: MlflowClient, folder: Path, name: str, trusted: Sequence[str] | None
+) -> tuple[Released, list[Finding]]:
+    """The version of ``name`` in front by its signed bundle, and what MLflow shows otherwise.
 
-    Raises ``InputError`` where no version was released.
+    Raises ``InputError`` where no version was released, ``VerificationFailed`` where no bundle proves one.
     """
-    alias, front = registry.aliases(client, name).get(registry.RELEASED), registry.in_front(client, name)
-    if front is None:
+    _, found = front.in_front(client, folder, name, trusted)
+    if found is None:
         raise InputError(f"Expected a model with a released version, got {name!r}; release a run to it first.")
-    found: list[Finding] = []
-    if alias != front:
-        found.append(
+    return found, list(_shown(client, name, found))
+
+
+def _shown(client: MlflowClient, name: str, found: Released) -> Sequence[Finding]:
+    """Differences between MLflow's registry and the signed bundle."""
+    where, problems = f"{name}/{found.version}", []
+    alias, shown = registry.aliases(client, name).get(registry.RELEASED), registry.in_front(client, name)
+    if alias != found.version or shown != found.version:
+        problems.append(
             block(
                 "alias_moved",
                 f"{name}@{registry.RELEASED}",
-                f"the alias points at version {alias or 'none'}, the gate put version {front} in front",
+                f"the alias points at version {alias or 'none'}, the gate put version {found.version} in front",
                 "Who loads the alias gets a model that did not pass the gate",
                 AGAIN,
             )
         )
-    version = client.get_model_version(name, front)
-    run = version.tags[registry.RUN_TAG]
-    if version.run_id != run:
-        found.append(
-            block("version_run", f"{name}/{front}", "version and tag name other runs", "It was changed", AGAIN)
-        )
-    if version.source != client.get_run(run).data.tags.get("dpflows.model"):
-        found.append(
-            block(
-                "version_source",
-                f"{name}/{front}",
-                "the version holds another model than its run",
-                "It was changed",
-                AGAIN,
-            )
-        )
-    return run, [*found, *_bundle(name, front, version.tags)]
-
-
-def _bundle(name: str, front: str, tags: dict[str, str]) -> list[Finding]:
-    folder = Path(tags.get(registry.DONE_TAG, ""))
-    try:
-        report = verify_files(read_bundle(folder), expect=f"{name}@{front}")
-    except InputError as error:
-        return [block("bundle_missing", str(folder), "the bundle cannot be read", str(error).rstrip("."), AGAIN)]
-    problems = [
-        block(f"bundle_{check}", str(folder), what, "The bundle is not what was signed", AGAIN)
-        for check, what in report.problems
-    ]
-    if report.ok and tags.get("epsilon") != f"{report.epsilon:.6g}":
+    version = registry.find_version(client, name, found.version)
+    if version is None:
+        return [*problems, block("version_missing", where, "MLflow does not hold the version", "It was deleted", AGAIN)]
+    run = found.manifest.run_id
+    if version.run_id != run or version.tags.get(registry.RUN_TAG) != run:
+        problems.append(block("version_run", where, "version and bundle are of other runs", "It was changed", AGAIN))
+    if version.tags.get("epsilon") != f"{found.manifest.price.epsilon:.6g}":
         problems.append(
             block(
-                "version_epsilon",
-                f"{name}/{front}",
-                "the version shows another epsilon than its bundle",
-                "It was changed",
-                AGAIN,
+                "version_epsilon", where, "the version shows another epsilon than its bundle", "It was changed", AGAIN
             )
         )
     return problems
+
+
+def same_run(found: Released, run: Subject) -> list[Finding]:
+    """The run as it is now is the one that was released."""
+    other = found.differs(run)
+    if not other:
+        return []
+    what = f"the bundle holds another {other} than the run"
+    return [block("bundle_of_another_run", str(found.folder), what, "It was changed after the release", AGAIN)]
+
+
+def same_chain(found: Released, ledger: str) -> list[Finding]:
+    """The ledger goes on from the head that the bundle states."""
+    from tasks.ledger import Ledger
+    from tasks.release.trials import require_chain
+
+    with Ledger(ledger) as opened:
+        try:
+            require_chain(opened, f"{found.manifest.name}@{found.version}", found.manifest.ledger)
+        except VerificationFailed as error:
+            fix = "Restore the newest copy of the ledger"
+            return [block("ledger_rolled_back", "ledger", str(error).rstrip("."), "Budget was given back", fix)]
+    return []

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpcore.problem import Adjacency
+from tasks.versions import First
 
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"
@@ -54,8 +55,16 @@ class File(Part):
     bytes: int
 
 
+class Position(Part):
+    """Where the ledger stood at the release, and what its commit record of the run holds."""
+
+    head: str = Field(description="hash of the newest record; the chain of the next release must contain it")
+    seq: int = Field(description="number of that record")
+    hashes: dict[str, str] = Field(description="SHA-256 of the run's files in its commit record")
+
+
 class Manifest(Part):
-    schema_version: Literal[1] = 1
+    schema_version: First = 1
     name: str
     version: str
     created: str
@@ -66,6 +75,8 @@ class Manifest(Part):
     metrics: list[ReleasedMetric]
     previous: str | None = Field(description="the version that this one replaces")
     files: dict[str, File]
+    ledger: Position | None = Field(default=None, description="None in bundles from before it was kept")
+    serial: int | None = Field(default=None, description="counts the decisions of a name; None in older bundles")
 
     def to_json(self) -> str:
         """Readable JSON with sorted keys; the signature is over exactly these bytes."""

@@ -10,6 +10,7 @@ from dpcore.errors import InputError
 from tasks.config import find_config
 from tasks.config_errors import describe
 from tasks.plain_yaml import load_yaml
+from tasks.versions import First
 
 
 class Policy(BaseModel):
@@ -21,7 +22,7 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    schema_version: Literal[1] = 1
+    schema_version: First = 1
     max_epsilon: float = Field(default=10.0, gt=0, description="the most epsilon of a release")
     max_delta: float | None = Field(default=None, gt=0, lt=1, description="the most delta of a release")
     metric: str | None = Field(default=None, description="for example accuracy or balanced_accuracy")
@@ -30,6 +31,9 @@ class Policy(BaseModel):
     min_gain: float = Field(default=0.0, ge=0, description="how much better than the champion the metric must be")
     tuning: Literal["dataset", "run"] = Field(default="dataset", description="dataset or run")
     conversion: Literal["cks", "prop21"] | None = Field(default=None, description="cks or prop21")
+    trusted_keys: tuple[str, ...] = Field(
+        default=(), description="fingerprints whose signatures are believed; keys that were replaced stay listed"
+    )
 
 
 def load_policy(name: str | None = None) -> Policy:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 RELEASED, PREVIOUS = "released", "previous"
-RUN_TAG, SEQ_TAG, DONE_TAG = "dpflows.run_id", "dpflows.ledger_seq", "dpflows.bundle"
+# For people to see: a release believes none of them but the signed bundle, which DONE_TAG helps to find.
+RUN_TAG, SERIAL_TAG, DONE_TAG = "dpflows.run_id", "dpflows.serial", "dpflows.bundle"
 AT_TAG = "dpflows.released_at"  # when the gate last put the version in front
 METRIC_TAG = "dpflows.metric."
 
@@ -71,8 +72,22 @@ def aliases(client: MlflowClient, name: str) -> dict[str, str]:
 
 def version_of(client: MlflowClient, name: str, run_id: str) -> Any | None:
     """The version of ``name`` that holds the run, None where there is none."""
-    found = [one for one in versions_of(client, name) if one.tags.get(RUN_TAG) == run_id]
+    found = [one for one in versions_of(client, name) if one.run_id == run_id]
     return max(found, key=lambda one: int(one.version), default=None)
+
+
+def find_version(client: MlflowClient, name: str, version: str) -> Any | None:
+    """A version, None where MLflow does not hold it."""
+    try:
+        return client.get_model_version(name, version)
+    except MlflowException:
+        return None
+
+
+def tag_of(client: MlflowClient, name: str, version: str, key: str) -> str | None:
+    """A tag of a version; None where there is no such version or tag."""
+    found = find_version(client, name, version)
+    return None if found is None else found.tags.get(key)
 
 
 def add_version(client: MlflowClient, name: str, run_id: str, uri: str, tags: Mapping[str, str]) -> str:
@@ -86,26 +101,25 @@ def add_version(client: MlflowClient, name: str, run_id: str, uri: str, tags: Ma
     return str(found.version)
 
 
-def promote(client: MlflowClient, name: str, version: str) -> str | None:
+def _decided(version: Any) -> tuple[int, str]:
+    """Order of decisions: by number, and by the time in versions from before it was kept."""
+    number = version.tags.get(SERIAL_TAG, "")
+    return (int(number) if number.isdecimal() else 0, version.tags[AT_TAG])
+
+
+def promote(client: MlflowClient, name: str, version: str, serial: int) -> str | None:
     """Move the aliases: ``version`` is released, the one before it is previous. Return that one's number."""
     before = aliases(client, name).get(RELEASED)
-    if before == version:
-        return aliases(client, name).get(PREVIOUS)
-    if before is not None:
+    if before is not None and before != version:
         client.set_registered_model_alias(name, PREVIOUS, before)
     client.set_registered_model_alias(name, RELEASED, version)
+    client.set_model_version_tag(name, version, SERIAL_TAG, str(serial))
     client.set_model_version_tag(name, version, AT_TAG, datetime.now(UTC).isoformat(timespec="microseconds"))
-    return before
+    return aliases(client, name).get(PREVIOUS)
 
 
 def in_front(client: MlflowClient, name: str) -> str | None:
-    """The version that the gate put in front last, whatever the alias says now."""
+    """The version that the gate put in front last, by its count of decisions, whatever the alias says now."""
     found = [one for one in versions_of(client, name) if AT_TAG in one.tags]
-    newest = max(found, key=lambda one: one.tags[AT_TAG], default=None)
+    newest = max(found, key=_decided, default=None)
     return None if newest is None else str(newest.version)
-
-
-def metrics_of(client: MlflowClient, name: str, version: str) -> dict[str, float]:
-    """Released metrics of a version, from its tags."""
-    tags = client.get_model_version(name, version).tags
-    return {key.removeprefix(METRIC_TAG): float(value) for key, value in tags.items() if key.startswith(METRIC_TAG)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from dpcore.errors import InputError
 
 VARIABLE = "DPFLOWS_SIGNING_KEY"
+TRUSTED = "DPFLOWS_TRUSTED_KEYS"
 HOW = "make one with `openssl genpkey -algorithm ed25519 -out release.pem` and keep it safe"
 # Fewer digits of a fingerprint could be met by trying.
 SHORTEST_FINGERPRINT = 16
@@ -58,8 +60,12 @@ def sign(key: Ed25519PrivateKey, message: bytes) -> str:
 
 def check(text: bytes, message: bytes) -> str:
     """The fingerprint of the key whose signature of ``message`` is in ``text``; raises ``ValueError`` for none."""
-    stored = json.loads(text)
-    if not isinstance(stored, dict) or stored.get("schema_version") != 1 or stored.get("algorithm") != "Ed25519":
+    try:
+        stored = json.loads(text)
+    except RecursionError:
+        stored = None
+    version = stored.get("schema_version") if isinstance(stored, dict) else None
+    if not isinstance(stored, dict) or type(version) is not int or version != 1 or stored.get("algorithm") != "Ed25519":
         raise ValueError("the signature is not an Ed25519 signature of version 1")
     try:
         public = base64.b64decode(stored["public_key"], validate=True)
@@ -69,12 +75,32 @@ def check(text: bytes, message: bytes) -> str:
     return fingerprint(public)
 
 
-def same_key(expected: str, found: str) -> bool:
+def own_fingerprint(key: Ed25519PrivateKey) -> str:
+    """The fingerprint under which others know ``key``."""
+    return fingerprint(key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def trusted_keys(listed: Iterable[str] = ()) -> tuple[str, ...]:
+    """Fingerprints whose signatures are believed here: ``listed``, those in DPFLOWS_TRUSTED_KEYS, our own key's.
+
+    Keys that were replaced stay listed, for what they signed. Raises ``InputError`` for what is no fingerprint.
+    """
+    named = [*listed, *os.environ.get(TRUSTED, "").replace(",", " ").split()]
+    for one in named:
+        same_key(one, "", TRUSTED)
+    try:
+        own = [own_fingerprint(load_key(None))] if os.environ.get(VARIABLE) else []
+    except InputError:  # a key that cannot be read is said where it is needed to sign
+        own = []
+    return (*named, *own)
+
+
+def same_key(expected: str, found: str, where: str = "--key") -> bool:
     """Whether ``found`` is the key called ``expected``, a fingerprint or its first digits. Raises ``InputError``."""
     digits = expected.lower().replace(":", "").strip()
     if len(digits) < SHORTEST_FINGERPRINT or set(digits) - set("0123456789abcdef"):
         raise InputError(
-            f"Expected at least {SHORTEST_FINGERPRINT} hex digits of a fingerprint for --key, got {expected!r}; "
+            f"Expected at least {SHORTEST_FINGERPRINT} hex digits of a fingerprint for {where}, got {expected!r}; "
             "`dpflows release` prints it."
         )
     return found.startswith(digits)

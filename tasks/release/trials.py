@@ -9,10 +9,13 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from dpcore.accounting.events import Events
-from dpcore.errors import VerificationFailed
+from dpcore.errors import InputError, VerificationFailed
 from tasks.ledger import Ledger, schema
-from tasks.ledger.chain import events_text
+from tasks.ledger.chain import events_text, history, newest
 from tasks.ledger.records import Record
+from tasks.release.manifest import Position
+
+SHORTEST_HEAD = 12
 
 
 class Trial(NamedTuple):
@@ -52,3 +55,48 @@ def search(trials: Sequence[Trial], own: Sequence[str], blocks: Sequence[str], s
     """
     shared = set(blocks)
     return [one for one in trials if one.entry in own or (one.seq > since and shared & set(one.blocks))]
+
+
+def position(ledger: Ledger) -> tuple[int, str]:
+    """Number and hash of the newest record; (0, "") for an empty ledger."""
+    with ledger.store.reading() as connection:
+        return (connection is not None and newest(connection)) or (0, "")
+
+
+def require_chain(ledger: Ledger, where: str, stated: Position | None) -> None:
+    """Raise ``VerificationFailed`` unless the ledger still holds the head that a release states, at its place."""
+    if stated is None or not stated.seq:
+        return
+    with ledger.store.reading() as connection:
+        table = schema.records
+        query = select(table.c.hash).where(table.c.seq == stated.seq)
+        found = None if connection is None else connection.scalars(query).one_or_none()
+    if found != stated.head:
+        raise VerificationFailed(
+            f"Expected record {stated.seq} of {ledger.store.shown} to be {stated.head[:16]}..., the head that {where} "
+            f"states, got {'none' if found is None else f'{found[:16]}...'}: records were removed or rewritten, or it "
+            "is another ledger; restore the newest copy."
+        )
+
+
+def require_head(ledger: Ledger, head: str | None) -> None:
+    """Raise ``VerificationFailed`` unless the ledger holds ``head``, and ``InputError`` for what is no hash."""
+    if head is None:
+        return
+    digits = head.strip().lower()
+    if len(digits) < SHORTEST_HEAD or set(digits) - set("0123456789abcdef"):
+        raise InputError(f"Expected at least {SHORTEST_HEAD} hex digits of a hash for --head, got {head!r}.")
+    report = ledger.check(digits)
+    if report.head_found_at is None:
+        raise VerificationFailed(
+            f"Expected the head {digits[:16]}... in {ledger.store.shown}, got a chain without it: records were removed "
+            "or rewritten, or it is another ledger; restore the newest copy."
+        )
+
+
+def newest_of(ledger: Ledger, entries: Sequence[str]) -> int:
+    """Number of the newest reserving record of ``entries``; 0 where the ledger knows none."""
+    with ledger.store.reading() as connection:
+        if connection is None:
+            return 0
+        return max((record.seq for entry in entries for record in history(connection, entry)[:1]), default=0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from dpcore.errors import DPFlowsError, InputError
 from tasks.audit.recompute import close
 from tasks.audit.rules_statement import price_of
 from tasks.audit.state import state_fault
+from tasks.release.bundle import LARGEST, Bundle, manifest_of
 from tasks.release.gate import search_epsilon
 from tasks.release.manifest import (
+    CARD,
     CONFIG,
     ENCODER,
     MANIFEST,
@@ -33,6 +36,7 @@ from tasks.release.manifest import (
     Manifest,
 )
 from tasks.release.signature import check, same_key
+from tasks.release.statement_text import RENDERED
 from tasks.statement import Statement
 
 CANNOT_SHOW = (
@@ -41,9 +45,23 @@ CANNOT_SHOW = (
     "that the code which ran was the one named, with noise that nobody kept",
     "that a person behind several records is covered more than once",
 )
+UNNAMED = "no hash of the readable statement is kept in this older bundle: its signature alone vouches for that text"
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+MOST_ARRAYS = 100
+# Files of a bundle by the name of their hash in the ledger's commit record.
+COMMITTED = {
+    WEIGHTS: "weights",
+    ENCODER: "encoder",
+    CARD: "model",
+    STATEMENT: "statement",
+    MECHANISMS: "mechanisms",
+    CONFIG: "config",
+    METRICS: "metrics",
+}
 EXECUTABLE = (".py", ".pyc", ".pkl", ".pickle", ".joblib", ".skops", ".so", ".sh", ".pt", ".pth", ".dill")
 
 Problem = tuple[str, str]  # (name of the check, what is wrong)
+Rule = Callable[[Bundle, Manifest], Iterator[Problem]]
 
 
 @dataclass
@@ -56,6 +74,7 @@ class Verified:
     known_signer: bool = False
     epsilon: float | None = None
     delta: float | None = None
+    manifest: Manifest | None = None
     problems: list[Problem] = field(default_factory=list)
     verified: list[str] = field(default_factory=list)
 
@@ -84,37 +103,59 @@ class Verified:
         }
 
 
-def verify_files(files: Mapping[str, bytes], key: str | None = None, expect: str | None = None) -> Verified:
-    """Check a bundle. ``key`` is the fingerprint that must have signed, ``expect`` the NAME@VERSION that it must be."""
+def verify_files(
+    files: Mapping[str, bytes],
+    key: str | None = None,
+    expect: str | None = None,
+    trusted: Sequence[str] | None = None,
+) -> Verified:
+    """Check a bundle. ``key`` is the fingerprint that must have signed, ``expect`` the NAME@VERSION that it must be.
+
+    Without ``key`` the signer must be one of ``trusted``; None takes any. Signature first, then sizes and checksums:
+    nothing else is parsed, or even read, before they passed.
+    """
     report = Verified()
-    manifest = _manifest(files, report)
-    _signature(files, key, report)
+    bundle = Bundle.of(files)
+    text, signature = manifest_of(bundle)
+    if not _signature(text, signature, bundle, (key,) if key is not None else trusted, key is None, report):
+        return report
+    manifest = _manifest(text, report)
     if manifest is None:
         return report
+    report.manifest = manifest
     report.name, report.version = manifest.name, manifest.version
     report.epsilon, report.delta = manifest.price.epsilon, manifest.price.delta
     _expected(manifest, expect, report)
-    checks: tuple[tuple[Callable[..., Iterator[Problem]], str], ...] = (
+    checks: tuple[tuple[Rule, str], ...] = (
         (_checksums, f"all {len(manifest.files)} files are those of the manifest"),
         (_contents, "the statement follows its schema and belongs to weights, mechanisms and configuration"),
+        (_texts, "the readable statement and the model are those that the ledger's commit record names"),
         (_price, "epsilon was computed again from the mechanisms, for the run and for the release with its search"),
         (_model, "weights are finite numbers, preprocessing is plain JSON, nothing can be executed"),
     )
     for rule, words in checks:
-        found = list(rule(files, manifest))
+        found = list(_guarded(rule, bundle, manifest))
         report.problems += found
+        if found and rule is _checksums:
+            break
         if not found:
-            report.verified.append(words)
+            report.verified.append(words if rule is not _texts or manifest.ledger else UNNAMED)
     report.problems = list(dict.fromkeys(report.problems))
     return report
 
 
-def _manifest(files: Mapping[str, bytes], report: Verified) -> Manifest | None:
-    if MANIFEST not in files:
-        report.problems.append(("manifest_missing", "there is no manifest: this is no bundle, or a file is missing"))
-        return None
+def _guarded(rule: Rule, bundle: Bundle, manifest: Manifest) -> Iterator[Problem]:
+    """The problems that a rule finds; a file that breaks its reader is one."""
     try:
-        return Manifest.model_validate_json(files[MANIFEST])
+        yield from list(rule(bundle, manifest))
+    except Exception as error:  # whatever a hostile file does to a parser
+        what = f"a file cannot be read ({type(error).__name__})"
+        yield "unreadable", str(error).rstrip(".") if isinstance(error, InputError) else what
+
+
+def _manifest(text: bytes, report: Verified) -> Manifest | None:
+    try:
+        return Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -124,22 +165,40 @@ def _manifest(files: Mapping[str, bytes], report: Verified) -> Manifest | None:
         return None
 
 
-def _signature(files: Mapping[str, bytes], key: str | None, report: Verified) -> None:
-    if SIGNATURE not in files:
+def _signature(
+    text: bytes, signature: bytes, bundle: Bundle, wanted: Sequence[str] | None, any_of: bool, report: Verified
+) -> bool:
+    """Whether the manifest is signed by a key that is believed: one of ``wanted``, or any where that is None."""
+    if MANIFEST not in bundle:
+        report.problems.append(("manifest_missing", "there is no manifest: this is no bundle, or a file is missing"))
+    if SIGNATURE not in bundle:
         report.problems.append(("signature_missing", "the bundle is not signed"))
-        return
+    if report.problems:
+        return False
     try:
-        report.signer = check(files[SIGNATURE], files.get(MANIFEST, b""))
+        report.signer = check(signature, text)
     except (ValueError, TypeError):
         report.problems.append(("signature_wrong", "the signature does not belong to the manifest: one was changed"))
-        return
-    if key is None:
+        return False
+    short = f"{report.signer[:16]}..."
+    if wanted is None:
         report.verified.append("the signature belongs to the manifest: intact, signer unknown")
-    elif same_key(key, report.signer):
+        return True
+    if any(same_key(one, report.signer) for one in wanted):
         report.known_signer = True
-        report.verified.append("the signature is by the expected key")
+        report.verified.append(f"the signature is by {'a trusted' if any_of else 'the expected'} key")
+        return True
+    if wanted:
+        report.problems.append(("foreign_key", f"it was signed by another key ({short})"))
     else:
-        report.problems.append(("foreign_key", f"it was signed by another key ({report.signer[:16]}...)"))
+        report.problems.append(
+            (
+                "signer_unknown",
+                f"it was signed by {short}, and no key is trusted here: name it with --key, in trusted_keys of"
+                " conf/release.yaml or in DPFLOWS_TRUSTED_KEYS, or take --any-signer",
+            )
+        )
+    return False
 
 
 def _expected(manifest: Manifest, expect: str | None, report: Verified) -> None:
@@ -154,17 +213,19 @@ def _expected(manifest: Manifest, expect: str | None, report: Verified) -> None:
         report.problems.append(("other_release", f"it is {manifest.name}@{manifest.version}, not {expect}"))
 
 
-def _checksums(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
+def _checksums(files: Bundle, manifest: Manifest) -> Iterator[Problem]:
+    """Sizes first: no file is read that is not of the manifest's size."""
     for name in sorted({*REQUIRED} - set(manifest.files)):
         yield "file_unlisted", f"the manifest does not list {name}"
     for name, stated in manifest.files.items():
-        data = files.get(name)
-        if data is None:
+        if name not in files:
             yield "file_missing", f"{name} is missing"
-        elif sha256(data).hexdigest() != stated.sha256 or len(data) != stated.bytes:
+        elif files.sizes[name] != stated.bytes or sha256(files[name]).hexdigest() != stated.sha256:
             yield "file_changed", f"{name} is not the file of the manifest"
     for name in sorted(set(files) - set(manifest.files) - {MANIFEST, SIGNATURE}):
         yield "file_added", f"{name} is not in the manifest"
+        if name.lower().endswith(EXECUTABLE):
+            yield "executable_file", f"{name} could be run; a bundle holds plain data only"
 
 
 def _statement(files: Mapping[str, bytes]) -> Statement | None:
@@ -191,6 +252,17 @@ def _contents(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Proble
         yield "not_releasable", f"the statement says that it must not be released: {'; '.join(found.reasons)}"
     if (found.guarantee.unit, found.guarantee.adjacency) != (manifest.price.unit, manifest.price.adjacency):
         yield "relation_changed", "manifest and statement are about different neighbours"
+
+
+def _texts(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
+    """Files by the hashes of the ledger's commit record; the text for people is made again where it has none."""
+    named = {} if manifest.ledger is None else manifest.ledger.hashes
+    for path, key in (*COMMITTED.items(), *((name, name) for name in RENDERED)):
+        if path in files and key in named and sha256(files[path]).hexdigest() != named[key]:
+            yield "text_changed", f"{path} is not the file whose hash the ledger's commit record holds"
+    for path in RENDERED:
+        if manifest.ledger is not None and path not in files:
+            yield "file_missing", f"{path} is missing"
 
 
 def _price(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
@@ -253,6 +325,7 @@ def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
             yield "executable_file", f"{name} could be run; a bundle holds plain data only"
     if WEIGHTS in files:
         try:
+            _require_shapes(files[WEIGHTS])
             with np.load(io.BytesIO(files[WEIGHTS]), allow_pickle=False) as arrays:
                 numbers = [arrays[name] for name in arrays.files]
             if not all(np.issubdtype(one.dtype, np.floating) and np.isfinite(one).all() for one in numbers):
@@ -270,3 +343,16 @@ def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
                 json.loads(files[name])
             except ValueError:
                 yield "json_unreadable", f"{name} is no JSON"
+
+
+def _require_shapes(data: bytes) -> None:
+    """Raise ``ValueError`` for an archive whose arrays would be larger than any model: shapes before numbers."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if len(archive.infolist()) > MOST_ARRAYS or sum(item.file_size for item in archive.infolist()) > LARGEST:
+            raise ValueError("the weights are too large")
+        for item in archive.infolist():
+            with archive.open(item) as file:
+                read = HEADERS[np.lib.format.read_magic(file)]
+                shape, _, dtype = read(file)
+                if prod(shape) * dtype.itemsize > item.file_size:
+                    raise ValueError("the weights say that they are larger than their file")

@@ -100,29 +100,37 @@ def nested(*path: str | int, value: object) -> Callable[[dict], None]:
     return do
 
 
+def bomb() -> bytes:
+    """Weights of a few hundred bytes that say they are 8 TB."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive, archive.open("weights.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
+    return sink.getvalue()
+
+
 # What was done without the key, and the check that names it.
 UNSIGNED: dict[str, tuple[Callable[[Files], None], str]] = {
     "a weight": (weights, "file_changed"),
-    "the statement's epsilon": (edit(STATEMENT, nested("guarantee", "epsilon", value=0.1)), "epsilon_recomputed"),
-    "the statement's delta": (edit(STATEMENT, nested("guarantee", "delta", value=1e-3)), "epsilon_recomputed"),
+    "the statement's epsilon": (edit(STATEMENT, nested("guarantee", "epsilon", value=0.1)), "file_changed"),
+    "the statement's delta": (edit(STATEMENT, nested("guarantee", "delta", value=1e-3)), "file_changed"),
     "the statement's adjacency": (
         edit(STATEMENT, nested("guarantee", "adjacency", value="replace_one")),
-        "relation_changed",
+        "file_changed",
     ),
     "a mechanism of the statement": (
         edit(STATEMENT, nested("mechanisms", "mechanisms", 0, "sigma", value=9.9)),
-        "mechanisms_changed",
+        "file_changed",
     ),
-    "the curve": (edit(STATEMENT, nested("renyi", "curve", 3, value=0.001)), "curve_changed"),
-    "a field of the statement": (edit(STATEMENT, nested("surprise", value=1)), "statement_schema"),
-    "the mechanisms": (edit(MECHANISMS, nested("order", 0, 1, value=1)), "mechanisms_changed"),
-    "the configuration": (edit("config.json", nested("seed", value=5)), "config_changed"),
+    "the curve": (edit(STATEMENT, nested("renyi", "curve", 3, value=0.001)), "file_changed"),
+    "a field of the statement": (edit(STATEMENT, nested("surprise", value=1)), "file_changed"),
+    "the mechanisms": (edit(MECHANISMS, nested("order", 0, 1, value=1)), "file_changed"),
+    "the configuration": (edit("config.json", nested("seed", value=5)), "file_changed"),
     "the preprocessing": (put("model/encoder.json", b"{}"), "file_changed"),
-    "the metric": (edit(METRICS, nested("values", "accuracy", value=0.99)), "metric_changed"),
-    "the runs behind it": (edit(TUNING, lambda stored: stored["trials"].pop()), "release_epsilon"),
+    "the metric": (edit(METRICS, nested("values", "accuracy", value=0.99)), "file_changed"),
+    "the runs behind it": (edit(TUNING, lambda stored: stored["trials"].pop()), "file_changed"),
     "the card": (put("README.md", b"# A better model\n"), "file_changed"),
-    "the manifest's epsilon": (edit(MANIFEST, nested("price", "epsilon", value=0.5)), "release_epsilon"),
-    "the manifest's metric": (edit(MANIFEST, nested("metrics", 0, "value", value=0.99)), "metric_changed"),
+    "the manifest's epsilon": (edit(MANIFEST, nested("price", "epsilon", value=0.5)), "signature_wrong"),
+    "the manifest's metric": (edit(MANIFEST, nested("metrics", 0, "value", value=0.99)), "signature_wrong"),
     "the approval": (edit(MANIFEST, nested("approval", "who", value="B. Other")), "signature_wrong"),
     "the version": (edit(MANIFEST, nested("version", value="7")), "signature_wrong"),
     "two files": (swap("model/encoder.json", "model/model.json"), "file_changed"),
@@ -131,7 +139,7 @@ UNSIGNED: dict[str, tuple[Callable[[Files], None], str]] = {
     "an added file": (put("notes.txt", b"trust me"), "file_added"),
     "no signature": (drop(SIGNATURE), "signature_missing"),
     "no manifest": (drop(MANIFEST), "manifest_missing"),
-    "a damaged archive": (put("model/weights.npz", b"PK\x03\x04 nothing"), "weights_unreadable"),
+    "a damaged archive": (put("model/weights.npz", b"PK\x03\x04 nothing"), "file_changed"),
 }
 
 
@@ -163,6 +171,25 @@ def test_foreign_key_is_caught(files: Files, signer: str, tmp_path: Path) -> Non
     ("change", "expected"),
     [
         (weights, "weights_changed"),
+        (edit(STATEMENT, nested("guarantee", "delta", value=1e-3)), "epsilon_recomputed"),
+        (edit(STATEMENT, nested("guarantee", "adjacency", value="replace_one")), "relation_changed"),
+        (edit(STATEMENT, nested("mechanisms", "mechanisms", 0, "sigma", value=9.9)), "mechanisms_changed"),
+        (edit(STATEMENT, nested("renyi", "curve", 3, value=0.001)), "curve_changed"),
+        (edit(STATEMENT, nested("surprise", value=1)), "statement_schema"),
+        (edit(STATEMENT, nested("schema_version", value=True)), "statement_schema"),
+        (edit(MANIFEST, nested("schema_version", value=True)), "manifest_schema"),
+        (edit(MECHANISMS, nested("order", 0, 1, value=1)), "mechanisms_changed"),
+        (edit("config.json", nested("seed", value=5)), "config_changed"),
+        (edit(METRICS, nested("values", "accuracy", value=0.99)), "metric_changed"),
+        (edit(TUNING, lambda stored: stored["trials"].pop()), "release_epsilon"),
+        (edit(MANIFEST, nested("metrics", 0, "value", value=0.99)), "metric_changed"),
+        (put("model/weights.npz", b"PK\x03\x04 nothing"), "weights_unreadable"),
+        (put("model/encoder.json", b"{}"), "text_changed"),
+        (put("privacy/statement.md", b"# Nothing is private\n"), "text_changed"),
+        (put(STATEMENT, b"[" * 100_000), "statement_schema"),
+        (put("model/model.json", b"[" * 100_000), "unreadable"),
+        (put(TUNING, b"[" * 100_000), "unreadable"),
+        (put("model/weights.npz", bomb()), "weights_unreadable"),
         (edit(STATEMENT, nested("guarantee", "epsilon", value=0.1)), "epsilon_recomputed"),
         (edit(STATEMENT, nested("releasable", value=False)), "not_releasable"),
         (edit(MANIFEST, nested("price", "epsilon", value=0.5)), "release_epsilon"),
@@ -194,10 +221,11 @@ def test_without_a_key_it_is_intact_and_the_signer_unknown(files: Files) -> None
     assert any("signer unknown" in text for text in report.verified)
 
 
-def test_weights_that_would_unpickle_are_refused(files: Files) -> None:
+def test_weights_that_would_unpickle_are_refused(files: Files, released: tuple[Path, Path]) -> None:
     sink = io.BytesIO()
     np.savez(sink, weights=np.array([{}], dtype=object))
     files["model/weights.npz"] = sink.getvalue()
+    resign(files, released[1])
     assert "weights_unreadable" in verify_files(files).names
 
 
@@ -211,7 +239,7 @@ def test_commands_speak_plainly_and_end_with_4(
     assert "by the expected key" in said
     assert "A bundle cannot show" in said
     (copy / "README.md").write_text("x")
-    assert run(["verify", str(copy), "--json"]) == 4
+    assert run(["verify", str(copy), "--key", signer, "--json"]) == 4
     answer = json.loads(capsys.readouterr().out)
     assert [item["check"] for item in answer["problems"]] == ["file_changed"]
     assert run(["verify", str(copy), "--key", "ab"]) == 2

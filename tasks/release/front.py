@@ -1,0 +1,190 @@
+"""Which version of a name is in front, signed: MLflow's aliases and tags show it, but anybody can write them.
+
+``releases/NAME/front.json`` is written by the gate with its key. Without it (homes from before it was kept) the alias
+says which version to look at; what is believed of a version is in every case its own signed bundle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpcore.errors import InputError, VerificationFailed
+from tasks.release import registry
+from tasks.release.bundle import Bundle, open_bundle, plain_json
+from tasks.release.manifest import CONFIG, METRICS, STATEMENT, WEIGHTS, Manifest
+from tasks.release.signature import check, same_key, sign
+from tasks.release.verify import verify_files
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from mlflow import MlflowClient
+
+    from tasks.audit import Subject
+
+FILE = "front.json"
+LARGEST = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The decision that put ``version`` in front; ``serial`` counts the decisions of a name."""
+
+    name: str
+    version: str
+    serial: int
+    bundle: str  # where it lies, from the folder of the name
+    approved_by: str
+    approved_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A released version as its own bundle states it, signed by a key that is believed."""
+
+    manifest: Manifest
+    bundle: Bundle
+    folder: Path
+
+    @property
+    def version(self) -> str:
+        return self.manifest.version
+
+    @property
+    def entries(self) -> list[str]:
+        """Entries of the ledger that the run itself has: its training, and its noisy metrics."""
+        statement: Any = plain_json(self.bundle[STATEMENT])
+        own = [str(statement["ledger"]["entry"])]
+        if METRICS in self.bundle:
+            stored: Any = plain_json(self.bundle[METRICS])
+            own.append(str(stored["ledger_entry"]))
+        return own
+
+    @property
+    def dataset(self) -> str:
+        statement: Any = plain_json(self.bundle[STATEMENT])
+        return str(statement["ledger"]["dataset"])
+
+    def metrics(self) -> dict[str, float]:
+        return {one.name: one.value for one in self.manifest.metrics}
+
+    def differs(self, run: Subject) -> str:
+        """Which file of the run is not the one that was released; empty where all are."""
+        pairs = {
+            STATEMENT: run.files.get(STATEMENT),
+            CONFIG: run.files.get(CONFIG),
+            METRICS: run.files.get(METRICS),
+            WEIGHTS: run.model.get("weights.npz"),
+            "model/encoder.json": run.model.get("encoder.json"),
+            "model/model.json": run.model.get("model.json"),
+        }
+        return next((name for name, data in pairs.items() if self.bundle.get(name) != data), "")
+
+
+def write_front(folder: Path, front: Front, key: Ed25519PrivateKey) -> None:
+    """Replace the pointer of a name at once."""
+    text = json.dumps({"schema_version": 1, **asdict(front)}, sort_keys=True)
+    stored = {"schema_version": 1, "front": text, "signature": json.loads(sign(key, text.encode()))}
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{FILE}.{os.getpid()}"
+    draft.write_text(json.dumps(stored, indent=1, sort_keys=True), encoding="utf-8")
+    draft.replace(folder / FILE)
+
+
+def read_front(folder: Path, name: str, trusted: Sequence[str] | None) -> Front | None:
+    """The signed pointer of ``name``, None where there is none. Raises ``VerificationFailed`` for one not believed."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        stored: Any = plain_json(path.read_bytes()[:LARGEST])
+        text = str(stored["front"])
+        signer = check(json.dumps(stored["signature"]).encode(), text.encode())
+        fields: Any = plain_json(text.encode())
+        front = Front(**{key: value for key, value in fields.items() if key != "schema_version"})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise VerificationFailed(
+            f"Expected {path} as the gate signed it, got {type(error).__name__}; restore it, or release to another "
+            "name."
+        ) from None
+    known = trusted is None or any(same_key(one, signer) for one in trusted)
+    if front.name != name or not known:
+        raise VerificationFailed(
+            f"Expected {path} of {name!r} signed by a trusted key, got {front.name!r} by {signer[:16]}...; restore it, "
+            "or list the key in trusted_keys of conf/release.yaml if it is an old one of yours."
+        )
+    return front
+
+
+def released(
+    client: MlflowClient,
+    folder: Path,
+    name: str,
+    version: str,
+    trusted: Sequence[str] | None,
+    bundle: str | None = None,
+) -> Released:
+    """A version by its bundle: where the pointer or MLflow says that it lies, else in ``folder``.
+
+    Raises ``VerificationFailed`` unless a bundle of exactly this version, signed by a trusted key, is there.
+    """
+    place = folder / (bundle or registry.tag_of(client, name, version, registry.DONE_TAG) or version)
+    if not place.exists():
+        place = folder / version  # a home that was moved
+    try:
+        found = open_bundle(place)
+        report = verify_files(found, None, f"{name}@{version}", trusted)
+    except InputError as error:
+        raise VerificationFailed(
+            f"Expected the bundle of {name}@{version} at {place}, which is what is believed of it: {error} Restore it, "
+            "or release to another name."
+        ) from None
+    if not report.ok or report.manifest is None:
+        raise VerificationFailed(
+            f"Expected the bundle of {name}@{version} at {place} to verify, got {', '.join(sorted(report.names))}: "
+            f"{report.problems[0][1]}; restore it, or release to another name."
+        )
+    return Released(report.manifest, found, place)
+
+
+def in_front(
+    client: MlflowClient, folder: Path, name: str, trusted: Sequence[str] | None
+) -> tuple[Front | None, Released | None]:
+    """The pointer and the version in front; (None, None) for a name that was never released to.
+
+    Raises ``VerificationFailed`` where something says that there was a release and no signed bundle shows it.
+    """
+    front = read_front(folder, name, trusted)
+    if front is not None:
+        found = released(client, folder, name, front.version, trusted, front.bundle)
+        others = [version for version in _bundles(folder) if version != front.version]
+        newer = next((version for version in others if _newer(folder, version, name, front, trusted)), None)
+        if newer is not None:
+            raise VerificationFailed(
+                f"Expected {folder / FILE} of the last release, got one from before {name}@{newer}; restore the newest."
+            )
+        return front, found
+    version = registry.aliases(client, name).get(registry.RELEASED) or registry.in_front(client, name)
+    version = version or max(_bundles(folder), key=int, default=None)
+    if version is None:
+        return None, None
+    return None, released(client, folder, name, version, trusted)
+
+
+def _bundles(folder: Path) -> list[str]:
+    """Versions that have a folder among the releases of a name."""
+    return [path.name for path in folder.glob("*") if path.name.isdecimal()] if folder.is_dir() else []
+
+
+def _newer(folder: Path, version: str, name: str, front: Front, trusted: Sequence[str] | None) -> bool:
+    """Whether the bundle of a version was decided on after ``front``."""
+    try:
+        report = verify_files(open_bundle(folder / version), None, None, trusted)
+    except InputError:
+        return False
+    found = report.manifest
+    return found is not None and found.name == name and (found.serial or 0) > front.serial
