@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 from unicodedata import normalize
 
@@ -30,6 +31,7 @@ BLANKS = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u300
     map(chr, range(0x2000, 0x200B))
 )
 SHOWN = 3
+MANY, END = 64, "\0"  # from so many texts on they are looked at together, with a mark between them; it is no blank
 
 Array = np.ndarray
 
@@ -57,6 +59,30 @@ def canonical(value: Any, strip: bool = True, decimal: str = ".", unit: bool = F
     if isinstance(value, float | np.floating):
         return _number(value, unit)
     return _other(value, strip, decimal)
+
+
+def canonical_texts(values: Sequence[Any], strip: bool = True, decimal: str = ".", unit: bool = False) -> list[str]:
+    """``canonical`` of each value; at once for texts among which nothing could change, and for whole numbers."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return list(map(str, values))
+    if kinds == {str} and len(values) > MANY and plain_texts(values, (), decimal):
+        return list(values)
+    return [canonical(value, strip, decimal, unit) for value in values]
+
+
+def plain_texts(texts: Iterable[str], nobody: Collection[str], decimal: str = ".") -> bool:
+    """Whether all of ``texts`` are surely canonical as they are and none is in ``nobody``; looked at together.
+
+    False says nothing: some may be canonical all the same.
+    """
+    whole = END.join(chain(("",), texts, ("",)))
+    if not whole.isascii() or len(whole.split()) > 1:
+        return False
+    # One letter is found much faster than a word, and mostly it is not there.
+    if any(text[:1] in whole and f"{END}{text}{END}" in whole for text in (*nobody, *BOOLEANS, "-0")):
+        return False
+    return decimal not in whole or re.search(rf"[0-9]{re.escape(decimal)}[0-9]", whole) is None
 
 
 def _text(text: str, strip: bool, decimal: str) -> str:
@@ -137,7 +163,7 @@ def identities(values: Any, strip: bool = True, unit: bool = False) -> tuple[Arr
     """Codes (n,) into the list of distinct canonical texts, in the order of their first appearance."""
     seen: dict[str, int] = {}
     codes, found = distinct(values)
-    names = [seen.setdefault(canonical(value, strip, unit=unit), len(seen)) for value in found]
+    names = [seen.setdefault(text, len(seen)) for text in canonical_texts(found, strip, unit=unit)]
     return np.array(names, dtype=np.int64)[codes], list(seen)
 
 
@@ -171,7 +197,8 @@ def distinct(values: Any) -> tuple[Array, list[Any]]:
         order = np.argsort(first)
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
-        return place[codes], list(found[order])
+        ordered = found[order]
+        return place[codes], list(ordered) if array.dtype.kind in "fM" else ordered.tolist()
     seen: dict[Any, int] = {}
     items = array.tolist()
     try:

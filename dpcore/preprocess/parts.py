@@ -10,7 +10,7 @@ import pandas as pd
 
 from dpcore.errors import InputError
 from dpcore.features import WIDE_SPAN, ZEROS, Column, hats, numeric_map, unit_interval
-from dpcore.identity import canonical, canonical_marks
+from dpcore.identity import canonical, canonical_marks, canonical_texts
 from dpcore.preprocess.tally import Tally
 
 SMALL = 64  # rows up to which a plain loop beats hashing a whole column
@@ -149,7 +149,10 @@ def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
 
 def _as_list(uniques: Any) -> list[Any]:
     """Distinct values, each in its own type: a number of 32 bits stays one, for its text is shorter."""
-    return list(np.asarray(uniques)) if getattr(uniques.dtype, "kind", "") == "f" else list(uniques)
+    kind = getattr(uniques.dtype, "kind", "")
+    if kind == "f":
+        return list(np.asarray(uniques))
+    return list(uniques) if kind == "M" else np.asarray(uniques, dtype=object).tolist()
 
 
 def named(cells: pd.Series, strip: bool, decimal: str = ".", unit: bool = False) -> tuple[np.ndarray, list[str]]:
@@ -158,7 +161,7 @@ def named(cells: pd.Series, strip: bool, decimal: str = ".", unit: bool = False)
     Several codes may have one text: cells are the same id where their texts are equal.
     """
     codes, uniques = factors(cells)
-    return codes, [*(canonical(value, strip, decimal, unit) for value in uniques), ""]
+    return codes, [*canonical_texts(uniques, strip, decimal, unit), ""]
 
 
 def text_of(value: Any, strip: bool) -> str:
