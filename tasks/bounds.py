@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +11,9 @@ import pandas as pd
 from dpcore.accounting import Events, Target
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
-from dpcore.preprocess import Tally
 from dpcore.preprocess.parts import factors, named, parse_number
 from dpcore.problem import Adjacency
-from tasks.data.sides import row_blocks, test_rows
-from tasks.readers import Chunk, open_chunks, source_paths
-from tasks.readers.open import Paths, frame_chunks
+from tasks.data.reading import Reading
 from tasks.schema import ColumnSpec, Schema
 
 
@@ -116,20 +112,18 @@ def plan_estimate(
 def private_schema(
     schema: Schema,
     estimate: EstimateColumns,
-    path: Paths = None,
+    reading: Reading,
     *,
-    frame: pd.DataFrame | None = None,
-    blocks: Sequence[str] | None = None,
     on_charge: Any = None,
     fixed_noise_seed: int | None = None,
     form: str = "rounded",
 ) -> Estimated:
-    """Run a planned estimate on the training rows (of ``blocks``). Undeclared levels become zeros when encoded.
+    """Run a planned estimate on the training rows of ``reading``. Undeclared levels become zeros when encoded.
 
     Charge the events to the ledger before this call, with ``on_charge`` as for a training. A column of which no level
     was frequent enough is ignored from there on, and a note says so.
     """
-    columns = _columns(schema, path, frame, blocks)
+    columns = _columns(schema, reading)
     found = estimate_columns(estimate, columns, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, form=form)
     for name in estimate.texts:
         found[name]["unknown"] = _rule(schema.columns[name])
@@ -145,15 +139,13 @@ def private_schema(
     return Estimated(schema.estimated(found), estimate.events(schema.unit, form), schema.releasable[1], notes)
 
 
-def schema_from_data(
-    schema: Schema, path: Paths = None, *, frame: pd.DataFrame | None = None, blocks: Sequence[str] | None = None
-) -> Estimated:
+def schema_from_data(schema: Schema, reading: Reading) -> Estimated:
     """Bounds and levels read from the training rows: for experiments, and never releasable."""
     if schema.bounds != "from_data":
         raise InputError(
             f"Expected bounds: from_data in the schema to read bounds from rows, got bounds: {schema.bounds}."
         )
-    columns = _columns(schema, path, frame, blocks)
+    columns = _columns(schema, reading)
     found: dict[str, dict[str, Any]] = {}
     for name, values in columns.numbers.items():
         if not len(values):
@@ -167,37 +159,20 @@ def schema_from_data(
     return Estimated(schema.estimated(found), None, schema.releasable[1])
 
 
-def _columns(schema: Schema, path: Paths, frame: pd.DataFrame | None, blocks: Sequence[str] | None) -> Columns:
+def _columns(schema: Schema, reading: Reading) -> Columns:
     """The training rows' cells of the undeclared columns."""
-    if frame is not None:
-        chunks = frame_chunks(schema, frame)
-    else:
-        chunks = open_chunks(schema, source_paths(schema, path, schema.source.path))
     numbers: dict[str, list[np.ndarray]] = {}
     texts: dict[str, list[bytes]] = {}
-    row = kept = 0
-    for chunk in chunks:
-        keep = _training_rows(schema, chunk, row, blocks)
-        table = chunk.table if keep is None else chunk.table[keep]
-        row, kept = row + chunk.rows, kept + len(table)
+    kept = 0
+    for chunk in reading.training_chunks():
+        kept += chunk.rows
         for name in schema.undeclared_columns:
             if schema.columns[name].kind == "numeric":
-                numbers.setdefault(name, []).append(_numbers(schema, name, table[name]))
+                numbers.setdefault(name, []).append(_numbers(schema, name, chunk.table[name]))
             else:
-                texts.setdefault(name, []).extend(_texts(schema, name, table[name]))
+                texts.setdefault(name, []).extend(_texts(schema, name, chunk.table[name]))
     whole = {name: np.concatenate(parts) for name, parts in numbers.items()}
     return Columns(whole, texts, kept)
-
-
-def _training_rows(schema: Schema, chunk: Chunk, row: int, blocks: Sequence[str] | None) -> np.ndarray | None:
-    """Which rows of a chunk the training reads (None: all of them): other blocks are not charged."""
-    aside = test_rows(schema, chunk, row)
-    keep = None if aside is None else ~aside
-    where = row_blocks(schema, chunk.table, Tally()) if blocks is not None else None
-    if where is None or blocks is None:
-        return keep
-    here = np.isin(where, list(blocks))
-    return here if keep is None else keep & here
 
 
 def _numbers(schema: Schema, name: str, cells: pd.Series) -> np.ndarray:

@@ -6,7 +6,7 @@ from dpcore.errors import InputError
 from dpcore.train import Planned, replan
 from tasks.bounds import private_schema, schema_from_data
 from tasks.ledger import Reservation
-from tasks.training import Job, describe
+from tasks.training import Job, describe, reading_of
 
 
 def release_bounds(job: Job, planned: Planned, reservation: Reservation) -> tuple[Job, Planned, tuple[str, ...]]:
@@ -18,12 +18,11 @@ def release_bounds(job: Job, planned: Planned, reservation: Reservation) -> tupl
     """
     if job.estimate is None:
         raise InputError(f"Expected undeclared bounds or levels in {job.schema.name!r}; set bounds: declared.")
-    config, data = job.config, job.config.data
+    config = job.config
     found = private_schema(
         job.schema,
         job.estimate,
-        data.path,
-        blocks=None if job.blocks == ("all",) else job.blocks,
+        reading_of(job),
         on_charge=reservation.on_charge,
         fixed_noise_seed=config.unsafe_fixed_noise_seed,
         form=config.privacy.noise,
@@ -37,5 +36,4 @@ def read_bounds(job: Job) -> Job:
     """The job with bounds and levels read from the rows (``bounds: from_data``): for experiments, never releasable."""
     if job.schema.bounds != "from_data" or not job.schema.undeclared_columns:
         return job
-    blocks = None if job.blocks == ("all",) else job.blocks
-    return describe(job.config, schema_from_data(job.schema, job.config.data.path, blocks=blocks).schema)
+    return describe(job.config, schema_from_data(job.schema, reading_of(job)).schema)

@@ -31,12 +31,14 @@ from tasks import network, rankers, tuning
 from tasks.bounds import open_words, plan_estimate, require_open, widest
 from tasks.canary_rules import check_canaries, crowd
 from tasks.config import TrainConfig
-from tasks.data import load
+from tasks.data import Reading
 from tasks.data.load import test_files
+from tasks.data.reading import SIDES
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
 from tasks.home import ledger_url as ledger_url
 from tasks.ledger import Blocks, Charge, Ledger, Reservation, RowFacts
 from tasks.ledger.reader import LedgerReader
+from tasks.profile.owner import budgets_of
 from tasks.quality import check_subgroup
 from tasks.readers import source_paths
 from tasks.schema import Schema, find_schema
@@ -249,12 +251,17 @@ def load_records(job: Job) -> Sealed:
 
     Where bounds are estimated first this is a check of the rows; they are encoded again when the bounds are known.
     """
-    data = job.config.data
-    blocks = None if job.blocks == ("all",) else job.blocks
-    adjacency = job.problem.adjacency
-    group = job.config.evaluate.subgroup
-    schema = widest(job.schema)
-    return Sealed(load(schema, job.encoder, data.path, data.test_path, adjacency=adjacency, blocks=blocks, group=group))
+    rows = reading_of(job).of(widest(job.schema))
+    return Sealed(rows.load(job.encoder, job.problem.adjacency, job.config.evaluate.subgroup))
+
+
+def reading_of(job: Job, blocks: tuple[str, ...] | None = None, sides: tuple[str, ...] = SIDES) -> Reading:
+    """The rows that a step of this job may open: of the blocks that it is charged on, or of some ``blocks`` of them.
+
+    A data set without blocks is read whole.
+    """
+    data, chosen = job.config.data, blocks or job.blocks
+    return Reading(job.schema, data.path, data.test_path, None if chosen == ("all",) else chosen, sides)
 
 
 def build_objective(job: Job, loaded: Sealed) -> Sealed:
@@ -307,24 +314,30 @@ def require_declared(job: Job, ledger: LedgerReader) -> None:
     ledger.require_facts(job.schema.name, RowFacts.of(job.schema), job.problem.n)
 
 
-def charge_of(job: Job, blocks: tuple[str, ...] | None = None) -> Charge:
-    """What a release of this job charges: of the blocks that it reads, or of some ``blocks`` of them."""
-    return Charge(
+def charge_of(job: Job, reading: Reading | None = None) -> Charge:
+    """What a release of this job charges: the blocks that it reads, or those of another ``reading`` of its data."""
+    rows = reading_of(job) if reading is None else reading
+    files, all_of_them = require_files(job), all_files(job)
+    charge = Charge(
         dataset=job.schema.name,
         unit=job.problem.unit,
         adjacency=job.problem.adjacency,
         form=job.config.privacy.noise,
-        blocks=job.blocks if blocks is None else blocks,
+        blocks=rows.blocks or ("all",),
         public=job.public,
         division=Blocks.of(job.schema),
-        files=tuple(all_files(job)),
+        files=tuple(all_of_them),
+        test_files=tuple(file for file in all_of_them if file not in files),
         config_sha256=job.config.sha256,
         facts=RowFacts.of(job.schema),
-        reading=reading_of(job),
+        reading=described_reading(job),
     )
+    for file in charge.test_files:
+        charge.require_own_test(budgets_of(file))
+    return charge
 
 
-def reading_of(job: Job) -> dict[str, Any]:
+def described_reading(job: Job) -> dict[str, Any]:
     """What a reservation records of what is read: public counts, the split and where test rows come from."""
     public, split = job.schema.public, job.schema.split
     stated = {"n": job.problem.n, "rows_per_block": public.rows_per_block, "rows_per_user": public.rows_per_user}

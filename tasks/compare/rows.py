@@ -20,9 +20,9 @@ from dpcore.ranking.sessions import Sessions, join
 from dpcore.softmax import MulticlassObjective
 from tasks.compare.grid import Cell, Setting
 from tasks.compare.protocol import ProtocolSection, fold_numbers, secret_fold_numbers
-from tasks.data import load
+from tasks.data import Reading
 from tasks.readers import source_paths
-from tasks.training import Job
+from tasks.training import Job, reading_of
 
 KEPT = 4  # folds that a thread keeps: the cells of a batch walk over few of them
 
@@ -163,16 +163,16 @@ def is_redrawn(job: Job) -> bool:
 def table_key(job: Job) -> str:
     """What the encoded rows depend on: files, schema and encoder."""
     data = job.config.data
-    text = "\n".join([str(data.path), str(data.test_path), job.schema.model_dump_json(), job.encoder.to_json()])
+    named = (str(data.path), str(data.test_path), str(job.blocks))
+    text = "\n".join([*named, job.schema.model_dump_json(), job.encoder.to_json()])
     return sha256(text.encode()).hexdigest()
 
 
 def read(job: Job, protocol: ProtocolSection) -> Table:
-    """Read and encode the rows of a job."""
-    data = job.config.data
+    """Read and encode the rows of a job: those of the blocks that its reservation names."""
     if job.ranker is not None and protocol.parts and job.schema.source.kind == "file":
         return _partition(job, protocol.folds)
-    loaded = load(job.schema, job.encoder, data.path, data.test_path)
+    loaded = reading_of(job).load(job.encoder)
     return Table(loaded.train, loaded.test)
 
 
@@ -180,7 +180,7 @@ def _partition(job: Job, folds: int) -> Table:
     """The partition files S1, S2, ... of a ranking, one a fold."""
     whole = job.schema.model_copy(update={"split": job.schema.split.model_copy(update={"kind": "none"})})
     files = partition_files(job, folds)
-    parts = tuple(load(whole, job.encoder, file).train for file in files)
+    parts = tuple(Reading(whole, file).load(job.encoder).train for file in files)
     return Table(join(parts), None, parts)  # type: ignore[arg-type]
 
 

@@ -2,5 +2,6 @@
 
 from tasks.data.load import Loaded, Report, load
 from tasks.data.peek import peek
+from tasks.data.reading import Reading
 
-__all__ = ["Loaded", "Report", "load", "peek"]
+__all__ = ["Loaded", "Reading", "Report", "load", "peek"]

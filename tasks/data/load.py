@@ -20,7 +20,7 @@ from dpcore.ranking.sessions import Sessions
 from tasks.data.groups import check_group, group_names
 from tasks.data.labels import decode_labels
 from tasks.data.queries import Whole, with_queries
-from tasks.data.sides import row_blocks, test_rows
+from tasks.data.sides import mine_of, row_blocks, test_rows
 from tasks.data.store import Column, Matrix, private_folder
 from tasks.data.units import unit_names
 from tasks.home import Home
@@ -29,6 +29,7 @@ from tasks.readers.open import Paths, frame_chunks, sibling_paths
 from tasks.schema import Schema
 
 SPOOL_BYTES = 512 * 2**20  # text files from this size on are encoded into mapped files, not into memory
+BY_PLACE = ("tail", "position")  # splits by the place of a row in its file: of published rows alone
 UNPACKED = 8  # a guess of how much gzip saved
 
 
@@ -83,6 +84,25 @@ class _Part:
     seen: set[float] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows are decoded: of ``blocks`` (None: all), the test part too if ``test``; ``group`` names a column."""
+
+    blocks: Sequence[str] | None
+    group: str | None
+    test: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a chunk that are read, their blocks, which of them are test rows, and where they stand in it."""
+
+    chunk: Chunk
+    where: np.ndarray | None
+    aside: np.ndarray | None
+    places: np.ndarray | None
+
+
 def load(
     schema: Schema,
     encoder: Encoder | MatrixEncoder,
@@ -95,24 +115,27 @@ def load(
     blocks: Sequence[str] | None = None,
     spool: Path | None = None,
     group: str | None = None,
+    sides: Sequence[str] = ("train", "test"),
 ) -> Loaded:
     """Read, check and encode the declared data set.
 
-    ``path``/``test_path`` override the declared files, ``frame``/``test_frame`` replace them; ``blocks`` keeps the
-    rows of those ledger blocks only; under ``adjacency`` replace_one the rows must be exactly the declared n. ``group``
-    names a declared column whose groups are kept beside the rows. Large
-    files are encoded into private mapped files, under ``spool`` or the home folder. Raises ``InputError`` with file,
-    data row, column, rule and way out, before anything could be reserved.
+    ``path``/``test_path`` override the declared files, ``frame``/``test_frame`` replace them; of ``blocks`` only
+    the rows of those ledger blocks are decoded, in both parts; ``sides`` without "test" decodes no row of the test
+    part; under ``adjacency`` replace_one the rows must be exactly the declared n. ``group`` names a declared column
+    whose groups are kept beside the rows. Large files are encoded into private mapped files, under ``spool`` or the
+    home folder. Raises ``InputError`` with file, data row, column, rule and way out, before anything could be reserved.
     """
     files = [] if frame is not None else source_paths(schema, path, schema.source.path)
-    tests = test_files(schema, files, test_path) if frame is None and test_frame is None else []
+    own = frame is None and test_frame is None and "test" in sides
+    tests = test_files(schema, files, test_path) if own else []
     if group is not None:
         check_group(schema, group)
     if frame is None and not files and schema.source.kind == "file":
         raise InputError(f"Expected a file for data set {schema.name!r}, got none; give data.path. {schema.source.how}")
     large = spool is not None or _large([*files, *tests])
     with private_folder(spool or Home.find().root / "rows") if large else nullcontext(None) as folder:
-        return _load(schema, encoder, files, tests, frame, test_frame, adjacency, blocks, folder, group)
+        wanted = Wanted(blocks, group, "test" in sides)
+        return _load(schema, encoder, files, tests, frame, test_frame, adjacency, wanted, folder)
 
 
 def _load(
@@ -123,27 +146,18 @@ def _load(
     frame: pd.DataFrame | None,
     test_frame: pd.DataFrame | None,
     adjacency: Adjacency | str | None,
-    blocks: Sequence[str] | None,
+    wanted: Wanted,
     folder: Path | None,
-    group: str | None,
 ) -> Loaded:
     sides = [_side(schema, encoder, folder, side) for side in ("train", "test")]
-    chunks = frame_chunks(schema, frame) if frame is not None else open_chunks(schema, files)
-    _read(schema, encoder, chunks, sides[0], sides[1], ", ".join(map(str, files)) or schema.name, blocks, group)
+    blocks, mine = wanted.blocks, mine_of(schema, wanted.blocks)
+    chunks = frame_chunks(schema, frame) if frame is not None else open_chunks(schema, files, mine=mine)
+    _read(schema, encoder, chunks, sides[0], sides[1], ", ".join(map(str, files)) or schema.name, wanted)
     if test_frame is not None:
-        _read(
-            schema,
-            encoder,
-            frame_chunks(schema, test_frame, "the test frame"),
-            sides[1],
-            None,
-            "test frame",
-            None,
-            group,
-        )
+        _read(schema, encoder, frame_chunks(schema, test_frame, "the test frame"), sides[1], None, "test frame", wanted)
     elif tests:
-        chunks = open_chunks(schema, tests, schema.split.skip_lines)
-        _read(schema, encoder, chunks, sides[1], None, ", ".join(map(str, tests)), None, group)
+        chunks = open_chunks(schema, tests, schema.split.skip_lines, mine)
+        _read(schema, encoder, chunks, sides[1], None, ", ".join(map(str, tests)), wanted)
     train, test = sides
     _check(schema, train, adjacency, blocks)
     report = Report(train.y.rows, test.y.rows, train.tally.to_dict(), test.tally.to_dict())
@@ -169,49 +183,78 @@ def _read(
     part: _Part,
     test: _Part | None,
     source: str,
-    blocks: Sequence[str] | None,
-    group: str | None,
+    wanted: Wanted,
 ) -> None:
     """Encode chunks into ``part``; rows of the test side of a split by hash or position go to ``test``."""
-    row, whole = 0, Whole()
+    row, whole = 0, Whole(wanted.blocks)
     for chunk in chunks:
         part.tally.source, part.tally.rows, part.tally.places = source, row, None
-        chunk = with_queries(schema, chunk, part.tally)
-        table, labels = chunk.table, chunk.labels
-        cells = pd.Series(labels) if labels is not None else table[schema.label.column]
-        aside = test_rows(schema, chunk, row) if test is not None else None
+        start, row = row, row + chunk.rows
+        rows = _rows(schema, chunk, start, part.tally, whole, wanted, test is not None)
+        chunk, aside = rows.chunk, rows.aside
+        if not chunk.rows:
+            continue
+        cells = pd.Series(chunk.labels) if chunk.labels is not None else chunk.table[schema.label.column]
         y = decode_labels(schema.label, cells, part.tally, schema.text.strip)
         part.tally.raise_faults()
         lost = np.isnan(y)
         if lost.any():
             aside = None if aside is None else aside & ~lost
         keep = None if aside is None and not lost.any() else ~(lost if aside is None else lost | aside)
-        if labels is None:
-            where = row_blocks(schema, table, part.tally)
-            if where is not None and chunk.queries is not None:
-                whole.check(chunk.queries, where, schema.block.column, part.tally)  # type: ignore[union-attr]
-            if where is not None and blocks is not None:
-                keep = np.isin(where, blocks) if keep is None else keep & np.isin(where, blocks)
-            _keys(schema, table, where, keep, part)
-        names = None if group is None else group_names(schema, group, table[group])
-        _append(part, encoder, chunk, y, row, keep)
+        if chunk.labels is None:
+            _keys(schema, chunk.table, rows.where, keep, part)
+        names = None if wanted.group is None else group_names(schema, wanted.group, chunk.table[wanted.group])
+        _append(part, encoder, chunk, y, start, rows.places, keep)
         _note(part, names, keep)
         if test is not None and aside is not None:
             test.tally.source = source
-            _append(test, encoder, chunk, y, row, aside)
+            _append(test, encoder, chunk, y, start, rows.places, aside)
             _note(test, names, aside)
-        row += chunk.rows
 
 
-def _append(part: _Part, encoder: Any, chunk: Chunk, y: np.ndarray, row: int, keep: np.ndarray | None) -> None:
-    """Encode the kept rows of a chunk (None: all) whose first row is data row ``row`` + 1."""
+def _rows(schema: Schema, chunk: Chunk, start: int, tally: Tally, whole: Whole, wanted: Wanted, split: bool) -> _Rows:
+    """The rows of a chunk that are read: of the others only the cells that say where a row belongs are looked at.
+
+    A row that names no block may be of any of them, so it is refused; so is a session that a wanted block shares.
+    """
+    where = row_blocks(schema, chunk.table, tally) if chunk.labels is None else None
+    if where is not None and schema.label.kind == "relevance":
+        whole.check(schema, chunk, where, tally)
+    tally.raise_faults()
+    places: np.ndarray | None = None
+    aside = test_rows(schema, chunk, start) if split and schema.split.kind in BY_PLACE else None
+    if where is not None and wanted.blocks is not None:
+        places = np.flatnonzero(np.isin(where, list(wanted.blocks)))
+        chunk, where, aside = chunk.take(places), where[places], None if aside is None else aside[places]
+    tally.places = places
+    if chunk.rows:
+        chunk = with_queries(schema, chunk, tally)
+        if split and schema.split.kind not in BY_PLACE:
+            aside = test_rows(schema, chunk, start)
+    if aside is not None and not wanted.test:
+        left = np.flatnonzero(~aside)
+        chunk, where, aside = chunk.take(left), None if where is None else where[left], None
+        tally.places = places = left if places is None else places[left]
+    return _Rows(chunk, where, aside, places)
+
+
+def _append(
+    part: _Part,
+    encoder: Any,
+    chunk: Chunk,
+    y: np.ndarray,
+    row: int,
+    places: np.ndarray | None,
+    keep: np.ndarray | None,
+) -> None:
+    """Encode the kept rows of a chunk (None: all), at ``places`` (None: in order) after row ``row``."""
     table, queries = chunk.table, chunk.queries
-    part.tally.rows, part.tally.places = row, None
+    part.tally.rows, part.tally.places = row, places
     if keep is not None:
         if not keep.any():
             return
         table, y, queries = table[keep], y[keep], None if queries is None else queries[keep]
-        part.tally.places = np.flatnonzero(keep)
+        part.tally.places = np.flatnonzero(keep) if places is None else places[keep]
     part.X.append(encoder.encode(table, part.tally))
     part.y.append(y)
     if len(part.seen) < 3:

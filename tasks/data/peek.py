@@ -11,7 +11,7 @@ import pandas as pd
 from dpcore.preprocess import Encoder, MatrixEncoder, Tally
 from tasks.data.labels import decode_labels
 from tasks.data.load import test_files
-from tasks.data.sides import row_blocks
+from tasks.data.sides import in_blocks, mine_of
 from tasks.readers import Chunk, open_chunks, source_paths
 from tasks.readers.open import Paths
 from tasks.schema import Schema
@@ -34,26 +34,28 @@ def peek(
         return
     files = source_paths(schema, path, schema.source.path)
     tests = test_files(schema, files, test_path)
-    for found, skip, wanted in ((files, None, blocks), (tests, schema.split.skip_lines, None)):
+    for found, skip in ((files, None), (tests, schema.split.skip_lines)):
         if found:
-            chunk = next(iter(open_chunks(schema, found, skip)), None)
+            chunk = next(iter(open_chunks(schema, found, skip, mine_of(schema, blocks))), None)
             if chunk is not None:
-                _check(schema, encoder, chunk, found, wanted)
+                _check(schema, encoder, chunk, found, blocks)
 
 
 def _check(
     schema: Schema, encoder: Encoder | MatrixEncoder, chunk: Chunk, files: list[Path], blocks: Sequence[str] | None
 ) -> None:
-    table = chunk.table[:PEEK_ROWS]
-    labels = None if chunk.labels is None else chunk.labels[:PEEK_ROWS]
+    chunk = chunk.take(np.arange(min(PEEK_ROWS, chunk.rows)))
     tally = Tally(source=", ".join(map(str, files)))
-    cells = table[schema.label.column] if labels is None else pd.Series(labels)
+    mine = in_blocks(schema, blocks, chunk.table, tally)
+    tally.raise_faults()
+    places = np.arange(chunk.rows) if mine is None else np.flatnonzero(mine)
+    chunk, tally.places = chunk.take(places), places
+    if not chunk.rows:
+        return
+    cells = chunk.table[schema.label.column] if chunk.labels is None else pd.Series(chunk.labels)
     y = decode_labels(schema.label, cells, tally, schema.text.strip)
     tally.raise_faults()
     keep = ~np.isnan(y)
-    if labels is None and blocks is not None:
-        where = row_blocks(schema, table, tally)
-        keep &= True if where is None else np.isin(where, blocks)
     if keep.any():
-        tally.places = np.flatnonzero(keep)
-        encoder.encode(table[keep], tally)  # type: ignore[arg-type]
+        tally.places = places[keep]
+        encoder.encode(chunk.table[keep], tally)  # type: ignore[arg-type]

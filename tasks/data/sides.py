@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +18,7 @@ from dpcore.preprocess.parts import factors, text_of
 from dpcore.preprocess.tally import Tally
 from tasks.data.units import unit_codes
 from tasks.readers import Chunk
+from tasks.readers.text import Mine
 from tasks.schema import Schema
 from tasks.schema.sections import TextSpec
 
@@ -64,6 +68,22 @@ def hash_share(columns: list[tuple[np.ndarray, list]], salt: str, text: TextSpec
     row = (row ^ (row >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     row = (row ^ (row >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((row ^ (row >> np.uint64(31))) >> np.uint64(11)) / 2.0**53
+
+
+def in_blocks(schema: Schema, blocks: Sequence[str] | None, frame: pd.DataFrame, tally: Tally | None = None) -> Any:
+    """Which rows of a frame lie in one of ``blocks``, shape (n,); None where all are read.
+
+    A row that names no block may be of any of them: it is a fault of ``tally``.
+    """
+    if blocks is None or not isinstance(frame, pd.DataFrame):
+        return None
+    where = row_blocks(schema, frame, Tally() if tally is None else tally)
+    return None if where is None else np.isin(where, list(blocks))
+
+
+def mine_of(schema: Schema, blocks: Sequence[str] | None) -> Mine | None:
+    """The rows of a frame that a run on ``blocks`` reads, as readers ask for it; None where it reads all."""
+    return None if blocks is None or schema.block is None else partial(in_blocks, schema, blocks)
 
 
 def row_blocks(schema: Schema, frame: pd.DataFrame, tally: Tally) -> np.ndarray | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from dpcore.accounting.budget import events_once, release_once
 from dpcore.accounting.events import Events
+from dpcore.errors import InputError
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency
 from tasks.ledger.blocks import ALL, Blocks
@@ -37,16 +38,30 @@ class Charge:
     division: Blocks | None = None
     period: str | None = None
     files: tuple[Path, ...] = ()
+    test_files: tuple[Path, ...] = ()
     config_sha256: str | None = None
     facts: RowFacts | None = None
     reading: Mapping[str, Any] | None = None
+
+    def require_own_test(self, owners: Iterable[str]) -> None:
+        """Raise ``InputError`` where the test table belongs to other private data sets: this charge is not theirs."""
+        if others := sorted(set(owners) - {self.dataset}):
+            raise InputError(
+                f"Expected test rows of {self.dataset!r}, got {', '.join(map(str, self.test_files))}, which belongs to "
+                f"the private {others[0]!r}: numbers about its rows would be charged to the wrong budget; correct "
+                f"data.test_path, or train on {others[0]!r}."
+            )
 
     def events(self, mechanism: Mechanism) -> Events:
         """What one release of ``mechanism`` costs."""
         return events_once(mechanism, adjacency=self.adjacency, unit=self.unit, form=self.form)
 
     def reserve(self, ledger: Ledger, events: Events) -> Reservation:
-        """Charge ``events``; on disk when this returns. Raises ``BudgetExceeded`` where a block has no room."""
+        """Charge ``events``; on disk when this returns.
+
+        Raises ``BudgetExceeded`` where a block has no room, ``InputError`` for test rows of another private data set.
+        """
+        self.require_own_test(ledger.private_names(None, self.test_files) if self.test_files else ())
         return ledger.reserve(
             self.dataset,
             events,

@@ -27,6 +27,12 @@ class Chunk:
     def rows(self) -> int:
         return self.table.shape[0]
 
+    def take(self, rows: np.ndarray) -> Chunk:
+        """Some rows of this chunk by their positions."""
+        table = self.table.iloc[rows] if isinstance(self.table, pd.DataFrame) else self.table[rows]
+        kept = (None if part is None else part[rows] for part in (self.labels, self.queries))
+        return Chunk(table, *kept)
+
 
 def chunk_rows(columns: int) -> int:
     return max(1_000, CELLS // max(columns, 1))

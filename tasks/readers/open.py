@@ -12,7 +12,7 @@ from dpcore.errors import InputError, unknown_name
 from dpcore.synthetic import GENERATORS
 from tasks.readers import fetch, numbers, tables
 from tasks.readers.chunk import Chunk, chunk_rows
-from tasks.readers.text import check_names, read_text
+from tasks.readers.text import Mine, check_names, read_text
 from tasks.schema import Schema
 
 Paths = str | Path | Sequence[str | Path] | None
@@ -22,8 +22,14 @@ SYSTEM_DATA = Path("/usr/share/datasets")
 QUERY = "query"  # the column of a generated ranking table that says which documents were shown together
 
 
-def open_chunks(schema: Schema, files: Sequence[Path], skip_lines: int | None = None) -> Iterator[Chunk]:
-    """Yield the rows of ``files`` in order (of the generator or the fetched table if there are none)."""
+def open_chunks(
+    schema: Schema, files: Sequence[Path], skip_lines: int | None = None, mine: Mine | None = None
+) -> Iterator[Chunk]:
+    """Yield the rows of ``files`` in order (of the generator or the fetched table if there are none).
+
+    ``mine`` says which rows of a frame are read (``tasks.data.sides``): a cell that is no number refuses nothing in
+    the others.
+    """
     if not files:
         yield from frame_chunks(schema, made_frame(schema))
         return
@@ -31,19 +37,19 @@ def open_chunks(schema: Schema, files: Sequence[Path], skip_lines: int | None = 
         yield from numbers.read_idx(schema, files)
         return
     for number, file in enumerate(files):
-        for chunk in _reader(schema, file, skip_lines):
+        for chunk in _reader(schema, file, skip_lines, mine):
             if schema.source.tag and len(files) == len(schema.source.tags):
                 tagged = chunk.table.assign(**{schema.source.tag: schema.source.tags[number]})
                 chunk = Chunk(tagged, chunk.labels, chunk.queries)
             yield chunk
 
 
-def _reader(schema: Schema, file: Path, skip_lines: int | None) -> Iterator[Chunk]:
+def _reader(schema: Schema, file: Path, skip_lines: int | None, mine: Mine | None) -> Iterator[Chunk]:
     form = schema.source.format
     if form == "csv" and file.suffix == ".parquet":
         form = "parquet"
     if form == "csv":
-        return read_text(schema, file, skip_lines)
+        return read_text(schema, file, skip_lines, mine)
     if form in ("parquet", "arff"):
         return tables.READERS[form](schema, file)
     return numbers.READERS[form](schema, file)

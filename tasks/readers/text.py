@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -20,13 +20,20 @@ from dpcore.preprocess.encoder import unknown_column
 from tasks.readers.arrow import NotPlain, is_plain, read_plain
 from tasks.readers.chunk import Chunk, chunk_rows, is_gzip, require_rows, truncated
 from tasks.schema import Schema
+from tasks.schema.sections import TextSpec
 
 NUMBERS = ("numeric", "flag")
 SEPARATORS = (";", ",", "\t", "|")
 
 
-def read_text(schema: Schema, path: Path, skip_lines: int | None = None) -> Iterator[Chunk]:
+# Which rows of a frame are read, shape (n,); None: all of them.
+Mine = Callable[[pd.DataFrame], Any]
+
+
+def read_text(schema: Schema, path: Path, skip_lines: int | None = None, mine: Mine | None = None) -> Iterator[Chunk]:
     """Yield frames of the file's rows; numbers are float64, texts categories, ignored columns texts.
+
+    Of rows that are not ``mine`` no cell is refused: one that is no number is NaN there.
 
     Raises ``InputError`` naming file, row and column: empty or damaged file, wrong encoding, duplicate, missing or
     undeclared columns, rows of another length, text in a numeric column.
@@ -45,11 +52,16 @@ def read_text(schema: Schema, path: Path, skip_lines: int | None = None) -> Iter
                 return
             except NotPlain as stop:
                 done = stop.rows
-        yield from _read_carefully(schema, path, kinds, options, done)
+        yield from _read_carefully(schema, path, kinds, options, done, mine)
 
 
 def _read_carefully(
-    schema: Schema, path: Path, kinds: dict[str, str | None], options: dict[str, Any], done: int
+    schema: Schema,
+    path: Path,
+    kinds: dict[str, str | None],
+    options: dict[str, Any],
+    done: int,
+    mine: Mine | None = None,
 ) -> Iterator[Chunk]:
     """Yield frames through pandas' parser, without the first ``done`` rows; it can say what is wrong and where."""
     dtypes = {name: kind or "category" for name, kind in kinds.items()}
@@ -66,7 +78,49 @@ def _read_carefully(
     except ValueError as error:
         if isinstance(error, UnicodeError | pd.errors.ParserError | pd.errors.EmptyDataError | InputError):
             raise
-        refuse_texts(schema, path, options, error)
+        if mine is None:
+            refuse_texts(schema, path, options, error)
+        else:
+            yield from _read_mine(schema, path, kinds, options, max(done, row), mine)
+
+
+def _read_mine(
+    schema: Schema, path: Path, kinds: dict[str, str | None], options: dict[str, Any], done: int, mine: Mine
+) -> Iterator[Chunk]:
+    """Yield frames without the first ``done`` rows, numbers parsed from their texts in the rows that are ``mine``.
+
+    Raises ``InputError`` for a cell among those that is no number.
+    """
+    marks, text, row = options["na_values"], schema.text, 0
+    dtypes = {name: str if name in marks else kind or "category" for name, kind in kinds.items()}
+    plain = {**options, "dtype": dtypes, "na_values": None, "decimal": ".", "thousands": None}
+    with pd.read_csv(path, **plain) as reader:
+        for frame in reader:
+            start, row = row, row + len(frame)
+            if row <= done:
+                continue
+            frame = frame.iloc[max(done - start, 0) :].reset_index(drop=True)
+            wanted = np.flatnonzero(mine(frame))
+            tally = Tally(source=str(path), rows=row - len(frame), places=wanted)
+            for name, absent in marks.items():
+                cells = frame[name].iloc[wanted]
+                _refuse_column(cells, absent, text.decimal, text.thousands, tally)
+                numbers = np.full(len(frame), np.nan)
+                if not tally.faults:
+                    numbers[wanted] = [_number(cell, absent, text) for cell in cells]
+                frame[name] = numbers
+            tally.raise_faults()
+            yield Chunk(frame)
+
+
+def _number(cell: Any, absent: list[str], text: TextSpec) -> float:
+    """A checked cell as a number, correctly rounded as Arrow's parser does."""
+    bare = str(cell).strip()
+    if bare in absent:
+        return np.nan
+    if text.thousands:
+        bare = bare.replace(text.thousands, "")
+    return float(bare.replace(text.decimal, "."))
 
 
 def refuse_short_rows(schema: Schema, path: Path, options: dict[str, Any]) -> None:

@@ -9,9 +9,10 @@ from dpcore.data import Data
 from dpcore.errors import InputError
 from tasks import training
 from tasks.config import TrainConfig
-from tasks.data import load
+from tasks.data import Reading
 from tasks.evaluation import quality
 from tasks.ledger import Ledger
+from tasks.readers import source_paths
 from tasks.release import registry
 from tasks.release.gate import Candidate, Champion, decide
 from tasks.release.policy import Policy
@@ -68,7 +69,9 @@ def challenge(
     job = training.prepare(config)
     schema = require_public(section, job.schema)
     assert schema is not None
-    public = load(schema, job.encoder, section.path).train
+    rows = Reading(schema, section.path)
+    ledger.require_public(schema.name, source_paths(schema, section.path, schema.source.path))
+    public = rows.load(job.encoder).train
     assert isinstance(public, Data)
     run_id = summary["run_id"]
     mine = quality(job, public, read_stored(client, run_id, ledger).weights)

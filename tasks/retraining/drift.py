@@ -16,7 +16,6 @@ from dpcore.mechanisms import laplace_for
 from dpcore.problem import Adjacency
 from tasks import training
 from tasks.config import TrainConfig
-from tasks.data import load
 from tasks.ledger import Ledger, charged_once
 from tasks.schema import Schema
 
@@ -85,8 +84,8 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
     design, adjacency = encoder.design, job.problem.adjacency
     sensitivity = (1.0 + len(design.blocks)) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
     mechanism = laplace_for(sensitivity, epsilon, config.privacy.noise)
-    read = None if job.blocks == ("all",) else (block,)
-    loaded = load(schema, encoder, config.data.path, config.data.test_path, blocks=read)
+    reading = training.reading_of(job, job.blocks if job.blocks == ("all",) else (block,), ("train",))
+    loaded = reading.load(encoder)
     assert isinstance(loaded.train, Data)
 
     def tell(counts: np.ndarray, events: Events, entry: str) -> str:
@@ -104,7 +103,7 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
         }
         return json.dumps(stored, indent=1, sort_keys=True)
 
-    charge = training.charge_of(job, read)
+    charge = training.charge_of(job, reading)
     try:
         counts, text = charged_once(ledger, charge, mechanism, Cells(loaded.train), Cells.counts, tell, "drift")
     except BudgetExceeded as error:

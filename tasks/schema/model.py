@@ -89,6 +89,8 @@ class Schema(Strict):
             raise ValueError(f"the label {self.label.column!r} is also declared as a feature; leave it out of columns")
         if self.block and self.columns and self.block.column not in self.columns:
             raise ValueError(f"the block column {self.block.column!r} is not among the columns")
+        if self.block and not self.columns:
+            raise ValueError(f"block needs declared columns: a file of numbers has no column {self.block.column!r}")
         if self.unit == "user" and not any(c.kind == "user" for c in self.columns.values()):
             raise ValueError("unit: user needs a column of kind user")
         self._distinct_texts()

@@ -14,7 +14,7 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.problem import Adjacency
 from tasks.bounds import plan_estimate, private_schema, schema_from_data, widest
-from tasks.data import load
+from tasks.data import Reading, load
 from tasks.profile import draft_private, draft_schema, outward
 from tasks.schema import Schema, find_schema
 
@@ -58,7 +58,9 @@ def test_private_estimates_are_charged_and_complete(adjacency):
     assert schema.bounds_share == 0.1
     assert 0.99 < Target(1.0, 1e-6).ratio(estimate.events()) <= 1.0
     charges = []
-    done = private_schema(schema, estimate, frame=FRAME, on_charge=lambda: charges.append(1), fixed_noise_seed=1)
+    done = private_schema(
+        schema, estimate, Reading(schema, frame=FRAME), on_charge=lambda: charges.append(1), fixed_noise_seed=1
+    )
     assert len(charges) == len(estimate.plan()) == 2 + estimate.longest
     age, sector = done.schema.columns["age"], done.schema.columns["sector"]
     assert age.low <= 20 and 80 <= age.high <= 500
@@ -87,13 +89,17 @@ def test_rare_levels_stay_hidden():
     frame.loc[0, "sector"] = "the one and only"
     estimate = plan_estimate(schema_of("private"), Target(10.0, 1e-5), "add_remove")
     for seed in range(5):
-        done = private_schema(schema_of("private"), estimate, frame=frame, fixed_noise_seed=seed)
+        done = private_schema(
+            schema_of("private"), estimate, Reading(schema_of("private"), frame=frame), fixed_noise_seed=seed
+        )
         assert "the one and only" not in done.schema.columns["sector"].levels
 
 
 def test_a_column_without_a_frequent_level_is_left_out_and_said():
     estimate = plan_estimate(schema_of("private"), Target(0.01, 1e-5), "add_remove")
-    done = private_schema(schema_of("private"), estimate, frame=FRAME, fixed_noise_seed=0)
+    done = private_schema(
+        schema_of("private"), estimate, Reading(schema_of("private"), frame=FRAME), fixed_noise_seed=0
+    )
     assert done.schema.columns["sector"].kind == "ignore"
     assert done.schema.encoder().design.names == ("age", "intercept")
     assert len(done.notes) == 1 and "no level of column 'sector'" in done.notes[0] and "bounds_share" in done.notes[0]
@@ -107,10 +113,10 @@ def test_estimates_see_the_rows_of_the_charged_blocks_alone():
     frame = FRAME.assign(year=np.where(np.arange(ROWS) % 2, "2025", "2026"))
     frame.loc[frame.year == "2026", "sector"] = "later"
     estimate = plan_estimate(schema, Target(10.0, 1e-5), "add_remove")
-    done = private_schema(schema, estimate, frame=frame, blocks=("2025",), fixed_noise_seed=1)
+    done = private_schema(schema, estimate, Reading(schema, frame=frame, blocks=("2025",)), fixed_noise_seed=1)
     assert estimate.n == ROWS // 2
     assert done.schema.columns["sector"].levels == ("Gov", "Größe", "Private")
-    both = private_schema(schema, estimate, frame=frame, blocks=("2025", "2026"), fixed_noise_seed=1)
+    both = private_schema(schema, estimate, Reading(schema, frame=frame, blocks=("2025", "2026")), fixed_noise_seed=1)
     assert "later" in both.schema.columns["sector"].levels
 
 
@@ -119,13 +125,13 @@ def test_a_schema_with_stand_ins_is_the_widest_and_refuses_what_the_estimate_wou
     design = widest(schema).encoder(normalise="none").design
     assert design.dimension == 1 + MOST_LEVELS + 1 and widest(find_schema("census")) == find_schema("census")
     estimate = plan_estimate(schema, Target(10.0, 1e-5), "add_remove")
-    done = private_schema(schema, estimate, frame=FRAME, fixed_noise_seed=1)
+    done = private_schema(schema, estimate, Reading(schema, frame=FRAME), fixed_noise_seed=1)
     assert done.schema.encoder(normalise="none").design.norm_bound == design.norm_bound
     values = schema.model_dump(exclude_unset=True)
     values["columns"]["sector"]["unknown"] = "other"
     other = Schema.model_validate(values)
     estimate = plan_estimate(other, Target(10.0, 1e-5), "add_remove")
-    done = private_schema(other, estimate, frame=FRAME, fixed_noise_seed=1)
+    done = private_schema(other, estimate, Reading(other, frame=FRAME), fixed_noise_seed=1)
     assert widest(other).columns["sector"].unknown == done.schema.columns["sector"].unknown == "other"
     blank = FRAME.assign(age=FRAME.age.astype(float))
     blank.loc[3, "age"] = np.nan
@@ -191,19 +197,19 @@ def test_estimates_repeat_with_a_fixed_seed_only():
 
 
 def test_from_data_is_never_releasable():
-    done = schema_from_data(schema_of("from_data"), frame=FRAME)
+    done = schema_from_data(schema_of("from_data"), Reading(schema_of("from_data"), frame=FRAME))
     assert (done.schema.columns["age"].low, done.schema.columns["age"].high) == (18, 89)
     assert done.schema.columns["sector"].levels == ("Gov", "Größe", "Private")
     assert done.schema.releasable[0] is False and "from_data" in done.schema.releasable[1]
     assert done.events is None
     with pytest.raises(InputError, match="Expected bounds: from_data"):
-        schema_from_data(schema_of("private"), frame=FRAME)
+        schema_from_data(schema_of("private"), Reading(schema_of("private"), frame=FRAME))
 
 
 def test_from_data_reads_training_rows_only():
     split = {"kind": "hash", "by": "age", "test_share": 0.5}
     schema = Schema.model_validate({**schema_of("from_data").model_dump(exclude_unset=True), "split": split})
-    done = schema_from_data(schema, frame=FRAME)
+    done = schema_from_data(schema, Reading(schema, frame=FRAME))
     data = load(done.schema, done.schema.encoder(normalise="none"), frame=FRAME)
     assert "clipped" in data.report.train and data.report.train["clipped"] == {}
     X = data.train.X.toarray() if hasattr(data.train.X, "toarray") else data.train.X

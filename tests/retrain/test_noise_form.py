@@ -40,6 +40,8 @@ def test_every_door_draws_the_noise_of_the_run(clinic: Ledger, tmp_path: Path, f
     rows = Data(np.zeros((4, job.problem.dimension)), np.array([1.0, -1.0, 1.0, -1.0]), job.encoder.design)
     loaded = training.Sealed(Loaded(rows, None, Report(4, 0, {}, {}), ""))
     (tmp_path / "privacy").mkdir()
+    stated = {"weights_sha256": "", "config_sha256": "", "ledger": {"entry": ""}}
+    (tmp_path / "privacy/statement.json").write_text(json.dumps(stated))
     release_metrics(job, np.zeros(job.problem.dimension), loaded, clinic, tmp_path)
     planned = training.plan_training(job)
     training.reserve_budget(job, planned, clinic).cancel()

@@ -1,0 +1,63 @@
+"""The rows that one charge pays for: data set, files, blocks, sides. Steps of the product open rows in no other way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpcore.preprocess import Encoder, MatrixEncoder
+from dpcore.problem import Adjacency
+from tasks.data.load import Loaded, load
+from tasks.data.sides import in_blocks, mine_of, test_rows
+from tasks.readers import Chunk, open_chunks, source_paths
+from tasks.readers.open import Paths, frame_chunks
+from tasks.schema import Schema
+
+SIDES = ("train", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What may be read of the data set that ``schema`` declares: rows of ``blocks`` (None: it has one) on ``sides``.
+
+    A charge is made of the same object (``tasks.training.charge_of``), so what is read is what is charged. Rows of
+    other blocks are neither decoded nor checked, in the test part as in the training part.
+    """
+
+    schema: Schema
+    path: Paths = None
+    test_path: Paths = None
+    blocks: tuple[str, ...] | None = None
+    sides: tuple[str, ...] = SIDES
+    frame: pd.DataFrame | None = None  # in place of the files
+
+    def of(self, schema: Schema) -> Reading:
+        """The same rows where bounds or levels are known by now, or stand in for those that are not."""
+        return replace(self, schema=schema)
+
+    def load(
+        self, encoder: Encoder | MatrixEncoder, adjacency: Adjacency | None = None, group: str | None = None
+    ) -> Loaded:
+        """Read, check and encode; raises ``InputError`` naming file, row, column, rule and way out."""
+        more: dict[str, Any] = {"adjacency": adjacency, "blocks": self.blocks, "sides": self.sides, "group": group}
+        return load(self.schema, encoder, self.path, self.test_path, frame=self.frame, **more)
+
+    def training_chunks(self) -> Iterator[Chunk]:
+        """The raw cells of the training rows, for estimates that come before an encoder."""
+        row = 0
+        for chunk in self._chunks():
+            keep = in_blocks(self.schema, self.blocks, chunk.table)
+            aside = test_rows(self.schema, chunk, row)
+            keep = keep if aside is None else ~aside if keep is None else keep & ~aside
+            row += chunk.rows
+            yield chunk if keep is None else chunk.take(np.flatnonzero(keep))
+
+    def _chunks(self) -> Iterator[Chunk]:
+        if self.frame is not None:
+            return frame_chunks(self.schema, self.frame)
+        files = source_paths(self.schema, self.path, self.schema.source.path)
+        return open_chunks(self.schema, files, mine=mine_of(self.schema, self.blocks))
