@@ -38,11 +38,11 @@ def runs_of(home: Home, experiment: str) -> list[Any]:
 
 
 def records(ledger: Ledger) -> list[Record]:
-    """All records after the opening one, oldest first."""
+    """All records of entries, oldest first: without those that open a data set and fix what its rows mean."""
     with ledger.store.reading() as connection:
         assert connection is not None
         rows = connection.execute(select(schema.records).order_by(schema.records.c.seq))
-        return [Record(*row) for row in rows][1:]
+        return [record for row in rows if (record := Record(*row)).entry]
 
 
 def states(ledger: Ledger) -> list[str]:
