@@ -10,6 +10,7 @@ from tasks.audit.subject import METRICS, STATEMENT, LedgerFacts
 from tasks.ledger.chain import history
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import GENESIS
+from tasks.ledger.schema import DRAWN
 
 
 def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFacts | None, LedgerFacts | None]:
@@ -48,7 +49,7 @@ def entry_facts(ledger: LedgerReader, entry: str, head: str) -> LedgerFacts:
         shown=ledger.store.shown,
         ok=report.ok,
         problems=tuple(report.problems),
-        states=tuple(record.kind for record in records),
+        states=tuple(record.kind for record in records if record.kind != DRAWN),
         dataset=records[0].dataset if records else "",
         adjacency=str(body.get("adjacency", "")),
         events_sha256=str(body.get("events", "")),

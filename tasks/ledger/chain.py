@@ -71,6 +71,13 @@ def history(connection: Connection, entry: str) -> list[Record]:
     return [Record(*row) for row in rows]
 
 
+def drawn_at(connection: Connection, entry: str) -> int:
+    """Return the number of the record of an entry's first draw, 0 where nothing was drawn."""
+    table = schema.records
+    found = connection.scalars(select(table.c.seq).where(table.c.entry == entry, table.c.kind == schema.DRAWN))
+    return min(found, default=0)
+
+
 def open_entries(connection: Connection) -> list[Record]:
     """Return the reserving records of entries that nothing closed, oldest first."""
     table, closing = schema.records, schema.records.alias()
@@ -151,7 +158,7 @@ def period_state(connection: Connection, dataset: str, period: str) -> str | Non
     entries = select(table.c.entry).where(table.c.dataset == dataset, table.c.period == period)
     kinds = select(table.c.entry, table.c.kind).where(table.c.entry.in_(entries)).order_by(table.c.seq)
     rows = connection.execute(kinds)
-    states = {row.entry: row.kind for row in rows}
+    states = {row.entry: row.kind for row in rows if row.kind != schema.DRAWN}
     kept = [state for state in states.values() if state != "cancelled"]
     return kept[-1] if kept else None
 

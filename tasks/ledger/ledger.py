@@ -22,14 +22,14 @@ from dpcore.accounting.limits import order_index
 from dpcore.checks import require_choice
 from dpcore.errors import DPFlowsError, InputError
 from dpcore.problem import Adjacency
-from tasks.ledger import chain, files
+from tasks.ledger import chain, files, schema
 from tasks.ledger.blocks import ALL, Blocks
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.files import Marks
 from tasks.ledger.orders import LARGEST, choose_order, cost_units
 from tasks.ledger.owner import is_gone, this_process
 from tasks.ledger.reader import LedgerReader
-from tasks.ledger.records import UNITS, Dataset
+from tasks.ledger.records import UNITS, Dataset, Record
 from tasks.ledger.relations import price_for
 from tasks.ledger.reservation import Reservation
 from tasks.ledger.store import NOTHING_SPENT
@@ -145,17 +145,21 @@ class Ledger(LedgerReader):
             log.warning(note)
         return Reservation(self, entry, dataset, record.hash, notes)
 
+    def _note_draw(self, entry: str, dataset: str) -> None:
+        """Append the record of the first draw of ``entry``: afterwards nobody can give its budget back."""
+        consequence = f"nothing was drawn, and entry {entry} of {dataset!r} stays reserved"
+        with self._writing(consequence) as (connection, log_chain):
+            _open_entry(connection, entry, dataset)
+            log_chain.append(schema.DRAWN, dataset, {}, entry)
+
     def _close_entry(self, entry: str, dataset: str, kind: str, body: dict[str, Any]) -> str:
         """Append the record that closes ``entry``; only a cancellation gives units back. Return the new head."""
         consequence = f"entry {entry} of {dataset!r} stays reserved, which is charged in full"
         with self._writing(consequence) as (connection, log_chain):
-            history = chain.history(connection, entry)
-            if [record.kind for record in history] != ["reserved"]:
-                states = " -> ".join(record.kind for record in history) or "unknown"
-                raise DPFlowsError(
-                    f"Expected an open entry, got {entry} of {dataset!r}, which is {states}; nothing was changed."
-                )
-            reserved = json.loads(history[0].body)
+            reserving, drawn = _open_entry(connection, entry, dataset)
+            reserved = json.loads(reserving.body)
+            if kind == "cancelled" and drawn:
+                raise DPFlowsError(f"Expected no draw before a cancellation, got {entry} of {dataset!r}: forfeit it.")
             if kind == "cancelled" and reserved["owner"] != this_process():
                 raise DPFlowsError(f"Expected the process that reserved {entry} to cancel it; it stays charged.")
             record = log_chain.append(kind, dataset, body, entry)
@@ -195,6 +199,18 @@ class Ledger(LedgerReader):
             # An opening that was rolled back must not be remembered.
             self._known.clear()
             raise
+
+
+def _open_entry(connection: Connection, entry: str, dataset: str) -> tuple[Record, bool]:
+    """Return the reserving record of an entry that nothing closed, and whether it was drawn on."""
+    history = chain.history(connection, entry)
+    kinds = [record.kind for record in history]
+    if kinds not in (["reserved"], ["reserved", schema.DRAWN]):
+        raise DPFlowsError(
+            f"Expected an open entry, got {entry} of {dataset!r}, which is {' -> '.join(kinds) or 'unknown'}; nothing "
+            "was changed."
+        )
+    return history[0], len(kinds) > 1
 
 
 def _named(dataset: str) -> str:

@@ -221,8 +221,12 @@ class LedgerReader:
 
         ``head``: a hash from a statement or a bundle that the chain must still contain.
         """
-        with self.store.reading() as connection:
-            return verify(connection, head)
+        kept = self.store.kept()
+        with self.store.reading(compare=False) as connection:
+            report = verify(connection, head)
+            if problem := self.store.problem(connection, kept):
+                report.problem(problem)
+            return report
 
     def verify(self, head: str | None = None) -> Verification:
         """Return ``check(head)``; raises VerificationFailed with the first problems where it found any."""

@@ -38,13 +38,18 @@ class Reservation:
         return self._draws
 
     def on_charge(self) -> None:
-        """Count one release, before its rows are drawn. Raises when the reservation is closed or another process's."""
+        """Count one release, before its rows are drawn. Raises when the reservation is closed or another process's.
+
+        The first one is a record of its own, on disk when this returns: the entry cannot be cancelled from there on.
+        """
         self._require_owner("draw on")
         with self._lock:
             if not self._open:
                 raise DPFlowsError(
                     f"Expected an open reservation, got {self._words()}; reserve again: a retry is a new charge."
                 )
+            if not self._draws:
+                self._ledger._note_draw(self.entry_id, self.dataset)
             self._draws += 1
 
     def commit(self, hashes: dict[str, str] | None = None) -> str:

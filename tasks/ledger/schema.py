@@ -77,6 +77,8 @@ balances = Table(
 )
 
 CLOSING = ("committed", "forfeited", "cancelled")
+DRAWN = "drawn"
+"""The first draw of an entry, recorded before any row is drawn: from there on it cannot be cancelled."""
 
 # A data set is opened once, an entry is reserved once and closed once: the database itself refuses a second time.
 # SQLite uses a partial index only for a condition without parameters, hence the literals.
@@ -98,14 +100,20 @@ Index("ledger_first_balance", balances.c.dataset, balances.c.ordinal, balances.c
 APPEND_ONLY = ("ledger_schema", "ledger_lock", "ledger_secret", "ledger_events", "ledger_records", "ledger_balances")
 
 
+def sqlite_triggers() -> dict[str, str]:
+    """The triggers that refuse changes, by their names, as SQLite stores their text."""
+    return {
+        f"{table}_no_{action.lower()}": f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} BEGIN "
+        "SELECT RAISE(ABORT, 'the ledger is append-only'); END"
+        for table in APPEND_ONLY
+        for action in ("UPDATE", "DELETE")
+    }
+
+
 def _forbid_changes_sqlite(connection: Connection, table: str) -> None:
-    for action in ("UPDATE", "DELETE"):
-        connection.execute(
-            text(
-                f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} BEGIN SELECT RAISE(ABORT, 'the "
-                "ledger is append-only'); END"
-            )
-        )
+    for name, trigger in sqlite_triggers().items():
+        if name.startswith(f"{table}_no_"):
+            connection.execute(text(trigger))
 
 
 def _forbid_changes_postgresql(connection: Connection, table: str) -> None:

@@ -1,22 +1,30 @@
 """Connections and transactions: SQLite in one file, or a PostgreSQL server, behind the same two context managers."""
 
+import logging
 import os
+import shutil
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EACCES
 from os import strerror
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from dpcore.errors import InputError
-from tasks.ledger import schema
-from tasks.ledger.errors import LedgerUnavailable
+from tasks.ledger import chain, files, guard, schema
+from tasks.ledger.errors import LedgerDamaged, LedgerUnavailable
+from tasks.ledger.witness import Head, Witness, key_digest
 from tasks.stores import making_stores
+
+log = logging.getLogger(__name__)
 
 UNKNOWN = "whether the last record was stored is unknown: `dpflows ledger show` tells; if it was, it is charged"
 NOTHING_SPENT = "nothing was reserved and no budget was spent"
@@ -54,7 +62,10 @@ class Store:
         self.timeout = timeout
         self.shown = self.url.render_as_string(hide_password=True)
         self.path = Path(str(self.url.database)).absolute() if self.url.get_backend_name() == "sqlite" else None
+        # A link and its target are one ledger.
+        self.witness = Witness(self.path.resolve()) if self.path else None
         self._engine: Engine | None = None
+        self._copy: TemporaryDirectory[str] | None = None
         self._pid = os.getpid()
         self._inherited: list[Engine] = []
         self._ready = False
@@ -69,8 +80,11 @@ class Store:
                     self._inherited.append(self._engine)
                 self._engine, self._pid = None, os.getpid()
             if self._engine is None:
-                make = _sqlite_engine if self.path else _server_engine
-                self._engine = make(self.url, self.timeout)
+                if self.path and _read_only(self.path):
+                    self._engine, self._copy = _reading_engine(self.path, self.timeout)
+                else:
+                    make = _sqlite_engine if self.path else _server_engine
+                    self._engine = make(self.url, self.timeout)
             return self._engine
 
     def close(self) -> None:
@@ -78,17 +92,45 @@ class Store:
         if self._engine is not None and self._pid == os.getpid():
             self._engine.dispose()
             self._engine = None
+            if self._copy is not None:
+                self._copy.cleanup()
+                self._copy = None
 
     @contextmanager
-    def reading(self) -> Iterator[Connection | None]:
-        """Yield a connection with one consistent view, or None where there is no ledger yet."""
-        if self.path and not self.path.exists():
+    def reading(self, compare: bool = True) -> Iterator[Connection | None]:
+        """Yield a connection with one consistent view, or None where there is no ledger yet.
+
+        Raises LedgerDamaged where the head that is kept beside the ledger is not in it (``compare``).
+        """
+        kept = self.kept() if compare else (None, "")
+        if self._empty():
+            self._refuse(self.problem(None, kept))
             yield None
             return
         with self._told("nothing was changed"), self.engine.connect() as connection:
             if self.path is None:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            yield connection if self._has_tables(connection) else None
+            found = connection if self._has_tables(connection) else None
+            self._refuse(self.problem(found, kept))
+            yield found
+
+    def _empty(self) -> bool:
+        """Whether there is no file, or one to which nothing was written yet."""
+        return self.path is not None and not (self.path.exists() and self.path.stat().st_size)
+
+    def kept(self) -> tuple[Head | None, str]:
+        """The head that is kept beside the ledger and what is wrong with its file; ask before a view is taken."""
+        return guard.kept(self.witness) if self.witness else (None, "")
+
+    def problem(self, connection: Connection | None, kept: tuple[Head | None, str]) -> str:
+        """What is wrong with the ledger behind ``connection`` (None: there is none), measured by what was ``kept``."""
+        if self.witness is None:
+            return ""
+        return kept[1] or guard.compare(connection, self.witness, kept[0])
+
+    def _refuse(self, problem: str) -> None:
+        if problem:
+            raise LedgerDamaged(f"The ledger {self.shown} is not the one that was written: {problem}; nothing changed.")
 
     def _has_tables(self, connection: Connection) -> bool:
         if not self._ready:
@@ -108,6 +150,10 @@ class Store:
 
         ``consequence`` says in an error message what the failure means for the budget.
         """
+        kept = self.kept()
+        if self._empty():
+            # No new tables in the place of a ledger that was lost.
+            self._refuse(self.problem(None, kept))
         self._prepare(consequence)
         with self._told(consequence), self.engine.connect() as connection:
             connection = connection.execution_options(ledger_write=True)
@@ -115,7 +161,9 @@ class Store:
             try:
                 if self.path is None:
                     connection.execute(select(schema.lock.c.id).with_for_update()).one()
+                self._refuse(self.problem(connection, kept))
                 yield connection
+                written = self._head(connection)
             except BaseException:
                 transaction.rollback()
                 raise
@@ -127,6 +175,25 @@ class Store:
                     # Nobody may go on with a connection in an unknown state; closing it rolls back.
                     connection.invalidate()
                     raise
+        if written is not None and written != kept[0]:
+            self._keep(written)
+
+    def _head(self, connection: Connection) -> Head | None:
+        """The head that this transaction would leave."""
+        newest = chain.newest(connection) if self.witness else None
+        return None if newest is None else Head(*newest, key_digest(files.key_of(connection)))
+
+    def _keep(self, head: Head) -> None:
+        """Keep ``head`` beside the ledger. Where that fails the record is stored all the same: it stays charged."""
+        assert self.witness is not None
+        try:
+            self.witness.write(head)
+        except OSError as error:
+            log.warning(
+                "The head of the ledger cannot be kept in %s (%s): a ledger that is shortened now is not noticed.",
+                self.witness.path,
+                error.strerror,
+            )
 
     def migrate(self) -> int:
         """Create or upgrade the tables; return the number of steps applied. One process at a time does so."""
@@ -171,6 +238,7 @@ class Store:
 
     def _unavailable(self, said: object, consequence: str) -> LedgerUnavailable:
         cause = " ".join(str(said).split())
+        kind = LedgerDamaged if any(words in cause for words in _DAMAGED) else LedgerUnavailable
         hints = {
             "full": "make room on the disk and run again",
             "No space left": "make room on the server's disk and run again",
@@ -184,7 +252,7 @@ class Store:
             "I/O error": "check the disk",
         }
         hint = next((words for key, words in hints.items() if key in cause), "check that the server runs and try again")
-        return LedgerUnavailable(f"The ledger {self.shown} failed ({cause}): {consequence}; {hint}.")
+        return kind(f"The ledger {self.shown} failed ({cause}): {consequence}; {hint}.")
 
 
 def _private_file(path: Path) -> None:
@@ -216,6 +284,8 @@ def _sqlite_engine(url: URL, timeout: float) -> Engine:
         # WAL with FULL costs one fsync a transaction, and readers never block the writer
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
+        # Every commit is carried over to the file itself: a log that is lost takes nothing with it.
+        cursor.execute("PRAGMA wal_autocheckpoint=1")
         cursor.close()
 
     @event.listens_for(engine, "begin")
@@ -224,6 +294,43 @@ def _sqlite_engine(url: URL, timeout: float) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine
+
+
+def _read_only(path: Path) -> bool:
+    return path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+
+def _reading_engine(path: Path, timeout: float) -> tuple[Engine, TemporaryDirectory[str] | None]:
+    """An engine for a ledger in a place that cannot be written: a copy for an auditor, a snapshot, a mounted archive.
+
+    SQLite has to write to carry a log over; a log without the index of a process that still uses it is carried over in
+    a private copy, which is returned and removed with the engine.
+    """
+    wal, shm = (path.with_name(path.name + ending) for ending in ("-wal", "-shm"))
+    pending = wal.exists() and wal.stat().st_size > 0
+    copy = None
+    if pending and not shm.exists():
+        copy = TemporaryDirectory(prefix="dpflows-ledger-")
+        for file in (path, wal):
+            shutil.copyfile(file, Path(copy.name) / file.name)
+        address, pending = Path(copy.name) / path.name, False
+        # Closing the last connection carries the log over.
+        sqlite3.connect(address).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
+    else:
+        address = path
+    options = "mode=ro" if pending else "mode=ro&immutable=1"
+    uri = f"file:{quote(address.as_posix())}?{options}"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(uri, uri=True, timeout=timeout, check_same_thread=False, isolation_level=None)
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine, copy
 
 
 def _server_engine(url: URL, timeout: float) -> Engine:

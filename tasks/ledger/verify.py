@@ -18,6 +18,7 @@ from dpcore.errors import DPFlowsError
 from dpcore.losses import Array
 from tasks.ledger import chain, schema
 from tasks.ledger.facts import RowFacts
+from tasks.ledger.guard import given_back
 from tasks.ledger.orders import choose_order, cost_units
 from tasks.ledger.records import GENESIS, Dataset, Record
 
@@ -70,7 +71,24 @@ def verify(connection: Connection | None, head: str | None = None) -> Verificati
     balances = streamed.execute(
         select(table.c.dataset, table.c.block, table.c.ordinal, table.c.seq, table.c.units).order_by(table.c.seq)
     )
-    return replay((Record(*row) for row in records), text_of, (tuple(row) for row in balances), head)
+    report = replay((Record(*row) for row in records), text_of, (tuple(row) for row in balances), head)
+    for problem in _structure(connection):
+        report.problem(problem)
+    return report
+
+
+def _structure(connection: Connection) -> Iterator[str]:
+    """What the database itself finds wrong with its pages and indexes, and triggers that are not there."""
+    if connection.dialect.name != "sqlite":
+        return
+    for (words,) in connection.exec_driver_sql(f"PRAGMA integrity_check({SHOWN})"):
+        if words != "ok":
+            yield f"the database file is damaged: {' '.join(str(words).split())}"
+    rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    found = {name: str(sql) for name, sql in rows}
+    gone = [name for name, sql in schema.sqlite_triggers().items() if found.get(name) != sql]
+    if gone:
+        yield f"triggers are missing or were changed, so that rows can be changed: {', '.join(gone)}"
 
 
 def replay(
@@ -93,6 +111,7 @@ class _Replay:
         self.last = GENESIS
         self.datasets: dict[str, Dataset] = {}
         self.entries: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.draws: dict[str, int] = {}
         self.totals: dict[tuple[str, str], tuple[int, int]] = {}
         self.balances = balances
         self.next_balance = next(balances, None) if balances is not None else None
@@ -100,22 +119,25 @@ class _Replay:
         self.curve = lru_cache(maxsize=None)(_pricer(text_of))
 
     def take(self, record: Record, head: str | None) -> None:
+        try:
+            self._link(record, head)
+            self._meaning(record)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, DPFlowsError) as error:
+            self.report.problem(f"record {record.seq}: cannot be read ({type(error).__name__}: {error})")
+
+    def _link(self, record: Record, head: str | None) -> None:
         report = self.report
         report.records += 1
         if record.seq != report.records:
             report.problem(f"record {record.seq}: expected number {report.records}; a record is missing or was added")
-            report.records = record.seq
+            report.records = int(record.seq)
         if record.previous != self.last:
             report.problem(f"record {record.seq}: the hash of the record before it does not match")
+        self.last = record.hash
         if record.hash != record.expected_hash():
             report.problem(f"record {record.seq}: its content does not give its hash")
         if head and record.hash.startswith(head):
             report.head_found_at = record.seq
-        self.last = record.hash
-        try:
-            self._meaning(record)
-        except (KeyError, TypeError, ValueError, DPFlowsError) as error:
-            report.problem(f"record {record.seq}: cannot be read ({type(error).__name__}: {error})")
 
     def _meaning(self, record: Record) -> None:
         body = json.loads(record.body)
@@ -125,6 +147,8 @@ class _Replay:
             self._fixed(record, body)
         elif record.kind == "reserved":
             self._reserved(record, body)
+        elif record.kind == schema.DRAWN:
+            self._drawn(record)
         elif record.kind in schema.CLOSING:
             self._closed(record)
         else:
@@ -180,6 +204,12 @@ class _Replay:
             self.report.problem(f"record {record.seq}: charged on other blocks than those it read")
         self._move(record, body["blocks"], body["units"])
 
+    def _drawn(self, record: Record) -> None:
+        state, _ = self.entries[record.entry]
+        if state != "reserved" or record.entry in self.draws:
+            self.report.problem(f"record {record.seq}: a first draw of entry {record.entry}, which is {state} already")
+        self.draws.setdefault(record.entry, record.seq)
+
     def _closed(self, record: Record) -> None:
         state, body = self.entries[record.entry]
         if state != "reserved":
@@ -187,6 +217,8 @@ class _Replay:
             return
         self.entries[record.entry] = (record.kind, body)
         if record.kind == "cancelled":
+            if drawn := self.draws.get(record.entry):
+                self.report.problem(given_back(record, drawn))
             self._move(record, body["blocks"], -body["units"])
 
     def _move(self, record: Record, blocks: list[str], units: int) -> None:

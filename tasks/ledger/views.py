@@ -116,7 +116,7 @@ def entries(ledger: LedgerReader, name: str, block: str | None = None) -> list[d
                 fields = ("cost", "releases", "unit", "adjacency", "read", "blocks", "events", "hashes")
                 first = {"entry": record.entry, "state": "reserved", "at": record.created_at, "period": record.period}
                 found[record.entry] = first | {field: body[field] for field in fields}
-            elif record.entry in found:
+            elif record.kind in schema.CLOSING and record.entry in found:
                 entry = found[record.entry]
                 entry |= {"state": record.kind, "closed_at": record.created_at, "reason": body.get("reason")}
                 entry["hashes"] |= body.get("hashes", {})
@@ -141,7 +141,7 @@ def entry(ledger: LedgerReader, entry_id: str) -> dict[str, Any]:
     return {
         "entry": entry_id,
         "dataset": found[0].dataset,
-        "state": found[-1].kind,
+        "state": [record.kind for record in found if record.kind != schema.DRAWN][-1],
         "head": found[-1].hash,
         "hashes": hashes | {"events": body["events"]},
         "events": text,

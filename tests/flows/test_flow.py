@@ -46,7 +46,8 @@ def records(ledger: Ledger) -> list[Record]:
 
 
 def states(ledger: Ledger) -> list[str]:
-    return [record.kind for record in records(ledger)]
+    """The kinds of all records after the opening one, without the first draws of entries."""
+    return [record.kind for record in records(ledger) if record.kind != schema.DRAWN]
 
 
 def task_runs(server: str, flow_run_id: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import VerificationFailed
-from tasks.ledger import Ledger, chain
+from tasks.ledger import Ledger, chain, schema
 from tasks.ledger.orders import cost_units
 from tasks.ledger.records import GENESIS, Record, canonical
 
@@ -29,17 +29,21 @@ def ledger(sqlite_ledger: Ledger, events) -> Ledger:
 def tamper(ledger: Ledger, *statements: str) -> None:
     """Change the file as somebody with full access to it can."""
     with sqlite3.connect(ledger.store.path) as connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        triggers = schema.sqlite_triggers()
+        for name in triggers:
             connection.execute(f"DROP TRIGGER {name}")
         for statement in statements:
             assert connection.execute(statement).rowcount
+        for trigger in triggers.values():
+            connection.execute(trigger)
     connection.close()
 
 
 def rewrite(ledger: Ledger, seq: int, **changes: object) -> None:
-    """Change a record's body and hash the chain again from there, as a careful forger does."""
+    """Change a record's body, hash the chain again from there and forget the kept head, as a careful forger does."""
     connection = sqlite3.connect(ledger.store.path)
-    tamper(ledger, "UPDATE ledger_schema SET applied_at = ''")
+    for name in schema.sqlite_triggers():
+        connection.execute(f"DROP TRIGGER {name}")
     rows = [Record(*row) for row in connection.execute("SELECT * FROM ledger_records ORDER BY seq")]
     previous = GENESIS
     for row in rows:
@@ -48,8 +52,11 @@ def rewrite(ledger: Ledger, seq: int, **changes: object) -> None:
         previous = row.expected_hash()
         change = "UPDATE ledger_records SET body = ?, previous = ?, hash = ? WHERE seq = ?"
         connection.execute(change, (body, row.previous, previous, row.seq))
+    for trigger in schema.sqlite_triggers().values():
+        connection.execute(trigger)
     connection.commit()
     connection.close()
+    ledger.store.witness.path.unlink()
 
 
 @pytest.mark.parametrize(
