@@ -66,7 +66,7 @@ def making_stores(folder: Path) -> Iterator[int]:
 def _lock_file(folder: Path) -> IO[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
-        return (folder / LOCK).open("a")
+        return os.fdopen(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600), "a")
     except OSError as error:
         raise DPFlowsError(
             f"Expected a folder for databases that can be written at {folder}, got {error.strerror}: nothing was "

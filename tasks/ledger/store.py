@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from dpcore.errors import InputError
-from tasks.ledger import chain, files, guard, schema
+from tasks.ledger import files, guard, schema
 from tasks.ledger.errors import LedgerDamaged, LedgerUnavailable
 from tasks.ledger.witness import Head, Witness, key_digest
 from tasks.stores import making_stores
@@ -65,6 +65,7 @@ class Store:
         # A link and its target are one ledger.
         self.witness = Witness(self.path.resolve()) if self.path else None
         self._engine: Engine | None = None
+        self._key: str | None = None
         self._copy: TemporaryDirectory[str] | None = None
         self._pid = os.getpid()
         self._inherited: list[Engine] = []
@@ -126,7 +127,10 @@ class Store:
         """What is wrong with the ledger behind ``connection`` (None: there is none), measured by what was ``kept``."""
         if self.witness is None:
             return ""
-        return kept[1] or guard.compare(connection, self.witness, kept[0])
+        problem = kept[1] or guard.compare(connection, self.witness, kept[0])
+        if not problem and connection is not None and self._key is None:
+            problem = guard.compare_key(connection, kept[0])
+        return problem
 
     def _refuse(self, problem: str) -> None:
         if problem:
@@ -180,8 +184,11 @@ class Store:
 
     def _head(self, connection: Connection) -> Head | None:
         """The head that this transaction would leave."""
-        newest = chain.newest(connection) if self.witness else None
-        return None if newest is None else Head(*newest, key_digest(files.key_of(connection)))
+        if self.witness is None or (newest := guard.newest(connection)) is None:
+            return None
+        if self._key is None:
+            self._key = key_digest(files.key_of(connection))
+        return Head(*newest, self._key)
 
     def _keep(self, head: Head) -> None:
         """Keep ``head`` beside the ledger. Where that fails the record is stored all the same: it stays charged."""

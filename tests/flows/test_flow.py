@@ -17,6 +17,7 @@ from dpcore.train import run
 from tasks import tracking, training
 from tasks.home import Home
 from tasks.ledger import Ledger, schema
+from tasks.ledger.chain import FIXED
 from tasks.ledger.records import Record
 from tests.flows.test_training import config_of
 
@@ -46,8 +47,8 @@ def records(ledger: Ledger) -> list[Record]:
 
 
 def states(ledger: Ledger) -> list[str]:
-    """The kinds of all records after the opening one, without the first draws of entries."""
-    return [record.kind for record in records(ledger) if record.kind != schema.DRAWN]
+    """What became of the entries: the kinds of all records after the opening one, facts and first draws left out."""
+    return [record.kind for record in records(ledger) if record.kind not in (FIXED, schema.DRAWN)]
 
 
 def task_runs(server: str, flow_run_id: str) -> list[dict[str, Any]]:
