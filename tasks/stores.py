@@ -112,7 +112,7 @@ def stores_to_make(home: Home, mlflow: bool = True, prefect: bool = True) -> dic
     wanted = []
     file = sqlite_file(os.environ.get("MLFLOW_TRACKING_URI") or home.tracking_uri)
     if mlflow and file is not None:
-        wanted.append((file.parent, Database("mlflow", file, _create_mlflow(home), _upgrade_mlflow, "runs")))
+        wanted.append((file.parent, Database("mlflow", file, _create_mlflow, _upgrade_mlflow, "runs")))
     if prefect and not _prefect_elsewhere():
         found = Database("prefect", home.prefect / "prefect.db", _prefect_file, _prefect_file, "flow_run")
         wanted.append((home.root, found))
@@ -265,27 +265,24 @@ def _clear(store: Database) -> None:
         left.unlink(missing_ok=True)
 
 
-def _create_mlflow(home: Home) -> Callable[[Path, int], None]:
-    """MLflow's tables, and the experiment that it always has, with its artifacts in the home folder."""
+def _create_mlflow(path: Path, lock: int) -> None:
+    """MLflow's tables, and the experiment that it always has, with its artifacts beside the database."""
+    import logging
 
-    def create(path: Path, lock: int) -> None:
-        import logging
+    from mlflow.exceptions import MlflowException
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from sqlalchemy.exc import SQLAlchemyError
 
-        from mlflow.exceptions import MlflowException
-        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-        from sqlalchemy.exc import SQLAlchemyError
-
-        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
-        try:
-            store = SqlAlchemyStore(f"sqlite:///{path.as_posix()}", (home.artifacts / "experiments").as_uri())
-            store.engine.dispose()
-        except (MlflowException, SQLAlchemyError, OSError) as error:
-            raise DPFlowsError(
-                f"Expected MLflow to make its database in {path.parent}: nothing was spent; make sure that the disk "
-                f"has room and may be written ({' '.join(str(error).split())[:200]})."
-            ) from error
-
-    return create
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    place = Home(path.parent).artifacts / "experiments"
+    try:
+        store = SqlAlchemyStore(f"sqlite:///{path.as_posix()}", place.as_uri())
+        store.engine.dispose()
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        raise DPFlowsError(
+            f"Expected MLflow to make its database in {path.parent}: nothing was spent; make sure that the disk "
+            f"has room and may be written ({' '.join(str(error).split())[:200]})."
+        ) from error
 
 
 def _upgrade_mlflow(path: Path, lock: int) -> None:
