@@ -3,8 +3,7 @@
 Workers answer with plain records; only this process writes to MLflow and ledger.
 """
 
-from __future__ import annotations
-
+# No postponed annotations here: a deployed flow is rebuilt from its annotations where this module has no name yet.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -59,7 +58,13 @@ def compare_flow(config: CompareConfig, fresh: bool = False) -> dict[str, Any]:
 
 
 def run_all(config: CompareConfig, fresh: bool) -> dict[str, Any]:
-    """The steps of the flow. Cells that fail are recorded as failed and do not stop the others."""
+    """The steps of the flow, in the home that it prepares for itself."""
+    with Home.find().adopted():
+        return _steps(config, fresh)
+
+
+def _steps(config: CompareConfig, fresh: bool) -> dict[str, Any]:
+    """Cells that fail are recorded as failed and do not stop the others."""
     started = perf_counter()
     store = open_store(TrainConfig(tracking=config.tracking))
     comparison = grid_step(config, store.home, fresh)

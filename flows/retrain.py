@@ -33,7 +33,12 @@ def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str,
     and the summary of the training.
     """
     check(config)
-    home = Home.find().prepare()
+    with Home.find().adopted() as home:
+        return _steps(config, at, home)
+
+
+def _steps(config: RetrainConfig, at: datetime | None, home: Home) -> dict[str, Any]:
+    """The steps of the flow, in its home."""
     schema = find_schema(config.training.data.name)
     champion.require_public(config.champion, schema)
     drift.require_drift(config.drift.epsilon, schema)

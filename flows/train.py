@@ -4,8 +4,7 @@
 holds the converted price.
 """
 
-from __future__ import annotations
-
+# No postponed annotations here: a deployed flow is rebuilt from its annotations where this module has no name yet.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -89,8 +88,15 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
     """Train one private model; returns the numbers of the run's summary.
 
     Refused before a file is opened where the budget does not allow it, before anything is reserved where the data are
-    not as declared. From the reservation on, a failure leaves the run charged unless nothing was drawn.
+    not as declared. From the reservation on, a failure leaves the run charged unless nothing was drawn. It prepares its
+    own home (``DPFLOWS_HOME``, else ``runs``), so a script, another flow or a worker may call it as the command does.
     """
+    with Home.find().adopted():
+        return _steps(config)
+
+
+def _steps(config: TrainConfig) -> dict[str, Any]:
+    """The steps of the flow, in its home."""
     started = perf_counter()
     job = training.prepare(config)
     for warning in job.warnings:

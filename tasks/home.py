@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from tasks.schema import Schema
 
 PRIVATE_FOLDER = 0o700
+# Nothing is told to the makers of the libraries: what a flow is called and how often it runs is nobody's business.
+SILENCE = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
 # The configuration files of the installed package. They lie beside it: the first ``conf`` on Python's path may be a
 # folder of the user's.
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -62,8 +65,12 @@ class Home:
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
             "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
-            "DO_NOT_TRACK": "1",
-            "MLFLOW_DISABLE_TELEMETRY": "true",
+            **SILENCE,
+            **self._guards(),
+        }
+
+    def _guards(self) -> dict[str, str]:
+        return {
             "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             "MPLCONFIGDIR": str(self.root / "matplotlib"),
@@ -78,19 +85,52 @@ class Home:
             "MLFLOW_LOGGING_LEVEL": "WARNING",
         }
 
+    @contextmanager
+    def adopted(self) -> Iterator[Home]:
+        """This home for the length of a flow, whoever calls it: a command, a script, another flow or a worker.
+
+        Makes the folders for their owner alone and sets what MLflow reads while it runs, as the commands do. Prefect
+        stays where the caller has it. The environment is put back at the end, so that a flow in another folder has
+        another home. Raises ``InputError`` where the folder cannot be made.
+        """
+        self._make_folders(self.root, self.artifacts, self.outbox)
+        silence()
+        wanted = self._guards()
+        wanted |= {name: value for name, value in self.defaults().items() if not os.environ.get(name)}
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+        try:
+            yield self
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+    def _make_folders(self, *folders: Path) -> None:
+        if self.root.exists() and not self.root.is_dir():
+            raise InputError(f"Expected a folder for DPFLOWS_HOME, got the file {self.root}; name another folder.")
+        for folder in folders:
+            make_private(folder)
+
     def prepare(self) -> Home:
         """Create the folders for their owner alone (0700) and set the environment; call it before Prefect is imported.
 
         Raises ``InputError`` where the folder cannot be made.
         """
-        if self.root.exists() and not self.root.is_dir():
-            raise InputError(f"Expected a folder for DPFLOWS_HOME, got the file {self.root}; name another folder.")
-        for folder in (self.root, self.prefect, self.artifacts, self.outbox):
-            make_private(folder)
+        self._make_folders(self.root, self.prefect, self.artifacts, self.outbox)
         os.environ.update(self.environment())
         for name, value in self.defaults().items():
             os.environ.setdefault(name, value)
         return self
+
+
+def silence() -> None:
+    """Turn off what Prefect and MLflow would tell their makers, in a process that has imported them already too."""
+    os.environ.update(SILENCE)
+    if telemetry := sys.modules.get("mlflow.telemetry.client"):
+        telemetry.set_telemetry_client()  # disabled by now, which makes it none
 
 
 def make_private(folder: Path) -> None:
