@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -29,15 +29,19 @@ def run_training(config: str | None, overrides: Sequence[str], as_json: bool) ->
     """``dpflows train``: refuse early what can be refused from public facts, then run the flow on a local server."""
     home = Home.find()
     settings = load_config(config, overrides)
-    with Terminal(Console(stderr=True)) as terminal:
+    with Terminal(Console(stderr=True), None if as_json else show_summary) as terminal:
         terminal.step("plan")
         job, *_ = check(settings, home)
         look(job)
         summary = on_server(settings, home.prepare(), terminal, lambda: run_flow(settings))
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
-    else:
-        Console().print(summary_table(summary))
+
+
+def show_summary(summary: Mapping[str, Any]) -> None:
+    """Print the table of a training on standard output."""
+    Console().print(summary_table(summary))
+    sys.stdout.flush()
 
 
 def check(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:

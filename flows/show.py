@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -19,8 +19,10 @@ MOST_LETTERS = 10_000
 class Terminal:
     """Steps and a bar on standard error where it is a terminal; only what must be said where it is not."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, show: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+        """``show`` prints the summary of a training as soon as its numbers are known."""
         self._console = console
+        self._show = show
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("starting", total=None)
@@ -41,6 +43,13 @@ class Terminal:
 
     def say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def result(self, summary: Mapping[str, Any]) -> None:
+        if self._show is None:
+            return
+        self._bar.stop()  # it would be drawn through the table where both go to one terminal
+        self._show(summary)
+        self._bar.start()
 
 
 def natural_width(table: Table) -> int:

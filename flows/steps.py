@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -39,6 +39,8 @@ class Reporter(Protocol):
 
     def say(self, text: str) -> None: ...
 
+    def result(self, summary: Mapping[str, Any]) -> None: ...
+
 
 class Silence:
     """The reporter of a flow that nobody watches."""
@@ -50,6 +52,9 @@ class Silence:
         """Nothing is shown."""
 
     def say(self, text: str) -> None:
+        """Nothing is shown."""
+
+    def result(self, summary: Mapping[str, Any]) -> None:
         """Nothing is shown."""
 
 

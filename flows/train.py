@@ -134,6 +134,9 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                     reporter.get().say(canary.sentence(metrics))
                 if config.evaluate.release is not None:
                     metrics |= metric_step(job, result.weights, loaded, ledger, folder)
+                # Whoever waits for the numbers need not wait for figures, report and model.
+                seconds = {"fit": result.seconds, "flow": perf_counter() - started}
+                reporter.get().result(summary(job, planned, statement, metrics, run_id, None, seconds))
                 uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics)
     seconds = {"fit": result.seconds, "flow": perf_counter() - started}
     return arrived(summary(job, planned, statement, metrics, run_id, uri, seconds))
@@ -203,10 +206,13 @@ def summary(
     statement: Statement,
     metrics: dict[str, float],
     run_id: str,
-    uri: str,
+    uri: str | None,
     seconds: dict[str, float],
 ) -> dict[str, Any]:
-    """The summary of a finished run as one JSON-able object; numbers under ``internal`` are exact ones on records."""
+    """The summary of a trained run as one JSON-able object; numbers under ``internal`` are exact ones on records.
+
+    ``uri`` is that of the model, None while it is not stored yet.
+    """
     promise = statement.guarantee
     return {
         "schema_version": 1,

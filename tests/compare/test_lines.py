@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from threadpoolctl import threadpool_info
 
 from flows.show import quality_rows
 from tasks import evaluation, training
@@ -142,3 +143,17 @@ def test_the_ceiling_of_rankers_is_measured_by_their_conventions() -> None:
     settings, _ = expand(changed)
     meant = {setting.private: evaluation.ranking_evaluation.conventions(setting.config) for setting in settings}
     assert meant[True] == meant[False]
+
+
+def test_the_baselines_of_a_training_keep_to_one_thread(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that find nothing to share spin: four times the processor time of the whole evaluation."""
+    seen: list[int] = []
+    whole = evaluation.run
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(evaluation, "run", counted)
+    measured_by_training(config_of(small))
+    assert set(seen) <= {1}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from dpcore.errors import InputError
 from flows.cli import run
-from flows.show import plan_table, summary_rows
+from flows.show import Terminal, plan_table, summary_rows
 from tasks import training
 from tasks.compare.config import parse_compare
 from tasks.config import AlgorithmSection, parse_config
@@ -119,3 +123,16 @@ def test_a_folder_conf_of_the_users_is_not_taken_for_the_packages(tmp_path: Path
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "copied" / "conf" / "data" / "census.yaml").is_file()
+
+
+def test_the_table_is_printed_when_the_numbers_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """The terminal gives it to whoever prints, between two steps; without one, for --json, it is silent."""
+    told: list[Mapping[str, Any]] = []
+    with Terminal(Console(file=StringIO(), force_terminal=True), told.append) as terminal:
+        terminal.step("evaluate")
+        terminal.result({"run_id": "r"})
+        terminal.step("track")
+    assert told == [{"run_id": "r"}]
+    with Terminal(Console(file=StringIO())) as terminal:
+        terminal.result({"run_id": "r"})
+    assert capsys.readouterr().out == ""

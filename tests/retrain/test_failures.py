@@ -181,10 +181,14 @@ def test_an_mlflow_that_fails_after_the_fit_keeps_the_model(
     from flows.train import train
 
     said: list[str] = []
+    shown: list[dict[str, Any]] = []
 
     class Listener:
         def step(self, name: str) -> None: ...
         def progress(self, done: int, total: int) -> None: ...
+        def result(self, summary: dict[str, Any]) -> None:
+            shown.append(summary)
+
         def say(self, text: str) -> None:
             said.append(text)
 
@@ -198,6 +202,10 @@ def test_an_mlflow_that_fails_after_the_fit_keeps_the_model(
     reporter.reset(token)
     assert states(ledger) == ["reserved", "committed"]
     [run] = runs_of(home, "mlflow gone")
+    # The numbers are told before anything is written to MLflow.
+    assert [(one["run_id"], one["model"], "accuracy" in one["internal"]) for one in shown] == [
+        (run.info.run_id, None, True)
+    ]
     assert run.info.status == "FAILED"
     folder = home.outbox / run.info.run_id
     assert str(folder) in said[-1] and "charged" in said[-1]
