@@ -9,8 +9,8 @@ from pathlib import Path
 from dpcore.accounting import Target
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
-from tasks.profile import Draft, draft_private, draft_schema
-from tasks.profile.owner import budgets_of, payer
+from tasks.profile import Draft, checked, draft_private, draft_schema
+from tasks.profile.owner import budgets_of, dataset_of, payer, state_facts
 
 
 def profile_file(
@@ -37,6 +37,12 @@ def profile_file(
         if charge is not None:
             raise InputError(f"Expected --private with --charge {charge}: a draft that reads rows has no price.")
         draft = draft_schema(path, label, name)
+        owners = budgets_of(path)
+        if len(owners) == 1:
+            state_facts(draft.values, dataset_of(owners[0]), draft.notes)
+            checked(draft)
+        elif owners:
+            draft.notes.append(f"rows of {' and '.join(owners)}: what their budgets fixed is not in this draft")
         told = "This draft read private rows: review every bound and level before it is used or shown to anybody."
     elif label is None:
         raise InputError("Expected --label with --private: guessing it would read the rows; name the column.")
@@ -61,6 +67,8 @@ def estimated(
         with payer(charge, path) as (dataset, pay, require):
             adjacency = Adjacency(given or dataset.adjacency or Adjacency.ADD_REMOVE)
             draft = draft_private(path, label, target, adjacency, name, pay, require)
+            state_facts(draft.values, dataset, draft.notes)
+            checked(draft)
         told = f"This draft cost ({epsilon:g}, {delta:g}) under {adjacency}, charged to the budget of {charge!r}."
     else:
         owners = budgets_of(path)

@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from dpcore.errors import InputError
-from tasks.readers.chunk import is_gzip, require_rows, truncated
+from tasks.profile.layouts import arff_cells, layout_of
+from tasks.readers.chunk import is_gzip, truncated
 from tasks.readers.tables import whole_parquet
 
 MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")
@@ -20,10 +21,12 @@ ENCODINGS = ("utf-8", "cp1252", "latin-1")
 
 def read_cells(path: Path, notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The whole file as text cells, and the ``text``/``source`` keys that say how it is laid out."""
-    if not path.is_file():
-        raise InputError(f"Expected a file to profile, got {str(path)!r}, which does not exist; correct the path.")
-    require_rows(path)
-    if path.suffix == ".parquet":
+    layout = layout_of(path)
+    if layout in ("letor", "svmlight"):
+        raise InputError(f"Expected a table with named columns, got numbered features in {path}; declare them by hand.")
+    if layout == "arff":
+        return arff_cells(path), {"source": {"format": "arff"}}
+    if layout == "parquet":
         frame = whole_parquet(path)
         return frame.astype(object).where(frame.notna(), "").astype(str), {}
     try:

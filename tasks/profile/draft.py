@@ -15,15 +15,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from pydantic import ValidationError
 
 from dpcore.accounting import Events
 from dpcore.errors import InputError
 from tasks.profile.cells import MARKS, read_cells
+from tasks.profile.labels import guess_label, label_spec
+from tasks.profile.layouts import layout_of
+from tasks.profile.pairs import pairs_values
+from tasks.schema import Schema
 from tasks.schema.files import known_schemas
 
 DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
-LABELS = ("label", "target", "class", "y", "outcome", "income", "churn", "default", "survived", "attrition", "event")
 MOST_LEVELS = 60
+UNFINISHED = "NO SCHEMA YET: "
 WARNING = """\
 # Draft of a schema, made by reading private rows: bounds, levels and the count are suggestions.
 # Replace each by what the documentation says before training, or the run's epsilon does not cover them.
@@ -50,24 +55,47 @@ class Draft:
 
 
 def draft_schema(path: str | Path, label: str | None = None, name: str | None = None) -> Draft:
-    """Read a separated text or Parquet file whole and draft its schema.
+    """Read a separated text, Parquet, ARFF, LETOR or SVMlight file whole and draft its schema.
 
     Kinds, bounds rounded outward, levels, label candidates; notes on constant columns, identifiers, columns equal to
     each other or to the label, dates, mixed types, duplicate names, encoding. Raises ``InputError`` for a file that
-    cannot be read at all.
+    cannot be read, or that is of another kind.
     """
     path = Path(path)
     draft = Draft({"schema_version": 1, "name": draft_name(path, name)})
-    frame, layout = read_cells(path, draft.notes)
-    label = label or _label(frame, draft.notes)
+    layout = layout_of(path)
+    if layout in ("letor", "svmlight"):
+        if label is not None:
+            raise InputError(f"Expected no --label for {path}: the first number of a line is its label; leave it out.")
+        draft.values |= pairs_values(path, layout, _bounds, draft.notes)
+        return checked(draft)
+    frame, found = read_cells(path, draft.notes)
+    if len(frame.columns) < 2:
+        raise InputError(
+            f"Expected a table of two columns or more in {path}, got {frame.columns[0]!r} alone: no separator was "
+            "found; write the schema by hand, or export the table as CSV."
+        )
+    label = label or guess_label(frame, draft.notes)
     if label not in frame:
         raise InputError(f"Expected a label column of {path}, got label={label!r}; it has {', '.join(frame.columns)}.")
     columns = {c: _column(frame[c], draft.notes) for c in frame.columns if c != label}
     _twins(frame, label, columns, draft.notes)
-    draft.values |= {"public": {"n": len(frame)}, "source": {"path": str(path)}, **layout}
-    draft.values |= {"columns": columns, "label": _label_spec(frame[label], draft.notes)}
+    source = {**found.pop("source", {}), "path": str(path)}
+    draft.values |= {"public": {"n": round(0.8 * len(frame))}, "source": source, **found}
+    draft.values |= {"columns": columns, "label": label_spec(frame[label], _bounds, draft.notes)}
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
-    draft.values["public"]["n"] = round(0.8 * len(frame))
+    return checked(draft)
+
+
+def checked(draft: Draft) -> Draft:
+    """The draft, with a first note on what is still missing where it is no schema yet."""
+    draft.notes[:] = [note for note in draft.notes if not note.startswith(UNFINISHED)]
+    try:
+        Schema.model_validate(draft.values)
+    except ValidationError as error:
+        finding = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in finding["loc"])
+        draft.notes.insert(0, f"{UNFINISHED}{where or 'the draft'}: {finding['msg']}; complete it by hand")
     return draft
 
 
@@ -146,34 +174,6 @@ def outward(low: float, high: float) -> tuple[float, float]:
     bounds = max(floor(low / unit) * unit, -float_info.max), min(ceil(high / unit) * unit, float_info.max)
     digits = max(0, -floor(log10(unit)))
     return round(bounds[0], digits), round(bounds[1], digits)
-
-
-def _label(frame: pd.DataFrame, notes: list[str]) -> str:
-    """The likeliest label: a telling name, else the last column of two values, else the last column."""
-    columns = [str(c) for c in frame.columns]
-    two = [c for c in columns if frame[c][~frame[c].isin(MARKS)].nunique() == 2]
-    notes.append(f"label candidates (two values): {', '.join(two) or 'none'}")
-    named = [c for c in columns if any(c.lower() == word or c.lower().endswith(f" {word}") for word in LABELS)]
-    return (named or two or columns)[-1]
-
-
-def _label_spec(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
-    counts = cells.value_counts()
-    name = str(cells.name)
-    if len(counts) == 2:
-        negative, positive = (str(v) for v in counts.index)
-        notes.append(f"label {name}: {positive!r}, the rarer value, is taken as positive")
-        return {"column": name, "positive": positive, "negative": negative}
-    numbers = pd.to_numeric(cells, errors="coerce")
-    if numbers.notna().all() and len(counts) > 2:
-        low, high = _bounds(cells, numbers)
-        return {"column": name, "kind": "regression", "low": low, "high": high}
-    notes.append(f"label {name}: {len(counts)} values, {', '.join(map(repr, list(counts.index)[:5]))}; check the rows")
-    return {
-        "column": name,
-        "positive": str(counts.index[1]) if len(counts) > 1 else "?",
-        "negative": str(counts.index[0]),
-    }
 
 
 def _twins(frame: pd.DataFrame, label: str, columns: dict[str, Any], notes: list[str]) -> None:

@@ -12,7 +12,7 @@ from dpcore.accounting import Events
 from dpcore.accounting.limits import SLACK
 from dpcore.errors import InputError, UnknownName
 from tasks.home import Home
-from tasks.ledger import Ledger, RowFacts
+from tasks.ledger import Dataset, Ledger, RowFacts
 from tasks.readers.open import data_roots
 from tasks.schema import Schema, find_schema, known_schemas
 
@@ -45,6 +45,54 @@ def budgets_of(path: Path) -> list[str]:
 def _declares(schema: Schema, path: Path) -> bool:
     files = [root / name for root in data_roots() for name in (*schema.source.path, *schema.split.path)]
     return any(file.is_file() and file.samefile(path) for file in files)
+
+
+def state_facts(values: dict[str, Any], dataset: Dataset, notes: list[str]) -> None:
+    """Put into a draft what the budget of its rows has fixed: name, unit, users, blocks and public counts.
+
+    A schema that says otherwise is refused by the ledger. Columns that the file lacks are said in ``notes``.
+    """
+    blocks, facts, columns = dataset.blocks, dataset.facts, values.get("columns", {})
+    values["name"] = dataset.name
+    if dataset.unit != "record":
+        values["unit"] = dataset.unit
+    if not dataset.limited:
+        values["public"]["public"] = True
+    user = blocks.user_column or (facts.id_column if facts is not None and dataset.unit == "user" else None)
+    if user is not None:
+        _declare(columns, user, "user", dataset, notes)
+        values["split"] = {**values["split"], "by": user} if values["split"]["kind"] == "hash" else values["split"]
+    if blocks.rows_per_user is not None:
+        values["public"]["rows_per_user"] = blocks.rows_per_user
+    if blocks.by == "one":
+        return
+    block: dict[str, Any] = {"column": blocks.column, "by": blocks.by}
+    block |= {} if blocks.count is None else {"count": blocks.count}
+    block |= {"format": facts.block_format} if facts is not None and facts.block_format else {}
+    values["block"] = block
+    if blocks.column != user:
+        _declare(columns, str(blocks.column), "block", dataset, notes)
+    if blocks.rows_per_block is not None:
+        values["public"].pop("n")
+        values["public"]["rows_per_block"] = blocks.rows_per_block
+
+
+def _declare(columns: dict[str, Any], name: str, kind: str, dataset: Dataset, notes: list[str]) -> None:
+    if name not in columns:
+        notes.append(f"{name}: the {kind} column of the budget {dataset.name!r} is not in this file")
+        return
+    columns[name] = {"kind": kind}
+    notes.append(f"{name}: the {kind} column, as the budget {dataset.name!r} was opened")
+
+
+def dataset_of(name: str) -> Dataset:
+    """A data set as its ledger opened it. Raises ``InputError`` where it has no budget."""
+    try:
+        schema: Schema | None = find_schema(name)
+    except UnknownName:
+        schema = None
+    with ledger_of(schema) as ledger:
+        return ledger.dataset(name)
 
 
 @contextmanager

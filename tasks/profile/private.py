@@ -18,7 +18,7 @@ from dpcore.estimate import Columns, EstimateColumns, calibrated, calibrated_gau
 from dpcore.mechanisms import Gaussian
 from dpcore.problem import Adjacency
 from tasks.profile.cells import MARKS, read_cells
-from tasks.profile.draft import Draft, draft_name
+from tasks.profile.draft import Draft, checked, draft_name
 from tasks.profile.owner import Pay
 
 # A profile belongs to no run, and bounds are chosen by the exponential mechanism, which has no exact form.
@@ -101,14 +101,17 @@ def draft_private(
     with pay(estimate.events(form=FORM)) as on_charge:
         found = estimate_columns(estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, form=FORM)
     draft.events = charged.then(estimate.events(form=FORM))
-    draft.values |= {"public": {"n": round(0.8 * rows)}, "source": {"path": str(path)}, **layout}
+    source = {**layout.pop("source", {}), "path": str(path)}
+    draft.values |= {"public": {"n": round(0.8 * rows)}, "source": source, **layout}
     draft.values["columns"] = {c: _found(found[c]) for c in names if c != label}
     levels = list(found[label]["levels"])
     draft.values["label"] = {"column": label, "positive": levels[1:2], "negative": levels[:1]}
+    if len(levels) > 2:
+        draft.values["label"] = {"column": label, "kind": "classes", "levels": levels}
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
-    if len(levels) != 2:
+    if len(levels) < 2:
         draft.notes.append(f"label {label!r}: {len(levels)} texts were found; declare positive and negative by hand")
-    return draft
+    return checked(draft)
 
 
 def _filled(batch: Columns, names: Sequence[str]) -> list[int]:

@@ -1,0 +1,186 @@
+"""Drafts of schemas: the right label and kind, files of other layouts, what a ledger has fixed, and what cannot be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpcore.errors import InputError
+from flows.cli import run
+from tasks.data import load
+from tasks.ledger import Blocks, Ledger, RowFacts
+from tasks.profile import draft_schema
+from tasks.schema import Schema, find_schema
+
+
+def write(folder: Path, name: str, header: str, rows: list[str]) -> Path:
+    path = folder / name
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def table(folder: Path, **columns: list[Any]) -> Path:
+    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    return write(folder, "given.csv", ",".join(columns), rows)
+
+
+AMOUNTS = [round(float(x), 2) for x in np.linspace(10, 99, 40)]
+TWO = ["a", "b", "a", "a"] * 10
+FIVE = ["v", "w", "x", "y", "z"] * 8
+CODES = [1, 2, 3, 4, 5] * 8
+
+
+@pytest.mark.parametrize(
+    ("columns", "label", "kind"),
+    [
+        ({"income": AMOUNTS, "sex": TWO, "approved": TWO[::-1]}, "approved", "binary"),
+        ({"class": CODES, "age": AMOUNTS, "survived": TWO}, "survived", "binary"),
+        ({"survived": TWO, "class": CODES, "age": AMOUNTS}, "survived", "binary"),
+        ({"age": AMOUNTS, "sex": TWO, "class": FIVE}, "class", "classes"),
+        ({"age": AMOUNTS, "default.payment.next.month": TWO, "ward": FIVE}, "default.payment.next.month", "binary"),
+        ({"age": AMOUNTS, "won": TWO, "ward": FIVE}, "won", "binary"),
+        ({"age": AMOUNTS, "targetPrice": AMOUNTS[::-1], "ward": FIVE}, "targetPrice", "regression"),
+        ({"age": AMOUNTS, "kind": CODES}, "kind", "classes"),
+        ({"ward": FIVE, "size": AMOUNTS}, "size", "regression"),
+    ],
+)
+def test_the_label_and_its_kind(tmp_path: Path, columns: dict[str, list[Any]], label: str, kind: str) -> None:
+    draft = draft_schema(table(tmp_path, **columns))
+    schema = Schema.model_validate(draft.values)
+    assert (schema.label.column, schema.label.kind) == (label, kind)
+    assert any(note.startswith("label candidates") for note in draft.notes)
+    if kind == "classes":
+        assert schema.label.levels == (("v", "w", "x", "y", "z") if label == "class" else ("1", "2", "3", "4", "5"))
+
+
+def test_a_guess_says_what_else_it_could_be(tmp_path: Path) -> None:
+    draft = draft_schema(table(tmp_path, income=AMOUNTS, sex=TWO, approved=TWO[::-1]))
+    [note] = [note for note in draft.notes if note.startswith("label approved: guessed")]
+    assert "sex" in note and "income" in note and "--label" in note
+
+
+def test_rows_without_a_label_are_no_class(tmp_path: Path) -> None:
+    draft = draft_schema(table(tmp_path, age=AMOUNTS, y=["?", *TWO[1:]]))
+    assert (draft.values["label"]["positive"], draft.values["label"]["negative"]) == ("b", "a")
+    assert "label y: 1 rows without a label; leave them out of the file" in draft.notes
+
+
+ARFF = """\
+% a comment
+@RELATION visits
+@ATTRIBUTE age NUMERIC
+@ATTRIBUTE ward {north, south}
+@ATTRIBUTE class {yes, no}
+@DATA
+"""
+
+
+def test_arff_is_drafted_and_read_back(tmp_path: Path) -> None:
+    rows = [f"{age},{'north' if age % 2 else 'south'},{'yes' if age % 3 else 'no'}" for age in range(20, 80)]
+    path = tmp_path / "visits.arff"
+    path.write_text(ARFF + "\n".join([*rows, "?,north,no"]) + "\n")
+    draft = draft_schema(path)
+    assert draft.values["source"] == {"format": "arff", "path": str(path)}
+    schema = Schema.model_validate(draft.values)
+    assert (schema.label.column, schema.columns["ward"].levels) == ("class", ("north", "south"))
+    found = load(schema, schema.encoder(), str(path))
+    assert found.train.n + found.test.n == 61  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_letor_is_drafted_and_read_back(tmp_path: Path, packed: bool) -> None:
+    rng = np.random.default_rng(3)
+    lines = [
+        f"{rng.integers(0, 3)} qid:{query} " + " ".join(f"{i}:{rng.uniform(0, 7):.3f}" for i in range(1, 5)) + " #doc"
+        for query in range(1, 13)
+        for _ in range(5)
+    ]
+    path = tmp_path / ("lists.txt.gz" if packed else "lists.txt")
+    data = ("\n".join(lines) + "\n").encode()
+    path.write_bytes(gzip.compress(data) if packed else data)
+    draft = draft_schema(path)
+    schema = Schema.model_validate(draft.values)
+    assert (schema.source.format, schema.unit, schema.public.n) == ("letor", "session", 12)
+    assert (schema.label.kind, schema.label.high) == ("relevance", 2)
+    [group] = schema.features
+    assert (group.count, group.low, group.high) == (4, 0.0, 7.0)
+    assert load(schema, schema.encoder(), str(path)).train.n == 12
+
+
+def test_svmlight_is_drafted_with_its_classes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.svm"
+    path.write_text("".join(f"{'+1' if i % 3 else '-1'} {i % 4 + 1}:1 6:-0.5\n" for i in range(30)))
+    schema = Schema.model_validate(draft_schema(path).values)
+    assert (schema.source.format, schema.unit, schema.features[0].count) == ("svmlight", "record", 6)
+    assert (schema.label.positive, schema.label.negative) == (("-1",), ("+1",))
+    with pytest.raises(InputError, match="no --label"):
+        draft_schema(path, "x")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"PK\x03\x04 a spreadsheet", "zip archive or a spreadsheet"),
+        (b'{"rows": [1, 2]}', "JSON"),
+        (b"<html><table></table></html>", "HTML"),
+        (b"\x00\x00\x08\x03\x00\x00\x00\x01", "format: idx"),
+        ("a,b\n1,2\n".encode("utf-16"), "UTF-16"),
+        (b"one\ntwo\nthree\n", "two columns or more"),
+        (b"a,y\n" + b"1,same\n" * 30, "two values or more"),
+        (b"a,y\n" + b"".join(b"%d,text %d\n" % (i % 7, i) for i in range(90)), "at most 60 classes"),
+        (b"@relation x\n@attribute a string\n@data\n'b'\n", "export it as CSV"),
+    ],
+)
+def test_what_cannot_be_drafted_is_said(
+    tmp_path: Path, data: bytes, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "given.bin"
+    path.write_bytes(data)
+    assert run(["profile", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+    assert len(err.strip().splitlines()) == 1
+
+
+WEEKLY = """\
+schema_version: 1
+name: weekly
+unit: user
+public: {{rows_per_block: 50, rows_per_user: 2}}
+source: {{path: {path}}}
+block: {{column: visit, by: week, format: "%d.%m.%Y"}}
+columns:
+  person: {{kind: user}}
+  age: {{kind: numeric, low: 0, high: 100}}
+  visit: {{kind: block}}
+label: {{column: again, positive: "yes", negative: "no"}}
+split: {{kind: none}}
+"""
+
+
+def test_a_draft_states_what_the_budget_of_its_rows_has_fixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPFLOWS_LEDGER", f"sqlite:///{tmp_path / 'ledger.db'}")
+    rows = [f"p{i % 25},{20 + i % 50},{1 + i % 28:02d}.01.2026,{'yes' if i % 3 else 'no'}" for i in range(100)]
+    path = write(tmp_path, "visits.csv", "person,age,visit,again", rows)
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    declared = tmp_path / "conf" / "data" / "weekly.yaml"
+    declared.write_text(WEEKLY.format(path=path))
+    schema = find_schema("weekly")
+    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        ledger.init("weekly", 3.0, 1e-5, "add_remove", unit="user", blocks=Blocks.of(schema), facts=RowFacts.of(schema))
+        assert run(["profile", str(path), "--label", "again", "--json"]) == 0
+        values = json.loads(capsys.readouterr().out)["schema"]
+        drafted = Schema.model_validate(values)
+        assert (drafted.name, drafted.unit) == ("weekly", "user")
+        assert Blocks.of(drafted) == Blocks.of(schema)
+        assert RowFacts.of(drafted) == RowFacts.of(schema)
+        ledger.require_facts("weekly", RowFacts.of(drafted))
