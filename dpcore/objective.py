@@ -230,6 +230,10 @@ class LinearObjective:
         batch._within = batch._view = None
         return batch
 
+    def as_rows(self) -> tuple[LinearObjective, float]:
+        """Records and a weight: this objective's unclipped sums are the weight times those of the records."""
+        return self, 1.0
+
     @property
     def gathers(self) -> bool:
         """Whether a batch keeps its rows as ``GatheredRows``: sparse rows as they are, products of this class."""

@@ -80,6 +80,10 @@ class UserObjective:
         value, shares = self.rows.loss.value(z), class_shares(self.rows.loss, y)
         return np.minimum(self._mean @ (value if shares is None else value * shares), clip).sum(axis=0)
 
+    def as_rows(self) -> tuple[LinearObjective, float]:
+        """The kept records and 1 / m: without clipping the sum over users is that share of the sum over records."""
+        return self.rows, 1.0 / self.rows_per_user
+
     def take(self, rows: Array | slice) -> Self:
         """The users ``rows`` with all their kept records, as an objective of their own."""
         chosen = np.arange(self.n)[rows]

@@ -56,6 +56,7 @@ class ADMMObjP:
         "objective's gradient by at most L, twice that when replaced (Iyengar et al. 2019, with the factor 2 that "
         "its output noise lacks)."
     )
+    asks: ClassVar[frozenset[str]] = frozenset({"X"})
     small: ClassVar[dict[str, Any]] = {"steps": 2}
     limit: ClassVar[dict[str, Any]] = {"steps": 20, "penalty_parameter": 1e-3}
 

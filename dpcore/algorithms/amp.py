@@ -40,6 +40,7 @@ class ApproximateMinimaPerturbation:
         "that its output noise lacks)."
     )
     default_l2: ClassVar[float] = 1e-5
+    asks: ClassVar[frozenset[str]] = frozenset({"X"})
     small: ClassVar[dict[str, Any]] = {}
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 1.27, "tolerance": 1e-4, "output_ratio": 89.0}}
 

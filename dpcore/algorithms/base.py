@@ -21,6 +21,7 @@ class Algorithm(Protocol):
 
     ``noise_multiplier`` scales all its noise: sigma = noise_multiplier * sensitivity, other scales are ratios to it.
     ``argument`` says in one sentence why a record moves a release by no more than its sensitivity, and after whom.
+    ``asks`` names what it needs of the records beside the sums that every objective has (``OFFERED``).
     ``default_l2`` is the ridge where the caller names none; ``bounds_rows_by`` what the price rests on, the "norm" of
     rows or their "blocks"; ``accountant`` the one whose statement the algorithm is known for, None where any will do.
     """
@@ -38,6 +39,7 @@ class Algorithm(Protocol):
     default_l2: ClassVar[float]
     bounds_rows_by: ClassVar[str]
     accountant: ClassVar[str | None]
+    asks: ClassVar[frozenset[str]]
 
     noise_multiplier: float
 
@@ -86,7 +88,24 @@ DEFAULTS: dict[str, Any] = {
     "default_l2": 0.0,
     "bounds_rows_by": "norm",
     "accountant": None,
+    "asks": frozenset(),
 }
+
+# What records can be asked beside ``n``, ``take``, ``gradient_sum`` and ``value_sum``, by who is one term of the sum.
+ROWS = frozenset({"X", "as_rows", "column_sum", "square_sum", "within", "transform", "columns"})
+OFFERED: dict[str, frozenset[str]] = {
+    "record": ROWS,
+    "user": frozenset({"as_rows"}),
+    "session": frozenset({"capped_gradient_sum", "label_sum", "feature_precision_sum"}),
+    "network": frozenset(),
+}
+
+
+def offered(problem: Problem) -> str:
+    """The kind of objective that a problem has, a name of ``OFFERED``."""
+    if problem.kind.startswith("ranking"):
+        return "session"
+    return "network" if problem.kind == "network" else "user" if problem.unit == "user" else "record"
 
 
 def register(name: str, *aliases: str) -> Callable[[Class], Class]:
@@ -143,3 +162,9 @@ def check(algorithm: Algorithm, problem: Problem) -> None:
             f"set privacy.adjacency={sorted(algorithm.adjacencies)[0]} or choose another algorithm."
         )
     algorithm.requires.check(algorithm.name, problem)
+    kind = offered(problem)
+    if lacking := sorted(algorithm.asks - OFFERED[kind]):
+        raise AssumptionNotMet(
+            f"Expected an algorithm that asks what sums over each {kind} can tell, got {algorithm.name!r}, which asks "
+            f"for {', '.join(lacking)}; use dp_sgd or dp_adam, which ask for clipped gradients alone."
+        )

@@ -59,6 +59,7 @@ class ListNetOneShot:
         "by at most the stored sensitivity, for each contribution is projected on a ball (linear ListNet of Cao "
         "et al. 2007; proof in the algorithm's documentation)."
     )
+    asks: ClassVar[frozenset[str]] = frozenset({"label_sum"})
     small: ClassVar[dict[str, Any]] = {"components": 2, "clip_norm": 0.05}
     small_problem: ClassVar[dict[str, Any]] = {"kind": "ranking"}
 

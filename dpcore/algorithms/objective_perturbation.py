@@ -52,6 +52,7 @@ class ObjectivePerturbationGLM:
         "by one rank of size beta (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012)."
     )
     default_l2: ClassVar[float] = 1e-5
+    asks: ClassVar[frozenset[str]] = frozenset({"X"})
     small: ClassVar[dict[str, Any]] = {}
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 1.0}}
 

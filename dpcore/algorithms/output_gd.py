@@ -60,6 +60,7 @@ class OutputGD:
         "2017, Lemmas 2 and 3, with constants 2 in place of 3 and 5)."
     )
     default_l2: ClassVar[float] = 1e-4
+    asks: ClassVar[frozenset[str]] = frozenset({"as_rows"})
     small: ClassVar[dict[str, Any]] = {"steps": 3}
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"pace": "paper"}}
 
@@ -142,9 +143,11 @@ class OutputGD:
                 w = w - eta * (data.gradient_sum(w) / problem.n + problem.l2 * w)
             return w
 
-        def solve(data: Objective) -> Array:
-            curvature = problem.n * (convexity or problem.l2)
-            return minimise(data, curvature, np.zeros(problem.dimension), TOLERANCE * problem.lipschitz)
+        def solve(data: Any) -> Array:
+            # Of users the sum is a share of that over their records, and so is its gradient.
+            rows, weight = data.as_rows()
+            curvature = problem.n * (convexity or problem.l2) / weight
+            return minimise(rows, curvature, np.zeros(problem.dimension), TOLERANCE * problem.lipschitz / weight)
 
         [release] = self.plan(problem)
         released = budget.release(release, descend if convexity is None else solve)

@@ -58,6 +58,7 @@ class PrivBR:
         "Labels move a session's gradient by at most s_j, which documents and weights alone determine and which "
         "is scaled or cut to the public C (Chen 2020, Algorithm 6.1, with the proved repair of its sensitivity)."
     )
+    asks: ClassVar[frozenset[str]] = frozenset({"capped_gradient_sum"})
     small: ClassVar[dict[str, Any]] = {"steps": 3}
     small_problem: ClassVar[dict[str, Any]] = {"kind": "ranking"}
     presets: ClassVar[dict[str, dict[str, Any]]] = {

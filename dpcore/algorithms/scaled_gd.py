@@ -64,6 +64,7 @@ class ScaledGD:
         "Roth & Su 2022)."
     )
     bounds_rows_by: ClassVar[str] = "blocks"  # not by ``problem.norm_bound``, which the price does not use
+    asks: ClassVar[frozenset[str]] = frozenset({"within", "transform", "column_sum", "square_sum"})
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05}
     limit_gap: ClassVar[float] = 0.03  # what clipping values below 0 costs on the signed columns of the shared test
 

@@ -69,6 +69,7 @@ class TwoPhase:
         "replaced, and the second phase is priced on columns that this release fixed (adaptive composition, Dong, "
         "Roth & Su 2022)."
     )
+    asks: ClassVar[frozenset[str]] = frozenset({"columns"})
     small: ClassVar[dict[str, Any]] = {
         "keep": 2,
         "clip_norm": 0.05,
