@@ -22,12 +22,13 @@ COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", TEXT, flag
 def test_python_snippets_run(snippet: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error::UserWarning"}
     done = subprocess.run(
-        [sys.executable, "-c", snippet], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", snippet], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_commands_run_as_shown(tmp_path: Path) -> None:
     """Those that neither install nor train; the flow's own tests run `dpflows train` in an empty folder."""
     commands = [line for line in COMMANDS if line.startswith("dpflows ") and not line.startswith("dpflows train")]
@@ -35,7 +36,7 @@ def test_commands_run_as_shown(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DPFLOWS_HOME": str(tmp_path / "runs")}
     for line in commands:
         arguments = [sys.executable, "-m", "flows.cli", *line.split()[1:]]
-        done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f"{line}: {done.stderr}"
 
 

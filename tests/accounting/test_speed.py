@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from dpcore.accounting.conversion import epsilon_of
 from dpcore.accounting.orders import ORDERS
@@ -23,18 +24,21 @@ def best(task: Callable[[], object], repeats: int = 7) -> float:
     return min(seconds)
 
 
+@pytest.mark.slow
 def test_epsilon_of_ten_thousand_subsampled_steps_under_five_milliseconds() -> None:
     mechanism = Poisson(0.01).amplify(Gaussian(1.0, 1.1))
     mechanism.rdp(ORDERS)  # tables of the grid, once a process
     assert best(lambda: epsilon_of(10_000 * mechanism.rdp(ORDERS), 1e-5)) < 0.010
 
 
+@pytest.mark.slow
 def test_a_fixed_size_curve_is_quick_enough_for_calibration() -> None:
     mechanism = WithoutReplacement(100, 10_000).amplify(Gaussian(1.0, 1.1))
     mechanism.rdp(ORDERS)
     assert best(lambda: mechanism.rdp(ORDERS)) < 0.020
 
 
+@pytest.mark.slow
 def test_ten_thousand_charges_with_epsilon_each_time() -> None:
     mechanism = Poisson(0.01).amplify(Gaussian(1.0, 1.1))
     curve_of(mechanism)

@@ -36,7 +36,7 @@ def second(planned: Planned) -> tuple[str, float, float]:
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.2, 0.5])
-@pytest.mark.parametrize("steps", [4, 64])
+@pytest.mark.parametrize("steps", [4, pytest.param(64, marks=pytest.mark.slow)])
 def test_poisson_batches_are_priced_alike(rate: float, steps: int) -> None:
     planned = planned_with(sampling_rate=rate, steps=steps)
     method, ours, found = second(planned)
@@ -48,7 +48,7 @@ def test_poisson_batches_are_priced_alike(rate: float, steps: int) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2])
-@pytest.mark.parametrize("steps", [4, 64])
+@pytest.mark.parametrize("steps", [pytest.param(4, marks=pytest.mark.slow), 64])
 def test_batches_without_replacement_have_an_upper_bound(rate: float, steps: int) -> None:
     planned = planned_with(sampling_rate=rate, steps=steps, adjacency="replace_one")
     method, ours, found = second(planned)

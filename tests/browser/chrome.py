@@ -14,7 +14,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def find_chromium() -> str | None:

@@ -50,6 +50,7 @@ def test_small_letters_stay_large_enough_on_a_phone(tab: Page, report: Path) -> 
     assert min(tab.ask(sizes)) >= 14
 
 
+@pytest.mark.slow
 def test_mlflow_compares_runs_by_epsilon_and_quality(tab: Page, shared_world: World, trained: str) -> None:
     other = shared_world.train(shared_world.config(privacy={"epsilon": 0.5}))
     accuracy = shared_world.client.get_run(other).data.metrics["internal.accuracy"]

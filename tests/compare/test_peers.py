@@ -40,7 +40,7 @@ def processes_end() -> Iterator[None]:
 
 
 def with_peers(schema: Path, python: str, **values: Any) -> CompareConfig:
-    section = {"python": python, "libraries": [{"name": "opacus"}, {"name": "diffprivlib"}], "timeout": 30}
+    section = {"python": python, "libraries": [{"name": "opacus"}, {"name": "diffprivlib"}], "timeout": 300}
     base = {"peers": section, "privacy": BOTH, "algorithms": [{"name": "dp_sgd", "parameters": {"steps": 3}}]}
     return comparison_of(schema, **(base | values))
 
@@ -106,11 +106,11 @@ def test_a_training_that_fails_is_a_failed_cell_and_the_next_one_runs(
     section = {
         "python": fake_python(small.parent / "fake", train=first),
         "libraries": [{"name": "opacus"}],
-        "timeout": 1.0 if "sleep" in train else 30,
+        "timeout": 1.0 if "sleep" in train else 300,
     }
     comparison = session.make_comparison(with_peers(small, "", peers=section), home)
     own = [one for one in comparison.cells if one.setting.peer is not None]
-    longer = replace(own[1].setting, peer=replace(own[1].setting.peer, timeout=30.0))  # a new process takes its time
+    longer = replace(own[1].setting, peer=replace(own[1].setting.peer, timeout=300.0))  # a new process takes its time
     second = replace(own[1], setting=longer)
     records = [run_cell(one, comparison.config, comparison.rows, comparison.plans) for one in (own[0], second)]
     assert [record["status"] for record in records] == ["failed", "done"]

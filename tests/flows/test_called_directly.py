@@ -153,7 +153,7 @@ def prefect_server(clean: dict[str, str], tmp_path: Path) -> Iterator[dict[str, 
 
     api = f"http://127.0.0.1:{port}/api"
     try:
-        give_up = time.monotonic() + 120
+        give_up = time.monotonic() + 300
         while not healthy(api) and time.monotonic() < give_up:
             time.sleep(0.2)
         yield {**clean, "PREFECT_API_URL": api}
@@ -234,4 +234,4 @@ def test_served_and_deployed_to_a_worker(way: str, small: Path, prefect_server: 
         check_home(folder, until_finished(folder))
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=60)
+        process.wait(timeout=300)

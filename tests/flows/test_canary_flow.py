@@ -19,6 +19,7 @@ __all__ = ["ledger"]
 AUDIT = {"audit": {"canaries": 300}}
 
 
+@pytest.mark.slow
 def test_a_run_with_canaries_is_charged_and_never_leaves(server: str, home: Home, small: Path, ledger: Any) -> None:
     from flows.audit import read
     from flows.train import train

@@ -288,7 +288,7 @@ def test_the_local_server_ends_with_a_process_that_is_killed_outright(tmp_path: 
         time.sleep(0.5)
         assert not is_over(server_pid)
         process.kill()
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + 300
     while not is_over(server_pid) and time.monotonic() < give_up:
         time.sleep(0.1)
     assert is_over(server_pid)
@@ -336,12 +336,12 @@ def test_termination_closes_the_run_and_says_what_was_spent(
     with subprocess.Popen(
         command("train", *SMALL, *endless), cwd=small.parent, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
-        give_up = time.monotonic() + 120
+        give_up = time.monotonic() + 300
         while not ledger.open_entries() and time.monotonic() < give_up and process.poll() is None:
             time.sleep(0.1)
         time.sleep(3.0)
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130, stderr
     assert "stays charged in full" in stderr
     assert stderr.splitlines()[-1].startswith("dpflows: interrupted; ")

@@ -54,7 +54,7 @@ def states(ledger: Ledger) -> list[str]:
 def task_runs(server: str, flow_run_id: str) -> list[dict[str, Any]]:
     body = json.dumps({"flow_runs": {"id": {"any_": [flow_run_id]}}, "sort": "EXPECTED_START_TIME_ASC"}).encode()
     request = Request(f"{server}/task_runs/filter", data=body, headers={"Content-Type": "application/json"})
-    with urlopen(request, timeout=10) as answer:
+    with urlopen(request, timeout=300) as answer:
         return list(json.load(answer))
 
 
@@ -108,7 +108,7 @@ def test_bad_rows_are_refused_before_anything_is_reserved(server: str, home: Hom
     assert runs_of(home, "bad rows") == []
     body = json.dumps({"sort": "START_TIME_DESC", "limit": 1}).encode()
     request = Request(f"{server}/flow_runs/filter", data=body, headers={"Content-Type": "application/json"})
-    with urlopen(request, timeout=10) as answer:
+    with urlopen(request, timeout=300) as answer:
         [flow_run] = json.load(answer)
     assert flow_run["state_type"] == "FAILED"
     assert "secretword" not in json.dumps(flow_run)

@@ -229,7 +229,7 @@ def test_a_model_is_served_from_its_requirements_alone(
             answer = json.loads(ask(request, process))
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=300)
     import pandas as pd
 
     expected = schema.encoder().transform(pd.DataFrame(frame)) @ weights
@@ -241,7 +241,7 @@ def ask(request: Request, process: subprocess.Popen[bytes]) -> bytes:
     give_up = time.monotonic() + 300
     while True:
         try:
-            with urlopen(request, timeout=60) as answer:
+            with urlopen(request, timeout=300) as answer:
                 return bytes(answer.read())
         except URLError:
             assert process.poll() is None

@@ -63,13 +63,13 @@ def test_eight_processes_make_a_store_once(tmp_path: Path) -> None:
 
 def test_a_maker_that_is_killed_leaves_no_half_store(tmp_path: Path) -> None:
     killed = start(tmp_path, pause=60)
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 300
     while not list(tmp_path.glob("toy.db.making-*")) and time.monotonic() < give_up:
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert not (tmp_path / "toy.db").exists()
-    assert start(tmp_path).communicate(timeout=60)[0].strip() == "a1"
+    assert start(tmp_path).communicate(timeout=300)[0].strip() == "a1"
     assert list(tmp_path.glob("toy.db.making-*")) == []
 
 
@@ -87,7 +87,7 @@ def test_the_lock_holds_as_long_as_a_child_of_a_killed_maker_works(tmp_path: Pat
         assert maker.stdout is not None
         assert maker.stdin is not None
         assert maker.stdout.readline().strip() == "held"
-        assert maker.wait(timeout=60) == -signal.SIGKILL
+        assert maker.wait(timeout=300) == -signal.SIGKILL
         waits = subprocess.Popen(
             [sys.executable, "-c", f"from tasks.stores import *\nwith making_stores(Path({str(tmp_path)!r})): pass"],
             cwd=ROOT,
@@ -96,7 +96,7 @@ def test_the_lock_holds_as_long_as_a_child_of_a_killed_maker_works(tmp_path: Pat
             waits.wait(timeout=1.5)
         maker.stdin.write("\n")
         maker.stdin.close()
-        assert waits.wait(timeout=60) == 0
+        assert waits.wait(timeout=300) == 0
 
 
 def toy(folder: Path, upgrade: object, create: object = None) -> Database:

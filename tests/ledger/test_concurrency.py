@@ -138,7 +138,7 @@ def run_child(url: str, out: Path, fatal: int) -> int:
     answers = context.SimpleQueue()
     child = context.Process(target=train, args=(url, out, fatal, answers))
     child.start()
-    child.join(timeout=60)
+    child.join(timeout=300)
     return child.exitcode or answers.get()
 
 

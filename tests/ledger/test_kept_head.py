@@ -249,10 +249,10 @@ def test_a_copy_that_cannot_be_written_is_verified(ledger: Ledger, tmp_path: Pat
     answers = context.Queue()
     child = context.Process(target=verify_as_nobody, args=(str(copy), answers))
     child.start()
-    child.join(timeout=60)
+    child.join(timeout=300)
     with Ledger(ledger.store.path) as opened:
-        assert answers.get(timeout=30) == (12 if log == "pending" else 10, opened.head())
-    assert "check the permissions" in answers.get(timeout=30)
+        assert answers.get(timeout=300) == (12 if log == "pending" else 10, opened.head())
+    assert "check the permissions" in answers.get(timeout=300)
     assert {file.name for file in copy.parent.iterdir()} <= {"copy.db", "copy.db-wal"}
 
 

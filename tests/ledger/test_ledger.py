@@ -159,7 +159,7 @@ def test_another_process_can_neither_draw_nor_cancel(sqlite_ledger: Ledger, even
     answers = context.Queue()
     process = context.Process(target=child, args=(answers,))
     process.start()
-    said = [answers.get(timeout=20) for _ in range(3)]
+    said = [answers.get(timeout=300) for _ in range(3)]
     process.join()
     assert all("process that reserved" in words for words in said)
     with pytest.raises(TypeError, match="pickled"):

@@ -207,6 +207,7 @@ def test_the_plain_generator_is_the_switch_for_tests() -> None:
 
 
 @pytest.mark.parametrize(("rounding", "least"), [(0.0, 1e6), (ROUNDING, 2e5)])
+@pytest.mark.slow
 def test_a_million_coordinates_a_second(rounding: float, least: float) -> None:
     """Best of three, so that a busy machine does not fail it; about 2e7 and 2e6 on an idle core."""
     mechanism, rng = Gaussian(1.0, 1.0, rounding), secure_generator()

@@ -59,10 +59,10 @@ def test_draws_cost_the_batch_and_not_the_table(make) -> None:
         sampler, rng = make(n), plain_generator(4)
         best = np.inf
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.process_time()
             for _ in range(20):
                 sampler.draw(n, rng)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         return best
 
     assert seconds(20_000_000) < 20 * seconds(20_000)

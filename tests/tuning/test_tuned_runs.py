@@ -185,6 +185,7 @@ def test_a_changed_search_is_seen(shared_world: World, tuned_run: str, field: st
     assert {"epsilon_recomputed", "statement_changed"} <= report.codes
 
 
+@pytest.mark.slow
 def test_release_gate_takes_a_tuned_run_as_one_and_a_sweep_as_many(
     world: World, key: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

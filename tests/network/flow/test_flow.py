@@ -49,6 +49,7 @@ def picture_config(schema: Path, **sections: dict[str, Any]) -> TrainConfig:
     return parse_config({name: {**values.get(name, {}), **sections.get(name, {})} for name in {*values, *sections}})
 
 
+@pytest.mark.slow
 def test_images_are_trained_on_tracked_and_predicted(server: str, home: Home, images: Path, tmp_path: Path) -> None:
     from flows.train import train
 
@@ -132,7 +133,7 @@ def test_groups_of_a_column_are_measured(world: World, tmp_path: Path) -> None:
     assert {f"internal.subgroup.{name}.accuracy" for name in table} <= set(found)
 
 
-@pytest.mark.parametrize("change", ["flip", "drop"])
+@pytest.mark.parametrize("change", ["flip", pytest.param("drop", marks=pytest.mark.slow)])
 def test_a_changed_state_blocks_the_release(world: World, change: str) -> None:
     config = world.config(model={"kind": "linear"}, algorithm=QUICK, evaluate={"baselines": False})
     stored = read(world.client, world.train(config), world.ledger_url)
@@ -166,9 +167,10 @@ def test_what_does_not_go_with_a_network_is_refused(small: Path, sections: dict[
 
 @pytest.mark.parametrize(
     ("name", "kind", "parameters"),
-    [("mnist_mlp", "mlp", 269_322), ("mnist_blsgd", "mlp", 269_322), ("mnist_cnn", "small_cnn", 26_010),
-     ("mnist_scattering", "scattering", 39_700), ("fmnist_mlp", "mlp", 269_322),
-     ("fmnist_cnn", "cnn", 139_414), ("cifar10_cnn", "deep_cnn", 5_851_338)],
+    [("mnist_mlp", "mlp", 269_322), *(pytest.param(*example, marks=pytest.mark.slow) for example in (
+        ("mnist_blsgd", "mlp", 269_322), ("mnist_cnn", "small_cnn", 26_010), ("mnist_scattering", "scattering", 39_700),
+        ("fmnist_mlp", "mlp", 269_322), ("fmnist_cnn", "cnn", 139_414), ("cifar10_cnn", "deep_cnn", 5_851_338),
+     ))],
 )  # fmt: skip
 def test_the_examples_meet_their_budget(name: str, kind: str, parameters: int) -> None:
     root = Path(__file__).resolve().parents[3]
@@ -178,6 +180,7 @@ def test_the_examples_meet_their_budget(name: str, kind: str, parameters: int) -
     assert 0.99 * job.config.privacy.epsilon <= planned.spent_epsilon <= job.config.privacy.epsilon
 
 
+@pytest.mark.slow
 def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None:
     """A generated file in CIFAR-10's binary layout: a label byte, then the red, green and blue planes."""
     rng = np.random.default_rng(0)
@@ -200,6 +203,7 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
     assert 0.0 < np.linalg.norm(moved) <= 0.3
 
 
+@pytest.mark.slow
 def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
     from tasks.audit.empirical import measure_run
     from tasks.evaluation import quality
