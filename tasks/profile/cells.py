@@ -47,7 +47,13 @@ def read_cells(path: Path, notes: list[str]) -> tuple[pd.DataFrame, dict[str, An
     names, body = _header(rows, text, notes)
     if not body:
         raise InputError(f"{path}: the file has no data rows; give a file with rows.")
-    if uneven := sum(len(r) != len(names) for r in body):
+    uneven = sum(len(r) != len(names) for r in body)
+    if 2 * uneven > len(body):
+        raise InputError(
+            f"Expected rows of as many fields as the header in {path}, got {len(names)} there and another number in "
+            f"{uneven} of {len(body)} lines: this is no table; write the schema by hand, or export the table as CSV."
+        )
+    if uneven:
         notes.append(f"{uneven} lines have another number of fields than the header")
     body = [(r + [""] * len(names))[: len(names)] for r in body]
     frame = pd.DataFrame({n: [r[i].strip() for r in body] for i, n in enumerate(names)}, dtype=object)

@@ -21,7 +21,8 @@ def guess_label(frame: pd.DataFrame, notes: list[str]) -> str:
     """The likeliest label, with a note that it was guessed and what else it could be.
 
     In this order: the last column with a telling name and two values, the last column of the table where it has two
-    values, a telling name with a few values, any column of two values, a telling name, the last column.
+    values, a telling name with a few values, a telling name, the last column of the table where it holds numbers, any
+    column of two values, the last column.
     """
     columns = [str(c) for c in frame.columns]
     sizes = {c: filled(frame[c]).nunique() for c in columns}
@@ -29,7 +30,9 @@ def guess_label(frame: pd.DataFrame, notes: list[str]) -> str:
     named = [c for c in columns if telling(c) and sizes[c] > 1]
     few = [c for c in named if sizes[c] <= MOST_CODES]
     last = columns[-1:] if columns[-1] in two else []
-    found = next(group[-1] for group in ([c for c in named if c in two], last, few, two, named, columns) if group)
+    numbers = columns[-1:] if pd.to_numeric(filled(frame[columns[-1]]), errors="coerce").notna().all() else []
+    groups = ([c for c in named if c in two], last, few, named, numbers, two, columns)
+    found = next(group[-1] for group in groups if group)
     notes.append(f"label candidates (two values): {', '.join(two) or 'none'}")
     others = [c for c in dict.fromkeys([*two, *named]) if c != found]
     if others or found not in (*two, *named):

@@ -47,6 +47,8 @@ CODES = [1, 2, 3, 4, 5] * 8
         ({"age": AMOUNTS, "targetPrice": AMOUNTS[::-1], "ward": FIVE}, "targetPrice", "regression"),
         ({"age": AMOUNTS, "kind": CODES}, "kind", "classes"),
         ({"ward": FIVE, "size": AMOUNTS}, "size", "regression"),
+        ({"workingday": TWO, "hour": CODES, "cnt": AMOUNTS}, "cnt", "regression"),
+        ({"income": AMOUNTS, "sex": TWO, "ward": FIVE}, "income", "regression"),
     ],
 )
 def test_the_label_and_its_kind(tmp_path: Path, columns: dict[str, list[Any]], label: str, kind: str) -> None:
@@ -131,6 +133,7 @@ def test_svmlight_is_drafted_with_its_classes(tmp_path: Path) -> None:
         (b"\x00\x00\x08\x03\x00\x00\x00\x01", "format: idx"),
         ("a,b\n1,2\n".encode("utf-16"), "UTF-16"),
         (b"one\ntwo\nthree\n", "two columns or more"),
+        (b"a, b\nThis is a text, with some, commas, in it\nand\nmore, of, them\n", "this is no table"),
         (b"a,y\n" + b"1,same\n" * 30, "two values or more"),
         (b"a,y\n" + b"".join(b"%d,text %d\n" % (i % 7, i) for i in range(90)), "at most 60 classes"),
         (b"@relation x\n@attribute a string\n@data\n'b'\n", "export it as CSV"),
