@@ -172,14 +172,14 @@ def plan_training(job: Job, *limits: Room) -> Planned:
     target = target_of(job.config)
     if job.config.tune is not None:
         return tuning.plan_tuned(job, target, *limits)
+    if job.schema.unit == "user":
+        check_user_level(job.config, job.schema, resolve_name(algorithm.name, plain_name(job.problem.loss)))
     planned = _plan(algorithm.name, parameters, algorithm.preset, form, job.problem, before, target, *limits)
     if not planned.algorithm.private:
         raise InputError(
             f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it "
             "is measured beside every private run (evaluate.baselines)."
         )
-    if job.schema.unit == "user":
-        check_user_level(job.config, job.schema, planned.name)
     return planned
 
 
