@@ -76,6 +76,16 @@ def move(
     move_home(old, new, as_json)
 
 
+def recover(
+    run: Annotated[str | None, typer.Argument(help="Run id; default: every one that waits.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store in MLflow what was trained and charged by a process that was killed before it did."""
+    from flows.recover import recover as recover_runs
+
+    recover_runs(run, as_json)
+
+
 def predict(
     model: Annotated[
         str, typer.Argument(help="Run id, models:/... URI, folder, or NAME[@ALIAS] of a registered model.")
@@ -275,6 +285,7 @@ def build(chosen: str | None) -> Any:
         crossval,
         bench,
         retrain,
+        recover,
         predict,
         plan,
         ui,

@@ -23,7 +23,7 @@ from dpcore.train import Planned
 from flows.ending import heed
 from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
-from tasks import attributes, canary, estimation, evaluation, record, tracking, training, tuning
+from tasks import attributes, canary, estimation, evaluation, outbox, record, tracking, training, tuning
 from tasks.config import TrainConfig
 from tasks.fitting import count_warning
 from tasks.home import Home
@@ -102,6 +102,8 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
     for warning in job.warnings:
         reporter.get().say(f"Warning: {warning}")
     store = open_store(config)
+    if left := outbox.words(store.home):
+        reporter.get().say(f"Warning: {left}.")
     with Ledger(training.ledger_url(config, job.schema, store.home)) as ledger:
         if job.schema.undeclared_columns and job.estimate is None:
             job = read_bounds_step(job)

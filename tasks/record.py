@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpcore.preprocess import encoder_from_json
 from dpcore.problem import Adjacency
 from dpcore.train import Planned, Result
-from tasks import attributes, canary, inventory, network, network_evaluation, ranking_evaluation, tracking
+from tasks import attributes, canary, inventory, network, network_evaluation, outbox, ranking_evaluation, tracking
 from tasks import statement as words
 from tasks.home import Home, ledger_url
 from tasks.iteration_curves import curve_rows, written
 from tasks.ledger import Ledger, Reservation
+from tasks.ledger.owner import this_process
 from tasks.model import MODEL_TAG, file_hash, log_model, requirements_of, save_model
+from tasks.outbox import Pending, keep_metrics
 from tasks.rankers import conventions, ranks
 from tasks.release.metrics import release_words
 from tasks.release.statement_text import RENDERED as READABLE
@@ -79,8 +81,33 @@ def commit(
         (folder / name).write_text(text, encoding="utf-8")
     hashes = {key: sha256(texts[name].encode()).hexdigest() for key, name in HASHED.items()}
     model = {key: file_hash(folder / "model" / name) for key, name in MODEL_HASHED.items()}
-    reservation.commit({**hashes, "weights": weights, **model})
+    found = {**hashes, "weights": weights, **model}
+    pending_of(job, planned, statement, result, found, reservation.draws).write(folder)
+    reservation.commit(found)
     return statement
+
+
+def pending_of(
+    job: Job,
+    planned: Planned,
+    statement: words.Statement,
+    result: Result,
+    hashes: Mapping[str, str] | None = None,
+    draws: int = 0,
+) -> Pending:
+    """What tracking needs beside the files."""
+    return Pending(
+        entry=statement.ledger.entry,
+        dataset=statement.ledger.dataset,
+        title=f"{planned.name} on {job.schema.name}, {statement.guarantee.adjacency}",
+        delta=statement.guarantee.delta,
+        seconds=result.seconds,
+        draws=draws,
+        params=run_params(job, planned, statement),
+        tags=run_tags(job, statement),
+        hashes=dict(hashes or {}),
+        owner=this_process(),
+    )
 
 
 # Files of the run whose hashes close the ledger's entry, by their name there. Records before the list of files was
@@ -193,24 +220,35 @@ def track(
     metrics: Mapping[str, float],
 ) -> str:
     """Write parameters, curves, metrics, files, figure and model to the MLflow run; return the model's URI."""
+    keep_metrics(folder, metrics)
+    if job.network is not None:
+        network_evaluation.step_figure(job, result.notes, folder)
+    return send(client, run_id, folder, job, pending_of(job, planned, statement, result), result.trace, metrics)
+
+
+def send(
+    client: MlflowClient,
+    run_id: str,
+    folder: Path,
+    job: Job,
+    pending: Pending,
+    trace: Sequence[Mapping[str, float]],
+    metrics: Mapping[str, float],
+) -> str:
+    """What ``track`` does, from the files of the outbox; points that the run has already are not written again."""
     (folder / FIGURE).parent.mkdir(parents=True, exist_ok=True)
-    promise = statement.guarantee
-    budget_figure(
-        result.trace, f"{planned.name} on {job.schema.name}, {promise.adjacency}", promise.delta, folder / FIGURE
-    )
-    tracking.log_params(client, run_id, run_params(job, planned, statement))
-    tracking.log_curves(client, run_id, result.trace)
+    budget_figure(list(trace), pending.title, pending.delta, folder / FIGURE)
+    tracking.log_params(client, run_id, pending.params)
+    tracking.log_curves(client, run_id, trace)
     for kind in (ranking_evaluation, network_evaluation):
         tracking.log_curves(client, run_id, curve_rows(folder, kind.REPORT))
-    spent = {"spent.delta": promise.delta, "internal.fit_seconds": result.seconds}
+    spent = {"spent.delta": pending.delta, "internal.fit_seconds": pending.seconds}
     tracking.log_metrics(client, run_id, {**metrics, **spent})
-    for key, value in run_tags(job, statement).items():
+    for key, value in pending.tags.items():
         client.set_tag(run_id, key, value)
     tracking.log_files(
         client, run_id, folder, [name for name in (*FILES, METRICS, canary.FIGURE) if (folder / name).is_file()]
     )
-    if job.network is not None:
-        network_evaluation.step_figure(job, result.notes, folder)
     for kind in (ranking_evaluation, network_evaluation):
         tracking.log_files(client, run_id, folder, written(folder, kind.REPORT, kind.FIGURES))
     if (folder / attributes.TABLE).is_file():
@@ -218,9 +256,10 @@ def track(
         client.set_tag(run_id, attributes.TABLE_TAG, attributes.TABLE_NOTE)
     page = attach(client, run_id, folder, {**metrics, **spent}, ledger_url(job.config, job.schema, Home.find()))
     tracking.log_files(client, run_id, folder, page)
-    uri = log_model(client, run_id, folder / "model", job.encoder, job.schema)
+    encoder = encoder_from_json((folder / "model" / "encoder.json").read_text(encoding="utf-8"))
+    uri = log_model(client, run_id, folder / "model", encoder, job.schema)
     client.set_tag(run_id, MODEL_TAG, uri)
-    shutil.rmtree(folder)
+    outbox.remove(folder)
     return uri
 
 

@@ -23,6 +23,7 @@ from tasks.home import Home
 from tasks.ledger.owner import is_gone, this_process
 from tasks.moved import require_in_place
 from tasks.stores import ensure_stores
+from tasks.tags import MODEL as MODEL_TAG
 from tasks.tags import OURS as OURS_TAG
 from tasks.tags import OWNER as OWNER_TAG
 from tasks.trace_points import CURVE_POINTS, curve_name, thin
@@ -85,7 +86,10 @@ def close_run(client: MlflowClient, run_id: str, status: str, reason: str = "") 
 
 
 def close_stale_runs(client: MlflowClient) -> list[str]:
-    """Close our RUNNING runs whose process is certainly gone, as KILLED; return their ids. Age alone proves nothing."""
+    """Close our RUNNING runs whose process is certainly gone, as KILLED unless all was stored; return their ids.
+
+    Age alone proves nothing.
+    """
     experiments = client.search_experiments(filter_string=f"tags.{OURS_TAG} = '1'")
     if not experiments:
         return []
@@ -94,7 +98,11 @@ def close_stale_runs(client: MlflowClient) -> list[str]:
     for run in client.search_runs(ids, filter_string="attributes.status = 'RUNNING'"):
         owner = run.data.tags.get(OWNER_TAG)
         if owner is not None and is_gone(json.loads(owner)):
-            close_run(client, run.info.run_id, "KILLED", "its process ended without closing it")
+            # The model is the last thing that a training stores: nothing is missing where it is there.
+            if MODEL_TAG in run.data.tags:
+                close_run(client, run.info.run_id, "FINISHED")
+            else:
+                close_run(client, run.info.run_id, "KILLED", "its process ended without closing it")
             closed.append(run.info.run_id)
     return closed
 
@@ -110,7 +118,15 @@ def log_metrics(client: MlflowClient, run_id: str, metrics: Mapping[str, float])
     now = int(time.time() * 1000)
     finite = {key: float(value) for key, value in metrics.items() if math.isfinite(value)}
     rest = [RunTag(f"not_finite.{key}", str(value)) for key, value in metrics.items() if key not in finite]
-    client.log_batch(run_id, metrics=[Metric(key, value, now, 0) for key, value in finite.items()], tags=rest)
+    points = missing(client, run_id, [Metric(key, value, now, 0) for key, value in finite.items()])
+    client.log_batch(run_id, metrics=points, tags=rest)
+
+
+def missing(client: MlflowClient, run_id: str, points: Sequence[Metric]) -> list[Metric]:
+    """The points that the run does not have: a process that was killed may have written some of them."""
+    known = client.get_run(run_id).data.metrics.keys() & {point.key for point in points}
+    there = {(key, point.step) for key in known for point in client.get_metric_history(run_id, key)}
+    return [point for point in points if (point.key, point.step) not in there]
 
 
 def curve_points(trace: Sequence[Mapping[str, float]]) -> list[Metric]:
@@ -129,7 +145,7 @@ def curve_points(trace: Sequence[Mapping[str, float]]) -> list[Metric]:
 
 def log_curves(client: MlflowClient, run_id: str, trace: Sequence[Mapping[str, float]]) -> None:
     """Write the curves of a training in one call."""
-    points = curve_points(trace)
+    points = missing(client, run_id, curve_points(trace))
     if points:
         client.log_batch(run_id, metrics=points)
 

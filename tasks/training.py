@@ -27,7 +27,7 @@ from dpcore.softmax import MulticlassObjective
 from dpcore.train import Planned, Result, plan, run
 from dpcore.users import UserObjective
 from dpcore.weighted import plain_name
-from tasks import network, rankers, tuning
+from tasks import network, outbox, rankers, tuning
 from tasks.bounds import open_words, plan_estimate, require_open, widest
 from tasks.canary_rules import check_canaries, crowd
 from tasks.config import TrainConfig
@@ -35,6 +35,7 @@ from tasks.data import Reading
 from tasks.data.load import test_files
 from tasks.data.reading import SIDES
 from tasks.fitting import check_delta, check_fit, check_user_level, make_loss, weak_promise
+from tasks.home import Home
 from tasks.home import ledger_url as ledger_url
 from tasks.ledger import Blocks, Charge, Ledger, Reservation, RowFacts
 from tasks.ledger.reader import LedgerReader
@@ -305,7 +306,7 @@ def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
 
     The ledger warns when it has seen the files under another name, which has a budget of its own or none.
     """
-    ledger.reap()
+    ledger.reap(kept=[pending.entry for _, pending in outbox.waiting(Home.find())])
     return replace(charge_of(job), period=job.config.data.period).reserve(ledger, planned.events)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -167,12 +167,25 @@ class Ledger(LedgerReader):
                 chain.move(connection, record, reserved["blocks"], -reserved["units"])
         return record.hash
 
-    def reap(self) -> list[str]:
-        """Forfeit entries whose process is certainly gone; return their ids. They stay charged in full."""
+    def commit_for(self, entry: str, dataset: str, hashes: dict[str, str], draws: int) -> str:
+        """Close an entry with the result that a process left on disk before it was killed; return the new head.
+
+        Raises DPFlowsError for an entry that is closed, or whose process may live.
+        """
+        record = next((record for record in self.open_entries() if record.entry == entry), None)
+        if record is None or not is_gone(json.loads(record.body)["owner"]):
+            raise DPFlowsError(f"Expected an open entry whose process is gone, got {entry} of {dataset!r}.")
+        return self._close_entry(entry, dataset, "committed", {"hashes": hashes, "draws": draws, "by": "recover"})
+
+    def reap(self, kept: Collection[str] = ()) -> list[str]:
+        """Forfeit entries whose process is certainly gone; return their ids. They stay charged in full.
+
+        ``kept``: entries whose result lies on disk and can still be recovered.
+        """
         forfeited = []
         for record in self.open_entries():
             owner = json.loads(record.body)["owner"]
-            if not is_gone(owner):
+            if record.entry in kept or not is_gone(owner):
                 continue
             reason = f"process {owner['pid']} on {owner['host']} ended without a result"
             try:

@@ -1,0 +1,147 @@
+"""Trainings that are killed between the ledger's commit and MLflow: ``dpflows recover`` stores what was paid for."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from flows.audit import read
+from flows.cli import run
+from tasks import evaluation, outbox, record, tracking
+from tasks.audit import audit
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger.owner import _started, this_process
+from tests.release.runs import World
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
+
+# Where a training is killed: what is called there, and what recovery says of it.
+POINTS: dict[str, tuple[Any, str]] = {
+    "before the commit": (Reservation, "commit"),
+    "after the commit": (evaluation, "measure"),
+    "with half of the metrics": (tracking, "log_metrics"),
+    "before the model": (record, "log_model"),
+    "before the folder is removed": (outbox, "remove"),
+    "before the run is closed": (tracking, "close_run"),
+}
+
+
+def killed_training(world: World, place: tuple[Any, str], metric: bool) -> None:
+    def die(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(*place, die)
+    world.train(world.config(**({"evaluate": {"release": {"metric": "accuracy", "epsilon": 0.5}}} if metric else {})))
+
+
+def run_and_kill(world: World, place: tuple[Any, str], metric: bool = False) -> str:
+    """The run of a training that was killed when it came to ``place``."""
+    before = {path.name for path in world.home.outbox.iterdir()}
+    child = multiprocessing.get_context("fork").Process(target=killed_training, args=(world, place, metric))
+    child.start()
+    child.join(timeout=120)
+    assert child.exitcode == -signal.SIGKILL
+    left = {path.name for path in world.home.outbox.iterdir()} - before
+    if left:
+        return left.pop()
+    client = world.client
+    experiment = client.get_experiment_by_name("tests of releases").experiment_id
+    return str(client.search_runs([experiment], max_results=1)[0].info.run_id)
+
+
+def recovered(world: World, run_id: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run(["recover", run_id, "--json"]) == 0
+    [answer] = json.loads(capsys.readouterr().out)["runs"]
+    return answer
+
+
+def require_whole(world: World, run_id: str) -> None:
+    """The run is as one that nobody killed."""
+    found = world.client.get_run(run_id)
+    assert found.info.status == "FINISHED"
+    assert not (world.home.outbox / run_id).exists()
+    report = audit(read(world.client, run_id, world.ledger_url))
+    assert not report.blocked, [finding.line() for finding in report.findings]
+    for key in found.data.metrics:
+        steps = [point.step for point in world.client.get_metric_history(run_id, key)]
+        assert len(steps) == len(set(steps)), f"{key} was written twice"
+
+
+def check(world: World, point: str, capsys: pytest.CaptureFixture[str], metric: bool = False) -> None:
+    run_id = run_and_kill(world, POINTS[point], metric)
+    if point == "before the run is closed":
+        assert outbox.words(world.home) == ""
+        tracking.close_stale_runs(world.client)
+        # A run of the helper has no tag of its process; one of the flow has.
+        require_whole(world, run_id)
+        return
+    assert run_id in outbox.words(world.home)
+    answer = recovered(world, run_id, capsys)
+    assert answer["outcome"] == "recovered"
+    assert ("committed now" in answer["note"]) == (point == "before the commit")
+    require_whole(world, run_id)
+
+
+@pytest.mark.parametrize("point", ["before the commit", "before the model"])
+def test_what_was_paid_for_is_stored(world: World, point: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check(world, point, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [point for point in POINTS if point not in ("before the commit", "before the model")])
+@pytest.mark.parametrize("metric", [False, True])
+def test_what_was_paid_for_is_stored_wherever_it_was_killed(
+    world: World, point: str, metric: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check(world, point, capsys, metric)
+
+
+@pytest.mark.slow
+def test_a_later_training_keeps_what_waits_and_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    run_id = run_and_kill(world, POINTS["before the commit"])
+    world.train()
+    with Ledger(world.ledger_url) as ledger:
+        assert len(ledger.open_entries()) == 1, "an entry whose result lies on disk is not forfeited"
+    assert "dpflows recover" in outbox.words(world.home)
+    assert recovered(world, run_id, capsys)["outcome"] == "recovered"
+    require_whole(world, run_id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["model/weights.npz", "privacy/statement.json", "config.json"])
+def test_a_changed_file_is_kept_and_named(world: World, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run_id = run_and_kill(world, POINTS["after the commit"])
+    path = world.home.outbox / run_id / name
+    path.write_bytes(path.read_bytes() + b" ")
+    assert run(["recover", run_id]) == 1
+    assert f"{run_id}: kept: Expected {name} as the training wrote it" in capsys.readouterr().out
+    assert path.exists()
+    outbox.remove(world.home.outbox / run_id)
+
+
+def test_an_unfinished_folder_is_named_and_left(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = world.home.outbox / "half"
+    (folder / "model").mkdir(parents=True)
+    assert run(["recover"]) == 0
+    assert "half: not finished" in capsys.readouterr().out
+    assert run(["recover", "half"]) == 2
+    (folder / "model").rmdir()
+    folder.rmdir()
+
+
+def test_a_run_that_goes_on_is_left_alone(world: World) -> None:
+    """The parent of the tests lives as long as they do."""
+    parent = this_process() | {"pid": os.getppid(), "started": _started(os.getppid())}
+    folder = world.home.outbox / "alive"
+    folder.mkdir()
+    for owner, waits in ((parent, False), (parent | {"started": "1"}, True)):
+        outbox.Pending("entry", "small", "title", 1e-6, 1.0, 1, {}, {}, {}, owner).write(folder)
+        assert (folder in [path for path, _ in outbox.waiting(world.home)]) is waits
+    outbox.remove(folder)
