@@ -25,7 +25,7 @@ from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
 from tasks import attributes, canary, estimation, evaluation, outbox, record, tracking, training, tuning
 from tasks.config import TrainConfig
-from tasks.fitting import count_warning
+from tasks.fitting import class_warning, count_warning
 from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
 from tasks.rankers import conventions
@@ -115,6 +115,8 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
         objective = preprocess_step(job, loaded)
         if far := count_warning(job.problem.n, objective.open().n, job.problem.unit):
             reporter.get().say(f"Warning, {far}")
+        if alone := class_warning(loaded.open().one_class, job.schema.label.column):
+            reporter.get().say(f"Warning, {alone}")
         sums, watch = (objective, None) if config.audit is None else plant_step(job, planned, objective)
         with mlflow_run(store, job, planned) as run_id:
             folder = store.home.outbox / run_id

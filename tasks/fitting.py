@@ -106,6 +106,16 @@ def count_warning(n: int, found: int, unit: str) -> str:
     )
 
 
+def class_warning(one_class: bool, label: str) -> str:
+    """What the operator alone is told where all records have one label; as of ``count_warning``, it refuses nothing."""
+    if not one_class:
+        return ""
+    return (
+        f"for the operator alone: all training records have one label ({label!r}); path, split, label.positive or "
+        "label.negative may be wrong. The training goes on, for a refusal would tell others so."
+    )
+
+
 # Algorithms whose bound uses one unit's loss only as one convex, Lipschitz, smooth term of the sum, or clips it.
 USER_LEVEL = ("dp_sgd", "dp_adam", "output_gd")
 

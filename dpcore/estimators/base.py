@@ -36,6 +36,10 @@ LEAST_SHARE = 0.5
 MUCH_CLIPPED = 0.05
 
 
+# What a pickled model does not hold: other fits of its kind, and exact numbers on records.
+STAY = ("_lineage", "_member", "internal_")
+
+
 class PrivacyWarning(UserWarning):
     """Something was read from private data without a charge, or public facts say that little can be learned."""
 
@@ -95,12 +99,12 @@ class PrivateEstimator(BaseEstimator):
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
-        """A fitted model leaves with what is known of it; who else was fitted, and the budget, stay."""
+        """A fitted model leaves with what is known of it; exact counts of records, the budget and other fits stay."""
         state = super().__getstate__()
         if "weights_" not in state:
             return state
         frozen = {"_spent": self.spent_, "_paid": None, "_blocked": self.blocked_}
-        return {key: value for key, value in state.items() if key not in ("_lineage", "_member")} | frozen
+        return {key: value for key, value in state.items() if key not in STAY} | frozen
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -68,6 +68,7 @@ class Loaded:
     blocks: np.ndarray | None = None
     users: np.ndarray | None = None
     groups: np.ndarray | None = None
+    one_class: bool = False  # an exact fact on records: for the operator alone
 
 
 @dataclass(slots=True)
@@ -124,6 +125,9 @@ def load(
     part; under ``adjacency`` replace_one the rows must be exactly the declared n. ``group`` names a declared column
     whose groups are kept beside the rows. Large files are encoded into private mapped files, under ``spool`` or the
     home folder. Raises ``InputError`` with file, data row, column, rule and way out, before anything could be reserved.
+    Whether rows are as declared may hang on one record, so these refusals are for the operator alone: no store keeps
+    their words, and nothing is charged or drawn after one. Private records of one class, which may well be as declared,
+    are not refused where ``adjacency`` names a promise, but noted.
     """
     files = [] if frame is not None else source_paths(schema, path, schema.source.path)
     own = frame is None and test_frame is None and "test" in sides
@@ -169,6 +173,7 @@ def _load(
         blocks=np.concatenate(train.blocks) if train.blocks else None,
         users=np.concatenate(train.users) if train.users else None,
         groups=np.concatenate(seen.groups) if (seen := test if test.y.rows else train).groups else None,
+        one_class=_one_class(schema, train),
     )
 
 
@@ -282,7 +287,8 @@ def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, bloc
     """Rows, both classes, and the exact count where the relation needs it."""
     if not train.y.rows:
         raise InputError(f"{train.tally.source}: no row belongs to the training part; check split and blocks.")
-    if schema.label.kind == "binary" and len(train.seen) < 2:
+    promised = adjacency is not None and not schema.public.public
+    if _one_class(schema, train) and not promised:
         raise InputError(
             f"{train.tally.source}: the training part has one class only (label {schema.label.column!r}); check"
             " label.positive and label.negative, or the split. Nothing was spent."
@@ -301,6 +307,11 @@ def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, bloc
                 f"{train.tally.source}: {train.y.rows} training rows, public.n={declared}; under replace_one n is the"
                 " exact public count: correct public.n, or use adjacency add_remove, where n is nominal."
             )
+
+
+def _one_class(schema: Schema, train: _Part) -> bool:
+    """Whether the records of a binary label are all of one class."""
+    return schema.label.kind == "binary" and len(train.seen) < 2
 
 
 def _finish(schema: Schema, encoder: Any, part: _Part) -> Data | Sessions:

@@ -85,7 +85,7 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
     sensitivity = (1.0 + len(design.blocks)) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
     mechanism = laplace_for(sensitivity, epsilon, config.privacy.noise)
     reading = training.reading_of(job, job.blocks if job.blocks == ("all",) else (block,), ("train",))
-    loaded = reading.load(encoder)
+    loaded = reading.load(encoder, adjacency)
     assert isinstance(loaded.train, Data)
 
     def tell(counts: np.ndarray, events: Events, entry: str) -> str:

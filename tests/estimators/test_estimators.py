@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -71,7 +73,7 @@ def test_parameters_of_the_algorithm_survive_clone_copy_and_search() -> None:
 def test_a_search_spends_one_budget() -> None:
     budget = Allowance(20.0, 1e-5)
     model = DPClassifier(classes=[0, 1], n=1000, epsilon=1.0, delta=1e-6, budget=budget)
-    assert clone(model).budget is budget and copy.deepcopy(model).budget is budget
+    assert clone(model).budget is budget and copy.copy.deepcopy(model).budget is budget
     cross_val_score(model, X, Y, cv=3)
     assert len(budget.history) == 3
     GridSearchCV(model, {"steps": [8, 16]}, cv=2).fit(X, Y)
@@ -284,3 +286,32 @@ def test_every_entry_of_the_registry_serves_the_classifier(name: str, adjacency:
 
 def test_the_ranker_is_exported_here() -> None:
     assert DPRanker().get_params()["adjacency"] == "replace_labels"
+
+
+def test_no_exact_count_of_records_leaves_in_a_pickle() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(1237, 3)), rng.integers(0, 2, 1237)
+    model = DPClassifier(algorithm="dp_sgd", n=1000, classes=[0, 1], delta=1e-5).fit(X, y)
+    assert model.internal_["records"] == 1237
+    stored = pickle.dumps(model)
+    again = pickle.loads(stored)  # noqa: S301
+    assert not hasattr(again, "internal_") and not hasattr(copy.deepcopy(model), "internal_")
+    counts = {value for value in _numbers(again.__dict__) if value == 1237}
+    assert not counts and np.array_equal(again.predict(X), model.predict(X))
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Every number in nested plain values and dataclasses."""
+    if isinstance(value, int | float | np.number):
+        yield float(value)
+    elif isinstance(value, np.ndarray):
+        yield from value.ravel().tolist() if value.dtype.kind in "iuf" else []
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _numbers(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _numbers(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _numbers(getattr(value, field.name))

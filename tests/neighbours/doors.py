@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from tasks import training
+import numpy as np
+
+from dpcore.accounting import Target
+from tasks import estimation, training
 from tasks.config import TrainConfig, parse_config
+from tasks.ledger import Blocks, Ledger
+from tasks.profile.private import draft_private
+from tasks.release.metrics import release_metrics
+from tasks.retraining import drift
 from tests.neighbours.replay import Door
 
 DELTA = 1e-4
@@ -32,6 +40,14 @@ def config_of(schema: Path, paths: list[Path], **sections: Any) -> TrainConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"path": paths})})
 
 
+def open_ledger(schema: Path, job: training.Job) -> Ledger:
+    """A ledger beside the schema with room for a few runs."""
+    ledger = Ledger(schema.with_name("ledger.db"))
+    blocks = Blocks.of(job.schema)
+    ledger.init(job.schema.name, 30.0, DELTA, job.problem.adjacency, unit=job.problem.unit, blocks=blocks)
+    return ledger
+
+
 def training_door(**sections: Any) -> Door:
     """Plan, load, encode, sum and train; the weights leave."""
 
@@ -42,3 +58,60 @@ def training_door(**sections: Any) -> Door:
         return training.fit_model(job, planned, sums, Uncharged()).weights.tobytes()  # type: ignore[arg-type]
 
     return door
+
+
+def metric_door(**sections: Any) -> Door:
+    """Charge and release the accuracy of a public model; the file of metrics leaves."""
+
+    def door(schema: Path, paths: list[Path]) -> Any:
+        wanted = {"release": {"epsilon": 0.5, "metric": "accuracy"}, "baselines": False}
+        job = training.prepare(config_of(schema, paths, evaluate=wanted, **sections))
+        loaded, weights = training.load_records(job), np.linspace(-1.0, 1.0, job.problem.dimension)
+        (schema.parent / "privacy").mkdir()
+        with open_ledger(schema, job) as ledger:
+            numbers = release_metrics(job, weights, loaded, ledger, schema.parent)
+        return numbers, without_entry((schema.parent / "privacy" / "metrics.json").read_text())
+
+    return door
+
+
+def drift_door(block: str, **sections: Any) -> Door:
+    """Charge and release the drift figures of one block."""
+
+    def door(schema: Path, paths: list[Path]) -> Any:
+        config = config_of(schema, paths, **sections)
+        with open_ledger(schema, training.prepare(config)) as ledger:
+            found = drift.measure(0.5, config, block, ledger)
+        return found.metrics, without_entry(found.text)
+
+    return door
+
+
+def bounds_door(**sections: Any) -> Door:
+    """Estimate undeclared bounds and levels within the run; the completed schema leaves."""
+
+    def door(schema: Path, paths: list[Path]) -> Any:
+        job = training.prepare(config_of(schema, paths, **sections))
+        planned = training.plan_training(job)
+        training.load_records(job)
+        complete, planned, notes = estimation.release_bounds(job, planned, Uncharged())  # type: ignore[arg-type]
+        sums = training.build_objective(complete, training.load_records(complete))
+        weights = training.fit_model(complete, planned, sums, Uncharged()).weights  # type: ignore[arg-type]
+        return complete.schema.model_dump_json(exclude={"ledger"}), notes, weights.tobytes()
+
+    return door
+
+
+def profile_door(adjacency: str) -> Door:
+    """Draft a schema from charged estimates of one file."""
+
+    def door(schema: Path, paths: list[Path]) -> Any:
+        draft = draft_private(paths[0], "y", Target(2.0, DELTA), adjacency)
+        return json.dumps({key: value for key, value in draft.values.items() if key != "source"}), draft.notes
+
+    return door
+
+
+def without_entry(text: str) -> dict[str, Any]:
+    """What a file of released numbers says, but for the name of its entry in the ledger."""
+    return {key: value for key, value in json.loads(text).items() if key != "ledger_entry"}
