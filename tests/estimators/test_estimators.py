@@ -73,7 +73,7 @@ def test_parameters_of_the_algorithm_survive_clone_copy_and_search() -> None:
 def test_a_search_spends_one_budget() -> None:
     budget = Allowance(20.0, 1e-5)
     model = DPClassifier(classes=[0, 1], n=1000, epsilon=1.0, delta=1e-6, budget=budget)
-    assert clone(model).budget is budget and copy.copy.deepcopy(model).budget is budget
+    assert clone(model).budget is budget and copy.deepcopy(model).budget is budget
     cross_val_score(model, X, Y, cv=3)
     assert len(budget.history) == 3
     GridSearchCV(model, {"steps": [8, 16]}, cv=2).fit(X, Y)
