@@ -60,7 +60,8 @@ def delta_of(curve: Array, epsilon: float, conversion: str = "cks", orders: Arra
     if lowest <= 0.0:
         return 0.0
     # The conversion solved for ln(delta), order by order.
-    log_delta = (orders - 1.0) * (curve - epsilon)
+    with np.errstate(invalid="ignore"):  # inf - inf: what is never bounded has no delta below 1, at any epsilon
+        log_delta = np.where(np.isinf(curve), np.inf, (orders - 1.0) * (curve - epsilon))
     if conversion == "cks":
         log_delta = log_delta + (orders - 1.0) * np.log1p(-1.0 / orders) - np.log(orders)
     log_total_variation = 0.5 * np.log(-np.expm1(-lowest))

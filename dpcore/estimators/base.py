@@ -149,7 +149,6 @@ class PrivateEstimator(BaseEstimator):
 
     def _plan(self, X: Matrix, loss: Loss, outputs: int) -> tuple[Planned, RowMap, str]:
         """Problem, plan and the reason for it from parameters, the shape of the data, and nothing else."""
-        self._check_parameters()
         target = Target(self.epsilon, self.delta)
         blocks, d = as_blocks(self.blocks), X.shape[1]
         facts: dict[str, Any] = {"n": X.shape[0] if self.n is None else self.n, "loss": loss, "outputs": outputs}

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
@@ -16,6 +16,7 @@ from dpcore.algorithms import registry
 from dpcore.auto import resolve_name
 from dpcore.errors import InputError
 from dpcore.estimators.base import PrivacyWarning, PrivateEstimator, refuse_weights
+from dpcore.estimators.rows import short
 from dpcore.losses import Array, make_loss
 from dpcore.objective import LinearObjective
 from dpcore.softmax import MulticlassObjective, Softmax
@@ -90,6 +91,7 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
         anything is spent.
         """
         refuse_weights(unsupported)
+        self._check_parameters()
         with self._kept_on_failure():
             X, y = self._validated(X, y=y)
             check_classification_targets(y)
@@ -115,7 +117,7 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
             blocked = ("the label values were read from the data; declare classes",)
             classes = unique_labels(y)
         else:
-            classes = np.unique(np.asarray(self.classes))
+            classes = _sorted(self.classes)
         if len(classes) < 2:
             raise InputError(f"Expected at least two classes, got {len(classes)} class; declare classes=[...].")
         return classes, blocked
@@ -145,13 +147,35 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
             return np.column_stack([1.0 - positive, positive])
         if self.planned_.problem.loss.argument == "scores":
             return softmax(scores, axis=1)
-        odds = expit(scores)
-        return odds / odds.sum(axis=1, keepdims=True)
+        odds = log_expit(scores)  # logarithms: the odds of all classes may round to 0
+        return np.exp(odds - logsumexp(odds, axis=1, keepdims=True))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms (n, K) of ``predict_proba``, formed from the scores: finite where a probability rounds to 0."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.column_stack([log_expit(-scores), log_expit(scores)])
+        if self.planned_.problem.loss.argument == "scores":
+            return log_softmax(scores, axis=1)
+        odds = log_expit(scores)
+        return odds - logsumexp(odds, axis=1, keepdims=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _sorted(classes: Any) -> Array:
+    """The declared labels, sorted; raises ``InputError`` for what is no list of labels of one kind."""
+    try:
+        found = np.asarray(list(classes))
+        if found.ndim == 1 and found.dtype.kind in "biufUO":
+            return np.unique(found)
+    except (TypeError, ValueError):
+        pass
+    raise InputError(f"Expected classes as a list of labels of one kind, got classes={short(classes)}.")
 
 
 def encode(y: Array, classes: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcore.accounting.limits import Allowance, Limit, Target
+from dpcore.checks import require_word
 from dpcore.errors import InputError
 from dpcore.estimators.base import PrivateEstimator
+from dpcore.estimators.rows import short
 from dpcore.identity import unit_codes
 from dpcore.losses import Array
 from dpcore.problem import Adjacency
@@ -81,9 +84,9 @@ class DPRanker(PrivateEstimator):
         """
         if groups is None:
             raise InputError("Expected groups, the query id of every row, got groups=None; pass groups=query_ids.")
+        self._check_parameters()
         with self._kept_on_failure():
             X, y = self._documents(X, y=y, y_numeric=True)
-            self._check_parameters()
             model, algorithm, parameters = self._resolve()
             blocked: tuple[str, ...] = ()
             if self.n is None and self._relation() is Adjacency.ADD_REMOVE:
@@ -97,6 +100,18 @@ class DPRanker(PrivateEstimator):
             fitted = {"model_": model, "reason_": planned.reason, "_blocked": blocked}
             self.trace_ = self._run(planned, objective, fitted).trace
         return self
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        require_word(scorer=self.scorer, activation=self.activation)
+        if self.loss_parameters is not None and not isinstance(self.loss_parameters, Mapping):
+            raise InputError(
+                f"Expected loss_parameters by name, got loss_parameters={short(self.loss_parameters)}; pass a dict."
+            )
+        for name in ("features", "hidden"):
+            value = getattr(self, name)
+            if not isinstance(value, str | list | tuple) or (name == "hidden" and isinstance(value, str)):
+                raise InputError(f"Expected a list for {name}, got {name}={short(value)}.")
 
     def _resolve(self) -> tuple[RankingModel, str, dict[str, Any]]:
         """The model, the algorithm and its parameters; from what the caller said alone."""

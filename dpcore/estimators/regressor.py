@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from dpcore.accounting.limits import Allowance
 from dpcore.errors import InputError
 from dpcore.estimators.base import PrivacyWarning, PrivateEstimator, refuse_weights
-from dpcore.estimators.rows import pair
+from dpcore.estimators.rows import numbers
 from dpcore.losses import Array, make_loss
 from dpcore.objective import LinearObjective
 
@@ -71,6 +71,7 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any, **unsupported: Any) -> DPRegressor:
         """Train on rows ``X`` (n, d), dense or CSR, and targets ``y`` (n,); errors as in ``DPClassifier.fit``."""
         refuse_weights(unsupported)
+        self._check_parameters()
         with self._kept_on_failure():
             X, y = self._validated(X, y=y, y_numeric=True)
             low, high, blocked = self._target_bounds(y)
@@ -92,7 +93,7 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
     def _target_bounds(self, y: Array) -> tuple[float, float, tuple[str, ...]]:
         """The range of the target, and why the model must not be released where it was read from the records."""
         if self.target_bounds is not None:
-            low, high = pair("target_bounds", self.target_bounds)
+            low, high = numbers("target_bounds", self.target_bounds)
             if not (np.isfinite(low) and np.isfinite(high) and low < high):
                 raise InputError(f"Expected target_bounds=(low, high) with low < high, got {self.target_bounds!r}.")
             return low, high, ()

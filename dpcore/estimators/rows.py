@@ -36,7 +36,7 @@ class RowMap:
     scale: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        if not any(self.intercept is known for known in (True, False)) and self.intercept != "last":
+        if not isinstance(self.intercept, bool) and not (isinstance(self.intercept, str) and self.intercept == "last"):
             raise InputError(f"Expected intercept to be True, False or 'last', got intercept={self.intercept!r}.")
         low, high = (0.0, 1.0) if self.bounds is None else pair("bounds", self.bounds)
         low, high = self._by_column(low), self._by_column(high)
@@ -156,6 +156,15 @@ def pair(name: str, value: Any) -> tuple[Any, Any]:
     return low, high
 
 
+def numbers(name: str, value: Any) -> tuple[float, float]:
+    """The two ends of a range as floats; raises ``InputError`` for anything else."""
+    low, high = pair(name, value)
+    try:
+        return float(low), float(high)
+    except (TypeError, ValueError):
+        raise InputError(f"Expected {name}=(low, high) of numbers, got {name}={short(value)}.") from None
+
+
 def short(value: Any) -> str:
     """``value`` as one line of at most 80 characters."""
     text = " ".join(repr(value).split())
@@ -172,4 +181,11 @@ def as_blocks(blocks: Iterable[Block | Sequence[int]] | None) -> tuple[Block, ..
     """Blocks as declared: ``Block`` objects, or column numbers of one one-hot group each."""
     if blocks is None:
         return ()
-    return tuple(item if isinstance(item, Block) else Block(tuple(int(column) for column in item)) for item in blocks)
+    try:
+        return tuple(
+            item if isinstance(item, Block) else Block(tuple(int(column) for column in item)) for item in blocks
+        )
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"Expected blocks as lists of column numbers, got blocks={short(blocks)}.") from None
