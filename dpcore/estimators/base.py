@@ -20,7 +20,7 @@ from dpcore.bounding import Matrix
 from dpcore.checks import require_count, require_nonnegative, require_word
 from dpcore.errors import BudgetExceeded, InputError, unknown_name
 from dpcore.estimators.lineage import Lineage
-from dpcore.estimators.rows import RowMap, as_blocks
+from dpcore.estimators.rows import RowMap, as_blocks, takes_sparse
 from dpcore.estimators.spent import Spent, guarantee, together
 from dpcore.losses import Array, Loss
 from dpcore.objective import LinearObjective, Objective
@@ -109,7 +109,7 @@ class PrivateEstimator(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = getattr(self, "bounds", None) is None or takes_sparse(self.bounds, self.intercept)
         return tags
 
     def _family(self) -> Lineage:
