@@ -10,6 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from dpcore.losses import Array
 from dpcore.problem import Block
+from dpcore.rounding import row_norms
 
 Matrix = Any  # a dense array or a CSR array, (n, d)
 
@@ -71,11 +72,7 @@ def bound_norms(X: Matrix, norm_bound: float) -> tuple[Matrix, Array]:
 
     A relative margin covers the rounding of the products, so that the bound holds for the stored numbers.
     """
-    if issparse(X):
-        squared = np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
-    else:
-        squared = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    norms = np.sqrt(squared)
+    norms = row_norms(X)
     margin = 1e-6 if X.dtype == np.float32 else 1e-12
     factors = np.where(norms > norm_bound, norm_bound * (1.0 - margin) / np.maximum(norms, norm_bound), 1.0)
     if np.all(factors == 1.0):

@@ -100,8 +100,11 @@ class Column:
             low, high = date_bound(self, "low"), date_bound(self, "high")
         else:
             low, high = float(self.low), float(self.high)
-            if not (math.isfinite(low) and math.isfinite(high)):
-                raise InputError(f"Expected finite bounds of column {self.name!r}, got low={low!r}, high={high!r}.")
+            if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low)):
+                raise InputError(
+                    f"Expected finite bounds of column {self.name!r} a finite distance apart, got low={low!r}, "
+                    f"high={high!r}."
+                )
         if low > high:
             raise InputError(
                 f"Expected low <= high for column {self.name!r}, got low={self.low!r} > high={self.high!r}; swap them."
@@ -145,7 +148,7 @@ class FeatureGroup:
             raise InputError(f"Expected a finite fill of {self.name!r}, got fill={self.fill!r}.")
         if self.kind not in GROUP_KINDS:
             raise unknown_name(f"kind of feature group {self.name!r}", self.kind, GROUP_KINDS)
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+        if not (math.isfinite(self.high - self.low) and self.low <= self.high):
             raise InputError(
                 f"Expected finite bounds low <= high for {self.name!r}, got low={self.low!r}, high={self.high!r}."
             )

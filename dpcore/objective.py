@@ -14,6 +14,7 @@ from dpcore.errors import InputError
 from dpcore.gathered import GatheredRows
 from dpcore.losses import Array, Loss
 from dpcore.problem import Block
+from dpcore.rounding import UNIT, quotients, row_norms
 from dpcore.weighted import Weighted, class_shares
 
 # Rows of dense data that are read at a time: a block of float32 Adult rows stays in the second-level cache.
@@ -22,8 +23,8 @@ BLOCK_ROWS = 4096
 NORM_MARGIN = 1e-5
 # No useful model has a weight beyond this; the square of its scores is still a number.
 LARGEST_WEIGHT = 1e30
-# Share of the summed terms that float64 may lose when a squared norm is formed by an expanded formula.
-ROUNDING = 1e-12
+# What a square may lose to underflow.
+TINY = 2.0**-1000
 
 
 class Objective(Protocol):
@@ -48,6 +49,11 @@ def readable(W: Array) -> Array:
     if np.vdot(W, W) < LARGEST_WEIGHT**2:
         return W
     return np.clip(np.nan_to_num(W, nan=0.0), -LARGEST_WEIGHT, LARGEST_WEIGHT)
+
+
+def numbers(coefficients: Array) -> Array:
+    """``coefficients`` with 0 for what is no number: the score of such a record overflowed, and no clip bounds NaN."""
+    return coefficients if np.isfinite(coefficients.sum()) else np.nan_to_num(coefficients, nan=0.0)
 
 
 class LinearObjective:
@@ -126,29 +132,30 @@ class LinearObjective:
 
     @property
     def row_norms(self) -> Array:
-        """||x_i||_2 of the (shifted, scaled) rows in float64, shape (n,); computed once."""
+        """||x_i||_2 of the (shifted, scaled) rows, never too small, shape (n,); computed once."""
         if self._norms is None:
-            self._norms = np.sqrt(self._squared_norms())
+            self._norms = self._formed_norms()
         return self._norms
 
-    def _squared_norms(self) -> Array:
+    def _formed_norms(self) -> Array:
+        if self.scale is None and self.shift is None:
+            return np.concatenate([row_norms(self.X[rows]) for rows in self._blocks()] or [np.empty(0)])
         scale = np.ones(self.dimension) if self.scale is None else self.scale
         shift = np.zeros(self.dimension) if self.shift is None else self.shift
+        middle = float(row_norms((shift * scale)[None])[0])
         if issparse(self.X):
             # ||s (x - m)||^2 over the stored entries, plus the part that every absent entry leaves behind.
             squared = self.X.astype(np.float64)
             column = squared.indices
             squared.data = ((squared.data - shift[column]) ** 2 - shift[column] ** 2) * scale[column] ** 2
-            absent = float(np.sum((shift * scale) ** 2))
             stored = squared @ np.ones(self.dimension)
-            # The two parts may cancel: what rounding can hide is added, so that this stays an upper bound.
-            rounding = ROUNDING * (absent + np.abs(stored)) if absent else 0.0
-            return np.maximum(stored + absent, 0.0) + rounding
-        norms = np.empty(self.n)
-        for rows in self._blocks():
-            block = (self.X[rows] - shift) * scale
-            norms[rows] = np.einsum("ij,ij->i", block, block)
-        return norms
+            # The two parts may cancel: what rounding can hide, relative to what was added, keeps this an upper bound.
+            hidden = 2.0 * (self.dimension + 8) * UNIT * (2.0 * middle**2 + np.abs(stored)) + self.dimension * TINY
+            return np.sqrt(np.maximum(stored + middle**2, 0.0) + hidden)
+        norms = [row_norms((self.X[rows] - shift) * scale) for rows in self._blocks()]
+        found = np.concatenate(norms or [np.empty(0)])
+        # Sums see scale * x and scale * shift apart, which round each by itself.
+        return found * (1.0 + 8 * UNIT) + 8 * UNIT * 2.0 * middle
 
     def _blocks(self) -> Iterator[slice]:
         step = self.n if issparse(self.X) else BLOCK_ROWS
@@ -192,10 +199,10 @@ class LinearObjective:
         shares = class_shares(self.loss, y)
         if shares is not None:
             coefficient *= shares
+        coefficient = numbers(coefficient)
         if clip_norm == inf:
             return coefficient
-        # min(c, C / ||x||) without a division by zero: a zero row contributes nothing, whatever its coefficient.
-        bound = clip_norm / np.maximum(self.row_norms[rows] * (1.0 + self._margin), 1e-300)
+        bound = quotients(clip_norm, self.row_norms[rows] * (1.0 + self._margin))
         return np.clip(coefficient, -bound, bound)
 
     @property
@@ -212,7 +219,7 @@ class LinearObjective:
             y = self.y[rows][:, None]
             z = y * z if self.loss.argument == "margin" else z - y
             value, shares = self.loss.value(z), class_shares(self.loss, y)
-            total += np.minimum(value if shares is None else value * shares, clip).sum(axis=0)
+            total += np.fmin(value if shares is None else value * shares, clip).sum(axis=0)
         return total
 
     def take(self, rows: Array | slice) -> Self:

@@ -34,7 +34,21 @@ def row_norms(X: Matrix) -> Array:
     odd = np.flatnonzero(~((norms >= LEAST**0.5) & (norms <= MOST**0.5)))
     if len(odd):
         norms[odd] = _odd_norms(X[odd])
-    return norms * (1.0 + (width + 6) * UNIT)
+    norms = norms * (1.0 + (width + 6) * UNIT)
+    if len(odd):
+        norms[odd] = np.where(norms[odd] > 0.0, np.nextafter(norms[odd], np.inf), 0.0)  # steps of subnormals are coarse
+    return norms
+
+
+def quotients(bound: float, norms: Array) -> Array:
+    """``bound`` / norm for each of ``norms``, rounded so that norm * quotient stays within the bound; finite for 0.
+
+    A zero row contributes nothing, whatever its factor. Quotients without full digits are rounded down.
+    """
+    found = bound / np.maximum(norms, 1e-300)
+    if found.min(initial=1.0) < 1e-290:
+        found = np.where(found < 1e-290, np.nextafter(found, 0.0), found)
+    return found
 
 
 def _squares(X: Matrix) -> Array:
@@ -47,10 +61,7 @@ def _squares(X: Matrix) -> Array:
 
 def _odd_norms(X: Matrix) -> Array:
     """Norms of rows with very small or very large entries; infinity where there is one, or where no float is enough."""
-    if issparse(X):
-        largest = np.asarray(abs(X).max(axis=1).todense()).ravel().astype(np.float64)
-    else:
-        largest = np.abs(X).max(axis=1, initial=0.0).astype(np.float64)
+    largest = _largest(X).astype(np.float64)
     sound = np.isfinite(largest) & (largest > 0.0)
     exponent = np.frexp(np.where(sound, largest, 1.0))[1]
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -62,6 +73,15 @@ def _odd_norms(X: Matrix) -> Array:
     return np.where(sound, np.maximum(norms, largest), np.where(largest == 0.0, 0.0, np.inf))
 
 
+def _largest(X: Matrix) -> Array:
+    """The largest absolute value of each row, shape (n,)."""
+    if not issparse(X):
+        return np.asarray(np.abs(X).max(axis=1, initial=0.0))
+    found = np.zeros(X.shape[0], dtype=X.dtype)
+    np.maximum.at(found, np.repeat(np.arange(len(found)), np.diff(X.indptr)), np.abs(X.data))
+    return found
+
+
 def _scaled(X: Matrix, factor: Array) -> Matrix:
     """``X`` (n, k) with row i times ``factor[i]``."""
     if issparse(X):
@@ -69,3 +89,30 @@ def _scaled(X: Matrix, factor: Array) -> Matrix:
         scaled.data = X.data * np.repeat(factor, np.diff(X.indptr))
         return scaled
     return X * factor[:, None]
+
+
+def shortened(X: Matrix, cap: bool) -> Matrix:
+    """Rows of ``X`` (n, k) over their norms, which are then at most 1; with ``cap`` those alone that are longer than 1.
+
+    A zero row stays one. Rows of very small or very large entries are divided by a power of two first: their squares
+    are no numbers, and their quotients would have few digits.
+    """
+    norms = row_norms(X)
+    single = np.diff(X.indptr) == 1 if issparse(X) else np.count_nonzero(X, axis=1) == 1
+    norms[single] = _largest(X[single])  # a row of one entry has an exact norm
+    odd = np.isfinite(norms) & (norms > 0.0) & ((norms < LEAST**0.5) | (norms > MOST**0.5))
+    odd |= norms == np.inf
+    if cap:
+        odd &= norms > 1.0
+    if odd.any():
+        largest = _largest(X)
+        exponent = np.frexp(np.where(odd & np.isfinite(largest), largest, 0.5))[1]
+        for part in (exponent // 2, exponent - exponent // 2):
+            X = _scaled(X, np.ldexp(1.0, -part))
+        norms = np.where(odd, row_norms(X), norms)
+    divisor = np.where(odd, norms, np.maximum(norms, 1.0)) if cap else np.where(norms > 0.0, norms, 1.0)
+    if issparse(X):
+        result = X.copy()
+        result.data = X.data / np.repeat(divisor, np.diff(X.indptr))
+        return result
+    return X / divisor[:, None]

@@ -11,7 +11,8 @@ from scipy.sparse import issparse
 
 from dpcore.errors import InputError
 from dpcore.losses import Array, Loss
-from dpcore.objective import LinearObjective
+from dpcore.objective import LinearObjective, numbers
+from dpcore.rounding import quotients, row_norms
 
 # Scores that are formed at a time when losses of several candidates are asked for.
 MOST_SCORES = 4_000_000
@@ -112,11 +113,11 @@ class MulticlassObjective(LinearObjective):
     def _coefficients(self, rows: slice, W: Array, clip_norm: float) -> Array:
         """Clipped gradients in the scores, shape (rows, K)."""
         z = self._scores(rows, W).astype(np.float64, copy=False)
-        slope = self.loss.slope(z, self.labels[rows])  # type: ignore[call-arg]
+        slope = numbers(self.loss.slope(z, self.labels[rows]))  # type: ignore[call-arg]
         if clip_norm == inf:
             return slope
-        norms = np.sqrt(np.einsum("ij,ij->i", slope, slope)) * self.row_norms[rows] * (1.0 + self._margin)
-        return slope * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))[:, None]
+        norms = row_norms(slope) * self.row_norms[rows] * (1.0 + self._margin)
+        return slope * np.minimum(1.0, quotients(clip_norm, norms))[:, None]
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
         """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, K * d); shape (k,)."""
@@ -129,5 +130,5 @@ class MulticlassObjective(LinearObjective):
                 some = slice(first, first + together)
                 z = self._scores(rows, W[some].reshape(-1, self.dimension).T).astype(np.float64, copy=False)
                 value = self.loss.value(z.reshape(len(y), -1, classes), y)  # type: ignore[call-arg]
-                totals[some] += np.minimum(value, clip).sum(axis=0)
+                totals[some] += np.fmin(value, clip).sum(axis=0)
         return totals

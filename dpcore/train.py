@@ -26,6 +26,8 @@ from dpcore.problem import Adjacency, Problem
 TRACE_POINTS = 500
 # Composing privacy-loss distributions takes a good part of a second a point.
 SLOW_TRACE_POINTS = 10
+# Noise multipliers outside this range are no noise, or nothing but noise.
+NOISE = 1e-12, 1e12
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def plan(
     name, parameters, reason = resolve(name, parameters, problem, target)
     algorithm = make(name, parameters, preset)
     check(algorithm, problem)
+    check_noise(algorithm)
     if problem.outputs > 1 and problem.loss.argument in ("margin", "residual"):
         algorithm = OneVsRest.of(algorithm)  # type: ignore[assignment]
     curve_only = algorithm.adaptive or before is not None
@@ -135,6 +138,17 @@ def plan(
     events = planned_events(algorithm, problem, noise)
     events = events if before is None else before.then(events)
     return Planned(algorithm.name, algorithm, problem, events, limits, preset, reason, noise, before)
+
+
+def check_noise(algorithm: Algorithm) -> None:
+    """Raise ``InputError`` for a ``noise_multiplier`` whose squares leave the numbers that prices are formed in."""
+    least, most = NOISE
+    multiplier = getattr(algorithm, "noise_multiplier", least)
+    if not least <= multiplier <= most:
+        raise InputError(
+            f"Expected noise_multiplier from {least:g} to {most:g}, got noise_multiplier={multiplier:g}; leave it out "
+            "to have it calibrated, or use a non-private baseline for none."
+        )
 
 
 def _by_accountant(algorithm: Algorithm, limit: Limit, curve_only: bool) -> Limit:

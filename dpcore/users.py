@@ -13,6 +13,7 @@ from dpcore.errors import InputError
 from dpcore.identity import distinct, unit_codes
 from dpcore.losses import Array
 from dpcore.objective import NORM_MARGIN, LinearObjective
+from dpcore.rounding import quotients, row_norms
 from dpcore.weighted import class_shares
 
 
@@ -60,8 +61,8 @@ class UserObjective:
         if clip_norm == inf:
             return gradients.sum(axis=0)
         margin = NORM_MARGIN if self.rows.X.dtype == np.float32 else 0.0
-        norms = np.linalg.norm(gradients, axis=1) * (1.0 + margin)
-        return np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300)) @ gradients
+        norms = row_norms(gradients) * (1.0 + margin)
+        return np.minimum(1.0, quotients(clip_norm, norms)) @ gradients
 
     def _gradients(self, w: Array) -> Array:
         """Gradient of each user's loss at ``w``, shape (n, d)."""
@@ -78,7 +79,7 @@ class UserObjective:
         z = self.rows._scores(slice(0, self.rows.n), W.T).astype(np.float64, copy=False)
         z = y * z if self.rows.loss.argument == "margin" else z - y
         value, shares = self.rows.loss.value(z), class_shares(self.rows.loss, y)
-        return np.minimum(self._mean @ (value if shares is None else value * shares), clip).sum(axis=0)
+        return np.fmin(self._mean @ (value if shares is None else value * shares), clip).sum(axis=0)
 
     def as_rows(self) -> tuple[LinearObjective, float]:
         """The kept records and 1 / m: without clipping the sum over users is that share of the sum over records."""

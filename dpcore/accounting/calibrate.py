@@ -11,6 +11,7 @@ from scipy.optimize import toms748
 
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK, Limit
+from dpcore.accounting.pld import GridTooLarge
 from dpcore.mechanisms import in_form
 from dpcore.problem import Problem
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 GAP = 1e-4
 # Noise multipliers outside this range mean a target that no noise meets, or one that needs none.
 LEAST, MOST = 1e-4, 1e9
+# Where losses with less noise take too many cells, noise that leaves more than this of the log of a limit is no answer.
+GRID_GAP = 0.01
 
 
 def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit, form: str = "rounded") -> Algorithm:
@@ -31,10 +34,16 @@ def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit, form: str 
     Raises ``BudgetExceeded`` where no noise is enough (a ledger without room, an epsilon that no order can state).
     """
 
+    too_large: list[GridTooLarge] = []
+
     def excess(multiplier: float) -> float:
         """Log of the worst price over what is allowed, cut to +-50; at most 0 fits."""
         events = planned_events(with_noise(algorithm, multiplier), problem, form)
-        worst = max(limit.ratio(events) for limit in limits)
+        try:
+            worst = max(limit.ratio(events) for limit in limits)
+        except GridTooLarge as error:  # so little noise has no price by distributions, and may not be chosen
+            too_large[:] = [error]
+            worst = inf
         return 50.0 if worst == inf else max(log(worst), -50.0) if worst > 0 else -50.0
 
     low, high = _bracket(excess)
@@ -44,6 +53,8 @@ def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit, form: str 
     if low > 0:
         crossing = toms748(lambda t: excess(exp(t)), log(low), log(high), xtol=GAP / 8, rtol=GAP / 8)
         high = _safe_side(excess, exp(crossing), high)
+    if too_large and excess(high) < -GRID_GAP:
+        raise too_large[0]
     return with_noise(algorithm, high)
 
 

@@ -102,8 +102,10 @@ def minimise(batch: object, curvature: float, noise: Array, tolerance: float) ->
     Quick steps first: L-BFGS in the metric of the Hessian at 0, then Newton steps that must shrink the gradient. What
     they leave is closed by gradient steps of size 2 / (curvature + steepest), which shrink the gradient norm by
     (k - 1) / (k + 1), k = steepest / curvature, each: their number is known beforehand and their end is proved, for
-    any records. Rounding of a gradient (1e-16 of its terms) is far below any tolerance in use.
+    any records. All aim at half the tolerance: the other half is for the rounding of the gradients that are looked at,
+    for which a tolerance has a floor (``least_tolerance`` of objective perturbation).
     """
+    tolerance = tolerance / 2.0
     problem = Perturbed(batch, curvature, noise)
     w = np.zeros(len(noise))
     if len(noise) <= MOST_COLUMNS:

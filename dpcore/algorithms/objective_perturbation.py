@@ -13,11 +13,12 @@ from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.minimise import minimise
 from dpcore.checks import require_choice, require_nonnegative, require_positive
-from dpcore.errors import AssumptionNotMet
+from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import Array
 from dpcore.mechanisms import AMP, ObjectivePerturbation
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.rounding import UNIT
 
 # Output noise over its sensitivity, in units of noise_multiplier: it takes 1e-4 of the price (1 % with gamma noise).
 OUTPUT_RATIO = 100.0
@@ -81,6 +82,17 @@ def default_ridge(problem: Problem, noise: str) -> float:
     return RIDGE * (sqrt(problem.dimension + 1.0) if noise == "gamma" else 1.0)
 
 
+def least_tolerance(problem: Problem, noise_multiplier: float) -> float:
+    """Gradient norm, in units of L, below which the rounding of a computed gradient may decide.
+
+    The gradient is a sum of n terms of size L and of noise of size noise_multiplier * sensitivity * sqrt(d), and sums
+    in blocks err by a few units of roundoff u of that; 64 u are allowed for, and the solver stops at half of what is
+    promised, so that the other half covers it.
+    """
+    noise = noise_multiplier * problem.sensitivity(1.0) * sqrt(problem.dimension + 1.0)
+    return 64 * UNIT * (problem.n + noise)
+
+
 def perturbation(
     problem: Problem, noise_multiplier: float, noise: str, ridge: float, tolerance: float, output_ratio: float
 ) -> AMP:
@@ -99,6 +111,12 @@ def perturbation(
             "Expected some curvature for objective perturbation, got l2=0 and ridge=0; use l2 > 0, or leave ridge out."
         )
     inner = ObjectivePerturbation(lipschitz, beta, curvature, scale, problem.dimension, problem.adjacency, noise)
+    least = least_tolerance(problem, noise_multiplier)
+    if tolerance < least:
+        raise InputError(
+            f"Expected tolerance of {least:.1e} or more over n={problem.n} records, whose gradient is rounded by as "
+            f"much, got tolerance={tolerance:g}; a smaller one would promise what no solver reaches."
+        )
     gradient_norm = tolerance * lipschitz
     output_sigma = output_ratio * noise_multiplier * 2.0 * gradient_norm / curvature
     return AMP(inner, gradient_norm, output_sigma)

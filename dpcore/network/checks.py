@@ -35,6 +35,21 @@ def refuse_layers(module: nn.Module) -> None:
             )
 
 
+def refuse_ties(module: nn.Module) -> None:
+    """Raise ``AssumptionNotMet`` for two parameters that share their numbers without being one parameter.
+
+    One parameter in two places has one gradient, the sum over both; two of them in one memory would be set twice.
+    """
+    seen: dict[int, tuple[str, nn.Parameter]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        first, other = seen.setdefault(parameter.data_ptr(), (name, parameter))
+        if other is not parameter and parameter.numel():
+            raise AssumptionNotMet(
+                f"Expected tied weights to be one parameter, got {name!r} and {first!r} in the same memory; assign the "
+                "parameter itself, or copy its values."
+            )
+
+
 def refuse_coarse_products() -> None:
     """Raise ``AssumptionNotMet`` where torch may multiply float32 matrices in fewer digits: no bound here covers it."""
     found = torch.get_float32_matmul_precision()
@@ -54,6 +69,7 @@ def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
     dtype = next(module.parameters()).dtype
     x = torch.tensor(np.random.default_rng(0).uniform(-1, 1, (max(PROBES), inputs)), dtype=dtype)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    kept = {name: _kept(layer) for name, layer in module.named_modules()}
     with torch.no_grad():
         alone = torch.cat([_scores(module, row[None], outputs) for row in x])
         together = [_scores(module, x[:size], outputs) for size in PROBES]
@@ -62,12 +78,51 @@ def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
             "Expected a network whose scores of a record depend on that record alone, got one whose scores change with "
             "the other records of a batch; remove what averages over the batch."
         )
+    for name, layer in module.named_modules():
+        changed = sorted(key for key, value in _kept(layer).items() if kept[name].get(key, _ABSENT) != value)
+        if changed:
+            raise AssumptionNotMet(
+                f"Expected a network without memory of records, got {type(layer).__name__}"
+                f"{f' at {name!r}' if name else ''}, whose forward pass changes its attribute {changed[0]!r}; remove "
+                "what is kept between records."
+            )
+    with torch.no_grad():
+        again = torch.cat([_scores(module, row[None], outputs) for row in x])
+    if not torch.equal(alone, again):
+        raise AssumptionNotMet(
+            "Expected a network without memory of records, got one whose scores of the same record change from call to "
+            "call; remove what is kept between records, or what draws random numbers."
+        )
     for name, buffer in module.named_buffers():
         if not torch.equal(buffer, before[name]):
             raise AssumptionNotMet(
                 f"Expected a network without memory of records, got buffer {name!r}, which the forward pass changes; "
                 "remove it."
             )
+
+
+_ABSENT = object()
+
+
+def _kept(layer: nn.Module) -> dict[str, object]:
+    """What ``layer`` itself holds beside parameters, buffers and submodules, in a form that can be compared."""
+    own = {key: value for key, value in vars(layer).items() if key not in _MACHINERY}
+    return {key: _comparable(value) for key, value in own.items()}
+
+
+_MACHINERY = frozenset(vars(nn.Module()))
+
+
+def _comparable(value: object) -> object:
+    if isinstance(value, Tensor):  # by its numbers: what is computed anew from the parameters is no memory
+        return tuple(value.shape), hash(value.detach().numpy().tobytes())
+    if isinstance(value, dict):
+        return [(repr(key), _comparable(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_comparable(item) for item in value]
+    if isinstance(value, bool | int | float | str | bytes | type(None)):
+        return value
+    return id(value)
 
 
 def refuse_branches(mapped: Mapped, inputs: int, dtype: torch.dtype) -> None:

@@ -47,7 +47,7 @@ LONG = 8192
 def layers_of(module: nn.Module) -> list[nn.Module] | None:
     """The layers of a sequence in their order, sequences inside it opened; None for any other structure.
 
-    Only exact types count: a subclass may do something else. A layer may stand in one place only.
+    Only exact types count: a subclass may do something else. A layer, or a parameter, may stand in one place only.
     """
     if type(module) is not nn.Sequential or is_hooked(module):
         return None
@@ -57,11 +57,8 @@ def layers_of(module: nn.Module) -> list[nn.Module] | None:
         if inner is None:
             return None
         found += inner
-    return found if len({id(layer) for layer in found if has_parameters(layer)}) == count(found) else None
-
-
-def count(layers: list[nn.Module]) -> int:
-    return sum(has_parameters(layer) for layer in layers)
+    places = [id(parameter) for layer in found for parameter in layer.parameters()]
+    return found if len(set(places)) == len(places) else None
 
 
 def has_parameters(layer: nn.Module) -> bool:
@@ -265,15 +262,17 @@ def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
 
 
 class Mapped:
-    """Clipped sums of any module: every record's gradient is formed, by ``torch.func``, a few records at a time."""
+    """Clipped sums of any module: every record's gradient by ``parameters`` is formed, by ``torch.func``, a few
+    records at a time. Other parameters of the module are constants."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, parameters: dict[str, nn.Parameter] | None = None) -> None:
         self.module = module
-        self.parameters = dict(module.named_parameters())
-        self.buffers = dict(module.named_buffers())
+        self.parameters: dict[str, Tensor] = dict(parameters or module.named_parameters())
+        constants: dict[str, Tensor] = dict(module.named_buffers())
+        constants |= {name: value for name, value in module.named_parameters() if name not in self.parameters}
 
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            scores = torch.func.functional_call(module, (parameters, self.buffers), (x[None],))
+            scores = torch.func.functional_call(module, (parameters, constants), (x[None],))
             return F.cross_entropy(scores, y[None], reduction="sum")
 
         def score(x: Tensor) -> Tensor:

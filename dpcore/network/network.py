@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpcore.errors import InputError
-from dpcore.network.checks import refuse_branches, refuse_coarse_products, refuse_layers, refuse_mixing
+from dpcore.network.checks import refuse_branches, refuse_coarse_products, refuse_layers, refuse_mixing, refuse_ties
 from dpcore.network.clipping import Closed, Mapped, has_closed_form, has_parameters, layers_of, places_of
 from dpcore.network.models import make_module
 from dpcore.network.spec import NetworkSpec
@@ -29,8 +29,9 @@ FORMED_NUMBERS = 8_000_000
 class Network:
     """A module with its public start theta_0; the weights w of an algorithm stand for theta_0 + w.
 
-    ``w`` is flat, float64, in the order of ``module.named_parameters()``; training begins at w = 0. The leading layers
-    without parameters are public ``features`` of a record, computed once. Parameters take no gradient of their own.
+    ``w`` is flat, float64, in the order of ``module.named_parameters()``; training begins at w = 0. Parameters that are
+    frozen (``requires_grad`` off) stay as they are and are not among the w. The leading layers without parameters that
+    are trained are public ``features`` of a record, computed once. Parameters take no gradient of their own.
     """
 
     def __init__(self, module: nn.Module, spec: NetworkSpec) -> None:
@@ -38,13 +39,18 @@ class Network:
         self.dtype = DTYPES[spec.precision]
         refuse_coarse_products()
         refuse_layers(module)
+        refuse_ties(module)
+        trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
         self.module = module.to(self.dtype).eval().requires_grad_(False)
         for layer in module.modules():
             if getattr(layer, "inplace", False):
                 layer.inplace = False  # type: ignore[assignment]
-        self.parameters = dict(module.named_parameters())
+        self.parameters = {name: value for name, value in module.named_parameters() if name in trained}
         if not self.parameters:
-            raise InputError("Expected a network with parameters, got none; there is nothing to train.")
+            raise InputError(
+                "Expected a network with parameters that are trained, got none; there is nothing to train: leave "
+                "requires_grad on for those that are."
+            )
         refuse_mixing(module, spec.inputs, spec.outputs)
         self._start = torch.cat([parameter.ravel() for parameter in self.parameters.values()])
         self._theta, self._sums = self._start.clone(), torch.empty_like(self._start)
@@ -67,8 +73,9 @@ class Network:
     def _split(self) -> tuple[nn.Module | None, nn.Module, bool]:
         """Public features, the rest, and whether the rest has a closed form."""
         layers = layers_of(self.module)
-        if layers is None or not all(has_closed_form(layer) for layer in layers):
-            self.sums: Closed | Mapped = Mapped(self.module)
+        frozen = [layer for layer in layers or () if any(id(p) not in self._out for p in layer.parameters())]
+        if layers is None or frozen or not all(has_closed_form(layer) for layer in layers):
+            self.sums: Closed | Mapped = Mapped(self.module, self.parameters)
             refuse_branches(self.sums, self.spec.inputs, self.dtype)
             return None, self.module, False
         first = next(i for i, layer in enumerate(layers) if has_parameters(layer))
@@ -92,7 +99,9 @@ class Network:
         if self.features is None:
             return x
         with torch.no_grad():
-            return torch.cat([self.features(x[rows]) for rows in blocks(len(x), MOST)] or [self.features(x)])
+            if not len(x):  # no module is called with zero rows: some fail there
+                return self.features(torch.zeros((1, x.shape[1]), dtype=self.dtype))[:0]
+            return torch.cat([self.features(x[rows]) for rows in blocks(len(x), MOST)])
 
     def load(self, w: Array) -> None:
         """Set the parameters to the start plus ``w`` (d,)."""
@@ -122,8 +131,10 @@ class Network:
 
     def scores_now(self, x: Tensor) -> Tensor:
         """Scores (n, outputs) of records given by their features, with the parameters as they are."""
+        if not len(x):
+            return torch.zeros((0, self.spec.outputs), dtype=self.dtype)
         with torch.no_grad():
-            return torch.cat([self.sums.scores(x[rows]) for rows in blocks(len(x), self.rows)] or [self.body(x)])
+            return torch.cat([self.sums.scores(x[rows]) for rows in blocks(len(x), self.rows)])
 
     def scores_of(self, X: Array) -> Array:
         """Scores (n, outputs) of rows, with the parameters as they are."""

@@ -24,6 +24,7 @@ from dpcore.preprocess.dates import build_parts
 from dpcore.preprocess.parts import Part
 from dpcore.preprocess.tally import Tally
 from dpcore.problem import Block
+from dpcore.rounding import shortened
 
 NORMALISE = ("none", "cap", "unit")
 SPARSE_BELOW = 0.4  # share of slots to columns under which products on CSR are the faster ones
@@ -166,17 +167,12 @@ def part_blocks(part: Part, whole: bool) -> tuple[Block, ...]:
 
 
 def shorten(value: np.ndarray, normalise: str, dtype: str) -> np.ndarray:
-    """Scale rows as ``normalise`` says, so that their norm is at most 1, up to one rounding of float64.
+    """Scale rows as ``normalise`` says, so that their norm is at most 1, rounding included.
 
     In float32 a relative margin of 5e-7 keeps the rounded rows within the bound.
     """
     if normalise != "none":
-        norms = np.sqrt(np.einsum("ij,ij->i", value, value))
-        if normalise == "cap":
-            norms = np.maximum(norms, 1.0)
-        else:
-            norms[norms == 0.0] = 1.0
-        value /= norms[:, None]
+        value = shortened(value, normalise == "cap")
     if dtype == "float32":
         return (value * (1.0 - 5e-7)).astype(np.float32)
     return value

@@ -18,6 +18,7 @@ from dpcore.features import FeatureGroup
 from dpcore.preprocess.encoder import SPARSE_BELOW, check_settings, read_settings
 from dpcore.preprocess.tally import Tally
 from dpcore.problem import Block
+from dpcore.rounding import shortened
 
 FILL = "correct the row, or declare a fill of its features"
 
@@ -155,7 +156,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
             start += g.count
         if self.intercept:
             out[:, -1] = 1.0
-        return self._shorten(out, np.sqrt(np.einsum("ij,ij->i", out, out)))
+        return self._shorten(out)
 
     def _encode_csr(self, X: csr_array, tally: Tally) -> csr_array:
         """CSR without a dense copy; lower bounds are 0, so zeros stay zeros."""
@@ -180,7 +181,6 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
             if hits:
                 tally.capped[self.groups[k].name] += int(hits)
         X.data /= sums[place]
-        squares = np.bincount(rows, X.data**2, minlength=X.shape[0])
         if self.intercept:
             ends = np.arange(1, X.shape[0] + 1)
             X = csr_array(
@@ -191,17 +191,13 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
                 ),
                 shape=(X.shape[0], self.width + 1),
             )
-        X = self._shorten(X, np.sqrt(squares + bool(self.intercept)))
+        X = self._shorten(X)
         X.eliminate_zeros()
         return X
 
-    def _shorten(self, X: Any, norms: np.ndarray) -> Any:
+    def _shorten(self, X: Any) -> Any:
         if self.normalise != "none":
-            norms = np.maximum(norms, 1.0) if self.normalise == "cap" else np.where(norms > 0, norms, 1.0)
-            if issparse(X):
-                X.data /= np.repeat(norms, np.diff(X.indptr))
-            else:
-                X /= norms[:, None]
+            X = shortened(X, self.normalise == "cap")
         return (X * (1.0 - 5e-7)).astype(np.float32) if self.dtype == "float32" else X
 
     def _refuse(self, bad: np.ndarray, X: Any, tally: Tally) -> None:

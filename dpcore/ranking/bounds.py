@@ -16,13 +16,14 @@ stands for what is of second order and for the rounding of S, far below it while
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from dpcore.ranking.losses import RankingLoss, softmax
 from dpcore.ranking.scorers import Array, Layers, gradient
-from dpcore.rounding import UNIT
+from dpcore.rounding import UNIT, quotients
 
 # A squared clip norm by products between documents is formed where more than this share of it is margin; a label bound
 # is taken again where its margin is more than the other, for it has no second use.
@@ -100,28 +101,49 @@ def shrunk_vectors(vectors: Array, norms: Array, bound: float) -> Array:
 
     What is scaled is what was measured, so no rounding of it is left to cover.
     """
-    return np.minimum(1.0, bound / np.maximum(norms, 1e-300)) @ vectors
+    return np.minimum(1.0, quotients(bound, norms)) @ vectors
 
 
-def shrunk_sum(layers: Layers, coefficient: Array, norms: Array, sizes: Array, bound: float) -> Array:
-    """sum over sessions of min(1, ``bound`` / norm) times their gradients, shape (size,).
+def clipped_sum(
+    layers: Layers, coefficient: Array, clip_norm: float, alone: Callable[[int], tuple[Layers, Array]]
+) -> Array:
+    """sum over sessions of their gradients, each scaled down to norm ``clip_norm``; shape (size,).
 
-    A session without a finite norm adds nothing. One whose terms cancel to a small share of their size is summed apart:
-    else its rounding, which is relative to the partial sums, would move with what stands before it.
+    A session whose terms cancel to a small share of their size is computed by itself (``alone``): sums and products of
+    others' documents, whose number decides how they are rounded, would else move it by a share of its clip.
     """
+    norms, sizes = session_norms(layers, coefficient)
+    apart = (sizes * CANCELS > norms) & np.isfinite(norms)
+    total = shrunk_sum(layers, coefficient, np.where(apart, np.inf, norms), clip_norm)
+    for j in np.flatnonzero(apart):
+        own_layers, own = alone(int(j))
+        total += shrunk_sum(own_layers, own, session_norms(own_layers, own).norms, clip_norm)
+    return total
+
+
+def capped_sum(layers: Layers, coefficient: Array, found: Clipped, cap: float) -> Array:
+    """sum over sessions of min(1, ``cap`` / bound) times their gradients, for the bounds of ``label_bounds``; (size,).
+
+    Other labels leave documents, batch and products as they are; only the sum of a session whose terms cancel has to
+    be formed apart, so that its rounding does not move those of others.
+    """
+    norms, sizes = found
+    apart = (sizes * CANCELS > norms) & np.isfinite(norms)
+    total = shrunk_sum(layers, coefficient, np.where(apart, np.inf, norms), cap)
+    for j in np.flatnonzero(apart):
+        own = slice(j, j + 1)
+        total += shrunk_sum([(A[own], D[own]) for A, D in layers], coefficient[own], norms[own], cap)
+    return total
+
+
+def shrunk_sum(layers: Layers, coefficient: Array, norms: Array, bound: float) -> Array:
+    """sum over sessions of min(1, ``bound`` / norm) times their gradients; nothing of those without a finite norm."""
     if not norms.max(initial=0.0) < np.inf:
         sound = np.isfinite(norms)
         layers = [(A[sound], D[sound]) for A, D in layers]
-        coefficient, norms, sizes = coefficient[sound], norms[sound], sizes[sound]
-    share = np.minimum(1.0, bound / np.maximum(norms, 1e-300))
-    coefficient = coefficient * share[:, None]
-    apart = sizes * CANCELS > norms
-    if not apart.any():
-        return gradient(layers, coefficient)
-    total = gradient([(A[~apart], D[~apart]) for A, D in layers], coefficient[~apart])
-    for j in np.flatnonzero(apart):
-        total += gradient([(A[j : j + 1], D[j : j + 1]) for A, D in layers], coefficient[j : j + 1])
-    return total
+        coefficient, norms = coefficient[sound], norms[sound]
+    share = np.minimum(1.0, quotients(bound, norms))
+    return gradient(layers, coefficient * share[:, None])
 
 
 class Directions(NamedTuple):
@@ -226,7 +248,8 @@ def label_bounds(layers: Layers, K: Array | None, scores: Array, mask: Array, lo
     To what the directions say 12 (n + 8) u sum_i P_i is added: for the rounding of the two released vectors that labels
     lead to, (3 n + 10) u sum_i P_i together, slopes and chances that do not sum to exactly 1 included, for that of
     differences and means, at most 2 (n + 5) u sum_i P_i, and for clips that differ by the margin of their norms,
-    2 (n + 8) u sum_i P_i. A session of one document has slope 0, exactly.
+    2 (n + 8) u sum_i P_i. 8 width u sum_i P_i more are for a batch whose products are rounded in another order than
+    those of all sessions. A session of one document has slope 0, exactly.
     """
     with np.errstate(all="ignore"):
         n, width = mask.shape[1], max(A.shape[2] + D.shape[2] for A, D in layers) + len(layers)
@@ -243,5 +266,5 @@ def label_bounds(layers: Layers, K: Array | None, scores: Array, mask: Array, lo
                 near, sizes = referred([(A[lossy], D[lossy]) for A, D in layers], likeliest)
                 closer = directions_of(loss, scores[lossy], mask[lossy], sizes)
                 bounds[lossy], _ = bounds_by_products(products_of(closer, near), closer, target, width)
-        bounds = bounds * (1.0 + (n + 16) * UNIT) + 12 * (n + 8) * UNIT * directions.total + UNDERFLOW
+        bounds = bounds * (1.0 + (n + 16) * UNIT) + (12 * (n + 8) + 8 * width) * UNIT * directions.total + UNDERFLOW
     return Clipped(np.where(mask.sum(axis=1) > 1, _or_infinite(bounds), 0.0), directions.total)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -12,12 +13,12 @@ from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.objective import readable
 from dpcore.ranking.bounds import (
     Clipped,
+    capped_sum,
+    clipped_sum,
     directions_of,
     label_bounds,
     products_of,
-    session_norms,
     session_vectors,
-    shrunk_sum,
     shrunk_vectors,
 )
 from dpcore.ranking.losses import RankingLoss, softmax
@@ -221,10 +222,16 @@ class SessionObjective:
                     vectors = session_vectors(block.X, slope)
                     total += shrunk_vectors(vectors, row_norms(vectors), clip_norm)
                 else:
-                    total += shrunk_sum(layers, slope, *session_norms(layers, slope), clip_norm)
+                    total += clipped_sum(layers, slope, clip_norm, partial(self._alone, w, block))
             else:
                 total += gradient(layers, slope)
         return total
+
+    def _alone(self, w: Array, block: PaddedBlock, j: int) -> tuple[Layers, Array]:
+        """Layers and slope of the session at place ``j`` of a block, computed from that session alone."""
+        own = block.mask[j][None, block.mask[j]]
+        scores, layers = self.public.scorer.forward(readable(w), block.X[j][None, block.mask[j]])
+        return layers, self.loss.slope(scores, self.sessions.y[block.rows[j][None, block.mask[j]]], own)
 
     def capped_gradient_sum(self, w: Array, cap: float) -> Array:
         """Sum over sessions of min(1, cap / s_j) times the gradient, with s_j of ``label_bounds``; (dimension,).
@@ -243,7 +250,7 @@ class SessionObjective:
             if self.public.scorer.constant:
                 total += shrunk_vectors(session_vectors(block.X, slope), found.norms, cap)
             else:
-                total += shrunk_sum(layers, slope, *found, cap)
+                total += capped_sum(layers, slope, found, cap)
         return total
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
@@ -272,8 +279,7 @@ class SessionObjective:
             - (total > 0)[documents.owner] / documents.lengths[documents.owner]
         )
         sums = np.add.reduceat(t[:, None] * documents.X, starts, axis=0) @ M.T
-        share = np.minimum(1.0, clip_norm / np.maximum(row_norms(sums), 1e-300))
-        return (sums * share[:, None]).sum(axis=0)
+        return shrunk_vectors(sums, row_norms(sums), clip_norm)
 
     def feature_precision_sum(self) -> Array:
         """Sum over sessions of the average precision when each single feature ranks, highest first; shape (p,).
