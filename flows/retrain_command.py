@@ -201,9 +201,8 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, str]]:
         old = (
             "none" if battle["champion"] is None else f"{battle['champion']:.4f} (version {battle['champion_version']})"
         )
+        new = "undefined" if battle["challenger"] is None else f"{battle['challenger']:.4f}"
         verdict = "won" if battle["won"] else f"lost: {'; '.join(battle['reasons'])}"
-        rows.append(
-            (f"{battle['metric']} on {battle['public_set']} (public)", f"{battle['challenger']:.4f}, champion {old}")
-        )
+        rows.append((f"{battle['metric']} on {battle['public_set']} (public)", f"{new}, champion {old}"))
         rows.append(("champion", verdict))
     return rows + summary_rows(answer["training"])

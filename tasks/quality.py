@@ -118,7 +118,10 @@ def means_by_group(job: Job, values: Array, metric: str, groups: Array | None, f
     least = job.config.evaluate.subgroup_least
     table = group_means(values, groups, least)
     if folder is not None:
-        rows = [{"group": name, "rows": size, "value": value} for name, (size, value) in table.items()]
+        rows = [
+            {"group": name, "rows": size, "value": value if math.isfinite(value) else None}
+            for name, (size, value) in table.items()
+        ]
         head = {"schema_version": 1, "column": job.config.evaluate.subgroup, "least": least, "metric": metric}
         (folder / SUBGROUPS).parent.mkdir(parents=True, exist_ok=True)
         (folder / SUBGROUPS).write_text(json.dumps({**head, "groups": rows}, indent=1), encoding="utf-8")

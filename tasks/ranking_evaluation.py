@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,11 @@ def numbers(report: Mapping[str, Any]) -> dict[str, float]:
     return {at_name(key): value for key, value in report.items() if isinstance(value, float)}
 
 
+def defined(values: Mapping[str, float]) -> dict[str, float | None]:
+    """``values`` with null for what is no number: the mean over no query that counts."""
+    return {key: value if isfinite(value) else None for key, value in values.items()}
+
+
 def at_name(key: str) -> str:
     return key.replace("@", "_at_")
 
@@ -96,7 +102,8 @@ def write(
     job: Job, folder: Path, reports: Mapping[str, Mapping[str, float]], curve: Sequence[Mapping[str, float]]
 ) -> None:
     """The numbers with their conventions as JSON, and the curves as figures."""
-    names = {name.rstrip("_") or "model": dict(values) for name, values in reports.items()}
+    names = {name.rstrip("_") or "model": defined(values) for name, values in reports.items()}
+    curve = [row for row in curve if all(map(isfinite, row.values()))]
     stored = {
         "schema_version": 1,
         "internal": not job.public,
@@ -113,6 +120,7 @@ def write(
     last = f"ndcg_at_{max(ranks(job.config))}" if ranks(job.config) else "map"
     word = "" if job.public else " (internal)"
     for metric in dict.fromkeys(("map", last)):
-        lines = {name.replace("_", " "): values[metric] for name, values in names.items() if name != "model"}
+        known = {name: values[metric] for name, values in names.items() if name != "model"}
+        lines = {name.replace("_", " "): value for name, value in known.items() if value is not None}
         rows = [{"label": "private model", "curve": curve}]
         curve_figure(rows, lines, metric, f"{job.schema.name}, test sessions{word}", folder / FIGURES / f"{metric}.png")

@@ -117,7 +117,7 @@ def log_metrics(client: MlflowClient, run_id: str, metrics: Mapping[str, float])
     """Write finite metrics in one batch; others become tags, since MLflow would store a false number for them."""
     now = int(time.time() * 1000)
     finite = {key: float(value) for key, value in metrics.items() if math.isfinite(value)}
-    rest = [RunTag(f"not_finite.{key}", str(value)) for key, value in metrics.items() if key not in finite]
+    rest = [RunTag(f"not_finite.{key}", _reason(value)) for key, value in metrics.items() if key not in finite]
     points = missing(client, run_id, [Metric(key, value, now, 0) for key, value in finite.items()])
     client.log_batch(run_id, metrics=points, tags=rest)
 
@@ -127,6 +127,11 @@ def missing(client: MlflowClient, run_id: str, points: Sequence[Metric]) -> list
     known = client.get_run(run_id).data.metrics.keys() & {point.key for point in points}
     there = {(key, point.step) for key in known for point in client.get_metric_history(run_id, key)}
     return [point for point in points if (point.key, point.step) not in there]
+
+
+def _reason(value: float) -> str:
+    """Why a metric is absent."""
+    return "undefined: it is a mean of nothing, or of a term that is no number" if math.isnan(value) else str(value)
 
 
 def curve_points(trace: Sequence[Mapping[str, float]]) -> list[Metric]:

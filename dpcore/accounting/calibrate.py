@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from scipy.optimize import toms748
 
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import SLACK, Limit
-from dpcore.accounting.pld import GridTooLarge
+from dpcore.accounting.limits import SLACK, Limit, Target
+from dpcore.accounting.pld import GridTooLarge, cell_of
 from dpcore.mechanisms import in_form
 from dpcore.problem import Problem
 
@@ -24,6 +24,8 @@ GAP = 1e-4
 LEAST, MOST = 1e-4, 1e9
 # Where losses with less noise take too many cells, noise that leaves more than this of the log of a limit is no answer.
 GRID_GAP = 0.01
+# Distributions save less than this share of the noise of a Rényi curve.
+PLD_GAIN = 1.3
 
 
 def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit, form: str = "rounded") -> Algorithm:
@@ -46,7 +48,7 @@ def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit, form: str 
             worst = inf
         return 50.0 if worst == inf else max(log(worst), -50.0) if worst > 0 else -50.0
 
-    low, high = _bracket(excess)
+    low, high = _near_rdp(excess, algorithm, problem, limits, form) or _bracket(excess)
     if high == inf:
         events = planned_events(with_noise(algorithm, MOST), problem, form)
         raise next(limit for limit in limits if limit.ratio(events) > 1.0).refusal(events)
@@ -56,6 +58,24 @@ def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit, form: str 
     if too_large and excess(high) < -GRID_GAP:
         raise too_large[0]
     return with_noise(algorithm, high)
+
+
+def _near_rdp(
+    excess: Callable[[float], float], algorithm: Algorithm, problem: Problem, limits: tuple[Limit, ...], form: str
+) -> tuple[float, float] | None:
+    """A bracket just below the noise of a Rényi curve, for targets by distributions: each try takes long there.
+
+    Raises ``GridTooLarge``, before anything is composed, where losses with that little noise take too many cells.
+    """
+    targets = [limit for limit in limits if isinstance(limit, Target) and limit.accountant == "pld"]
+    if not targets:
+        return None
+    others = [limit for limit in limits if limit not in targets]
+    by_curve = calibrate(algorithm, problem, *others, *(replace(one, accountant="rdp") for one in targets), form=form)
+    high = float(by_curve.noise_multiplier)  # type: ignore[attr-defined]
+    cell_of(planned_events(with_noise(algorithm, high), problem, form).counts)
+    low = high / PLD_GAIN
+    return (low, high) if excess(high) <= 0.0 < excess(low) else None
 
 
 def with_noise(algorithm: Algorithm, multiplier: float) -> Algorithm:

@@ -145,13 +145,20 @@ class Events:
             if stored["version"] != VERSION:
                 raise InputError(f"Expected events of version {VERSION}, got version={stored['version']!r}.")
             table = tuple(from_dict(item) for item in stored["mechanisms"])
-            order = tuple((int(index), int(count)) for index, count in stored["order"])
+            order = tuple((_whole(index), _whole(count)) for index, count in stored["order"])
             adjacency, unit = Adjacency(stored["adjacency"]), str(stored["unit"])
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise InputError(f"Expected stored events as JSON, got {text[:60]!r} ({error!r}).") from error
         if any(count < 1 or not 0 <= index < len(table) for index, count in order):
             raise InputError("Expected every run of stored events to name a mechanism of the table at least once.")
         return cls(table, order, adjacency, unit)
+
+
+def _whole(value: Any) -> int:
+    """A stored count as it is: 1.9 and true are none, and cutting them to 1 would price another list."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
 
 
 @lru_cache(maxsize=4096)

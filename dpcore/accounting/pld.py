@@ -120,6 +120,18 @@ def _composed(counts: tuple[tuple[Mechanism, int], ...], pessimistic: bool) -> A
         return inf
     if all(count == 0 for _, count in counts):
         return None
+    cell = cell_of(counts)
+    total = None
+    for mechanism, count in counts:
+        if count == 0:
+            continue
+        part = _distribution(mechanism, pessimistic, cell).self_compose(count)
+        total = part if total is None else total.compose(part)
+    return total
+
+
+def cell_of(counts: Counts) -> float:
+    """The width of the cells for ``counts``; raises ``GridTooLarge`` where they would be too many."""
     reach = epsilon_of(np.sum([count * curve_of(mechanism) for mechanism, count in counts], axis=0), 1e-9)
     cell = min(max(SHARE * reach, FINEST), COARSEST)
     cells = predicted_cells(counts, cell)
@@ -128,13 +140,7 @@ def _composed(counts: tuple[tuple[Mechanism, int], ...], pessimistic: bool) -> A
             f"Expected losses that {MOST_CELLS:,} cells of {cell:.1g} hold for accountant 'pld', got about "
             f"{cells:.1g} by so little noise; use accountant='rdp', or more noise."
         )
-    total = None
-    for mechanism, count in counts:
-        if count == 0:
-            continue
-        part = _distribution(mechanism, pessimistic, cell).self_compose(count)
-        total = part if total is None else total.compose(part)
-    return total
+    return cell
 
 
 def predicted_cells(counts: Counts, cell: float) -> float:

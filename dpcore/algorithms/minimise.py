@@ -19,6 +19,8 @@ from dpcore.weighted import class_shares
 MOST_COLUMNS = 2000
 QUICK_STEPS = 100
 NEWTON_STEPS = 40
+# Products with the Hessian for one Newton step, where no matrix is formed.
+PRODUCTS = 250
 # Rows (beside 20 a column) whose Hessian makes the metric of the quick steps.
 METRIC_ROWS = 2000
 # A factor that leaves more than this share of the gradient is made anew.
@@ -96,6 +98,22 @@ class Perturbed:
         return total
 
 
+    def curvature_products(self, w: Array) -> tuple[Callable[[Array], Array], Array]:
+        """u -> (Hessian of F at ``w``) u, and the diagonal of that Hessian, shape (d,)."""
+        weights = self.weight * self.shares * self.loss.curvature(self._argument(w))  # type: ignore[attr-defined]
+        if issparse(self.X):
+            squares = self.X.copy()
+            squares.data = squares.data**2
+            diagonal = np.asarray(weights @ squares)
+        else:
+            diagonal = np.einsum("i,ij,ij->j", weights, self.X, self.X)
+
+        def times(u: Array) -> Array:
+            return np.asarray((weights * (self.X @ u)) @ self.X) + self.curvature * u
+
+        return times, diagonal + self.curvature
+
+
 def minimise(batch: object, curvature: float, noise: Array, tolerance: float) -> Array:
     """A point w with ||gradient of F(w)|| <= ``tolerance`` (sum objective), shape (d,); it never raises on the records.
 
@@ -111,7 +129,7 @@ def minimise(batch: object, curvature: float, noise: Array, tolerance: float) ->
     if len(noise) <= MOST_COLUMNS:
         w = _newton(problem, *_quick(problem, w, tolerance), tolerance)
     else:
-        w = _lbfgs(problem.value_and_gradient, w, tolerance)
+        w = _newton_by_products(problem, _lbfgs(problem.value_and_gradient, w, tolerance), tolerance)
     return _certain(problem, w, tolerance)
 
 
@@ -160,6 +178,41 @@ def _newton(problem: Perturbed, w: Array, factor: Factor | None, tolerance: floa
         if shorter < norm:
             w, gradient, norm = step, there, shorter
     return w
+
+
+def _newton_by_products(problem: Perturbed, w: Array, tolerance: float) -> Array:
+    """Newton steps by conjugate gradients: products with the Hessian cost two with the rows, and no matrix is formed."""
+    gradient = problem.gradient(w)
+    norm = float(np.linalg.norm(gradient))
+    for _ in range(NEWTON_STEPS):
+        if norm <= tolerance or not np.isfinite(norm):
+            break
+        times, diagonal = problem.curvature_products(w)
+        enough = max(0.5 * tolerance, min(0.1, np.sqrt(norm / problem.steepest)) * norm)
+        step = w - _conjugate(times, diagonal, gradient, enough)
+        there = problem.gradient(step)
+        shorter = float(np.linalg.norm(there))
+        if not shorter < norm:
+            break
+        w, gradient, norm = step, there, shorter
+    return w
+
+
+def _conjugate(times: Callable[[Array], Array], diagonal: Array, right: Array, enough: float) -> Array:
+    """u with |H u - ``right``| <= ``enough``, or after ``PRODUCTS`` products, preconditioned by the diagonal of H."""
+    u, left = np.zeros_like(right), right.copy()
+    scaled = left / diagonal
+    direction, size = scaled, float(left @ scaled)
+    for _ in range(PRODUCTS):
+        turned = times(direction)
+        length = size / float(direction @ turned)
+        u, left = u + length * direction, left - length * turned
+        if float(np.linalg.norm(left)) <= enough:
+            break
+        scaled = left / diagonal
+        size, before = float(left @ scaled), size
+        direction = scaled + (size / before) * direction
+    return u
 
 
 def _certain(problem: Perturbed, w: Array, tolerance: float) -> Array:

@@ -8,7 +8,7 @@ proved for eps < 1 only and false from about 8; it is used nowhere here.
 
 from __future__ import annotations
 
-from math import exp, expm1, inf, log, pi, sqrt
+from math import exp, expm1, inf, log, log1p, pi, sqrt
 
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr
@@ -30,8 +30,9 @@ def log_gaussian_delta(epsilon: float, mu: float) -> float:
         # e^eps phi(far) = phi(near), so both tails share one exponent and only scaled tails are subtracted.
         scaled = float(erfcx(near / sqrt(2.0)) - erfcx(far / sqrt(2.0)))
         return -near * near / 2.0 + log(scaled / 2.0) if scaled > 0.0 else -inf
-    gap = epsilon + float(log_ndtr(-far)) - float(log_ndtr(-near))
-    return float(log_ndtr(-near)) + log(-expm1(gap))
+    # e^eps Phi(-far) = exp(-near^2 / 2) erfcx(far / sqrt 2) / 2: no difference of large logarithms.
+    below = float(log_ndtr(-near))
+    return below + log1p(-exp(-near * near / 2.0 - below) * float(erfcx(far / sqrt(2.0))) / 2.0)
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:

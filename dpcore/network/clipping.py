@@ -261,6 +261,20 @@ def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
     return view.reshape(n, shape[0] * shape[1], high * wide * channels)
 
 
+def places_by_parameter(module: nn.Module) -> dict[str, list[str]]:
+    """All places of each parameter, by its first name: two for tied weights, one for a layer that is used twice."""
+    first: dict[int, str] = {}
+    seen: set[tuple[int, str]] = set()
+    found: dict[str, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        owner, _, attribute = name.rpartition(".")
+        place = id(module.get_submodule(owner)), attribute
+        if place not in seen:
+            found.setdefault(first.setdefault(id(parameter), name), []).append(name)
+        seen.add(place)
+    return found
+
+
 class Mapped:
     """Clipped sums of any module: every record's gradient by ``parameters`` is formed, by ``torch.func``, a few
     records at a time. Other parameters of the module are constants."""
@@ -268,11 +282,13 @@ class Mapped:
     def __init__(self, module: nn.Module, parameters: dict[str, nn.Parameter] | None = None) -> None:
         self.module = module
         self.parameters: dict[str, Tensor] = dict(parameters or module.named_parameters())
-        constants: dict[str, Tensor] = dict(module.named_buffers())
-        constants |= {name: value for name, value in module.named_parameters() if name not in self.parameters}
+        places = places_by_parameter(module)
 
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            scores = torch.func.functional_call(module, (parameters, constants), (x[None],))
+            given = {place: value for name, value in parameters.items() for place in places[name]}
+            # Ties are resolved here: functional_call would set a layer that stands in two places twice, and leave what
+            # it was called with in it.
+            scores = torch.func.functional_call(module, given, (x[None],), tie_weights=False)
             return F.cross_entropy(scores, y[None], reduction="sum")
 
         def score(x: Tensor) -> Tensor:

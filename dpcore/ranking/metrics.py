@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from math import comb
+from math import comb, nan
 from typing import Any
 
 import numpy as np
@@ -168,21 +168,28 @@ def _tie_sum(placed: _Sorted, relevant: Array, part: slice) -> float:
 
 
 def _mean(values: Array, y: Array, offsets: Array, conventions: Conventions) -> float:
+    """Mean over the queries that count; NaN where none does, for then there is no such number."""
+    if len(values) == 0:
+        return nan
     empty = np.maximum.reduceat(y, offsets[:-1]) < conventions.relevant_from
     if conventions.empty == "skip":
-        return float(values[~empty].mean()) if not np.all(empty) else 0.0
+        return float(values[~empty].mean()) if not np.all(empty) else nan
     return float(np.where(empty, float(conventions.empty == "one"), values).mean())
 
 
 def mean_average_precision(y: Array, scores: Array, groups: Array, k: int | None = None, **conventions: Any) -> float:
-    """Mean of AP (or AP@k) over the queries named by ``groups`` (documents,); see ``Conventions`` for the arguments."""
+    """Mean of AP (or AP@k) over the queries named by ``groups`` (documents,); see ``Conventions`` for the arguments.
+
+    NaN where no query counts: with ``empty`` = "skip" and nothing relevant there is no such number.
+    Raises ``InputError`` for labels outside [0, 30], scores that are no numbers and a k below 1.
+    """
     chosen = _conventions(conventions)
     y, scores, offsets = _grouped(y, scores, groups, k)
     return _mean(session_ap(y, scores, offsets, k, chosen), y, offsets, chosen)
 
 
 def ndcg(y: Array, scores: Array, groups: Array, k: int = 8, **conventions: Any) -> float:
-    """Mean of NDCG@k over the queries named by ``groups`` (documents,); see ``Conventions`` for the arguments."""
+    """Mean of NDCG@k over the queries named by ``groups`` (documents,); NaN and errors as those of MAP."""
     chosen = _conventions(conventions)
     y, scores, offsets = _grouped(y, scores, groups, k)
     return _mean(session_ndcg(y, scores, offsets, k, chosen), y, offsets, chosen)
@@ -217,10 +224,15 @@ def ranking_report(
     at: tuple[int, ...] = (1, 2, 4, 8),
     conventions: Conventions = Conventions(),
 ) -> dict[str, Any]:
-    """MAP and NDCG@k of ``scores``, the number of queries, how many have no relevant document, and the conventions."""
+    """MAP and NDCG@k of ``scores``, the number of queries, how many have no relevant document, and the conventions.
+
+    A metric over no query is NaN: there is no such number, and nothing may be written in its place.
+    """
     y, offsets = sessions.y, sessions.documents.offsets
     if not np.all(np.isfinite(scores)):
         raise InputError("Expected finite scores, got NaN or inf; the model diverged or a feature is missing.")
+    for k in at:
+        require_count(k=k)
     report: dict[str, Any] = {"map": _mean(session_ap(y, scores, offsets, None, conventions), y, offsets, conventions)}
     for k in at:
         values = session_ndcg(y, scores, offsets, k, conventions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from dpcore.data import Data
@@ -90,12 +90,18 @@ def challenge(
     return {
         "public_set": schema.name,
         "metric": section.metric,
-        "challenger": mine[section.metric],
-        "champion": theirs.get(section.metric),
+        "challenger": _number(mine, section.metric),
+        "champion": _number(theirs, section.metric),
         "champion_version": None if old is None else str(old.version),
         "won": won,
         "reasons": list(verdict.reasons),
     }
+
+
+def _number(metrics: dict[str, float], name: str) -> float | None:
+    """A metric where there is such a number."""
+    value = metrics.get(name)
+    return value if value is not None and isfinite(value) else None
 
 
 def _champion(section: ChampionSection, client: MlflowClient) -> Any | None:

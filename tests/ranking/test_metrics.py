@@ -117,8 +117,20 @@ def test_letor_discount_leaves_the_first_two_ranks_alone():
     assert ndcg(y, scores, np.zeros(3), 3, discount="letor") == pytest.approx(expected)
 
 
-def test_only_unanswerable_queries_give_zero_and_bad_input_is_refused():
-    assert mean_average_precision(np.zeros(3), np.arange(3.0), np.zeros(3)) == 0.0
+def test_a_mean_over_no_query_is_no_number_and_bad_input_is_refused():
+    for metric in (mean_average_precision, ndcg):
+        assert np.isnan(metric(np.zeros(3), np.arange(3.0), np.zeros(3)))
+        assert np.isnan(metric(np.zeros(0), np.zeros(0), np.zeros(0)))
+        assert metric(np.zeros(3), np.arange(3.0), np.zeros(3), empty="zero") == 0.0
+        for k in (0, -1, 1.5, True):
+            with pytest.raises(InputError, match="whole number k >= 1"):
+                metric(np.ones(2), np.ones(2), np.zeros(2), k)
+        for label in (-1.0, np.nan, 2000.0, np.inf):
+            with pytest.raises(InputError, match="labels from 0 to 30"):
+                metric(np.array([1.0, label]), np.ones(2), np.zeros(2))
+    empty = Sessions.from_rows(np.ones((2, 1)), np.zeros(2), np.zeros(2))
+    report = ranking_report(empty, np.ones(2))
+    assert np.isnan(report["map"]) and np.isnan(report["ndcg@8"]) and report["empty_queries"] == 1
     with pytest.raises(InputError, match="finite scores"):
         ndcg(np.ones(2), np.array([np.nan, 1.0]), np.zeros(2))
     with pytest.raises(InputError, match="empty"):

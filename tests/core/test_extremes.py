@@ -1,0 +1,109 @@
+"""Any noise multiplier gets a plan or one line, and a tolerance is one that a solver reaches."""
+
+from __future__ import annotations
+
+import json
+from time import process_time
+
+import numpy as np
+import pytest
+
+from dpcore.accounting import Target
+from dpcore.accounting.pld import MOST_CELLS, GridTooLarge, pld_epsilon, predicted_cells
+from dpcore.algorithms import make, registry
+from dpcore.algorithms.minimise import Perturbed, minimise
+from dpcore.algorithms.objective_perturbation import least_tolerance
+from dpcore.errors import DPFlowsError, InputError
+from dpcore.losses import Logistic
+from dpcore.mechanisms import Gaussian
+from dpcore.objective import LinearObjective
+from dpcore.problem import Adjacency, Problem
+from dpcore.sampling import Poisson
+from dpcore.train import plan
+from tests.algorithms.test_every_algorithm import CASES, small_problem
+
+MULTIPLIERS = (1e-300, 1e-200, 1e-50, 1e-12, 1e-4, 0.03, 1e3, 1e12, 1e50, 1e200, 1e300)
+# A plan takes milliseconds; this is for a machine that does ten other things at once, in time of this process alone.
+SECONDS = 2.0
+
+
+@pytest.mark.parametrize(("name", "adjacency"), CASES)
+def test_any_noise_multiplier_gets_a_plan_or_one_line(name: str, adjacency: Adjacency) -> None:
+    problem = small_problem(name, adjacency, Logistic(), n=1000)
+    for multiplier in MULTIPLIERS:
+        for accountant in ("auto", "rdp", "gdp", "pld"):
+            parameters = {**registry[name].small, "noise_multiplier": multiplier}
+            start = process_time()
+            try:
+                found = plan(name, parameters, problem, Target(1e300, 1e-5, accountant=accountant))
+                assert found.spent_epsilon >= 0.0
+            except DPFlowsError as error:
+                assert "\n" not in str(error)
+            assert process_time() - start < SECONDS
+
+
+SAMPLED = {"steps": 100, "sampling_rate": 0.05}
+
+
+@pytest.mark.parametrize("multiplier", [1e-4, 0.01, 0.05])
+def test_a_grid_of_losses_that_is_too_large_is_never_allocated(multiplier: float) -> None:
+    problem = small_problem("dp_sgd", Adjacency.ADD_REMOVE, Logistic(), n=1000)
+    with pytest.raises(GridTooLarge, match=r"accountant='rdp'"):
+        plan("dp_sgd", {**SAMPLED, "noise_multiplier": multiplier}, problem, Target(1e9, 1e-5, accountant="pld"))
+    assert plan("dp_sgd", {**SAMPLED, "noise_multiplier": multiplier}, problem, Target(1e12, 1e-5)).spent_epsilon > 100
+
+
+def test_an_epsilon_that_takes_too_large_a_grid_is_refused_in_one_line() -> None:
+    problem = small_problem("dp_sgd", Adjacency.ADD_REMOVE, Logistic(), n=1000)
+    with pytest.raises(GridTooLarge):
+        plan("dp_sgd", SAMPLED, problem, Target(5000.0, 1e-5, accountant="pld"))
+    assert plan("dp_sgd", SAMPLED, problem, Target(1.0, 1e-5, accountant="pld")).spent_epsilon == pytest.approx(
+        1, abs=1e-3
+    )
+
+
+def test_predicted_cells_are_those_that_were_measured(shared) -> None:
+    """Golden numbers of dp-accounting, a factor 2 apart at most; and the mixed case is the sum's."""
+    for row in json.loads((shared / "golden" / "p10_grid_cells.json").read_text())["rows"]:
+        gaussian = Gaussian(1.0, row["sigma_over_c"])
+        mechanism = Poisson(row["rate"]).amplify(gaussian, Adjacency.ADD_REMOVE)
+        counts = ((mechanism, int(row["steps"])),)
+        found = predicted_cells(counts, row["cell"])
+        if not row["measured"]:  # never allocated
+            assert found > MOST_CELLS
+            continue
+        assert found == pytest.approx(row["predicted"], rel=0.1)
+        assert row["measured"] / 2 <= found <= 2 * row["measured"]
+        halves = ((mechanism, int(row["steps"]) // 2),) * 2
+        assert predicted_cells(halves, row["cell"]) == pytest.approx(found, rel=1e-9)
+    with pytest.raises(GridTooLarge):
+        pld_epsilon(((Gaussian(1.0, 1e-6), 3),), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["objective_perturbation", "amp", "admm_objp"])
+def test_a_tolerance_below_what_rounding_leaves_is_refused(name: str) -> None:
+    problem = small_problem(name, Adjacency.ADD_REMOVE, Logistic(), n=10_000)
+    least = least_tolerance(problem, 2.0)
+    assert 1e-12 < least < 1e-8
+    make(name, {"tolerance": least * 1.1}).plan(problem)
+    for tolerance in (1e-16, least / 2):
+        with pytest.raises(InputError, match="Expected tolerance of"):
+            make(name, {"tolerance": tolerance}).plan(problem)
+
+
+@pytest.mark.parametrize("kind", ["alike", "opposite", "spread"])
+def test_the_promised_gradient_norm_is_reached_at_the_floor(kind: str) -> None:
+    """Exact gradients by sums without error: rows that are all alike round worst."""
+    rng, n, d = np.random.default_rng(0), 4000, 5
+    X = np.tile(rng.normal(size=d), (n, 1)) if kind == "alike" else rng.normal(size=(n, d))
+    X /= np.linalg.norm(X, axis=1)[:, None]
+    y = np.where(np.arange(n) % 2, 1.0, -1.0) if kind == "opposite" else np.sign(X[:, 0])
+    problem = Problem(n=n, dimension=d, loss=Logistic(), l2=1e-3)
+    tolerance, noise = least_tolerance(problem, 2.0) * problem.lipschitz, 5.0 * rng.normal(size=d)
+    batch = LinearObjective(X, y, Logistic())
+    w = minimise(batch, 4.0, noise, tolerance)
+    wide = X.astype(np.longdouble)
+    slope = -y / (1 + np.exp(y * (wide @ w.astype(np.longdouble))))
+    exact = slope @ wide + 4.0 * w + noise
+    assert np.sqrt(exact @ exact) <= tolerance
+    assert np.linalg.norm(Perturbed(batch, 4.0, noise).gradient(w)) <= tolerance
