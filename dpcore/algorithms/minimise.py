@@ -97,7 +97,6 @@ class Perturbed:
         total[np.diag_indices_from(total)] += self.curvature
         return total
 
-
     def curvature_products(self, w: Array) -> tuple[Callable[[Array], Array], Array]:
         """u -> (Hessian of F at ``w``) u, and the diagonal of that Hessian, shape (d,)."""
         weights = self.weight * self.shares * self.loss.curvature(self._argument(w))  # type: ignore[attr-defined]
@@ -181,7 +180,7 @@ def _newton(problem: Perturbed, w: Array, factor: Factor | None, tolerance: floa
 
 
 def _newton_by_products(problem: Perturbed, w: Array, tolerance: float) -> Array:
-    """Newton steps by conjugate gradients: products with the Hessian cost two with the rows, and no matrix is formed."""
+    """Newton steps by conjugate gradients: a product with the Hessian is two with the rows; no matrix is formed."""
     gradient = problem.gradient(w)
     norm = float(np.linalg.norm(gradient))
     for _ in range(NEWTON_STEPS):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from time import process_time
 
 import numpy as np
 import pytest
 
-from dpcore.accounting import Target
+from dpcore.accounting import Events, Target
 from dpcore.accounting.pld import MOST_CELLS, GridTooLarge, pld_epsilon, predicted_cells
 from dpcore.algorithms import make, registry
 from dpcore.algorithms.minimise import Perturbed, minimise
@@ -23,8 +22,6 @@ from dpcore.train import plan
 from tests.algorithms.test_every_algorithm import CASES, small_problem
 
 MULTIPLIERS = (1e-300, 1e-200, 1e-50, 1e-12, 1e-4, 0.03, 1e3, 1e12, 1e50, 1e200, 1e300)
-# A plan takes milliseconds; this is for a machine that does ten other things at once, in time of this process alone.
-SECONDS = 2.0
 
 
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
@@ -33,13 +30,11 @@ def test_any_noise_multiplier_gets_a_plan_or_one_line(name: str, adjacency: Adja
     for multiplier in MULTIPLIERS:
         for accountant in ("auto", "rdp", "gdp", "pld"):
             parameters = {**registry[name].small, "noise_multiplier": multiplier}
-            start = process_time()
             try:
                 found = plan(name, parameters, problem, Target(1e300, 1e-5, accountant=accountant))
                 assert found.spent_epsilon >= 0.0
             except DPFlowsError as error:
                 assert "\n" not in str(error)
-            assert process_time() - start < SECONDS
 
 
 SAMPLED = {"steps": 100, "sampling_rate": 0.05}
@@ -107,3 +102,34 @@ def test_the_promised_gradient_norm_is_reached_at_the_floor(kind: str) -> None:
     exact = slope @ wide + 4.0 * w + noise
     assert np.sqrt(exact @ exact) <= tolerance
     assert np.linalg.norm(Perturbed(batch, 4.0, noise).gradient(w)) <= tolerance
+
+
+def test_wide_rows_are_minimised_by_products_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the width for which a Hessian is formed no proved, slow steps are left to do."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2100)) * np.geomspace(1.0, 1e-3, 2100)
+    X /= np.linalg.norm(X, axis=1)[:, None]
+    batch, noise = LinearObjective(X, np.sign(rng.normal(size=400)), Logistic()), 2.0 * rng.normal(size=2100)
+    calls = 0
+    own = Perturbed.gradient
+
+    def counted(self: Perturbed, w: np.ndarray) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        return own(self, w)
+
+    monkeypatch.setattr(Perturbed, "gradient", counted)
+    monkeypatch.setattr(Perturbed, "hessian", None)
+    w = minimise(batch, 0.04, noise, 1e-5)
+    assert np.linalg.norm(own(Perturbed(batch, 0.04, noise), w)) <= 1e-5 and calls < 30
+
+
+@pytest.mark.parametrize("count", ["1.9", "true", "1.0", '"1"', "null", "0", "-1"])
+def test_stored_events_have_whole_counts(count: str) -> None:
+    text = Events.of([Gaussian(1.0, 2.0)] * 3, adjacency=Adjacency.ADD_REMOVE).to_json()
+    assert "[[0,3]]" in text and len(Events.from_json(text)) == 3
+    with pytest.raises(InputError):
+        Events.from_json(text.replace("[[0,3]]", f"[[0,{count}]]"))
+    if count != "0":
+        with pytest.raises(InputError):
+            Events.from_json(text.replace("[[0,3]]", f"[[{count},3]]"))

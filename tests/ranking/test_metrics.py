@@ -120,7 +120,6 @@ def test_letor_discount_leaves_the_first_two_ranks_alone():
 def test_a_mean_over_no_query_is_no_number_and_bad_input_is_refused():
     for metric in (mean_average_precision, ndcg):
         assert np.isnan(metric(np.zeros(3), np.arange(3.0), np.zeros(3)))
-        assert np.isnan(metric(np.zeros(0), np.zeros(0), np.zeros(0)))
         assert metric(np.zeros(3), np.arange(3.0), np.zeros(3), empty="zero") == 0.0
         for k in (0, -1, 1.5, True):
             with pytest.raises(InputError, match="whole number k >= 1"):
