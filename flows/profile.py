@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -49,12 +50,22 @@ def profile_file(
     else:
         draft, told, spent = estimated(path, label, name, private, charge)
     if output is not None:
-        output.write_text(draft.text, encoding="utf-8")
+        write_private(output, draft.text)
     print(told, *draft.notes, sep="\n", file=sys.stderr)  # noqa: T201
     if as_json:
         print(json.dumps(as_record(draft, spent, output), ensure_ascii=False))  # noqa: T201
     elif output is None:
         print(draft.text, end="")  # noqa: T201
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a new file for its owner alone: it may hold bounds and levels of private rows."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise InputError(f"Expected a file that can be written, got --output {path} ({error.strerror}).") from error
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def estimated(

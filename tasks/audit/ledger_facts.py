@@ -58,4 +58,5 @@ def entry_facts(ledger: LedgerReader, entry: str, head: str) -> LedgerFacts:
         blocks=tuple(body.get("blocks", ())),
         seq=records[0].seq if records else 0,
         limited=opened is not None and opened.limited,
+        private_as=ledger.private_as(entry),
     )

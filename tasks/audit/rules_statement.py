@@ -168,6 +168,15 @@ def ledger(run: Subject) -> Iterator[Finding]:
             "The budget of the data that were read was not charged",
             RETRAIN,
         )
+    if found.data.public and facts.private_as:
+        yield block(
+            "data_not_public",
+            "data.public",
+            f"the statement says that the data are public, and the ledger knows them as the private "
+            f"{facts.private_as[0]!r}",
+            "Exact numbers of the run are about people whom a budget protects",
+            "Declare `public: false`, and train again on that budget",
+        )
     if facts.events_sha256 != found.mechanisms_sha256:
         yield block(
             "ledger_mechanisms",

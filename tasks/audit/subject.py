@@ -29,6 +29,7 @@ class LedgerFacts:
     blocks: tuple[str, ...] = ()
     seq: int = 0
     limited: bool = False
+    private_as: tuple[str, ...] = ()  # data sets with a limit that were charged for the files of this entry
 
 
 @dataclass(frozen=True, slots=True)

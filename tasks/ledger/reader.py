@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -139,6 +140,16 @@ class LedgerReader:
             assert connection is not None
             marks = files.marks_of(files.key_of(connection), paths).all if (paths := list(paths)) else ()
             return tuple(sorted(limited & {dataset, *files.read_as(connection, marks)}))
+
+    def private_as(self, entry: str) -> tuple[str, ...]:
+        """Return the data sets with a limit that an entry was charged to, or that were charged for one of its files."""
+        limited = {found.name for found in self.datasets() if found.limited}
+        with self.store.reading() as connection:
+            if connection is None or not (records := chain.history(connection, entry)):
+                return ()
+            stored = json.loads(records[0].body).get("files", ())
+            marks = [mark for mark in (records[0].fingerprint, *stored) if mark]
+            return tuple(sorted(limited & {records[0].dataset, *files.read_as(connection, marks)}))
 
     def require_public(self, dataset: str, paths: Iterable[Path] = ()) -> None:
         """Raise InputError where data that are declared public are private here, by their name or by their bytes."""

@@ -31,7 +31,8 @@ MOST_LEVELS = 60
 UNFINISHED = "NO SCHEMA YET: "
 WARNING = """\
 # Draft of a schema, made by reading private rows: bounds, levels and the count are suggestions.
-# Replace each by what the documentation says before training, or the run's epsilon does not cover them.
+# Replace each by what the documentation says, or a run's epsilon does not cover them; then remove the line `drafted`,
+# which keeps every run with this schema from being released.
 """
 PRIVATE = """\
 # Draft of a schema from charged private estimates (see the ledger for their price): rare levels are missing and
@@ -62,7 +63,7 @@ def draft_schema(path: str | Path, label: str | None = None, name: str | None = 
     cannot be read, or that is of another kind.
     """
     path = Path(path)
-    draft = Draft({"schema_version": 1, "name": draft_name(path, name)})
+    draft = Draft({"schema_version": 1, "name": draft_name(path, name), "drafted": "from_rows"})
     layout = layout_of(path)
     if layout in ("letor", "svmlight"):
         if label is not None:

@@ -35,7 +35,9 @@ class Schema(Strict):
 
     ``bounds``: where bounds and levels of the columns come from. ``declared``; ``private``: those that are left open
     are estimated with noise within the run's own (epsilon, delta), of which the estimate alone takes ``bounds_share``;
-    ``from_data``: read from the rows, for experiments that are never released.
+    ``from_data``: read from the rows, for experiments that are never released. ``drafted: from_rows`` marks a schema
+    that `dpflows profile` drafted by reading rows: it trains, and is not releasable until a person has reviewed every
+    bound and level and taken the mark away.
     """
 
     schema_version: Literal[1]
@@ -54,6 +56,7 @@ class Schema(Strict):
     split: SplitSpec = SplitSpec()
     bounds: Literal["declared", "private", "from_data"] = "declared"
     bounds_share: float = 0.1
+    drafted: Literal["from_rows"] | None = None
     block: BlockSpec | None = None
     undeclared: Literal["refuse", "ignore"] = "refuse"
     relevant: Texts = ()  # columns that are known to matter: the truth behind generated data
@@ -159,6 +162,11 @@ class Schema(Strict):
     @property
     def releasable(self) -> tuple[bool, str]:
         """Whether the source of bounds and levels allows a release, and the reason for the statement."""
+        if self.drafted is not None and not self.public.public:
+            return False, (
+                "bounds and levels were drafted by reading private rows (drafted: from_rows); review them, then remove "
+                "the mark"
+            )
         if self.bounds == "from_data":
             return False, "bounds and levels were read from the private rows (bounds: from_data); epsilon omits that"
         if self.bounds == "private":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,29 @@ def test_a_draft_is_a_schema_and_says_what_it_read(table: Path, capsys: pytest.C
     assert set(schema.columns["ward"].levels) == {"a", "b", "c"}
     assert run(["profile", str(table), "-o", str(output)]) == 2
     assert "which exists" in capsys.readouterr().err
+
+
+def test_a_draft_from_rows_is_its_owners_and_keeps_its_runs_from_being_released(table: Path) -> None:
+    """It read rows before a budget existed: nobody else reads it, and a person has to review it first."""
+    output = table.with_name("visits.yaml")
+    before = os.umask(0o022)
+    try:
+        assert run(["profile", str(table), "--label", "again", "-o", str(output)]) == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(output.stat().st_mode) == 0o600
+    allowed, why = find_schema(str(output)).releasable
+    assert not allowed and "drafted: from_rows" in why
+    reviewed = "".join(line for line in output.read_text().splitlines(True) if not line.startswith("drafted"))
+    output.write_text(reviewed)
+    assert find_schema(str(output)).releasable[0]
+
+
+def test_a_private_draft_has_paid_for_what_it_says(table: Path) -> None:
+    output = table.with_name("visits.yaml")
+    arguments = ["profile", str(table), "--private", "--epsilon", "30", "--label", "again", "-o", str(output)]
+    assert run(arguments) == 0
+    assert find_schema(str(output)).releasable[0]
 
 
 def test_a_private_draft_says_its_price(table: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,6 +91,21 @@ def test_public_runs_are_fingerprinted_so_that_a_later_private_name_is_warned(sm
         assert "'open'" in note
 
 
+def test_an_entry_is_known_as_private_by_its_name_and_by_its_bytes(small: Path, tmp_path: Path) -> None:
+    """What was public when it ran and stands in a budget by now is no public number any more: an audit asks this."""
+    with Ledger(tmp_path / "fresh.db") as ledger:
+        job = training.prepare(config_of(second(small, "open", public=True)))
+        public = training.reserve_budget(job, training.plan_training(job), ledger)
+        public.commit()
+        assert ledger.private_as(public.entry_id) == ()
+        ledger.init("small", 3.0, 1e-4, "add_remove")
+        job = training.prepare(config_of(small))
+        private = training.reserve_budget(job, training.plan_training(job), ledger)
+        private.commit()
+        assert ledger.private_as(public.entry_id) == ledger.private_as(private.entry_id) == ("small",)
+        assert ledger.private_as("0" * 32) == ()
+
+
 def test_a_configuration_names_no_other_ledger_than_the_schema(small: Path, tmp_path: Path) -> None:
     """A fresh file would be a fresh budget for the same records."""
     other = f"sqlite:///{tmp_path / 'other.db'}"

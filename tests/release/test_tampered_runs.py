@@ -101,6 +101,12 @@ TAMPERED: dict[str, tuple[Callable[[Subject], Subject], str]] = {
     "ledger entry not committed": (ledger(states=("reserved", "forfeited")), "ledger_entry"),
     "other mechanisms charged": (ledger(events_sha256="0" * 64), "ledger_mechanisms"),
     "other ledger": (ledger(head_found=False), "ledger_head"),
+    "public data that the ledger knows as private": (
+        lambda found: ledger(private_as=("visits",))(
+            file("privacy/statement.json", lambda s: s["data"].update(public=True))(found)
+        ),
+        "data_not_public",
+    ),
     "no ledger": (lambda found: replace(found, ledger=None), "ledger_missing"),
 }
 
