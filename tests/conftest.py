@@ -11,6 +11,11 @@ import absl.logging
 import pytest
 from hypothesis import settings
 
+# Workers share the processors: threads of linear algebra, which find little to share in tests, would only spin. Read
+# when numpy is loaded, here and in the processes that tests start.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 # dp-accounting brings absl, whose log handler closes the stream that it was born with, pytest's capture, when Prefect
 # sets up logging. The real standard error is one that it leaves open.
 absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
