@@ -64,7 +64,7 @@ def _digests(files: tuple[Stamp, ...]) -> tuple[bytes, tuple[bytes, ...]]:
                 if len(files) > 1:
                     whole.update(piece)
         each.append(single.digest())
-    return (whole.digest() if len(files) > 1 else each[0]), tuple(each)
+    return (each[0] if len(files) == 1 else whole.digest()), tuple(each)
 
 
 def key_of(connection: Connection) -> bytes:
