@@ -15,6 +15,7 @@ from dpcore.errors import DPFlowsError
 from flows.server import ADDRESS_FILE, free_port, healthy, is_free, reachable
 from tasks.compare.view import view_of
 from tasks.home import Home
+from tasks.moved import require_in_place
 from tasks.stores import ensure_stores
 from tasks.tracking import DATABASES, OURS_TAG, tracking_client
 
@@ -24,6 +25,7 @@ STARTUP_SECONDS = 120.0
 def serve(with_prefect: bool, port: int, prefect_port: int, as_json: bool) -> None:
     """Start the servers, print their links, and wait until interrupted or until one of them ends."""
     home = Home.find().prepare()
+    require_in_place(home)
     with ExitStack() as stack:
         servers: list[subprocess.Popen[bytes]] = []
         if os.environ["MLFLOW_TRACKING_URI"].startswith(DATABASES):

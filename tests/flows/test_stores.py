@@ -200,6 +200,45 @@ def test_stores_of_another_place_are_left_alone(tmp_path: Path, monkeypatch: pyt
     assert stores.stores_to_make(Home(tmp_path)) == {}
 
 
+ENSURE = """
+import sys
+from pathlib import Path
+from tasks.home import Home
+from tasks.stores import ensure_stores, revision
+home = Home(Path(sys.argv[1])).prepare()
+ensure_stores(home)
+print(revision(home.root / "mlflow.db"), revision(home.prefect / "prefect.db"))
+"""
+
+
+@pytest.mark.slow
+def test_the_real_stores_are_made_and_upgraded_once_by_four_at_once(
+    tmp_path: Path, clean_environment: dict[str, str]
+) -> None:
+    """Prefect's tables go back by one revision in between, as an older version would have left them; about 30 s."""
+
+    def at_once() -> set[str]:
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", ENSURE, str(tmp_path)], env=clean_environment, stdout=subprocess.PIPE, text=True
+            )
+            for _ in range(4)
+        ]
+        said = {process.communicate(timeout=300)[0].strip() for process in started}
+        assert [process.returncode for process in started] == [0] * 4
+        return said
+
+    [made] = at_once()
+    assert "None" not in made
+    before = revision(tmp_path / "prefect" / "prefect.db")
+    environment = {**clean_environment, **Home(tmp_path).environment()}
+    call = [sys.executable, "-m", "prefect", "server", "database", "downgrade", "-r", "-1", "-y"]
+    subprocess.run(call, env=environment, check=True, capture_output=True, timeout=300)
+    assert revision(tmp_path / "prefect" / "prefect.db") != before
+    assert at_once() == {made}
+    assert list(tmp_path.rglob("*.making-*")) == []
+
+
 @pytest.mark.slow
 def test_eight_first_starts_at_once_twenty_times(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     """Each trains, or is refused for its budget: no store of the home is made by two. DPFLOWS_TEST_ROUNDS sets 20."""

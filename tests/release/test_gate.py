@@ -120,6 +120,7 @@ def test_a_constant_model_is_not_released(
     assert registry.aliases(world.client, "flat") == {}
 
 
+@pytest.mark.slow
 def test_a_champion_is_seen_among_120_registered_models(
     world: World, key: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
