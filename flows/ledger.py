@@ -148,6 +148,23 @@ def show(
 
 
 @app.command()
+def charge(
+    name: Name,
+    entry: Annotated[str, typer.Option("--for", metavar="ENTRY", help="Entry of a run that read the same file.")],
+    block: SomeBlocks = None,
+    ledger: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Charge a run that another name of the same file paid for to this name too, so that it may be released."""
+    from tasks.ledger.second_names import charge_also
+
+    with _open(name, ledger) as opened:
+        made = charge_also(opened, entry, _known(name), block or ("all",))
+        answer = {"dataset": _known(name), "entry": made, "for": entry, "head": opened.head()}
+    _answer(answer, as_json, "Charged")
+
+
+@app.command()
 def remaining(name: Name, block: SomeBlocks = None, ledger: Url = None, as_json: AsJson = False) -> None:
     """Show what is left in the touched blocks, or in those asked for."""
     from flows.ledger_tables import remaining_parts

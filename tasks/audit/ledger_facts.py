@@ -11,6 +11,7 @@ from tasks.ledger.chain import history
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import GENESIS
 from tasks.ledger.schema import DRAWN
+from tasks.ledger.second_names import Others, others
 
 
 def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFacts | None, LedgerFacts | None]:
@@ -36,6 +37,7 @@ def entry_facts(ledger: LedgerReader, entry: str, head: str) -> LedgerFacts:
     report = ledger.check()
     with ledger.store.reading() as connection:
         records = [] if connection is None else history(connection, entry)
+        also = Others() if connection is None else others(connection, records)
     hashes: dict[str, str] = {}
     body: dict[str, Any] = {}
     for record in records:
@@ -57,6 +59,8 @@ def entry_facts(ledger: LedgerReader, entry: str, head: str) -> LedgerFacts:
         head_found=head in heads and head != GENESIS,
         blocks=tuple(body.get("blocks", ())),
         seq=records[0].seq if records else 0,
+        unpaid=also.unpaid,
+        public_names=also.public,
         limited=opened is not None and opened.limited,
         private_as=ledger.private_as(entry),
     )

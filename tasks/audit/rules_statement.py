@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
-from tasks.audit.findings import Finding, block, note
+from tasks.audit.findings import Finding, block, note, warn
 from tasks.audit.recompute import UPPER_BOUND, agrees, close, curve_problem, independent_epsilon, own_epsilon
 from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT, LedgerFacts, Subject
 from tasks.statement import Statement
@@ -229,6 +229,30 @@ def entry_of(facts: LedgerFacts | None, subject: str) -> Iterator[Finding]:
         )
 
 
+def second_names(run: Subject) -> Iterator[Finding]:
+    """The files of the run have no other name, or its budget paid for the run too."""
+    facts = run.ledger
+    if facts is None:
+        return
+    entry = run.statement.ledger.entry if run.statement else "ENTRY"
+    for name in facts.unpaid:
+        yield block(
+            "second_name",
+            name,
+            f"the file was also read as {name!r}, whose budget did not pay for this run",
+            "Both budgets are about the same records, and each promises what only their sum keeps",
+            f"Charge it there too: `dpflows ledger charge {name} --for {entry}`",
+        )
+    for name in facts.public_names:
+        yield warn(
+            "second_name_public",
+            name,
+            f"the file was also read as {name!r}, which was declared public",
+            "What was computed there on the same records has no guarantee",
+            "Correct the declaration of that name, and release nothing of its runs",
+        )
+
+
 def price(run: Subject) -> Iterator[Finding]:
     """Epsilon from the mechanisms is the stated one, by this library and by other code."""
     found = run.statement
@@ -337,4 +361,4 @@ def shown(run: Subject) -> Iterator[Finding]:
         )
 
 
-RULES = (statement, config, hashes, ledger, price, shown)
+RULES = (statement, config, hashes, ledger, second_names, price, shown)

@@ -29,6 +29,8 @@ class LedgerFacts:
     blocks: tuple[str, ...] = ()
     seq: int = 0
     limited: bool = False
+    unpaid: tuple[str, ...] = ()  # other names of the same files, whose budgets did not pay for the run
+    public_names: tuple[str, ...] = ()
     private_as: tuple[str, ...] = ()  # data sets with a limit that were charged for the files of this entry
 
 
