@@ -15,12 +15,12 @@ from sqlalchemy import Connection, select
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import order_index
 from dpcore.errors import DPFlowsError
-from dpcore.losses import Array
 from tasks.ledger import chain, schema
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.guard import given_back
 from tasks.ledger.orders import choose_order, cost_units
 from tasks.ledger.records import GENESIS, Dataset, Record
+from tasks.ledger.relations import priced_under
 
 SHOWN = 20
 """Problems beyond these are counted, not listed."""
@@ -116,7 +116,8 @@ class _Replay:
         self.balances = balances
         self.next_balance = next(balances, None) if balances is not None else None
         self.rounded = 0
-        self.curve = lru_cache(maxsize=None)(_pricer(text_of))
+        self.events = lru_cache(maxsize=256)(_reader(text_of))
+        self.curve = lru_cache(maxsize=None)(lambda digest, adjacency: self.events(digest).price(adjacency))
 
     def take(self, record: Record, head: str | None) -> None:
         try:
@@ -192,7 +193,14 @@ class _Replay:
             self.report.problem(f"record {record.seq}: entry {record.entry} is reserved a second time")
         self.entries[record.entry] = ("reserved", body)
         self._same_rows(record, dataset, body.get("facts"))
+        events = self.events(body["events"])
         curve = self.curve(body["events"], body["adjacency"])
+        relation = priced_under(dataset, events) if dataset.limited else events.adjacency
+        if (body["adjacency"], body.get("unit", events.unit)) != (str(relation), events.unit):
+            self.report.problem(
+                f"record {record.seq}: charged for one {body.get('unit')} under {body['adjacency']}, but its "
+                f"mechanisms are for one {events.unit} and the budget takes them under {relation}"
+            )
         if not dataset.limited:
             return
         assert dataset.order is not None
@@ -262,14 +270,14 @@ class _Replay:
         return report
 
 
-def _pricer(text_of: Callable[[str], str | None]) -> Callable[[str, str], Array]:
-    def curve(digest: str, adjacency: str) -> Array:
+def _reader(text_of: Callable[[str], str | None]) -> Callable[[str], Events]:
+    def events(digest: str) -> Events:
         text = text_of(digest)
         if text is None or sha256(text.encode()).hexdigest() != digest:
             raise ValueError(f"the mechanisms {digest[:12]} are missing or were changed")
-        return Events.from_json(text).price(adjacency)
+        return Events.from_json(text)
 
-    return curve
+    return events
 
 
 def _close(value: float, stored: float | None) -> bool:

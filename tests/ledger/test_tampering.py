@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpcore.accounting.limits import order_index
 from dpcore.errors import VerificationFailed
 from tasks.ledger import Ledger, chain, schema
 from tasks.ledger.orders import cost_units
@@ -126,3 +127,24 @@ def test_a_price_that_differs_by_rounding_is_a_note(ledger: Ledger) -> None:
     rewrite(ledger, 2, cost=nudged)
     report = ledger.verify()
     assert any("rounding" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"adjacency": "add_remove", "cost": None, "units": None}, "under add_remove, but its mechanisms"),
+        ({"unit": "user"}, "charged for one user"),
+    ],
+)
+def test_a_charge_under_another_relation_or_unit_is_found(sqlite_ledger: Ledger, events, changes, words: str) -> None:
+    """A careful forger: the price is that of the relation which is written there."""
+    sqlite_ledger.init("east", 1.0, 1e-6, "replace_one")
+    sqlite_ledger.reserve("east", events(40.0)).commit({"weights": "a" * 64})
+    assert sqlite_ledger.check().ok
+    if "cost" in changes:
+        cost = float(events(40.0).price()[order_index(sqlite_ledger.dataset("east").order)])
+        changes = changes | {"cost": cost, "units": cost_units(cost)}
+    rewrite(sqlite_ledger, 2, **changes)
+    problems = sqlite_ledger.check().problems
+    assert any(words in problem for problem in problems)
+    assert not any("its mechanisms cost" in problem for problem in problems)
