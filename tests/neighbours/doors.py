@@ -36,8 +36,8 @@ def config_of(schema: Path, paths: list[Path], **sections: Any) -> TrainConfig:
         "algorithm": {"name": "dp_sgd", "steps": 2, "clip_norm": CLIP, "learning_rate": 0.5},
         "evaluate": {"baselines": False},
     }
-    config = parse_config(values | sections)
-    return config.model_copy(update={"data": config.data.model_copy(update={"path": paths})})
+    values["data"]["path"] = str(paths[0].parent)  # where the files lie that the schema names
+    return parse_config(values | sections)
 
 
 def open_ledger(schema: Path, job: training.Job) -> Ledger:
@@ -61,13 +61,15 @@ def training_door(**sections: Any) -> Door:
 
 
 def metric_door(**sections: Any) -> Door:
-    """Charge and release the accuracy of a public model; the file of metrics leaves."""
+    """Charge and release the accuracy of a public model, as after its training; the file of metrics leaves."""
 
     def door(schema: Path, paths: list[Path]) -> Any:
         wanted = {"release": {"epsilon": 0.5, "metric": "accuracy"}, "baselines": False}
         job = training.prepare(config_of(schema, paths, evaluate=wanted, **sections))
         loaded, weights = training.load_records(job), np.linspace(-1.0, 1.0, job.problem.dimension)
         (schema.parent / "privacy").mkdir()
+        stated = {"weights_sha256": "", "config_sha256": "", "ledger": {"entry": ""}}
+        (schema.parent / "privacy" / "statement.json").write_text(json.dumps(stated))
         with open_ledger(schema, job) as ledger:
             numbers = release_metrics(job, weights, loaded, ledger, schema.parent)
         return numbers, without_entry((schema.parent / "privacy" / "metrics.json").read_text())

@@ -50,8 +50,9 @@ class Compared:
 def run(door: Door, world: World, write: Writer, schema: dict[str, Any], folder: Path, tape: Tape) -> Outcome:
     """Write the files of ``world`` and send them through ``door``."""
     folder.mkdir(parents=True)
-    declared = write_schema(schema, folder)
     paths = write(world.rows, folder)
+    source = {**schema.get("source", {}), "path": [path.name for path in paths]}
+    declared = write_schema(schema | {"source": source}, folder)
     refused, left = None, None
     with tape.running():
         try:

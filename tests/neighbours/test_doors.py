@@ -1,0 +1,216 @@
+"""Each door, reader and relation on neighbouring files: records, windows of blocks, sessions, units without a name."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.neighbours import schemas
+from tests.neighbours.doors import bounds_door, drift_door, metric_door, profile_door, training_door
+from tests.neighbours.replay import Compared, Door, compare, run
+from tests.neighbours.tape import Tape
+from tests.neighbours.world import Row, World, Writer, write_arff, write_csv, write_letor, write_parquet
+
+READERS: dict[str, tuple[Writer, dict[str, Any]]] = {
+    "csv": (write_csv, {}),
+    "parquet": (write_parquet, {}),
+    "arff": (write_arff, {"source": {"format": "arff"}}),
+}
+RELATIONS = ("add_remove", "replace_one")
+BLOCK = {"block": {"column": "day", "by": "month"}}
+HASH = {"split": {"kind": "hash", "test_share": 0.4}}
+MONTHS = ("2026-01", "2026-02", "2026-12")
+
+
+def records(seed: int, count: int = 24, spell: Callable[[str], str] = str) -> World:
+    """Records of three months in two files, half of each class."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for k in range(count):
+        month = MONTHS[int(rng.integers(3))]
+        x = (round(rng.uniform(0.5, 1.0), 3), round(rng.uniform(), 3))
+        rows.append(Row(k, str(100 + k), x, k % 2, spell(f"{month}-{k % 28 + 1:02d}"), month, int(rng.integers(2))))
+    return World(tuple(rows), "record")
+
+
+def neighbour_of(world: World, who: int, relation: str) -> World:
+    return {"add_remove": world.without, "replace_one": world.replaced, "replace_labels": world.relabelled}[relation](
+        who
+    )
+
+
+def checked(
+    door: Door, world: World, neighbour: World, write: Writer, schema: dict[str, Any], charged: bool = True
+) -> Compared:
+    with tempfile.TemporaryDirectory() as folder:
+        found = compare(door, world, neighbour, write, schema, Path(folder), charged)
+    found.check()
+    assert found.first.refused is None, found.first.refused
+    assert found.ratios
+    return found
+
+
+def doors(relation: str, **data: Any) -> dict[str, Door]:
+    sections: dict[str, Any] = {"privacy": {"adjacency": relation}, "data": data}
+    return {
+        "training": training_door(**sections),
+        "metric": metric_door(**sections),
+        "drift": drift_door("2026-01" if data else "all", **sections),
+    }
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("door", ["training", "metric", "drift"])
+def test_one_record_moves_what_leaves_by_what_was_charged(door: str, reader: str, relation: str) -> None:
+    write, more = READERS[reader]
+    reached = 0.0
+    for seed in range(2):
+        world = records(seed)
+        split = HASH if relation == "add_remove" else {}
+        schema = schemas.table("record", public={"n": len(world.rows)}, **more, **split)
+        neighbour = neighbour_of(world, seed, relation)
+        reached = max([reached, *checked(doors(relation)[door], world, neighbour, write, schema).ratios])
+    assert reached > 0.1  # a bound that nothing comes near to would hide a missing row
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("door", ["training", "metric", "drift"])
+def test_a_record_of_a_block_that_was_not_charged_moves_nothing(door: str, reader: str) -> None:
+    write, more = READERS[reader]
+    schema = schemas.table("record", **BLOCK, **HASH, **more)
+    for seed in range(1 if door == "drift" else 2):
+        world = records(seed)
+        aside = [k for k, row in enumerate(world.rows) if row.block != "2026-01"]
+        within = [k for k, row in enumerate(world.rows) if row.block == "2026-01"]
+        for who in aside[:2]:
+            chosen = doors("add_remove", blocks=["2026-01"])[door]
+            checked(chosen, world, world.without(who), write, schema, charged=False)
+        checked(doors("add_remove", blocks=["2026-01"])[door], world, world.without(within[0]), write, schema)
+
+
+@pytest.mark.parametrize("blank", [" {}", "{} ", "\t{}", "{}\u00a0"])
+def test_blanks_around_a_date_change_no_block(blank: str) -> None:
+    world = records(0, spell=lambda day: blank.format(day) if int(day[-1]) % 2 else day)
+    schema = schemas.table("record", **BLOCK)
+    who = next(k for k, row in enumerate(world.rows) if row.block == "2026-12")
+    door = training_door(data={"blocks": ["2026-01"]})
+    checked(door, world, world.without(who), write_csv, schema, charged=False)
+
+
+def test_a_row_of_a_second_file_moves_what_leaves_by_what_was_charged() -> None:
+    """The test part is a file of its own, with rows of other blocks: the metric of a window is of the window."""
+    world = records(3)
+    beside = tuple(replace(row, part=0) for row in records(4).rows)
+    schema = schemas.table("record", **BLOCK, split={"kind": "file", "path": "test.csv"})
+
+    def write(rows: Any, folder: Path) -> list[Path]:
+        first = tuple(row for row in rows if row.who < 1000)
+        [test] = write_csv([row for row in rows if row.who >= 1000], folder)
+        test.rename(folder / "test.csv")
+        return write_csv([replace(row, part=0) for row in first], folder)
+
+    both = World(world.rows + tuple(replace(row, who=1000 + row.who) for row in beside), "record")
+    door = metric_door(data={"blocks": ["2026-01"]}, privacy={"adjacency": "add_remove"})
+    for who in range(len(world.rows), len(both.rows), 9):
+        charged = both.rows[who].block == "2026-01"
+        checked(door, both, both.without(who), write, schema, charged)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("reader", ["csv", "parquet"])
+def test_one_record_moves_estimated_bounds_by_what_was_charged(reader: str, relation: str) -> None:
+    write, _ = READERS[reader]
+    world = records(5, 60)
+    schema = schemas.table("record", public={"n": 60}, bounds="private", bounds_share=0.5, **BLOCK)
+    schema["columns"] = schema["columns"] | {"a": {"kind": "numeric", "fill": 0}, "who": {"kind": "ignore"}}
+    door = bounds_door(privacy={"adjacency": relation, "epsilon": 8.0})
+    checked(door, world, neighbour_of(world, 7, relation), write, schema)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_one_record_moves_a_private_profile_by_what_was_charged(relation: str) -> None:
+    world = World(tuple(replace(row, part=0) for row in records(6, 40).rows), "record")
+    checked(profile_door(relation), world, neighbour_of(world, 3, relation), write_csv, schemas.table("record"))
+
+
+def documents(seed: int, part: int | None = None) -> World:
+    """Six sessions of two to four documents with grades, in two files, ids spelled in two ways."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for who in range(6):
+        for k in range(int(rng.integers(2, 5))):
+            x = (round(rng.uniform(), 3), round(rng.uniform(), 3))
+            place = int(rng.integers(2)) if part is None else part
+            rows.append(Row(who, f"{who}.0" if k % 2 else str(who), x, int(rng.integers(0, 3)), part=place))
+    return World(tuple(rows[int(k)] for k in rng.permutation(len(rows))), "session")
+
+
+@pytest.mark.parametrize(
+    ("relation", "algorithm"),
+    [("add_remove", "dp_sgd"), ("replace_one", "dp_sgd"), ("replace_labels", "listnet_one_shot")],
+)
+@pytest.mark.parametrize("form", ["letor", "svmlight", "csv", "parquet"])
+def test_one_session_moves_a_ranking_by_what_was_charged(form: str, relation: str, algorithm: str) -> None:
+    settings = {"name": algorithm} | ({"steps": 2, "clip_norm": 0.05} if algorithm == "dp_sgd" else {})
+    door = training_door(objective={"loss": "listnet"}, privacy={"adjacency": relation}, algorithm=settings)
+    table = form in ("csv", "parquet")
+    schema = schemas.sessions(form) | {"public": {"n": 6}}
+    if table:
+        numbers = {name: {"kind": "numeric", "low": 0, "high": 1} for name in schemas.FEATURES}
+        columns = {"query": {"kind": "id"}, "day": {"kind": "ignore"}, **numbers}
+        schema = {key: value for key, value in schema.items() if key not in ("features", "source")}
+        schema |= {"columns": columns, "label": {"column": "y", "kind": "relevance", "low": 0, "high": 2}}
+    write = write_letor if not table else renamed(write_csv if form == "csv" else write_parquet)
+    for seed in range(2):
+        world = documents(seed)
+        checked(door, world, neighbour_of(world, 2, relation), write, schema)
+
+
+def renamed(write: Writer) -> Writer:
+    """The same files with the id column called ``query``."""
+    import pandas as pd
+
+    def written(rows: Any, folder: Path) -> list[Path]:
+        paths = write(rows, folder)
+        for path in paths:
+            if path.suffix == ".csv":
+                path.write_text(path.read_text(encoding="utf-8").replace("who", "query", 1), encoding="utf-8")
+            else:
+                pd.read_parquet(path).rename(columns={"who": "query"}).to_parquet(path, index=False)
+        return paths
+
+    return written
+
+
+@pytest.mark.parametrize("name", ["?", " ? ", "", " ", "nan", "None"])
+@pytest.mark.parametrize("reader", ["csv", "parquet"])
+def test_rows_that_name_no_user_are_refused_in_every_reader(reader: str, name: str, tmp_path: Path) -> None:
+    rows = (*(Row(k, str(k), (0.5, 0.5), k % 2) for k in range(80)), Row(99, name, (0.5, 0.5), 1))
+    world = World(rows, "user")
+    write, more = READERS[reader]
+    found = run(training_door(), world, write, schemas.table("user", **more), tmp_path / "one", Tape())
+    assert found.refused is not None and not found.log
+    assert "data row 81, column 'who'" in found.refused and "every row needs its user" in found.refused
+
+
+@pytest.mark.parametrize("form", ["letor", "svmlight"])
+def test_a_declared_mark_is_no_session(form: str, tmp_path: Path) -> None:
+    rows = (*documents(0).rows, Row(99, "?", (0.5, 0.5), 1))
+    door = training_door(objective={"loss": "listnet"}, privacy={"adjacency": "add_remove"})
+    found = run(door, World(rows, "session"), write_letor, schemas.sessions(form), tmp_path / "one", Tape())
+    assert found.refused is not None and "'?'; every row needs its query" in found.refused
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_one_record_of_the_other_class_decides_over_no_refusal(reader: str) -> None:
+    rows = tuple(replace(row, y=0) for row in records(7, 12).rows)
+    world = World((*rows, replace(rows[0], y=1, name="999")), "record")
+    write, more = READERS[reader]
+    checked(training_door(), world, world.without(12), write, schemas.table("record", **more))
