@@ -24,6 +24,7 @@ DECLARED = {
     "id_column": "the column of kind user or id",
     "identity_rule": "version of the rule that compares ids",
     "strip": "text.strip",
+    "decimal": "text.decimal",
     "block_column": "block.column",
     "block_by": "block.by",
     "block_count": "block.count",
@@ -41,6 +42,7 @@ class RowFacts:
     id_column: str | None = None
     identity_rule: int | None = None
     strip: bool | None = None
+    decimal: str | None = None  # where it is no point
     block_column: str | None = None
     block_by: str | None = None
     block_count: int | None = None
@@ -64,6 +66,7 @@ class RowFacts:
             id_column=ids,
             identity_rule=IDENTITY_RULE,
             strip=schema.text.strip,
+            decimal=schema.text.decimal if schema.text.decimal != "." else None,
             block_column=block.column if block else None,
             block_by=block.by if block else None,
             block_count=block.count if block and block.by == "hash" else None,

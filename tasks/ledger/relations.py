@@ -33,13 +33,12 @@ def priced_under(dataset: Dataset, events: Events) -> Adjacency:
     if budget == Adjacency.ADD_REMOVE and run != Adjacency.ADD_REMOVE:
         raise AssumptionNotMet(
             f"Expected a run proved for add_remove for the budget of {dataset.name!r}, got adjacency={run}; use an "
-            "algorithm with an add_remove proof (dp_sgd with Poisson batches), or open a data set with "
-            "adjacency=replace_one."
+            "algorithm with an add_remove proof (dp_sgd with Poisson batches); a budget keeps its relation."
         )
     if budget == Adjacency.REPLACE_ONE and run == Adjacency.REPLACE_LABELS:
         raise AssumptionNotMet(
             f"Expected a run that protects whole records for the budget of {dataset.name!r}, got adjacency={run}; "
-            "train with adjacency=replace_one, or open a data set with adjacency=replace_labels."
+            "train with adjacency=replace_one; a budget keeps its relation."
         )
     return budget
 
@@ -58,4 +57,4 @@ def price_for(dataset: Dataset, events: Events) -> tuple[Adjacency, Array]:
 def _unit_way_out(budget: str, run: str) -> str:
     if (budget, run) == ("session", "session_labels"):
         return "a budget for whole sessions is not covered by a proof about labels: train with unit='session'."
-    return f"train with unit={budget!r}, or open a data set with unit={run!r}."
+    return f"train with unit={budget!r}: put it back in the data schema; a budget keeps its unit."

@@ -93,6 +93,11 @@ def draft_private(
             fixed_noise_seed=fixed_noise_seed,
         ).value
     rows = max(int(counts[0]), 1)
+    if target.delta >= 1.0 / rows:
+        draft.notes.append(
+            f"delta={target.delta:g} is not below 1/n for about {rows} rows: publishing one of them at random would "
+            "have satisfied it; take a smaller one from here on"
+        )
     numeric = [c for c, hits in zip(names, counts[1:], strict=True) if c != label and hits > 0.6 * rows]
     texts = [c for c in names if c not in numeric]
     estimate = estimate_of(numeric, texts, rows, adjacency, rest)

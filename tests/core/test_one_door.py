@@ -6,6 +6,7 @@ import ast
 import copy
 import os
 import pickle
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ def test_what_holds_budget_or_noise_refuses_in_a_forked_child(what: str, tmp_pat
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.init("d", 3.0, 1e-6, "add_remove")
     reservation = ledger.reserve("d", EVENTS)
-    budget, adaptive = open_door(EVENTS, RECORDS), open_door(EVENTS, RECORDS, adaptive=True)
+    # With a plain generator it is the budget itself that refuses.
+    budget, adaptive = (open_door(EVENTS, RECORDS, adaptive=one, fixed_noise_seed=0) for one in (False, True))
     allowance, secret = Allowance(3.0, 1e-6), secure_generator()
     acts: dict[str, Callable[[], Any]] = {
         "budget": lambda: drawn(budget),
@@ -96,6 +98,18 @@ def test_what_holds_budget_or_noise_refuses_in_a_forked_child(what: str, tmp_pat
     }
     assert in_child(acts[what]) == "DPFlowsError"
     acts[what]()  # the maker goes on
+
+
+def test_an_allowance_refuses_before_it_waits_for_a_lock_that_nobody_opens() -> None:
+    """A fork may copy a lock that another thread of the parent holds; a child that waits for it waits for ever."""
+    allowance = Allowance(3.0, 1e-6)
+
+    def hurried() -> None:
+        signal.alarm(10)
+        allowance.charge(EVENTS)
+
+    with allowance._lock:
+        assert in_child(hurried) == "DPFlowsError"
 
 
 def test_a_forked_copy_of_a_secret_draws_nothing_whatever_is_asked_of_it() -> None:
@@ -116,6 +130,7 @@ def test_a_single_release_is_charged_before_it_is_asked_and_has_the_form(form: s
     told: list[str] = []
     mechanism = laplace_for(2.0, 0.25, form)
     assert mechanism.pure_epsilon == pytest.approx(0.25, rel=1e-12)
+    assert bool(mechanism.rounding) == (form == "discrete")
     released = release_once(
         Laplace(2.0, mechanism.scale),
         RECORDS,

@@ -50,6 +50,7 @@ CHANGES = {
     "another block column": ({"column: visit": "column: note", "note: {kind: ignore}": "note: {kind: block}"}, "note"),
     "another missing mark": ({'["?"]': '["?", "none"]'}, "missing marks"),
     "blanks kept": ({"split:": "text: {strip: false}\nsplit:"}, "text.strip"),
+    "another decimal mark": ({"split:": "text: {decimal: ','}\nsplit:"}, "text.decimal"),
     "another unit": ({"unit: user": "unit: record"}, "unit 'user' became 'record'"),
 }
 

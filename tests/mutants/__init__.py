@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from tests.mutants import accounting, audit, home, learning, mechanisms, networks, rounding, tuning
+from tests.mutants import accounting, audit, charged, home, learning, mechanisms, networks, rounding, tuning
 from tests.mutants.mutant import Mutant
 
 # Tests of networks skip without torch, and what skips kills nothing.
-MODULES = (mechanisms, accounting, tuning, learning, audit, home, rounding, *([networks] if find_spec("torch") else []))
+ALWAYS = (mechanisms, accounting, tuning, learning, audit, home, rounding, charged)
+MODULES = (*ALWAYS, *([networks] if find_spec("torch") else []))
 MUTANTS = [mutant for module in MODULES for mutant in module.MUTANTS]
 
 __all__ = ["MUTANTS", "Mutant"]

@@ -47,5 +47,7 @@ def test_every_door_draws_the_noise_of_the_run(clinic: Ledger, tmp_path: Path, f
     training.reserve_budget(job, planned, clinic).cancel()
     kinds = [(item["kind"], bool(item.get("rounding"))) for item in charged(clinic)]
     assert kinds == [("laplace", form == "discrete")] * 2 + [("gaussian", form == "discrete")]
-    assert json.loads((tmp_path / "privacy/metrics.json").read_text())["epsilon"] == pytest.approx(0.2, rel=1e-12)
+    stored = json.loads((tmp_path / "privacy/metrics.json").read_text())
+    assert stored["epsilon"] == pytest.approx(0.2, rel=1e-12)
+    assert bool(stored["mechanisms"]["mechanisms"][0].get("rounding")) == (form == "discrete")
     assert clinic.verify().ok

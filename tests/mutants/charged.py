@@ -1,0 +1,90 @@
+"""Faults in whom a budget protects: the door, the fork check, facts of rows, blocks that are read, and publicness."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+DOOR, FACTS, BLOCKS = "tests/core/test_one_door.py", "tests/ledger/test_facts.py", "tests/neighbours/test_blocks.py"
+READING, NAMES, ASKS = (
+    "tests/data/test_reading.py",
+    "tests/ledger/test_second_names.py",
+    "tests/algorithms/test_asks.py",
+)
+
+MUTANTS = [
+    # one door, one process, one form of noise
+    Mutant("dpcore/checks.py", "    if here() != maker:", "    if here()[0] == 0:", DOOR),
+    Mutant("dpcore/accounting/budget.py", '        require_maker(self._maker, "a budget")\n', "", DOOR),
+    Mutant(
+        "dpcore/accounting/limits.py",
+        '        require_maker(self._maker, "an Allowance")  # before',
+        "        # before",
+        DOOR,
+    ),
+    Mutant("dpcore/noise.py", '        if name[:2] != "__":', '        if name == "normal":', DOOR),
+    Mutant(
+        "dpcore/mechanisms/forms.py",
+        "made = in_form(Laplace(sensitivity, sensitivity / epsilon), form)",
+        "made = Laplace(sensitivity, sensitivity / epsilon)",
+        DOOR,
+    ),
+    # facts of rows
+    Mutant("tasks/ledger/reader.py", "            fixed.require_same(facts, dataset.name)", "            pass", FACTS),
+    Mutant(
+        "tasks/ledger/reader.py",
+        "        fixed = dataset.facts or chain.fixed_facts(connection, dataset.name)\n        if",
+        "        fixed = dataset.facts\n        if",
+        FACTS,
+    ),
+    Mutant(
+        "tasks/ledger/facts.py", "block_format=block.format if block and dated else None", "block_format=None", FACTS
+    ),
+    Mutant("tasks/ledger/facts.py", "            missing=tuple(sorted(marks)),", "            missing=(),", FACTS),
+    Mutant("tasks/ledger/verify.py", '        self._same_rows(record, dataset, body.get("facts"))\n', "", FACTS),
+    Mutant("tasks/ledger/ledger.py", '        target.require_delta((reading or {}).get("n"))\n', "", FACTS),
+    Mutant("flows/ledger.py", "    n = None if schema is None else schema.n()", "    n = None", FACTS),
+    # what is read is what is charged
+    Mutant(
+        "tasks/data/load.py",
+        "    if where is not None and wanted.blocks is not None:\n        places",
+        "    if where is not None and wanted.blocks is not None and not split:\n        places",
+        BLOCKS,
+    ),
+    Mutant(
+        "tasks/data/load.py",
+        "blocks, mine = wanted.blocks, mine_of(schema, wanted.blocks)",
+        "blocks, mine = wanted.blocks, None",
+        BLOCKS,
+    ),
+    Mutant(
+        "tasks/data/load.py",
+        "    if aside is not None and not wanted.test:",
+        "    if aside is not None and False:",
+        READING,
+    ),
+    Mutant("tasks/training.py", '        blocks=rows.blocks or ("all",),', "        blocks=job.blocks,", READING),
+    Mutant("tasks/ledger/charge.py", "if others := sorted(set(owners) - {self.dataset}):", "if others := []:", READING),
+    # publicness
+    Mutant(
+        "tasks/ledger/reader.py",
+        "limited & {records[0].dataset, *files.read_as(connection, marks)}",
+        "limited & {records[0].dataset}",
+        NAMES,
+    ),
+    Mutant(
+        "tasks/schema/model.py",
+        "        if self.drafted is not None and not",
+        "        if self.drafted is None and not",
+        "tests/data/test_data_profile_command.py",
+    ),
+    # what an algorithm asks of records
+    Mutant(
+        "dpcore/algorithms/base.py",
+        "    if lacking := sorted(algorithm.asks - OFFERED[kind]):",
+        "    if lacking := []:",
+        ASKS,
+    ),
+    Mutant(
+        "dpcore/users.py", "        return self.rows, 1.0 / self.rows_per_user", "        return self.rows, 1.0", ASKS
+    ),
+]
