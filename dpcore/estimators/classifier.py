@@ -39,10 +39,14 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
     ``"last"`` says that the last column is one. ``random_state`` seeds starts only; noise and samples come from the
     operating system. Other keyword arguments go to the algorithm.
 
-    After ``fit``: ``coef_`` (1 or K, d), ``intercept_``, ``classes_``, ``spent_``, ``events_`` (what was charged),
+    After ``fit``: ``coef_`` (1 or K, d) and ``intercept_`` for rows within ``bounds``, ``classes_``, ``spent_`` (of all
+    fits that ``budget`` paid, where these are several), ``events_`` (what was charged),
     ``trace_``, ``reason_``, ``ranked_features_`` (with l1 > 0), ``releasable_`` and ``blocked_`` (why not), and
     ``internal_`` (exact counts that must not leave). Where ``classes`` or ``n`` is left out it is read from the data,
-    and the model must not be released.
+    and the model must not be released; nor a clone whose siblings were fitted without its budget, or scored before.
+
+    Where rows are bounded by their norm, ``decision_function`` is X @ coef_ + intercept_ times the factor by which each
+    row was scaled down, which changes no label. With ``intercept=False`` columns are scaled about 0 and never shifted.
     """
 
     def __init__(

@@ -163,4 +163,33 @@ MUTANTS += [
     Mutant(f"{A}/budget.py", "return Lease(value, self._life)", "return value", "tests/core/test_budget.py"),
     Mutant(f"{A}/budget.py", "return Lease(value, self._life)", "return Lease(value)", "tests/core/test_budget.py"),
     Mutant(f"{A}/budget.py", "return living", "return value", "tests/core/test_budget.py"),
+    # what is paid for is there, or the price is back
+    Mutant("dpcore/train.py", "if on_weights is not None:", "if False:", "tests/estimators/test_charge.py"),
+    Mutant(f"{A}/limits.py", "if not drawn:", "if True:", "tests/estimators/test_charge.py"),
+    Mutant(f"{A}/limits.py", "if not drawn:", "if False:", "tests/estimators/test_charge.py"),
+    Mutant(
+        "dpcore/train.py", 'with np.errstate(all="ignore"):', "with np.errstate():", "tests/estimators/test_charge.py"
+    ),
+    # a search is many fits
+    Mutant(
+        "dpcore/estimators/lineage.py",
+        "payer is None or payer is not budget",
+        "payer is None",
+        "tests/estimators/test_searches.py",
+    ),
+    Mutant("dpcore/estimators/lineage.py", "self.sent = True", "pass", "tests/estimators/test_searches.py"),
+    Mutant("dpcore/estimators/spent.py", "len(budget.history) < 2", "True", "tests/estimators/test_searches.py"),
+    # coefficients are those of predict
+    Mutant(
+        "dpcore/estimators/rows.py",
+        "self.longest <= self.norm_bound",
+        "self.longest < inf",
+        "tests/estimators/test_coefficients.py",
+    ),
+    Mutant(
+        "dpcore/estimators/rows.py",
+        "shift, scale = np.zeros(self.columns), np.maximum(np.abs(low), np.abs(high))",
+        "pass",
+        "tests/estimators/test_coefficients.py",
+    ),
 ]
