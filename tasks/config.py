@@ -9,9 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from dpcore.errors import InputError
+from dpcore.identity import canonical
 from dpcore.problem import Adjacency
 from dpcore.ranking.losses import TARGETS
 from tasks.config_errors import describe, require_kind, shown
@@ -66,6 +67,12 @@ class DataSection(Section):
     test_path: str | None = Field(default=None, description="name a file that exists")
     blocks: tuple[str, ...] | None = Field(default=None, description="for example [2026-01, 2026-02]")
     period: str | None = Field(default=None, description="leave it out: a scheduled retraining sets it")
+
+    @field_validator("blocks")
+    @classmethod
+    def _as_rows_name_them(cls, blocks: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """A block is charged by the text that its rows have by the identity rule."""
+        return None if blocks is None else tuple(dict.fromkeys(map(canonical, blocks)))
 
 
 class PreprocessSection(Section):

@@ -22,7 +22,7 @@ NUMBERS: dict[str, Writer] = {
     "arff": write_arff,
     **{f"parquet:{kinds}": typed(kinds) for kinds in ("int+float", "float32+text", "decimal+int", "text+float")},
 }
-some = settings(max_examples=12, suppress_health_check=list(HealthCheck), derandomize=True)
+some = settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @st.composite

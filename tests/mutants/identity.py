@@ -1,0 +1,43 @@
+"""Faults in whom a row is charged to: ids that two readers spell, rows that name nobody, what hangs on one record."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+RULE, UNITS, N = "dpcore/identity.py", "tasks/data/units.py", "tests/neighbours"
+
+MUTANTS = [
+    Mutant(RULE, "text = text.strip() if ascii else text.strip(BLANKS)", "pass", f"{N}/test_neighbours.py"),
+    Mutant(RULE, 'text = plain.rstrip("0").rstrip(".")', "text = plain", f"{N}/test_neighbours.py"),
+    Mutant(RULE, 'text = normalize("NFC", text)', "pass", f"{N}/test_neighbours.py"),
+    Mutant(
+        RULE, 'return text if "e" not in text else', "return str(float(value)) if value else", f"{N}/test_neighbours.py"
+    ),
+    Mutant(RULE, "if unit and size >= EXACT", "if unit and size > 2.0**70 + EXACT", "tests/core/test_identity.py"),
+    Mutant(RULE, "if nobody:", "if nobody and False:", "tests/core/test_identity.py"),
+    Mutant(UNITS, "none = NO_VALUE | schema.marks(name)", "none = NO_VALUE", f"{N}/test_doors.py"),
+    Mutant(
+        "tasks/readers/numbers.py",
+        '"letor" or schema.label.kind == "relevance"',
+        '"letor"',
+        f"{N}/test_doors.py",
+    ),
+    Mutant(
+        "tasks/data/sides.py",
+        "canonical(value, text.strip, text.decimal) for value in uniques",
+        "str(value) for value in uniques",
+        "tests/data/test_data_load.py",
+    ),
+    Mutant(
+        "tasks/data/load.py",
+        "_one_class(schema, train) and not promised",
+        "_one_class(schema, train)",
+        f"{N}/test_doors.py",
+    ),
+    Mutant(
+        "dpcore/estimators/base.py",
+        'STAY = ("_lineage", "_member", "internal_")',
+        'STAY = ("_lineage", "_member")',
+        "tests/estimators/test_estimators.py",
+    ),
+]
