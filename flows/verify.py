@@ -8,7 +8,6 @@ from pathlib import Path
 
 from dpcore.errors import InputError, VerificationFailed
 from tasks.release.bundle import open_bundle
-from tasks.release.policy import load_policy
 from tasks.release.signature import trusted_keys
 from tasks.release.verify import CANNOT_SHOW, Verified, verify_files
 
@@ -17,11 +16,18 @@ def verify_bundle(bundle: Path, key: str | None, expect: str | None, as_json: bo
     """Check a bundle and say in words what was found; raises ``VerificationFailed`` for any problem."""
     if key is not None and any_signer:
         raise InputError("Expected --key or --any-signer, got both; leave one out.")
-    trusted = None if any_signer or key is not None else trusted_keys(load_policy().trusted_keys)
+    trusted = None if any_signer or key is not None else listed()
     report = verify_files(open_bundle(bundle), key, expect, trusted)
     sys.stdout.write(json.dumps(report.to_dict()) + "\n" if as_json else words(report))
     if not report.ok:
         raise VerificationFailed(f"The bundle failed: {', '.join(sorted(report.names))}; do not use it.")
+
+
+def listed() -> tuple[str, ...]:
+    """The keys that are believed here."""
+    from tasks.release.policy import load_policy
+
+    return trusted_keys(load_policy().trusted_keys)
 
 
 def words(report: Verified) -> str:

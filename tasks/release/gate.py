@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from dpcore.accounting.conversion import epsilon_of
 from dpcore.accounting.events import Events
 from dpcore.accounting.orders import ORDERS
 from dpcore.problem import Adjacency
-from tasks.release.policy import Policy
+
+if TYPE_CHECKING:
+    from tasks.release.policy import Policy
 
 # A difference of scores below this is rounding of their decimals.
 ROUNDING = 1e-9

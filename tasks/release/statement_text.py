@@ -14,7 +14,6 @@ import numpy as np
 from dpcore.accounting.conversion import epsilon_of
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError, InputError
-from tasks.ledger.orders import UNIT
 from tasks.release import page
 from tasks.statement import PACKAGES, Guarantee, LedgerEntry, Statement
 
@@ -59,6 +58,8 @@ def promise_and_charge(statement: Statement) -> str:
 
 def spent_words(ledger: LedgerEntry) -> list[str]:
     """What each block has spent after the run, as a share of its budget; as a Rényi cost where there is no limit."""
+    from tasks.ledger.orders import UNIT  # with the ledger comes SQLAlchemy, which a reader of bundles has no use for
+
     limit = ledger.limit_units
     if not limit:
         return [f"{block}: a Rényi cost of {units / UNIT:.4g}" for block, units in ledger.spent_units.items() if units]
