@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import perf_counter
 
-from tasks.audit import rules_content, rules_model, rules_record, rules_statement, rules_texts
+from tasks.audit import rules_content, rules_derived, rules_model, rules_record, rules_statement, rules_texts
 from tasks.audit.findings import Audit, Finding, Severity
 from tasks.audit.subject import Subject
 
 WORST_FIRST = list(Severity)
-OWN_RULES = (*rules_statement.RULES, *rules_texts.RULES, *rules_content.RULES, *rules_model.RULES)
+OWN_RULES = (*rules_statement.RULES, *rules_derived.RULES, *rules_texts.RULES, *rules_content.RULES, *rules_model.RULES)
 
 
 def audit(run: Subject, more: Sequence[Finding] = ()) -> Audit:

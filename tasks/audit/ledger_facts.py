@@ -12,6 +12,7 @@ from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import GENESIS
 from tasks.ledger.schema import DRAWN
 from tasks.ledger.second_names import Others, others
+from tasks.ledger.verify import Verification
 
 
 def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFacts | None, LedgerFacts | None]:
@@ -24,17 +25,17 @@ def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFac
     if url is None:
         return None, None
     with LedgerReader(url) as ledger:
-        facts = entry_facts(ledger, entry, head)
+        report = ledger.check()
+        facts = entry_facts(ledger, report, entry, head)
         try:
             metric = json.loads(files[METRICS])["ledger_entry"]
         except (KeyError, ValueError, TypeError):
             return facts, None
-        return facts, entry_facts(ledger, str(metric), "")
+        return facts, entry_facts(ledger, report, str(metric), "")
 
 
-def entry_facts(ledger: LedgerReader, entry: str, head: str) -> LedgerFacts:
-    """Replay the ledger and read one entry."""
-    report = ledger.check()
+def entry_facts(ledger: LedgerReader, report: Verification, entry: str, head: str) -> LedgerFacts:
+    """One entry of a ledger whose replay gave ``report``."""
     with ledger.store.reading() as connection:
         records = [] if connection is None else history(connection, entry)
         also = Others() if connection is None else others(connection, records)
