@@ -190,12 +190,11 @@ def _position(subject: Subject, seq: int, head: str) -> Position:
 def _put_in_front(
     client: MlflowClient, asked: Asked, version: str, serial: int, folder: Path, secret: Any
 ) -> str | None:
-    """Move MLflow's aliases, then sign that this version is in front; return the version called previous."""
-    previous = registry.promote(client, asked.name, version, serial)
+    """Sign that this version is in front, then move MLflow's aliases; return the version called previous."""
     place = folder.relative_to(asked.folder) if folder.is_relative_to(asked.folder) else folder
     decided = Front(asked.name, version, serial, str(place), asked.approval.who, asked.approval.when)
     front.write_front(asked.folder, decided, secret)
-    return previous
+    return registry.promote(client, asked.name, version, serial)
 
 
 def _answer(

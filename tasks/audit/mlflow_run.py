@@ -34,7 +34,7 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
         status=str(run.info.status),
         ended=run.info.end_time is not None,
         params={key: (value,) for key, value in run.data.params.items()},
-        metrics={key: _history(client, run_id, key) for key in run.data.metrics},
+        metrics={key: _history(client, run_id, key, shown) for key, shown in run.data.metrics.items()},
         tags={key: value for key, value in run.data.tags.items() if not key.startswith("mlflow.")},
         artifacts=tuple(files),
         files=files,
@@ -48,10 +48,11 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
     )
 
 
-def _history(client: MlflowClient, run_id: str, key: str) -> tuple[float, ...]:
-    """All values of a metric, in the order in which they were logged."""
+def _history(client: MlflowClient, run_id: str, key: str, shown: float) -> tuple[float, ...]:
+    """All values of a metric, in the order in which they were logged; what MLflow's pages show is kept apart."""
     points = client.get_metric_history(run_id, key)
-    return tuple(point.value for point in sorted(points, key=lambda point: (point.timestamp, point.step)))
+    values = tuple(point.value for point in sorted(points, key=lambda point: (point.timestamp, point.step)))
+    return values if shown in values or shown != shown else (*values, shown)
 
 
 def _versions(client: MlflowClient, run_id: str) -> tuple[Version, ...]:

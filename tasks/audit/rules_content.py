@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Iterator
 from math import isfinite
 from typing import Any
@@ -17,7 +18,7 @@ from tasks.audit.findings import Finding, block, warn
 from tasks.audit.recompute import close
 from tasks.audit.rules_statement import RETRAIN, digest, entry_of
 from tasks.audit.state import STATE, state_fault
-from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject
+from tasks.audit.subject import CONFIG, CURVE, MECHANISMS, METRICS, READABLE, STATEMENT, TRACE, LedgerFacts, Subject
 from tasks.example import is_example
 from tasks.trace_points import CURVE_POINTS, curve_name, thin
 
@@ -225,7 +226,7 @@ def model(run: Subject) -> Iterator[Finding]:
         try:
             with np.load(io.BytesIO(weights), allow_pickle=False) as arrays:
                 finite = all(np.isfinite(arrays[name]).all() for name in arrays.files)
-        except (ValueError, OSError, KeyError):
+        except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile):
             yield block("weights_unreadable", "weights", "the weights cannot be read as plain arrays", "", RETRAIN)
             return
         if not finite:
@@ -256,9 +257,9 @@ def _synthetic(run: Subject, example: bytes) -> bool:
 
 def unknown_files(run: Subject) -> Iterator[Finding]:
     """Files that no training of this tool writes."""
-    known = ("config.json", "privacy/", "figures/", "report", "audit.json")
+    known = {CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, METRICS, inventory.FILE, "audit.json"}
     for path in run.artifacts:
-        if not path.startswith(known):
+        if path not in known and not path.startswith(("figures/", "report/", "tables/")):
             yield warn(
                 "file_unknown",
                 path,

@@ -193,8 +193,7 @@ def ledger(run: Subject) -> Iterator[Finding]:
             "Records were removed or rewritten, or it is another ledger",
             "Restore a copy of the ledger that holds the head",
         )
-    tag = run.tags.get("dpflows.ledger_entry")
-    if tag is not None and tag != found.ledger.entry:
+    if run.tags.get("dpflows.ledger_entry") != found.ledger.entry:
         yield block(
             "ledger_entry_tag", "dpflows.ledger_entry", "the tag names another entry", "It was changed", RETRAIN
         )
@@ -340,13 +339,13 @@ def shown(run: Subject) -> Iterator[Finding]:
         "config.sha256": found.config_sha256,
     }
     for name, value in pairs.items():
-        seen = run.param(name)
-        if seen is not None and seen != value:
+        seen = run.param(name) or "nothing"
+        if seen != value:
             yield block(
                 "shown_differs", name, f"{name} shows {seen}, the statement says {value}", "It was changed", RETRAIN
             )
-    tag = run.tags.get("dpflows.releasable")
-    if tag is not None and (tag == "yes") != found.releasable:
+    tag = run.tags.get("dpflows.releasable", "nothing")
+    if tag != ("yes" if found.releasable else "no"):
         yield block(
             "shown_differs", "dpflows.releasable", f"the tag says {tag}", "The statement says otherwise", RETRAIN
         )

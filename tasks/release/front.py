@@ -168,11 +168,17 @@ def in_front(
                 f"Expected {folder / FILE} of the last release, got one from before {name}@{newer}; restore the newest."
             )
         return front, found
-    version = registry.aliases(client, name).get(registry.RELEASED) or registry.in_front(client, name)
-    version = version or max(_bundles(folder), key=int, default=None)
+    shown = registry.aliases(client, name).get(registry.RELEASED) or registry.in_front(client, name)
+    version = shown or max(_bundles(folder), key=int, default=None)
     if version is None:
         return None, None
-    return None, released(client, folder, name, version, trusted)
+    found = released(client, folder, name, version, trusted)
+    if shown is not None and found.manifest.serial is not None:
+        raise VerificationFailed(
+            f"Expected {folder / FILE}, which the release of {name}@{version} wrote, got none: it was removed; restore "
+            "it, or release to another name."
+        )
+    return None, found
 
 
 def _bundles(folder: Path) -> list[str]:
