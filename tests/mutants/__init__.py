@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from tests.mutants import accounting, audit, charged, home, identity, learning, mechanisms, networks, rounding, tuning
+from tests.mutants import (
+    accounting,
+    audit,
+    charged,
+    home,
+    identity,
+    learning,
+    ledger,
+    mechanisms,
+    networks,
+    rounding,
+    tuning,
+)
 from tests.mutants.mutant import Mutant
 
 # Tests of networks skip without torch, and what skips kills nothing.
-ALWAYS = (mechanisms, accounting, tuning, learning, audit, home, rounding, charged, identity)
+ALWAYS = (mechanisms, accounting, tuning, learning, audit, home, rounding, charged, identity, ledger)
 MODULES = (*ALWAYS, *([networks] if find_spec("torch") else []))
 MUTANTS = [mutant for module in MODULES for mutant in module.MUTANTS]
 
