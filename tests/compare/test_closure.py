@@ -27,10 +27,10 @@ RELATED = (
 )
 UNRELATED = (
     *("flows/cli.py", "flows/compare.py", "tasks/compare/figures.py", "tasks/compare/page.py"),
-    *("tasks/compare/statistics.py", "tasks/release/card.py", "tasks/report/run_report.py", "README.md"),
+    *("tasks/compare/statistics.py", "tasks/release/card.py", "tasks/report/run_report.py"),
 )
 # Libraries that sources of a cell import and that no number goes through.
-NO_NUMBERS = ("matplotlib", "mlflow", "psutil", "pydantic", "safetensors", "sqlalchemy", "yaml")
+NO_NUMBERS = ("matplotlib", "mlflow", "psutil", "pydantic", "safetensors", "sqlalchemy", "threadpoolctl", "yaml")
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
 
 
@@ -40,7 +40,6 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     folder = tmp_path_factory.mktemp("sources")
     for name in ("dpcore", "tasks", "flows"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "README.md", folder)
     return folder
 
 

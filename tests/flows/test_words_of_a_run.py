@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -120,7 +121,8 @@ def test_a_folder_conf_of_the_users_is_not_taken_for_the_packages(tmp_path: Path
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "__init__.py").write_text("raise RuntimeError('not for dpflows')\n")
     command = [sys.executable, "-c", WITH_THEIR_CONF_FIRST]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "copied" / "conf" / "data" / "census.yaml").is_file()
 

@@ -8,6 +8,7 @@ from tests.mutants import (
     accounting,
     audit,
     charged,
+    comparisons,
     home,
     identity,
     learning,
@@ -20,7 +21,7 @@ from tests.mutants import (
 from tests.mutants.mutant import Mutant
 
 # Tests of networks skip without torch, and what skips kills nothing.
-ALWAYS = (mechanisms, accounting, tuning, learning, audit, home, rounding, charged, identity, ledger)
+ALWAYS = (mechanisms, accounting, tuning, learning, audit, home, rounding, charged, identity, ledger, comparisons)
 MODULES = (*ALWAYS, *([networks] if find_spec("torch") else []))
 MUTANTS = [mutant for module in MODULES for mutant in module.MUTANTS]
 

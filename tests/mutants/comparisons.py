@@ -1,0 +1,46 @@
+"""Faults in what a comparison keeps and shows: stale cells, a ceiling of other columns, narrow bands, cut tables."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+CLOSURE, TEST_CLOSURE = "tasks/compare/closure.py", "tests/compare/test_closure.py"
+LINES, TEST_LINES = "tasks/compare/lines.py", "tests/compare/test_lines.py"
+TEST_COMMAND = "tests/compare/test_command.py"
+
+MUTANTS = [
+    Mutant(CLOSURE, "waiting += names", "waiting += names[:1]", TEST_CLOSURE),
+    Mutant(CLOSURE, "waiting += parents(name)", "pass", TEST_CLOSURE),
+    Mutant(CLOSURE, '"pkgutil.iter_modules" in names', '"nothing" in names', TEST_CLOSURE),
+    Mutant(CLOSURE, "for name in LIBRARIES:", "for name in LIBRARIES[:-1]:", TEST_CLOSURE),
+    Mutant(LINES, "encodings(here or used)", "encodings(used[:1])", TEST_LINES),
+    Mutant(LINES, 'update={"empty": meant.empty, "divisor": meant.divisor}', "update={}", TEST_LINES),
+    Mutant(
+        "tasks/evaluation.py",
+        'float(registry["non_private"].default_l2) if given is None else given',
+        "job.problem.l2",
+        TEST_LINES,
+    ),
+    Mutant("tasks/evaluation.py", "with threadpool_limits(1):", "with threadpool_limits(2):", TEST_LINES),
+    Mutant("tasks/quality.py", '"root_mean_squared_error": unit *', '"root_mean_squared_error":', TEST_LINES),
+    Mutant(
+        "tasks/compare/statistics.py",
+        "student.ppf((1 + LEVEL) / 2, len(values) - 1)",
+        "1.96",
+        "tests/compare/test_statistics.py",
+    ),
+    Mutant(
+        "tasks/compare/figures.py", "DIFFERENT_SIZES = 1.5", "DIFFERENT_SIZES = 1.0", "tests/compare/test_figures.py"
+    ),
+    Mutant("flows/show.py", "if not console.is_terminal:", "if console.is_terminal:", TEST_COMMAND),
+    Mutant("flows/compare_command.py", "natural_width(table) > width and", "False and", TEST_COMMAND),
+    Mutant("flows/compare_summary.py", "map(fmean, draws.values())", "sum(draws.values(), [])", TEST_COMMAND),
+    Mutant(
+        "tasks/home.py",
+        'Path(__file__).resolve().parents[1] / "conf"',
+        'Path("conf").absolute()',
+        "tests/flows/test_words_of_a_run.py",
+    ),
+    Mutant("tasks/config.py", "MOST_EPSILON = 100.0", "MOST_EPSILON = 1e12", "tests/flows/test_words_of_a_run.py"),
+    Mutant("tasks/release/statement_text.py", "units / limit)", "units)", "tests/flows/test_words_of_a_run.py"),
+]
