@@ -237,3 +237,31 @@ def test_a_block_is_charged_by_the_name_that_its_rows_have() -> None:
     for who in (0, 1, 2, 3):
         charged = world.rows[who].block == "7"
         checked(training_door(data={"blocks": ["7.0"]}), world, world.without(who), write_csv, schema, charged)
+
+
+def visits(seed: int, people: int = 10) -> World:
+    """Users with one to four visits in three months and two files, ids spelled with and without decimals."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for who in range(people):
+        for k in range(int(rng.integers(1, 5))):
+            x = (round(rng.uniform(0.5, 1.0), 3), round(rng.uniform(), 3))
+            rows.append(Row(who, f"{who}.0" if k % 2 else str(who), x, who % 2, part=int(rng.integers(2))))
+    return World(tuple(rows[int(k)] for k in rng.permutation(len(rows))), "user")
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("blocks", [False, True])
+def test_one_user_moves_a_training_by_what_was_charged(blocks: bool, reader: str, relation: str) -> None:
+    """With blocks by a hash of the id all rows of a user, however spelled, are in one block."""
+    write, more = READERS[reader]
+    world = visits(1)
+    schema = schemas.table("user", public={"n": 10, "rows_per_user": 2}, **more)
+    data: dict[str, Any] = {}
+    if blocks:
+        schema["block"] = {"column": "who", "by": "hash", "count": 2}
+        data = {"blocks": ["h0", "h1"] if relation == "replace_one" else ["h0"]}
+    door = training_door(privacy={"adjacency": relation}, data=data)
+    for who in range(0, 10, 4):
+        checked(door, world, neighbour_of(world, who, relation), write, schema)
