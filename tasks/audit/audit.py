@@ -5,13 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
-from tasks.audit import rules_content, rules_derived, rules_model, rules_record, rules_statement, rules_texts
+from tasks.audit import (
+    rules_content,
+    rules_derived,
+    rules_model,
+    rules_names,
+    rules_record,
+    rules_statement,
+    rules_texts,
+)
 from tasks.audit.findings import Audit, Finding, Severity, block
 from tasks.audit.rules_statement import RETRAIN
 from tasks.audit.subject import Subject
 
 WORST_FIRST = list(Severity)
-OWN_RULES = (*rules_statement.RULES, *rules_derived.RULES, *rules_texts.RULES, *rules_content.RULES, *rules_model.RULES)
+OWN_RULES = (
+    *rules_statement.RULES,
+    *rules_derived.RULES,
+    *rules_texts.RULES,
+    *rules_content.RULES,
+    *rules_names.RULES,
+    *rules_model.RULES,
+)
 
 
 def audit(run: Subject, more: Sequence[Finding] = ()) -> Audit:

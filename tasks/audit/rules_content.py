@@ -14,11 +14,11 @@ import numpy as np
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
 from tasks import inventory
-from tasks.audit.findings import Finding, block, warn
+from tasks.audit.findings import Finding, block
 from tasks.audit.recompute import close
 from tasks.audit.rules_statement import RETRAIN, digest, entry_of
 from tasks.audit.state import STATE, state_fault
-from tasks.audit.subject import CONFIG, CURVE, MECHANISMS, METRICS, READABLE, STATEMENT, TRACE, LedgerFacts, Subject
+from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject
 from tasks.example import is_example
 from tasks.trace_points import CURVE_POINTS, curve_name, thin
 
@@ -255,18 +255,4 @@ def _synthetic(run: Subject, example: bytes) -> bool:
         return False
 
 
-def unknown_files(run: Subject) -> Iterator[Finding]:
-    """Files that no training of this tool writes."""
-    known = {CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, METRICS, inventory.FILE, "audit.json"}
-    for path in run.artifacts:
-        if path not in known and not path.startswith(("figures/", "report/", "tables/")):
-            yield warn(
-                "file_unknown",
-                path,
-                f"{path} was added to the run",
-                "No training of dpflows writes it; it is not part of a release",
-                "Look at it",
-            )
-
-
-RULES = (metrics, asked, curves, model, unknown_files)
+RULES = (metrics, asked, curves, model)

@@ -47,6 +47,10 @@ def param(name: str, *values: str) -> Callable[[Subject], Subject]:
     return lambda found: replace(found, params={**found.params, name: values})
 
 
+def tag(name: str, value: str) -> Callable[[Subject], Subject]:
+    return lambda found: replace(found, tags={**found.tags, name: value})
+
+
 def ledger(**fields: Any) -> Callable[[Subject], Subject]:
     return lambda found: replace(found, ledger=replace(found.ledger, **fields))  # type: ignore[type-var]
 
@@ -94,6 +98,14 @@ TAMPERED: dict[str, tuple[Callable[[Subject], Subject], str]] = {
     "parameter": (param("privacy.epsilon", "0.1"), "shown_differs"),
     "second value of a parameter": (param("algorithm.steps", "8", "9"), "param_changed"),
     "noise seed": (param("noise_seed", "7"), "seed_recorded"),
+    "parameter with a count": (param("data.positives", "412"), "param_unknown"),
+    "parameter with weights": (param("algorithm.exact_weights", "[0.1, 0.2]"), "param_unknown"),
+    "tag with levels": (tag("levels_seen", "north,south"), "tag_unknown"),
+    "tag of ours with a count": (tag("dpflows.rows", "1021"), "tag_unknown"),
+    "undefined number of no metric": (tag("not_finite.rows", "1021"), "tag_unknown"),
+    "file beside the run": (stored("privacy/levels.json"), "file_unknown"),
+    "file among the figures": (stored("figures/ages.png"), "file_unknown"),
+    "note beside the configuration": (stored("config.json.bak"), "file_unknown"),
     "open run": (lambda found: replace(found, status="RUNNING", ended=False), "run_not_finished"),
     "model of another run": (lambda found: replace(found, model_run="0" * 32), "model_of_another_run"),
     "generator's state": (stored("debug/rng_state.json"), "rng_state_stored"),

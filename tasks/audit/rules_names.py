@@ -1,0 +1,95 @@
+"""Rules on names: what a training of this tool writes is listed, and everything else was added by somebody.
+
+A list of what is forbidden finds only what its author thought of: a parameter with a count, levels or weights in it
+would pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+
+from dpcore.network.spec import NetworkSpec
+from dpcore.ranking.metrics import Conventions
+from tasks.audit.findings import Finding, block
+from tasks.audit.subject import CONFIG, CURVE, MECHANISMS, METRICS, READABLE, STATEMENT, TRACE, Subject
+from tasks.inventory import FILE as INVENTORY
+
+PARAMS = frozenset(
+    {
+        *(f"data.{name}" for name in ("name", "n", "dimension", "public")),
+        *(f"preprocess.{name}" for name in ("normalise", "numeric", "intercept")),
+        *(f"objective.{name}" for name in ("loss", "l1", "l2")),
+        *(f"privacy.{name}" for name in ("unit", "adjacency", "epsilon", "delta", "accountant", "conversion")),
+        "privacy.best_order",
+        "algorithm.name",
+        "algorithm.preset",
+        "config.sha256",
+        "seed",
+        *(f"ranking.{name}" for name in ("features", "scorer", "at", *(item.name for item in fields(Conventions)))),
+        *(f"model.{item.name}" for item in fields(NetworkSpec)),
+    }
+)
+TRAINING = (
+    "data",
+    "releasable",
+    "reasons",
+    "ledger_entry",
+    "ledger_head",
+    "canaries",
+    "model",
+    "algorithm",
+    "flow_run",
+)
+LATER = ("owner", "model", "ended", "audit", "released_as", "recovered", "first_run")
+OTHERS = ("period", "warm_start", "left_out", "public_set", "challenge", "comparison", "kind", "command")
+TAGS = frozenset(f"dpflows.{name}" for name in (*TRAINING, *LATER, *OTHERS)) | {"dpflows"}
+NOT_FINITE = "not_finite."
+FILES = frozenset(
+    {
+        *(CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, METRICS, INVENTORY, "tables/attributes.json"),
+        *("figures/budget.png", "figures/canaries.png", "figures/empirical.png", "audit.json"),
+        *(f"report/{name}" for name in ("report.html", "subgroups.json", "ranking.json", "network.json")),
+    }
+)
+CURVES = re.compile(r"figures/(ranking|network)/\w+\.png")
+GONE = "Delete it from the run, or train again"
+
+
+def parameters(run: Subject) -> Iterator[Finding]:
+    """Every parameter is one that a training writes."""
+    found = run.statement
+    own = {f"algorithm.{name}" for name in found.training.parameters} if found is not None else set()
+    for name in run.params:
+        known = name in PARAMS or name in own or (found is None and name.startswith("algorithm."))
+        if not known:
+            yield _added("param_unknown", name, "parameter")
+
+
+def tags(run: Subject) -> Iterator[Finding]:
+    """Every tag is one that this tool writes, or MLflow itself."""
+    for name in run.tags:
+        undefined = name.startswith((f"{NOT_FINITE}internal.", f"{NOT_FINITE}released.", f"{NOT_FINITE}spent."))
+        if name not in TAGS and not undefined and not name.startswith("mlflow."):
+            yield _added("tag_unknown", name, "tag")
+
+
+def files(run: Subject) -> Iterator[Finding]:
+    """Every file is one that a training or an audit writes."""
+    for path in run.artifacts:
+        if path not in FILES and not CURVES.fullmatch(path):
+            yield _added("file_unknown", path, "file")
+
+
+def _added(code: str, name: str, kind: str) -> Finding:
+    return block(
+        code,
+        name,
+        f"the {kind} {name} was added to the run",
+        "No training of dpflows writes it, so nothing says what of the records it shows",
+        GONE,
+    )
+
+
+RULES = (parameters, tags, files)
