@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ import numpy as np
 import pytest
 
 import dpcore
-from dpcore.accounting import Allowance
+from dpcore.accounting import Allowance, Target
 from dpcore.algorithms import registry
 from dpcore.estimators import DPClassifier, DPRanker, DPRegressor, InternalWarning, PrivacyWarning
+from dpcore.losses import make_loss
+from dpcore.objective import LinearObjective
+from dpcore.problem import Problem
+from dpcore.train import plan, run
 
 RNG = np.random.default_rng(0)
 X = RNG.random((40, 3))
@@ -155,6 +160,25 @@ def test_no_algorithm_warns_after_the_charge(name: str) -> None:
         warnings.simplefilter("ignore", InternalWarning)
         model.fit(X, Y)
     assert len(budget.history) == 1 and model.weights_.size
+
+
+class Overflowing:
+    """An algorithm whose numbers overflow, as noise may make those of any."""
+
+    adaptive = private = False
+
+    def fit(self, problem: Any, budget: Any, rng: Any) -> np.ndarray:
+        return np.exp(np.full(problem.dimension, 1e4))
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_overflow_in_training_is_no_error_of_a_paid_fit() -> None:
+    """What numpy says of it follows from noise and records, so it is said nowhere."""
+    loss = make_loss("logistic")
+    planned = plan("dp_sgd", {}, Problem(n=40, dimension=3, loss=loss, norm_bound=2.0), Target(1.0, 1e-5))
+    loud: Any = Overflowing()
+    result = run(replace(planned, algorithm=loud), LinearObjective(X, 2.0 * Y - 1.0, loss))
+    assert np.all(np.isinf(result.weights))
 
 
 @pytest.mark.filterwarnings("ignore")
