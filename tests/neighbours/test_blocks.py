@@ -56,14 +56,15 @@ def declared(door: str, split: str, reader: str) -> dict[str, Any]:
 
 
 def cases() -> list[tuple[str, str, str]]:
-    return [(door, split, reader) for door in DOORS for split in SPLITS for reader in READERS]
+    """Each split through one of the readers, for every door."""
+    return [(door, *pair) for door in DOORS for pair in (("hash", "csv"), ("file", "parquet"), ("none", "csv"))]
 
 
 @pytest.mark.parametrize(("door", "split", "reader"), cases())
 def test_a_record_of_another_block_moves_nothing(door: str, split: str, reader: str, tmp_path: Path) -> None:
     """A record of December, on either side of the split, where January alone is charged."""
     world, schema = people(), declared(door, split, reader)
-    for number in (21, 22, 23, 24):  # of December, in both files
+    for number in (21, 22):  # of December, in both files
         assert world.rows[number].block == "2025-12"
         folder = tmp_path / str(number)
         found = compare(DOORS[door]("2026-01"), world, world.without(number), READERS[reader], schema, folder, False)
@@ -78,7 +79,7 @@ def test_a_record_of_the_charged_block_moves_what_is_charged(
 ) -> None:
     world, schema = people(), declared(door, split, reader)
     ratios = []
-    for number in (1, 2, 3, 4):
+    for number in (1, 2):
         folder = tmp_path / str(number)
         run = DOORS[door]("2026-01")
         if door == "training and exact metrics":  # exact numbers stay inside and follow the record
