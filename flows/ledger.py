@@ -275,7 +275,9 @@ def _known(name: str) -> str:
 
 def _open(name: str | None, given: str | None) -> Ledger:
     opened = Ledger(ledger_url(given, _schema(name)))
-    if opened.store.path is not None and not opened.store.path.exists():
+    path, witness = opened.store.path, opened.store.witness
+    # Where a head was kept there was a ledger: reading says that it is lost.
+    if path is not None and not path.exists() and not (witness and witness.path.exists()):
         raise InputError(
             f"Expected a ledger at {opened.store.path}, got no file; name it with --ledger or DPFLOWS_LEDGER, or open "
             "a budget with `dpflows ledger init`."

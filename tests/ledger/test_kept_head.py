@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import DPFlowsError, VerificationFailed
+from flows.cli import run
 from tasks.ledger import Ledger, LedgerUnavailable
 from tasks.ledger.errors import LedgerDamaged
 from tasks.ledger.records import Record, next_record
@@ -63,6 +64,7 @@ def test_a_ledger_that_vanished_is_not_opened_anew(ledger: Ledger, lost: str) ->
         path.unlink()
     each_use_names(ledger, r"ends at record 0, but its head file .* holds record 10 .*restore the file")
     assert not path.exists() or not path.stat().st_size, "nothing was made in its place"
+    assert [run(["ledger", act, "--ledger", str(path)]) for act in ("show", "verify")] == [4, 4]
 
 
 def test_an_older_copy_is_named_without_anybody_s_help(ledger: Ledger, tmp_path: Path) -> None:
