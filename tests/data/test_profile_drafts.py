@@ -49,6 +49,7 @@ CODES = [1, 2, 3, 4, 5] * 8
         ({"ward": FIVE, "size": AMOUNTS}, "size", "regression"),
         ({"workingday": TWO, "hour": CODES, "cnt": AMOUNTS}, "cnt", "regression"),
         ({"income": AMOUNTS, "sex": TWO, "ward": FIVE}, "income", "regression"),
+        ({"class": FIVE, "income": AMOUNTS, "ward": [*FIVE[1:], "v"]}, "class", "classes"),
     ],
 )
 def test_the_label_and_its_kind(tmp_path: Path, columns: dict[str, list[Any]], label: str, kind: str) -> None:
