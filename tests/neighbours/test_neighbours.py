@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.neighbours import schemas
@@ -22,7 +22,7 @@ NUMBERS: dict[str, Writer] = {
     "arff": write_arff,
     **{f"parquet:{kinds}": typed(kinds) for kinds in ("int+float", "float32+text", "decimal+int", "text+float")},
 }
-some = settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True)
+some = settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True, phases=(Phase.generate,))
 
 
 @st.composite
