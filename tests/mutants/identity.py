@@ -9,9 +9,12 @@ RULE, UNITS, N = "dpcore/identity.py", "tasks/data/units.py", "tests/neighbours"
 MUTANTS = [
     Mutant(RULE, "text = text.strip() if ascii else text.strip(BLANKS)", "pass", f"{N}/test_neighbours.py"),
     Mutant(RULE, 'text = plain.rstrip("0").rstrip(".")', "text = plain", f"{N}/test_neighbours.py"),
-    Mutant(RULE, 'text = normalize("NFC", text)', "pass", f"{N}/test_neighbours.py"),
+    Mutant(RULE, 'text = normalize("NFC", text)', "pass", "tests/core/test_identity.py"),
     Mutant(
-        RULE, 'return text if "e" not in text else', "return str(float(value)) if value else", f"{N}/test_neighbours.py"
+        RULE,
+        'return text if "e" not in text else',
+        "return str(float(value)) if value else",
+        "tests/core/test_identity.py",
     ),
     Mutant(RULE, "if unit and size >= EXACT", "if unit and size > 2.0**70 + EXACT", "tests/core/test_identity.py"),
     Mutant(RULE, "if nobody:", "if nobody and False:", "tests/core/test_identity.py"),
