@@ -80,8 +80,8 @@ SOFTMAX, TEST_JOINT = "dpcore/softmax.py", "tests/algorithms/test_joint_softmax.
 MUTANTS += [
     Mutant(SOFTMAX, "= sqrt(2.0)", "= sqrt(2.0) / 2", TEST_JOINT),
     Mutant(SOFTMAX, "smoothness: ClassVar[float] = 0.5", "smoothness: ClassVar[float] = 0.25", TEST_JOINT),
-    Mutant(SOFTMAX, "slope, slope)) * self.row_norms[rows]", "slope, slope)) * 0.5", TEST_JOINT),
-    Mutant(SOFTMAX, "np.minimum(value, clip)", "value", TEST_JOINT),
+    Mutant(SOFTMAX, "row_norms(slope) * self.row_norms[rows] * (1.0", "row_norms(slope) * 0.5 * (1.0", TEST_JOINT),
+    Mutant(SOFTMAX, "np.fmin(value, clip)", "value", TEST_JOINT),
     Mutant("dpcore/algorithms/dp_svrg.py", "problem.norm_bound**2 * problem.loss", "0.5 * problem.loss", TEST_JOINT),
     Mutant(
         "dpcore/algorithms/schedule.py",
@@ -136,8 +136,8 @@ RANKING = "tests/ranking/test_algorithms.py"
 MUTANTS += [
     Mutant(
         "dpcore/algorithms/listnet_one_shot.py",
-        "min(2.0 * clip_norm, float(diameters.max()))",
-        "min(clip_norm, float(diameters.max()))",
+        "min(2.0 * clip_norm, largest)",
+        "min(clip_norm, largest)",
         RANKING,
     ),
     Mutant("dpcore/algorithms/privbr.py", "return clip_norm, 2.0 * clip_norm", "return clip_norm, clip_norm", RANKING),
