@@ -16,6 +16,7 @@ from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.moved import made_at, move, rebased, root_of
+from tasks.release.signature import TRUSTED
 from tests.flows.small import SCHEMA, small_frame
 from tests.release.runs import World
 from tests.release_fixtures import write_key
@@ -65,6 +66,7 @@ def test_a_backup_restored_to_another_path_is_whole(
     key = write_key(tmp_path / "key.pem")
     call = ["release", run_id, "--to", "kept", "--approved-by", "A. Person", "--key", str(key)]
     signer = answer(capsys, *call)["signer"]
+    monkeypatch.setenv(TRUSTED, signer)
     with Ledger(world.ledger_url) as ledger:
         head, before = ledger.head(), ledger.spent("small")
     small_frame(np.random.default_rng(1), 5).drop(columns="paid").to_csv(tmp_path / "rows.csv", index=False)
