@@ -165,10 +165,18 @@ def _card(run: Subject) -> str:
         return "it names another loader, or another folder of weights"
     if Path(loader["model_code_path"]).name != inventory.SCORER:
         return "it names another scorer"
+    if _pythons(run) != {str(loader["python_version"])}:
+        return "it names another Python than the environments"
     uri = run.tags.get(MODEL, "").removeprefix("models:/")
     if (card["run_id"], card["model_id"], card["model_uuid"]) != (run.run_id, uri, uri):
         return "it belongs to another run or model"
     return "" if card["signature"] == _signature(run) else "its signature is not the one of the declared columns"
+
+
+def _pythons(run: Subject) -> set[str]:
+    """The versions of Python that the two environments name: one, that of the training."""
+    conda, plain = (yaml.safe_load(run.folder[name]) for name in (CONDA, PYTHON))
+    return {str(conda["dependencies"][0]).removeprefix("python="), str(plain["python"])}
 
 
 def _signature(run: Subject) -> dict[str, Any]:

@@ -87,8 +87,11 @@ def change(kind: str, path: Path, other: Path, root: Path) -> bool:
 
 
 def edited(data: bytes) -> bytes:
-    """A digit of a text moved by one, that of an epsilon where there is one; a byte of anything else."""
-    start = max(data.find(b'"epsilon": '), 0)
+    """A digit of a text moved by one, that of an epsilon or of the Python of a model; a byte of anything else.
+
+    The first digits of a model's card are those of places, which nothing believes.
+    """
+    start = max(data.find(b'"epsilon": '), data.find(b"python_version: "), 0)
     for index in (*range(start, len(data)), *range(start)):
         if data[index : index + 1].isdigit():
             return data[:index] + str((data[index] - 48 + 1) % 10).encode() + data[index + 1 :]
