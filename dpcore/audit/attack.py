@@ -188,7 +188,8 @@ def _expected(first: Array, second: Array, delta: float, confidence: float) -> C
 
     def bound(event: Event) -> float:
         threshold, above, swapped = event
-        rates = [float(ndtr((mean - threshold) / spread * (1.0 if above else -1.0))) for mean in means]
+        with np.errstate(over="ignore"):  # without noise there is no spread, and a threshold is far from every mean
+            rates = [float(ndtr((mean - threshold) / spread * (1.0 if above else -1.0))) for mean in means]
         hits, misses = (round(len(first) * rate) for rate in (reversed(rates) if swapped else rates))
         return gaussian_tradeoff_epsilon(hits, misses, len(first), delta, confidence)
 

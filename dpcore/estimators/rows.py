@@ -148,9 +148,15 @@ class RowMap:
 
 
 def takes_sparse(bounds: Any, intercept: Any) -> bool:
-    """Whether rows that are mostly 0 stay so: where nothing is shifted and 0 lies within the bounds."""
-    low, high = (np.asarray(end, dtype=np.float64) for end in pair("bounds", bounds))
-    return bool(np.all((low <= 0.0) & (high >= 0.0) & ((low == 0.0) | (intercept is False))))
+    """Whether rows that are mostly 0 stay so: where nothing is shifted and 0 lies within the bounds.
+
+    Bounds that are no numbers are refused by whoever fits; here they only take no sparse rows.
+    """
+    try:
+        low, high = (np.asarray(end, dtype=np.float64) for end in pair("bounds", bounds))
+        return bool(np.all((low <= 0.0) & (high >= 0.0) & ((low == 0.0) | (intercept is False))))
+    except (TypeError, ValueError):
+        return False
 
 
 def pair(name: str, value: Any) -> tuple[Any, Any]:

@@ -167,12 +167,15 @@ def _bounds(cells: pd.Series, numbers: pd.Series) -> tuple[float, float]:
 
 
 def outward(low: float, high: float) -> tuple[float, float]:
-    """Bounds rounded outward to two leading digits of the larger one, so that they say less about single rows."""
+    """Bounds rounded outward to two leading digits of the larger one, so that they say less about single rows.
+
+    Beyond half of the largest number there is no bound: a range has a length.
+    """
     size = max(abs(low), abs(high))
     if size == 0.0:
         return 0.0, 0.0
     unit = 10.0 ** (floor(log10(size)) - 1)
-    bounds = max(floor(low / unit) * unit, -float_info.max), min(ceil(high / unit) * unit, float_info.max)
+    bounds = max(floor(low / unit) * unit, -float_info.max / 2), min(ceil(high / unit) * unit, float_info.max / 2)
     digits = max(0, -floor(log10(unit)))
     return round(bounds[0], digits), round(bounds[1], digits)
 

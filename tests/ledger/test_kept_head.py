@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -268,6 +269,8 @@ def copied(ledger: Ledger, tmp_path: Path) -> Path:
             shutil.copy(source, folder / f"copy.db{ending}")
             (folder / f"copy.db{ending}").chmod(0o444)
     folder.chmod(0o555)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent == Path(tempfile.gettempdir()):
+            break
         parent.chmod(0o755)
     return folder / "copy.db"

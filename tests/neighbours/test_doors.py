@@ -71,7 +71,7 @@ def doors(relation: str, **data: Any) -> dict[str, Door]:
 def test_one_record_moves_what_leaves_by_what_was_charged(door: str, reader: str, relation: str) -> None:
     write, more = READERS[reader]
     reached = 0.0
-    for seed in range(1 if door == "drift" else 2):
+    for seed in range(2):
         world = records(seed)
         split = HASH if relation == "add_remove" else {}
         schema = schemas.table("record", public={"n": len(world.rows)}, **more, **split)
@@ -85,7 +85,7 @@ def test_one_record_moves_what_leaves_by_what_was_charged(door: str, reader: str
 def test_a_record_of_a_block_that_was_not_charged_moves_nothing(door: str, reader: str) -> None:
     write, more = READERS[reader]
     schema = schemas.table("record", **BLOCK, **HASH, **more)
-    for seed in range(1 if door == "drift" else 2):
+    for seed in range(2):
         world = records(seed)
         aside = [k for k, row in enumerate(world.rows) if row.block != "2026-01"]
         within = [k for k, row in enumerate(world.rows) if row.block == "2026-01"]

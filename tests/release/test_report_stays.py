@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from flows.cli import run
+from tasks.home import Home
 from tasks.report.store import REPORT
 from tests.release.runs import World
 
 
 def test_a_bundle_holds_no_report_and_no_internal_number(
-    shared_world: World, trained: str, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: Home, shared_world: World, trained: str, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = tmp_path / "bundle"
     call = [
