@@ -57,7 +57,7 @@ def make(name: str) -> Path:
         signed = ["--approved-by", "somebody", "--key", str(key), "-o", f"{name}-bundle"]
         call("release", trained["run_id"], "--to", name, *signed)
 
-    call("ledger", "init", "small", "--epsilon", "8", "--delta", "1e-4")
+    call("ledger", "init", "small", "--epsilon", "8", "--delta", "1e-5")
     release("small", call("train", *small, *metric))
     call("train", *small, "--set", "algorithm.name=dp_sgd")
     release("ranking", call("train", str(HERE.parents[1] / "conf" / "ranking.yaml")))
