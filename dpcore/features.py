@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.checks import require_count
-from dpcore.errors import InputError, unknown_name
+from dpcore.errors import InputError, require_count, unknown_name
 from dpcore.identity import canonical, check_distinct
 
 KINDS = ("numeric", "flag", "categorical", "ordinal", "date")

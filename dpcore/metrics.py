@@ -1,18 +1,63 @@
 """How good a model is. All functions take labels and scores; a score above 0 predicts the positive class.
 
 Computed on private records these numbers are internal: nothing here adds noise.
+
+Which columns a sparse model selects, and how well it finds the relevant ones.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import expit, softmax
 from scipy.stats import rankdata
 
-from dpcore.errors import InputError
+from dpcore.errors import InputError, require_count
 from dpcore.losses import Array
+from dpcore.penalties import column_sizes, ranked_columns
 from dpcore.ranking.metrics import mean_average_precision, ndcg
-from dpcore.selection import coverage, support_precision_recall
+
+
+def ranked_features(weights: Array, names: Sequence[str], intercept: bool = False) -> list[str]:
+    """The names of the columns by falling |weight|, the constant column left out."""
+    return [names[column] for column in ranked_columns(weights, intercept)]
+
+
+def coverage(weights: Array, relevant: Sequence[int] | Array, count: int, intercept: bool = False) -> float:
+    """Share of the relevant columns among the ``count`` of largest |weight|: xi_K of Chen (2020), Section 4.6.6.
+
+    Columns of equal size at the cut (a sparse model has many zeros) count with the chance that a random order would
+    take them, so a model gains nothing from the place of its columns. ``relevant`` are column numbers from 0.
+    """
+    require_count(count=count)
+    sizes = column_sizes(weights, intercept)
+    truth = _relevant(relevant, len(sizes))
+    count = min(count, len(sizes))
+    cut = np.sort(sizes)[-count]
+    above, tied = sizes > cut, sizes == cut
+    chance = (count - above.sum()) / tied.sum()
+    return float((above & truth).sum() + chance * (tied & truth).sum()) / int(truth.sum())
+
+
+def support_precision_recall(
+    weights: Array, relevant: Sequence[int] | Array, intercept: bool = False
+) -> tuple[float, float]:
+    """Precision and recall of the support {j : w_j != 0} for the relevant columns; precision is 1 for no support."""
+    support = column_sizes(weights, intercept) > 0
+    truth = _relevant(relevant, len(support))
+    hits = float((support & truth).sum())
+    return hits / support.sum() if support.any() else 1.0, hits / truth.sum()
+
+
+def _relevant(relevant: Sequence[int] | Array, columns: int) -> Array:
+    chosen = np.asarray(relevant, dtype=int)
+    if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= columns:
+        raise InputError(f"Expected relevant columns between 0 and {columns - 1}, got relevant={list(relevant)!r}.")
+    truth = np.zeros(columns, dtype=bool)
+    truth[chosen] = True
+    return truth
+
 
 __all__ = [
     "accuracy",

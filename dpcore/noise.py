@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 from randomgen import ChaCha
 
-from dpcore.checks import here, require_maker
-from dpcore.errors import InputError
+from dpcore.errors import InputError, here, require_maker
 
 Array = np.ndarray
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from dpcore.checks import require_count, require_nonnegative, require_positive
-from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.errors import AssumptionNotMet, InputError, require_count, require_nonnegative, require_positive
 from dpcore.losses import Loss
 
 

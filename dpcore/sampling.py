@@ -20,8 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpcore.checks import require_choice, require_count, require_fraction
-from dpcore.errors import InputError, PriceUnknown
+from dpcore.errors import InputError, PriceUnknown, require_choice, require_count, require_fraction
 from dpcore.mechanisms import renyi, subsampling
 from dpcore.mechanisms.base import Array, Mechanism, mechanism, sampler, settle
 from dpcore.mechanisms.gaussian import Gaussian

@@ -12,10 +12,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dpcore.errors import DPFlowsError, VerificationFailed
-from flows.ending import INTERRUPTED, Terminated, complain, interrupted, listen, other
+from flows.exit_codes import INTERRUPTED, Terminated, complain, interrupted, listen, other
 
 # Commands that live in modules of their own and are imported only when they are called: name -> (module, help).
-GROUPS = {"ledger": ("flows.ledger", "The budget ledger: open, show, verify.")}
+GROUPS = {"ledger": ("flows.commands.ledger", "The budget ledger: open, show, verify.")}
 
 Config = Annotated[
     str | None, typer.Argument(help="Configuration file; default: conf/train.yaml, else the built-in one.")
@@ -27,14 +27,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standar
 
 def train(config: Config = None, set_: Set = None, as_json: AsJson = False) -> None:
     """Train one private model: plan, reserve budget, fit, and record it in ledger and MLflow."""
-    from flows.command import run_training
+    from flows.commands.train import run_training
 
     run_training(config, set_ or [], as_json)
 
 
 def plan(config: Config = None, set_: Set = None, as_json: AsJson = False) -> None:
     """Show price, noise and what the ledger would have left; no record is read, nothing is charged."""
-    from flows.command import show_plan
+    from flows.commands.train import show_plan
 
     show_plan(config, set_ or [], as_json)
 
@@ -60,7 +60,7 @@ def retrain(
     as_json: AsJson = False,
 ) -> None:
     """Train the newest complete period of a schedule, or past ones, each once; on the blocks that can pay for it."""
-    from flows.retrain_command import run_retraining
+    from flows.commands.retrain import run_retraining
 
     run_retraining(config, set_ or [], at, (first, last), serve, unlock, as_json)
 
@@ -71,7 +71,7 @@ def move(
     as_json: AsJson = False,
 ) -> None:
     """Move a home folder (DPFLOWS_HOME), or put right one that was moved or restored from a backup."""
-    from flows.move import move_home
+    from flows.commands.move import move_home
 
     move_home(old, new, as_json)
 
@@ -81,7 +81,7 @@ def recover(
     as_json: AsJson = False,
 ) -> None:
     """Store in MLflow what was trained and charged by a process that was killed before it did."""
-    from flows.recover import recover as recover_runs
+    from flows.commands.recover import recover as recover_runs
 
     recover_runs(run, as_json)
 
@@ -97,7 +97,7 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Score a table with a trained model: label and score for each row."""
-    from flows.predict import predict_file
+    from flows.commands.predict import predict_file
 
     predict_file(model, file, output, as_json)
 
@@ -111,13 +111,13 @@ def ui(
     as_json: AsJson = False,
 ) -> None:
     """Open the UIs on this project's store, bound to 127.0.0.1, until interrupted; --report: the report of a run."""
-    from flows.report import require_report, show_report
+    from flows.commands.ui import require_report, show_report
 
     require_report(run, report)
     if report:
         show_report(run, as_json)
         return
-    from flows.ui import serve
+    from flows.commands.ui import serve
 
     serve(prefect, port, prefect_port, as_json)
 
@@ -134,7 +134,7 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Check a run against its statement, its ledger and itself; exit 4 where it must not be released."""
-    from flows.audit import audit_run
+    from flows.commands.audit import audit_run
 
     audit_run(run, ledger, empirical, as_json, any_signer)
 
@@ -157,7 +157,7 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Release a run: audit, policy, champion comparison, registry version with aliases, signed bundle."""
-    from flows.release import release_run
+    from flows.commands.release import release_run
 
     release_run(run, to, approved_by, note, policy, key, output, ledger, as_json, head)
 
@@ -181,7 +181,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Verify a bundle: signature, checksums, statement, epsilon. Needs no data or server; runs nothing of it."""
-    from flows.verify import verify_bundle
+    from flows.commands.verify import verify_bundle
 
     verify_bundle(bundle, key, expect, as_json, any_signer)
 
@@ -203,7 +203,7 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Draft a schema from a file, for a person to review: kinds, bounds, levels, label, quirks."""
-    from flows.profile import profile_file
+    from flows.commands.profile import profile_file
 
     profile_file(file, label, name, (epsilon, delta, adjacency) if private else None, output, as_json, charge)
 
@@ -214,7 +214,7 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Copy the configuration files to DIR/conf, to be edited there."""
-    from flows.init import copy_configs, init_words
+    from flows.commands.profile import copy_configs, init_words
 
     written = copy_configs(folder, force)
     if as_json:
@@ -232,7 +232,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare algorithms on folds: a grid of private runs, resumable, with tables, figures and one MLflow run each."""
-    from flows.compare_command import run_comparison
+    from flows.commands.compare import run_comparison
 
     raise typer.Exit(run_comparison(config, set_ or [], fresh, as_json))
 
@@ -246,7 +246,7 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Compare with diffprivlib and Opacus on the same folds: quality and speed as ratios; they need dpflows[peers]."""
-    from flows.compare_command import run_bench
+    from flows.commands.compare import run_bench
 
     raise typer.Exit(run_bench(config, set_ or [], fresh, as_json))
 
@@ -261,7 +261,7 @@ def crossval(
     as_json: AsJson = False,
 ) -> None:
     """Cross-validate one training configuration, beside majority and the model without privacy."""
-    from flows.compare_command import run_crossval
+    from flows.commands.compare import run_crossval
 
     sizes = {"folds": folds, "repeats": repeats, "draws": draws}
     raise typer.Exit(run_crossval(config, set_ or [], sizes, fresh, as_json))

@@ -4,6 +4,7 @@ Workers answer with plain records; only this process writes to MLflow and ledger
 """
 
 # No postponed annotations here: a deployed flow is rebuilt from its annotations where this module has no name yet.
+
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,19 +22,21 @@ from flows.compare_summary import grouped_reasons, make_facts, summary
 from flows.steps import StepFailed, reporter, step
 from flows.train import Open, completed, open_store, reserved
 from flows.train import arrived as arrived_at_end
-from tasks import tracking
-from tasks.compare import session
+from tasks.compare import charge as compare_charge
+from tasks.compare import resume
 from tasks.compare import tracking as children
-from tasks.compare.cell import Record
+from tasks.compare.cell import CellRecord
 from tasks.compare.charge import Charge
 from tasks.compare.config import CompareConfig
 from tasks.compare.report import report
-from tasks.compare.session import Comparison
-from tasks.compare.view import write_view
+from tasks.compare.resume import Comparison
+from tasks.compare.tracking import write_view
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger, Reservation
-from tasks.training import charge_of, ledger_url
+from tasks.ledger.place import ledger_url
+from tasks.record import tracking
+from tasks.training.steps import charge_of
 
 
 def load_rows(comparison: Comparison) -> None:
@@ -43,8 +46,8 @@ def load_rows(comparison: Comparison) -> None:
         comparison.rows.check_classes(setting)
 
 
-grid_step = step(session.make_comparison, "cells")
-afford_step = step(session.charges, "affordable?")
+grid_step = step(resume.make_comparison, "cells")
+afford_step = step(compare_charge.charges, "affordable?")
 load_step = step(load_rows, "load")
 report_step = step(report, "report")
 view_step = step(write_view, "view")
@@ -137,7 +140,7 @@ def reserve_all(
     return found
 
 
-def result_hashes(comparison: Comparison, records: Sequence[Record], data: str) -> dict[str, str]:
+def result_hashes(comparison: Comparison, records: Sequence[CellRecord], data: str) -> dict[str, str]:
     """What closes the ledger's entry: the hash of the records of the charged cells."""
     charged = {cell.key for cell in comparison.charged(data)}
     own = [record for record in records if record["cell"] in charged]

@@ -19,12 +19,12 @@ from flows.steps import reporter
 from flows.train import Open
 from tasks.compare import tracking as children
 from tasks.compare.batch import Batch, Bench, batches_of, run_batch, run_batch_alone
-from tasks.compare.cell import Record
+from tasks.compare.cell import CellRecord
 from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
-from tasks.compare.session import Comparison
+from tasks.compare.resume import Comparison
 from tasks.ledger import Reservation
-from tasks.peers.process import end_all
+from tasks.peers.catalogue import end_all
 
 OPTIONS: dict[str, Any] = {
     "retries": 0,
@@ -37,7 +37,9 @@ cells_here = task(name="cells", **OPTIONS)(run_batch)
 cells_elsewhere = task(name="cells", **OPTIONS)(run_batch_alone)
 
 
-def run_cells(store: Open, parent: str, comparison: Comparison, reservations: dict[str, Reservation]) -> list[Record]:
+def run_cells(
+    store: Open, parent: str, comparison: Comparison, reservations: dict[str, Reservation]
+) -> list[CellRecord]:
     """Run what is to run and close each setting's child when its last cell is there; records in the order of cells."""
     config = comparison.config
     progress = Progress(len(comparison.to_run))
@@ -69,7 +71,7 @@ def run_cells(store: Open, parent: str, comparison: Comparison, reservations: di
     return [known[cell.key] for cell in comparison.cells if cell.key in known]
 
 
-def batches(comparison: Comparison, bench: Bench) -> Iterator[list[Record]]:
+def batches(comparison: Comparison, bench: Bench) -> Iterator[list[CellRecord]]:
     """The records of each batch, as they end. Only threads are run when the rows are private."""
     workers = worker_count(comparison.config)
     found = batches_of(comparison.to_run, workers, timed=comparison.config.peers is not None)
@@ -87,7 +89,7 @@ def batches(comparison: Comparison, bench: Bench) -> Iterator[list[Record]]:
         raise
 
 
-def records_of(future: Any, batch: Batch) -> list[Record]:
+def records_of(future: Any, batch: Batch) -> list[CellRecord]:
     """The records of a batch; all its cells failed where its worker died."""
     try:
         return list(future.result())
@@ -95,7 +97,7 @@ def records_of(future: Any, batch: Batch) -> list[Record]:
         return [failed(cell, error) for cell in batch.cells]
 
 
-def failed(cell: Any, error: Exception) -> Record:
+def failed(cell: Any, error: Exception) -> CellRecord:
     """The record of a cell whose worker did not answer."""
     text = f"worker: {type(error).__name__}" + (f": {error}" if cell.setting.job.public else "")
     base = {**cell.setting.facts, "cell": cell.key, "repeat": cell.repeat, "fold": cell.fold, "draw": cell.draw}
@@ -119,13 +121,13 @@ class Progress:
         self._done = count(1)
         self._lock = Lock()
 
-    def one(self, record: Record) -> None:
+    def one(self, record: CellRecord) -> None:
         with self._lock:
             self._watch.progress(next(self._done), self.total)
             if record["status"] == "failed":
                 self._watch.say(f"Failed: {record['data']} {record['label']}: {record['error']}")
 
-    def many(self, records: Sequence[Record]) -> None:
+    def many(self, records: Sequence[CellRecord]) -> None:
         for record in records:
             self.one(record)
 
@@ -133,7 +135,7 @@ class Progress:
 class Book:
     """The children of a comparison: each is opened and closed when all cells of its setting are known."""
 
-    def __init__(self, store: Open, parent: str, comparison: Comparison, known: dict[str, Record]) -> None:
+    def __init__(self, store: Open, parent: str, comparison: Comparison, known: dict[str, CellRecord]) -> None:
         self.store, self.parent, self.comparison, self.known = store, parent, comparison, known
         self.waiting: dict[int, list[str]] = {}
         self.settings: dict[int, Setting] = {}

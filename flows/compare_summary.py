@@ -11,14 +11,14 @@ import prefect.runtime.flow_run
 
 from flows.train import Open
 from tasks.compare import tracking as children
-from tasks.compare.cell import SUPPORT, Record, missing_metrics
+from tasks.compare.cell import SUPPORT, CellRecord, missing_metrics
 from tasks.compare.charge import Charge, charge_words
 from tasks.compare.closure import code_version
+from tasks.compare.folds import is_redrawn
 from tasks.compare.ratios import ratios, rows_of
-from tasks.compare.rows import is_redrawn
-from tasks.compare.session import Comparison
-from tasks.compare.variation import spread_out
-from tasks.machine import machine
+from tasks.compare.resume import Comparison
+from tasks.compare.variants import spread_out
+from tasks.report.facts import machine
 
 
 def grouped_reasons(comparison: Comparison) -> dict[str, str]:
@@ -73,7 +73,7 @@ def libraries(comparison: Comparison) -> dict[str, str]:
 
 def summary(
     comparison: Comparison,
-    records: Sequence[Record],
+    records: Sequence[CellRecord],
     charges: dict[str, Charge],
     parent: str,
     files: Sequence[str],
@@ -109,13 +109,13 @@ def summary(
     }
 
 
-def failures(records: Sequence[Record]) -> list[dict[str, Any]]:
+def failures(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
     """Failed cells, the same failure once with how often it was seen."""
     seen = Counter((r["data"], r["label"], r["error"]) for r in records if r["status"] == "failed")
     return [{"data": data, "label": label, "error": error, "cells": n} for (data, label, error), n in seen.items()]
 
 
-def deviation(records: Sequence[Record], metric: str) -> float | None:
+def deviation(records: Sequence[CellRecord], metric: str) -> float | None:
     """Standard deviation of ``metric`` over (repeat, fold) cells, draws averaged first; None for fewer than two."""
     draws: dict[tuple[int, int], list[float]] = {}
     for record in records:
@@ -124,9 +124,9 @@ def deviation(records: Sequence[Record], metric: str) -> float | None:
     return stdev(map(fmean, draws.values())) if len(draws) > 1 else None
 
 
-def means(comparison: Comparison, records: Sequence[Record]) -> list[dict[str, Any]]:
+def means(comparison: Comparison, records: Sequence[CellRecord]) -> list[dict[str, Any]]:
     """Mean metrics of each setting with their spread over cells, in their order."""
-    groups: dict[str, list[Record]] = {}
+    groups: dict[str, list[CellRecord]] = {}
     for cell, record in zip(comparison.cells, records, strict=False):
         groups.setdefault(children.child_name(cell.setting, comparison.config), []).append(record)
     found = []

@@ -1,6 +1,7 @@
 """The retraining flow: due?, one at a time, window, warm start, training, champion; and its place on a schedule."""
 
 # No postponed annotations here: a served flow is rebuilt from its annotations where this module has no name yet.
+
 import os
 from datetime import UTC, datetime
 from typing import Any
@@ -11,13 +12,15 @@ from prefect import flow
 from dpcore.errors import DPFlowsError
 from flows.steps import StepFailed, reporter, step
 from flows.train import arrived, completed, open_store, train_flow
-from tasks import tracking, training
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
-from tasks.retraining import champion, drift, schedule, window
+from tasks.ledger import place as ledger_place
+from tasks.record import tracking
+from tasks.retraining import champion, drift, schedule
+from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.backfill import Planned
 from tasks.retraining.config import RetrainConfig, check
-from tasks.retraining.lock import one_at_a_time
+from tasks.retraining.schedule import one_at_a_time
 from tasks.retraining.start import Start, warm
 from tasks.schema import find_schema
 
@@ -44,7 +47,7 @@ def _steps(config: RetrainConfig, at: datetime | None, home: Home) -> dict[str, 
     drift.require_drift(config.drift.epsilon, schema)
     now = datetime.now(UTC)
     scheduled = at or prefect.runtime.flow_run.scheduled_start_time or now
-    with Ledger(training.ledger_url(config.training, schema, home)) as ledger:
+    with Ledger(ledger_place.ledger_url(config.training, schema, home)) as ledger:
         # Periods of processes that died are known as such before they are asked for.
         ledger.reap()
         found = look(config, ledger, scheduled, now, at is not None)
@@ -67,7 +70,9 @@ def look(
 def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[str, Any]:
     say = reporter.get().say
     division = Blocks.of(find_schema(config.training.data.name))
-    reading = window.choose(config.training, config.window, division, found.until.date(), found.period, ledger)
+    reading = retraining_schedule.choose(
+        config.training, config.window, division, found.until.date(), found.period, ledger
+    )
     store = open_store(reading.config)
     start = warm(config, reading.config, store.client, ledger)
     notes = [found.note, _window_words(reading), start.note]
@@ -107,13 +112,13 @@ def _drift(epsilon: float, config: Any, period: str, client: Any, summary: dict[
     return {"positive_share": measured.metrics["released.drift_positive_share"], "file": drift.FILE}
 
 
-def _window_words(reading: window.Reading) -> str:
+def _window_words(reading: retraining_schedule.Reading) -> str:
     if not reading.left_out:
         return ""
     return f"left out, since their budget is spent: {', '.join(reading.left_out)}; {len(reading.kept)} blocks are read"
 
 
-def _tag(client: Any, run_id: str, found: schedule.Due, reading: window.Reading, start: Start) -> None:
+def _tag(client: Any, run_id: str, found: schedule.Due, reading: retraining_schedule.Reading, start: Start) -> None:
     tags = {
         "period": found.period,
         "warm_start": start.run_id or "none",

@@ -22,7 +22,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from dpcore.errors import DPFlowsError
 from tasks.home import Home
-from tasks.stores import ensure_stores
+from tasks.stores.made import ensure_stores
 
 STARTUP_SECONDS = 120.0
 # What the stores of a first run take, several times over, in bytes.

@@ -5,6 +5,7 @@ holds the converted price.
 """
 
 # No postponed annotations here: a deployed flow is rebuilt from its annotations where this module has no name yet.
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,36 +21,40 @@ from prefect import flow
 
 from dpcore.errors import DPFlowsError
 from dpcore.train import Planned
-from flows.ending import heed
+from flows.exit_codes import heed
 from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
-from tasks import attributes, canary, estimation, evaluation, outbox, record, tracking, training, tuning
 from tasks.config import TrainConfig
-from tasks.fitting import class_warning, count_warning
 from tasks.home import Home
-from tasks.ledger import Ledger, Reservation
-from tasks.rankers import conventions
-from tasks.release.metrics import release_metrics, require_room
-from tasks.statement import Statement
-from tasks.stores import making_stores
-from tasks.training import Job
+from tasks.kinds import quality
+from tasks.kinds.base import Job
+from tasks.kinds.sessions import conventions
+from tasks.kinds.table import class_warning, count_warning
+from tasks.ledger import Ledger, Reservation, place
+from tasks.options import canaries, estimate, tune
+from tasks.options.noisy_metric import release_metrics, require_room
+from tasks.record import outbox, tracking
+from tasks.record import run as record_run
+from tasks.record.statement import Statement
+from tasks.stores.made import making_stores
+from tasks.training import evaluate, steps
 
-plan_step = step(training.plan_training, "plan")
-afford_step = step(training.fit_to_ledger, "affordable?")
-read_bounds_step = step(estimation.read_bounds, "read bounds")
-load_step = step(training.load_records, "load")
-preprocess_step = step(training.build_objective, "preprocess")
-reserve_step = step(training.reserve_budget, "reserve")
-estimate_step = step(estimation.release_bounds, "estimate bounds")
-plant_step = step(canary.plant_canaries, "plant canaries")
-fit_step = step(training.fit_model, "fit")
-canary_step = step(canary.measure_canaries, "find canaries")
-attribute_step = step(attributes.write_table, "selected attributes")
-convert_step = step(record.convert, "convert")
-commit_step = step(record.commit, "commit")
-evaluate_step = step(evaluation.measure, "evaluate")
+plan_step = step(steps.plan_training, "plan")
+afford_step = step(steps.fit_to_ledger, "affordable?")
+read_bounds_step = step(estimate.read_bounds, "read bounds")
+load_step = step(steps.load_records, "load")
+preprocess_step = step(steps.build_objective, "preprocess")
+reserve_step = step(steps.reserve_budget, "reserve")
+estimate_step = step(estimate.release_bounds, "estimate bounds")
+plant_step = step(canaries.plant_canaries, "plant canaries")
+fit_step = step(steps.fit_model, "fit")
+canary_step = step(canaries.measure_canaries, "find canaries")
+attribute_step = step(quality.write_table, "selected attributes")
+convert_step = step(record_run.convert, "convert")
+commit_step = step(record_run.commit, "commit")
+evaluate_step = step(evaluate.measure, "evaluate")
 metric_step = step(release_metrics, "release metric")
-track_step = step(record.track, "track")
+track_step = step(record_run.track, "track")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +103,13 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
 def _steps(config: TrainConfig) -> dict[str, Any]:
     """The steps of the flow, in its home."""
     started = perf_counter()
-    job = training.prepare(config)
+    job = steps.prepare(config)
     for warning in job.warnings:
         reporter.get().say(f"Warning: {warning}")
     store = open_store(config)
     if left := outbox.words(store.home):
         reporter.get().say(f"Warning: {left}.")
-    with Ledger(training.ledger_url(config, job.schema, store.home)) as ledger:
+    with Ledger(place.ledger_url(config, job.schema, store.home)) as ledger:
         if job.schema.undeclared_columns and job.estimate is None:
             job = read_bounds_step(job)
         planned = afford_step(job, plan_step(job), ledger)
@@ -126,8 +131,8 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                     loaded = load_step(job)
                     sums = objective = preprocess_step(job, loaded)
                 result = fit_step(job, planned, sums, reservation, reporter.get().progress, watch)
-                job, planned, loaded, objective = tuning.selected(job, planned, result, loaded, objective)
-                if attributes.is_sparse(job, planned):
+                job, planned, loaded, objective = tune.selected(job, planned, result, loaded, objective)
+                if quality.is_sparse(job, planned):
                     attribute_step(folder, job, planned, result.weights)
                 price = convert_step(planned)
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
@@ -135,7 +140,7 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                 metrics = evaluate_step(job, result.weights, loaded, objective, folder)
                 if watch is not None:
                     metrics |= canary_step(planned, result.weights, watch, objective, folder)
-                    reporter.get().say(canary.sentence(metrics))
+                    reporter.get().say(canaries.sentence(metrics))
                 if config.evaluate.release is not None:
                     metrics |= metric_step(job, result.weights, loaded, ledger, folder)
                 # Whoever waits for the numbers need not wait for figures, report and model.

@@ -9,13 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dpcore.errors import InputError
-
-if TYPE_CHECKING:
-    from tasks.config import TrainConfig
-    from tasks.schema import Schema
 
 PRIVATE_FOLDER = 0o700
 # Nothing is told to the makers of the libraries: what a flow is called and how often it runs is nobody's business.
@@ -156,16 +151,3 @@ def one_at_a_time(home: Home, what: str) -> Iterator[None]:
 
 def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path.as_posix()}"
-
-
-def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
-    """Where the budget is kept: data schema, configuration, ``DPFLOWS_LEDGER``, else the file in the home folder.
-
-    Raises ``InputError`` where a configuration names another ledger than the schema: the budget goes with the data.
-    """
-    if schema.ledger and config.ledger.url and config.ledger.url != schema.ledger:
-        raise InputError(
-            f"Expected the ledger of data set {schema.name!r}, {schema.ledger}, got ledger.url={config.ledger.url!r}: "
-            "a second ledger would be a second budget; leave ledger.url out, or move the budget in the data schema."
-        )
-    return schema.ledger or config.ledger.url or os.environ.get("DPFLOWS_LEDGER") or home.ledger_url

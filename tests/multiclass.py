@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting import Events
-from dpcore.accounting.rdp import curve_of
+from dpcore.accounting.curves import curve_of
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.problem import Adjacency, Problem
-from dpcore.softmax import MulticlassObjective, Softmax
 from tests.tape import Tape, ratio
 
 CLASSES, COLUMNS, RECORDS = 3, 4, 6

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tasks.home import Home
-from tasks.release.signature import TRUSTED, load_key, own_fingerprint
+from tasks.release.bundle import TRUSTED, load_key, own_fingerprint
 from tests.flow_fixtures import HOME
 from tests.release.runs import World, make_world
 

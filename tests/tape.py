@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting.budget import Lease
+from dpcore.accounting.curves import curve_of
 from dpcore.accounting.events import Events
-from dpcore.accounting.rdp import curve_of
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.objective import LinearObjective

@@ -12,10 +12,10 @@ import pytest
 from scipy.sparse import csr_array, vstack
 
 from dpcore.accounting import Target
-from dpcore.data import Data
 from dpcore.losses import make_loss
 from dpcore.metrics import accuracy, roc_auc
 from dpcore.objective import LinearObjective
+from dpcore.preprocess.design import Data
 from dpcore.problem import Problem
 from dpcore.train import plan, run
 from tasks.data import load

@@ -11,13 +11,13 @@ from scipy.sparse import csr_array
 
 from dpcore.accounting import Target
 from dpcore.algorithms import make, registry
-from dpcore.auto import encoding, resolve
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import HuberHinge, Logistic, Squared, losses, make_loss
 from dpcore.objective import LinearObjective
-from dpcore.one_vs_rest import OneVsRest
-from dpcore.softmax import MulticlassObjective, Softmax
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.train import plan, run
+from dpcore.train.auto import encoding, resolve
+from dpcore.train.one_vs_rest import OneVsRest
 from tests.multiclass import CLASSES, COLUMNS, replayed
 from tests.multiclass import joint_problem as problem
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dpcore import calibration
 from dpcore.accounting import Events, Target
-from dpcore.accounting.pld import gdp_mu, pld_epsilon
+from dpcore.accounting.exact import gdp_mu, pld_epsilon
 from dpcore.algorithms.scaled_gd import Marginals, ScaledGD
+from dpcore.descent import platt
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import Logistic, Squared
 from dpcore.objective import LinearObjective
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.problem import Adjacency, Block, Problem
-from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import plan, run
 from tests.tape import ConstantSlope, Tape, ratio
 
@@ -283,12 +283,12 @@ def test_calibration_undoes_a_wrong_scale_and_shift() -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(0.0, 2.0, 50_000)
     y = np.where(rng.random(50_000) < 1 / (1 + np.exp(1.0 - 0.5 * z)), 1.0, -1.0)
-    counts = LinearObjective(z[:, None], y, Logistic()).score_counts(np.ones(1), calibration.EDGES)
+    counts = LinearObjective(z[:, None], y, Logistic()).score_counts(np.ones(1), platt.EDGES)
     assert counts.sum() == 50_000
-    assert calibration.fit(counts, 1e-9, 50_000) == pytest.approx((0.5, -1.0), abs=0.05)
-    noisy = calibration.fit(counts + rng.normal(0.0, 30.0, counts.shape), 30.0, 50_000)
+    assert platt.fit(counts, 1e-9, 50_000) == pytest.approx((0.5, -1.0), abs=0.05)
+    noisy = platt.fit(counts + rng.normal(0.0, 30.0, counts.shape), 30.0, 50_000)
     assert noisy == pytest.approx((0.5, -1.0), abs=0.1)
-    assert calibration.fit(np.zeros_like(counts), 30.0, 50_000) == (1.0, 0.0)
+    assert platt.fit(np.zeros_like(counts), 30.0, 50_000) == (1.0, 0.0)
 
 
 def test_residual_losses_have_clip_and_horizon_of_their_own() -> None:

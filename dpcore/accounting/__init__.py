@@ -7,11 +7,10 @@ from math import inf
 
 from dpcore.accounting.budget import Budget, Released, open_door, release_once
 from dpcore.accounting.calibrate import calibrate
-from dpcore.accounting.conversion import delta_of, epsilon_of
+from dpcore.accounting.curves import ORDERS, delta_of, epsilon_of
 from dpcore.accounting.events import Events
+from dpcore.accounting.exact import pure_total
 from dpcore.accounting.limits import Allowance, Room, Target
-from dpcore.accounting.orders import ORDERS
-from dpcore.accounting.single import pure_total
 from dpcore.errors import InputError
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpcore.accounting.curves import ORDERS, curve_of
 from dpcore.accounting.events import Events, curves_of
 from dpcore.accounting.limits import SLACK
-from dpcore.accounting.orders import ORDERS
-from dpcore.accounting.rdp import curve_of
-from dpcore.checks import here, require_maker
-from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
+from dpcore.errors import BudgetExceeded, DPFlowsError, InputError, here, require_maker
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism, in_form
 from dpcore.noise import plain_generator, secure_generator

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from scipy.optimize import toms748
 
 from dpcore.accounting.events import Events
+from dpcore.accounting.exact import GridTooLarge, cell_of
 from dpcore.accounting.limits import SLACK, Limit, Target
-from dpcore.accounting.pld import GridTooLarge, cell_of
 from dpcore.mechanisms import in_form
 from dpcore.problem import Problem
 
 if TYPE_CHECKING:
     from dpcore.algorithms.base import Algorithm
+
 
 # Relative gap between the noise that is returned and noise that no longer fits.
 GAP = 1e-4

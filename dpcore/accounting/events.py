@@ -4,20 +4,90 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property, lru_cache
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from dpcore.accounting.orders import ORDERS
-from dpcore.accounting.rdp import curve_of
-from dpcore.accounting.relations import restate
-from dpcore.errors import InputError, PriceUnknown
+from dpcore.accounting.curves import ORDERS, curve_of
+from dpcore.errors import InputError, PriceUnknown, unknown_name
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism, from_dict, to_dict
+from dpcore.mechanisms import to_dict
+from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Mechanism
+from dpcore.mechanisms.repeated import Composition, Repeated
 from dpcore.problem import Adjacency
+from dpcore.sampling import Poisson, Sampled
+
+
+def from_dict(stored: dict[str, Any]) -> Any:
+    """Exact inverse of ``to_dict``. Raises ``UnknownName`` for a kind or a field that does not exist.
+
+    A field with a default may be absent, so that what an older version stored keeps its price when one is added.
+    """
+    if not isinstance(stored, dict) or "kind" not in stored:
+        raise InputError(f"Expected a stored mechanism with a kind, got {stored!r}.")
+    kind = stored["kind"]
+    known = {**MECHANISMS, **SAMPLERS}
+    if kind not in known:
+        raise unknown_name("kind of mechanism", kind, known)
+    cls = known[kind]
+    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name, value in stored.items():
+        if name == "kind":
+            continue
+        if name not in names:
+            raise unknown_name(f"field of {kind!r}", name, names)
+        if isinstance(value, dict):
+            value = from_dict(value)
+        elif isinstance(value, list):
+            value = tuple(from_dict(part) if isinstance(part, dict) else part for part in value)
+        values[name] = value
+    missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)  # type: ignore[arg-type]
+    if missing:
+        raise InputError(f"Expected a stored {kind!r} to name {', '.join(sorted(missing))}, got {stored!r}.")
+    return cls(**values)
+
+
+def restate(mechanism: Mechanism, own: Adjacency | str, wanted: Adjacency | str) -> Mechanism:
+    """The mechanism whose price, under ``wanted``, bounds ``mechanism`` that was built under ``own``.
+
+    For pricing, not for release: the noise stays that of the original. Raises ``PriceUnknown`` where no theorem
+    gives the price, with the way out.
+    """
+    own, wanted = Adjacency(own), Adjacency(wanted)
+    if own is wanted:
+        return mechanism
+    if own is Adjacency.REPLACE_LABELS:
+        raise PriceUnknown(
+            f"A run proved for replace_labels protects labels only and has no price under {wanted!s}: "
+            "use an algorithm that clips whole records, or a data set with a replace_labels budget."
+        )
+    if wanted is Adjacency.ADD_REMOVE:
+        raise PriceUnknown(
+            "A run proved for replace_one treats the number of records as public and has no price under add_remove: "
+            "set adjacency=add_remove in the run, or create the budget with adjacency=replace_one."
+        )
+    return mechanism if own is Adjacency.REPLACE_ONE else _replaced(mechanism)
+
+
+def _replaced(mechanism: Mechanism) -> Mechanism:
+    """Add/remove to replace-one.
+
+    With D the add/remove bound of any function f, f(S + u) and f(S + v) lie within D of f(S), so within 2D of each
+    other: on a Poisson batch the contributions lie in a ball of radius D = half the new sensitivity.
+    """
+    if isinstance(mechanism, Sampled):
+        if not isinstance(mechanism.sampler, Poisson):
+            raise PriceUnknown(f"No price under replace_one for {mechanism!r}, which was built for add_remove.")
+        inner = mechanism.mechanism.replaced()
+        return Sampled(inner, mechanism.sampler, Adjacency.REPLACE_ONE, "ball")
+    if isinstance(mechanism, Composition | Repeated):
+        return mechanism.mapped(_replaced)
+    return mechanism.replaced()
+
 
 VERSION = 1
 

@@ -1,4 +1,7 @@
-"""Limits that a run must fit: its own (epsilon, delta), the room of a ledger, an allowance that outlives fits."""
+"""Limits that a run must fit: its own (epsilon, delta), the room of a ledger, an allowance that outlives fits.
+
+Limits of a run that follows other releases under one guarantee.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpcore.accounting.conversion import CONVERSIONS, epsilon_of, order_budget
+from dpcore.accounting.curves import CONVERSIONS, ORDERS, epsilon_of, order_budget
 from dpcore.accounting.events import Events
-from dpcore.accounting.orders import ORDERS
-from dpcore.accounting.pld import exactly_gaussian, gdp_epsilon, pld_epsilon
-from dpcore.accounting.single import advanced_epsilon, has_profile, profile_epsilon, pure_total
-from dpcore.checks import here, require_choice, require_maker, require_open_unit, require_positive
-from dpcore.errors import BudgetExceeded, InputError
+from dpcore.accounting.exact import (
+    advanced_epsilon,
+    exactly_gaussian,
+    gdp_epsilon,
+    has_profile,
+    pld_epsilon,
+    profile_epsilon,
+    pure_total,
+)
+from dpcore.errors import (
+    BudgetExceeded,
+    InputError,
+    here,
+    require_choice,
+    require_maker,
+    require_open_unit,
+    require_positive,
+)
 from dpcore.problem import Adjacency
 
 # A sum that passes its limit by less than this share is rounding: ten times 0.1 fits 1.0, an eleventh does not.
@@ -225,4 +241,45 @@ class Allowance:
         raise InputError(
             "Expected an Allowance to stay in its process: a pickled copy would be spent twice. Search with n_jobs=1 "
             "or a threading backend, or use a ledger."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """``limit`` for a run that comes after the releases ``before``: both together must fit it."""
+
+    limit: Limit
+    before: Events
+
+    def ratio(self, events: Events) -> float:
+        return self.limit.ratio(self.before.then(events))
+
+    def refusal(self, events: Events) -> BudgetExceeded:
+        return self.limit.refusal(self.before.then(events))
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """At no Rényi order dearer than ``reserved``, under any relation that a ledger may charge (``Events.prices``).
+
+    A run that is chosen after earlier releases and obeys this costs what was reserved, by the one-order filter theorem
+    at each order (Feldman & Zrnic 2021; Lécuyer 2021).
+    """
+
+    reserved: Events
+
+    def ratio(self, events: Events) -> float:
+        asked, allowed = events.prices(), self.reserved.prices()
+        bounded = np.isfinite(allowed) & ~(asked <= 0)  # a price that is no number is no price within the limit
+        with np.errstate(divide="ignore"):
+            ratios = asked[bounded] / allowed[bounded]
+        return float(ratios.max(initial=0.0))
+
+    def refusal(self, events: Events) -> BudgetExceeded:
+        ratio = self.ratio(events)
+        return BudgetExceeded(
+            f"Expected a run within the price that was reserved for it, but it costs {ratio:.6g} times as much at some "
+            "order; leave noise_multiplier to the calibration.",
+            asked=ratio,
+            left=1.0 if ratio < inf else 0.0,
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.checks import require_below_one, require_count, require_positive
+from dpcore.errors import require_below_one, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exact, Mechanism
 from dpcore.objective import Objective

@@ -9,19 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import OUTPUTS, Iterate
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.clips import slope_at_start
-from dpcore.algorithms.minimise import minimise
 from dpcore.algorithms.objective_perturbation import OUTPUT_RATIO, default_ridge, perturbation
-from dpcore.capped import capped
-from dpcore.checks import require_choice, require_count, require_positive
-from dpcore.losses import Array
+from dpcore.descent.admm import OUTPUTS, Iterate
+from dpcore.descent.defaults import RANKING_HORIZON, ranks_columns, slope_at_start
+from dpcore.descent.minimise import minimise
+from dpcore.errors import require_choice, require_count, require_positive
+from dpcore.losses import Array, capped
 from dpcore.mechanisms import AMP, Mechanism
 from dpcore.objective import Objective
 from dpcore.penalties import penalties, penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.selection import RANKING_HORIZON, ranks_columns
 
 # Cap of the slope in units of that at 0, where columns are ranked: as in ``noisy_correlations``.
 CAP_SHARE = 0.5

@@ -10,7 +10,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.algorithms.objective_perturbation import default_ridge, perturbation, release_minimiser
-from dpcore.checks import require_nonnegative, require_positive
+from dpcore.errors import require_nonnegative, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import AMP
 from dpcore.problem import Adjacency, Problem, Requires

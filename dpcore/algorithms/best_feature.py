@@ -9,11 +9,11 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.checks import require_positive
+from dpcore.errors import require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.ranking.problem import require_linear_scorer
+from dpcore.ranking.documents import require_linear_scorer
 
 
 @register("best_feature")

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import Iterate, Settings
 from dpcore.algorithms.base import register
-from dpcore.checks import require_count
-from dpcore.errors import AssumptionNotMet
+from dpcore.descent.admm import Iterate, Settings
+from dpcore.errors import AssumptionNotMet, require_count
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective

@@ -10,9 +10,9 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.batches import batch_sampler
-from dpcore.algorithms.clips import pace_share, slope_at_start, usual_cap, usual_clip
-from dpcore.checks import require_choice, require_count, require_fraction, require_open_unit, require_positive
+from dpcore.descent.defaults import pace_share, slope_at_start, usual_cap, usual_clip
+from dpcore.descent.gradient import batch_sampler
+from dpcore.errors import require_choice, require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Gaussian, Mechanism, NoisyMax
 from dpcore.objective import Objective

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dpcore.algorithms.base import register
 from dpcore.algorithms.dp_blsgd import DPBLSGD
-from dpcore.algorithms.line_search import PAPER
+from dpcore.descent.line_search import PAPER
 
 
 @register("dp_blgd")

@@ -10,10 +10,10 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.batches import batch_sampler
-from dpcore.algorithms.clips import usual_cap, usual_clip
 from dpcore.algorithms.dp_sgd import DPSGD
-from dpcore.algorithms.line_search import NETWORK, PAPER, Settings, State, angle_between, candidates
+from dpcore.descent.defaults import usual_cap, usual_clip
+from dpcore.descent.gradient import batch_sampler
+from dpcore.descent.line_search import NETWORK, PAPER, Settings, State, angle_between, candidates
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.mechanisms import AboveThreshold, Gaussian, Mechanism

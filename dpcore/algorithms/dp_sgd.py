@@ -10,9 +10,9 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.clips import pace_share, usual_clip
-from dpcore.algorithms.pace import longest_step, momentum_for
-from dpcore.checks import (
+from dpcore.descent.defaults import RANKING_HORIZON, longest_step, momentum_for, pace_share, ranks_columns, usual_clip
+from dpcore.errors import (
+    AssumptionNotMet,
     finite_tuple,
     require_below_one,
     require_choice,
@@ -20,14 +20,12 @@ from dpcore.checks import (
     require_fraction,
     require_positive,
 )
-from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
+from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.proximal import prox_l1
 from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
-from dpcore.selection import RANKING_HORIZON, ranks_columns
 
 SCHEDULES = ("constant", "inverse", "linear")
 

@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import usual_horizon
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.batches import batch_sampler
-from dpcore.algorithms.clips import usual_clip
-from dpcore.algorithms.pace import reach
-from dpcore.checks import require_count, require_fraction, require_open_unit, require_positive
+from dpcore.descent.admm import usual_horizon
+from dpcore.descent.defaults import reach, usual_clip
+from dpcore.descent.gradient import batch_sampler
+from dpcore.errors import require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
+from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.proximal import prox_l1
 
 # A record's difference of gradients is divided by its public bound; at equal points the bound is 0 and so is the sum.
 LEAST_BOUND = 1e-12

@@ -9,14 +9,12 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.checks import require_count, require_nonnegative, require_positive
-from dpcore.errors import AssumptionNotMet
+from dpcore.errors import AssumptionNotMet, require_count, require_nonnegative, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.ranking.documents import ScoredDocuments, public_documents, require_linear_scorer
 from dpcore.ranking.losses import ListNet
-from dpcore.ranking.objective import ScoredDocuments
-from dpcore.ranking.problem import public_documents, require_linear_scorer
 from dpcore.rounding import UNIT, row_norms
 
 # Directions in which the documents of a session hardly differ are left out: they carry noise and next to no order.

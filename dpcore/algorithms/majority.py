@@ -10,11 +10,10 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
 from dpcore.errors import AssumptionNotMet
-from dpcore.losses import Array
+from dpcore.losses import Array, Weighted
 from dpcore.mechanisms import Exact, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.weighted import Weighted
 
 
 @register("majority")

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import SELECTION, Iterate, Pace, Settings
 from dpcore.algorithms.base import BOTH, register
-from dpcore.checks import require_choice
-from dpcore.errors import AssumptionNotMet
+from dpcore.descent.admm import SELECTION, Iterate, Pace, Settings
+from dpcore.errors import AssumptionNotMet, require_choice
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective

@@ -9,14 +9,13 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.clips import slope_at_start
-from dpcore.algorithms.pace import curvature_bound
-from dpcore.checks import require_positive
+from dpcore.descent.defaults import curvature_bound, slope_at_start
+from dpcore.errors import require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
+from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.proximal import prox_l1
 
 # Clip norm in units of norm_bound times the slope of the loss at 0: all rows longer than half the bound count alike.
 CLIP_SHARE = 0.5

@@ -10,9 +10,8 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import register
 from dpcore.algorithms.rsgd_ar import checked_sensitivities, permuted_release, release_walk
-from dpcore.algorithms.schedule import Walk, horizon, near_equal, useful
-from dpcore.checks import require_count, require_positive
-from dpcore.errors import InputError
+from dpcore.descent.permuted import Walk, horizon, near_equal, useful
+from dpcore.errors import InputError, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires

@@ -11,9 +11,8 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.minimise import minimise
-from dpcore.checks import require_choice, require_nonnegative, require_positive
-from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.descent.minimise import minimise
+from dpcore.errors import AssumptionNotMet, InputError, require_choice, require_nonnegative, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import AMP, ObjectivePerturbation
 from dpcore.objective import Objective

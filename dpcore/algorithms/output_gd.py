@@ -10,10 +10,9 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import register
-from dpcore.algorithms.minimise import minimise
-from dpcore.algorithms.schedule import horizon, useful
-from dpcore.checks import require_choice, require_count, require_positive
-from dpcore.errors import AssumptionNotMet
+from dpcore.descent.minimise import minimise
+from dpcore.descent.permuted import horizon, useful
+from dpcore.errors import AssumptionNotMet, require_choice, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import GammaNorm, Gaussian, Mechanism
 from dpcore.objective import Objective

@@ -9,14 +9,19 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import register
-from dpcore.checks import require_below_one, require_choice, require_count, require_fraction, require_positive
-from dpcore.errors import AssumptionNotMet
+from dpcore.errors import (
+    AssumptionNotMet,
+    require_below_one,
+    require_choice,
+    require_count,
+    require_fraction,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
+from dpcore.ranking.documents import ScoredDocuments, public_documents
 from dpcore.ranking.losses import RankingLoss
-from dpcore.ranking.objective import ScoredDocuments
-from dpcore.ranking.problem import public_documents
 from dpcore.sampling import Poisson
 
 SCHEDULES = ("constant", "linear", "stairs")

@@ -9,8 +9,8 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.clips import loss_at_start
-from dpcore.checks import require_count, require_fraction, require_positive
+from dpcore.descent.defaults import loss_at_start
+from dpcore.errors import require_count, require_fraction, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Mechanism
 from dpcore.objective import Objective

@@ -10,9 +10,8 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.batches import batch_sampler
-from dpcore.checks import require_choice, require_count, require_positive
-from dpcore.errors import AssumptionNotMet
+from dpcore.descent.gradient import batch_sampler
+from dpcore.errors import AssumptionNotMet, require_choice, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective

@@ -11,9 +11,8 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import register
-from dpcore.algorithms.schedule import Walk, horizon, near_equal, useful
-from dpcore.checks import require_count, require_positive
-from dpcore.errors import AssumptionNotMet
+from dpcore.descent.permuted import Walk, horizon, near_equal, useful
+from dpcore.errors import AssumptionNotMet, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism, RandomisedSensitivityGaussian
 from dpcore.objective import Objective

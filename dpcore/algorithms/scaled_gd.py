@@ -8,19 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpcore import calibration
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.clips import clip_share, pace_share
-from dpcore.algorithms.pace import STABLE, curvature_bound, momentum_for
-from dpcore.bounding import SUM_TOLERANCE
-from dpcore.checks import require_below_one, require_count, require_open_unit, require_positive
-from dpcore.errors import AssumptionNotMet
+from dpcore.descent import platt
+from dpcore.descent.defaults import STABLE, clip_share, curvature_bound, momentum_for, pace_share
+from dpcore.errors import AssumptionNotMet, require_below_one, require_count, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian
 from dpcore.objective import LinearObjective
+from dpcore.objective.rows import SUM_TOLERANCE
+from dpcore.penalties import soft_threshold
 from dpcore.problem import Adjacency, Block, Problem, Requires
-from dpcore.proximal import soft_threshold
 
 # Summed step sizes in units of n * mu / sensitivity: a direction of curvature h is worth learning when h > 1 / H.
 HORIZON = 0.8
@@ -49,7 +47,8 @@ class ScaledGD:
     H = 0.8 n mu_g / S (0.2 for residuals), S the sensitivity: stopping there plays the ridge 1/H, proportional to the
     noise. A ridge and an L1 penalty of the problem act on the returned weights. Each record's clipped gradient is the
     slope of a convex loss (logistic, then linear), so labels are predicted well but probabilities are not calibrated. A
-    ``calibration_share`` of mu^2 pays for one histogram of scores by label that corrects them (``dpcore.calibration``).
+    ``calibration_share`` of mu^2 pays for one histogram of scores by label that corrects them
+    (``dpcore.descent.platt``).
 
     Both adjacencies. Abadi et al. (2016), Algorithm 1, with q = 1, on the scaled columns; the exact price is that of
     Dong, Roth & Su (2022), Corollary 3.3.
@@ -94,8 +93,8 @@ class ScaledGD:
         marginals = self._priced(Marginals.of(problem).sensitivity(problem.adjacency), self.marginal_share)
         planned = [marginals, *[gradient] * self.steps]
         if self.calibration_share > 0.0:
-            calibration.check(problem)
-            planned.append(self._priced(calibration.sensitivity(problem.adjacency), self.calibration_share))
+            platt.check(problem)
+            planned.append(self._priced(platt.sensitivity(problem.adjacency), self.calibration_share))
         return planned
 
     def _priced(self, sensitivity: float, share: float) -> Gaussian:
@@ -159,7 +158,7 @@ class ScaledGD:
             budget.note(step_size=eta)
         weights = view.weights(w).ravel()
         if self.calibration_share > 0.0:
-            weights = calibration.calibrate(weights, others[-1], layout.blocks, problem, budget)
+            weights = platt.calibrate(weights, others[-1], layout.blocks, problem, budget)
         return weights
 
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.admm import SELECTION, Iterate, Settings
 from dpcore.algorithms.base import BOTH, register
-from dpcore.algorithms.batches import batch_sampler
-from dpcore.checks import require_fraction
+from dpcore.descent.admm import SELECTION, Iterate, Settings
+from dpcore.descent.gradient import batch_sampler
+from dpcore.errors import require_fraction
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective

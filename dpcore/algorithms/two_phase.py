@@ -12,13 +12,11 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, check, make, register
 from dpcore.algorithms.noisy_correlations import NoisyCorrelations
-from dpcore.checks import require_count, require_nonnegative, require_open_unit, require_positive
-from dpcore.errors import AssumptionNotMet
+from dpcore.errors import AssumptionNotMet, require_count, require_nonnegative, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
+from dpcore.penalties import features, top_columns
 from dpcore.problem import Adjacency, Block, Problem, Requires
-from dpcore.proximal import features
-from dpcore.selection import top_columns
 
 # Share of the columns that is kept when the caller names no number; more of them while the selection is faint, that is
 # n mu_1 < FAINT: what it drops cannot come back.

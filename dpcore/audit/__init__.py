@@ -1,10 +1,15 @@
 """Empirical lower bounds on epsilon: attacks on worst-case neighbours, and canaries in one run."""
 
 from dpcore.audit.attack import Measured, audit, measure
-from dpcore.audit.bounds import clopper_pearson_epsilon, gaussian_tradeoff_epsilon, one_run_epsilon
-from dpcore.audit.canaries import Canaries, Guessed, guess, margins, plant
-from dpcore.audit.one_run import curve_p_value, one_run_gaussian_epsilon, promise_of
-from dpcore.audit.watch import Watch, planted
+from dpcore.audit.bounds import (
+    clopper_pearson_epsilon,
+    curve_p_value,
+    gaussian_tradeoff_epsilon,
+    one_run_epsilon,
+    one_run_gaussian_epsilon,
+    promise_of,
+)
+from dpcore.audit.canaries import Canaries, Guessed, Watch, guess, margins, plant, planted
 
 __all__ = [
     "Canaries",

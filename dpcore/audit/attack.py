@@ -1,13 +1,25 @@
-"""Many fits on two worst-case neighbours, and what can be told from them about epsilon."""
+"""Many fits on two worst-case neighbours, and what can be told from them about epsilon.
+
+Synthetic neighbours on which the bounds of a proof are met: aligned records, full norm, a constant slope.
+
+An attacker who sees every noisy release and knows both neighbours: what each release says about which one it was.
+
+A release r of noise sigma with values a and b on the neighbours says <b - a, r - a> / sigma^2, the log-likelihood ratio
+up to a constant of that fit. Queries follow from earlier releases, which the attacker has, so a and b are known to it.
+The parts are kept apart by mechanism and time (a few sums), so that noise which is missing in one of them, or shared by
+two, can be seen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from math import sqrt
 from multiprocessing import get_context
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -16,14 +28,137 @@ from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.limits import Target
 from dpcore.algorithms import registry
 from dpcore.audit.bounds import clopper_pearson_epsilon, gaussian_tradeoff_epsilon, thresholds
-from dpcore.audit.neighbours import worst_case, worst_problem
-from dpcore.audit.releases import groups_of, marking
-from dpcore.checks import require_below_one, require_count
+from dpcore.errors import AssumptionNotMet, require_below_one, require_count
 from dpcore.losses import Array
+from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.noise import plain_generator, secure_generator
 from dpcore.objective import LinearObjective
-from dpcore.problem import Problem
+from dpcore.problem import Adjacency, Problem
 from dpcore.train import Planned, plan
+
+# Fits are many, so records are few: the differing record counts as much among six as among a million.
+RECORDS = 6
+DIMENSION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSlope:
+    """Loss -z of the margin z: every record's gradient is -y x at any w, so that bounds on neighbours are met."""
+
+    name: ClassVar[str] = "constant_slope"
+    argument: ClassVar[str] = "margin"
+    convex: ClassVar[bool] = True
+    lipschitz: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = 1e-9
+
+    def value(self, z: Array) -> Array:
+        return -z
+
+    def slope(self, z: Array) -> Array:
+        return -np.ones_like(z)
+
+    def curvature(self, z: Array) -> Array:
+        return np.zeros_like(z)
+
+
+def worst_problem(
+    problem: Problem | None, adjacencies: Iterable[Adjacency], bounded_by_blocks: bool = False
+) -> Problem:
+    """The public facts of the attack: those of ``problem`` with few records, else a small problem.
+
+    Under add/remove n is a nominal divisor and stays; under replace-one it is the exact count and becomes ``RECORDS``.
+    For algorithms that bound rows by their blocks there is a constant column, around whose means they turn.
+    Raises ``AssumptionNotMet`` for what is no table of records.
+    """
+    known = set(adjacencies) & {Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE}
+    if not known or (problem is not None and problem.kind != "linear"):
+        raise AssumptionNotMet(
+            "Expected an algorithm for tables of records, got one for sessions; audit the mechanism that it uses."
+        )
+    if problem is None:
+        relation = Adjacency.ADD_REMOVE if Adjacency.ADD_REMOVE in known else Adjacency.REPLACE_ONE
+        problem = Problem(n=RECORDS, dimension=DIMENSION, loss=ConstantSlope(), adjacency=relation)
+    n = problem.n if problem.adjacency is Adjacency.ADD_REMOVE else min(problem.n, RECORDS)
+    length = max(problem.norm_bound, sqrt(problem.dimension)) if bounded_by_blocks else problem.norm_bound
+    return replace(
+        problem,
+        n=n,
+        loss=ConstantSlope(),
+        norm_bound=length,
+        blocks=(),
+        intercept=bounded_by_blocks,
+        outputs=1,
+    )
+
+
+def worst_case(problem: Problem) -> tuple[LinearObjective, LinearObjective]:
+    """Two neighbours of ``RECORDS`` aligned records: the last is gone (add/remove) or turned round (replace-one).
+
+    With a constant column: corners of the unit cube, half zeros and half ones. The last is a one without its constant,
+    as far from the means and as free of a direction that it shares as can be; it is gone, or a zero.
+    """
+    if problem.intercept:
+        return _corners(problem)
+    direction = np.zeros(problem.dimension)
+    direction[0] = problem.norm_bound * (1 - 1e-12)
+    X = np.tile(direction, (RECORDS, 1))
+    y = np.where(np.arange(RECORDS) % 2 == 0, 1.0, -1.0)
+    y[-1] = 1.0
+    first = LinearObjective(X, y, problem.loss)
+    if problem.adjacency is Adjacency.ADD_REMOVE:
+        return first, LinearObjective(X[:-1], y[:-1], problem.loss)
+    other = y.copy()
+    other[-1] = -1.0
+    return first, LinearObjective(X, other, problem.loss)
+
+
+def _corners(problem: Problem) -> tuple[LinearObjective, LinearObjective]:
+    X = np.zeros((RECORDS, problem.dimension))
+    X[1::2, :-1] = 1.0
+    X[:-1, -1] = 1.0
+    y = np.where(np.arange(RECORDS) % 4 < 2, 1.0, -1.0)
+    first = LinearObjective(X, y, problem.loss)
+    if problem.adjacency is Adjacency.ADD_REMOVE:
+        return first, LinearObjective(X[:-1], y[:-1], problem.loss)
+    other = X.copy()
+    other[-1] = 0.0
+    return first, LinearObjective(other, y, problem.loss)
+
+
+# Sums that alike releases are kept in: fits are hundreds, and a statistic of many parts would fit their noise.
+PARTS = 4
+
+
+def groups_of(planned: Planned) -> Array | None:
+    """The sum that each release belongs to, shape (releases,); None unless several Gaussian sums are released."""
+    events = list(planned.events)
+    if planned.algorithm.adaptive or len(events) < 2 or not all(type(one) is Gaussian for one in events):
+        return None
+    groups: list[int] = []
+    for _, alike in groupby(events):
+        count = len(list(alike))
+        start = groups[-1] + 1 if groups else 0
+        groups += list(start + np.arange(count) * min(PARTS, count) // count)
+    return np.array(groups)
+
+
+def marking(door: type[Budget], pair: tuple[LinearObjective, LinearObjective], groups: Array) -> type[Budget]:
+    """A door like ``door`` that keeps in ``marks`` what its releases say about which of ``pair`` they saw."""
+
+    class Marking(door):  # type: ignore[valid-type, misc]
+        def __init__(self, *arguments: Any, **others: Any) -> None:
+            super().__init__(*arguments, **others)
+            self.marks = np.zeros(int(groups[-1]) + 1)
+
+        def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
+            released = super().release(mechanism, query)
+            first, second = query(pair[0]), query(pair[1])
+            gained = np.vdot(second - first, released - first) / mechanism.sigma**2  # type: ignore[attr-defined]
+            self.marks[groups[self.releases - 1]] += gained
+            return released
+
+    return Marking
+
 
 CLAIMED, DELTA = 4.0, 1e-5
 """An attack has most power at a claim of about 4 to 8; factors and signs in noise and price do not depend on it."""

@@ -15,18 +15,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcore.accounting.limits import Allowance, Target
 from dpcore.algorithms import registry
-from dpcore.auto import resolve
-from dpcore.bounding import Matrix
-from dpcore.checks import require_count, require_nonnegative, require_word
-from dpcore.errors import BudgetExceeded, InputError, unknown_name
+from dpcore.errors import BudgetExceeded, InputError, require_count, require_nonnegative, require_word, unknown_name
 from dpcore.estimators.lineage import Lineage
 from dpcore.estimators.rows import RowMap, as_blocks, takes_sparse
 from dpcore.estimators.spent import Spent, guarantee, together
 from dpcore.losses import Array, Loss
 from dpcore.objective import LinearObjective, Objective
+from dpcore.objective.rows import Matrix
+from dpcore.penalties import ranked_columns
 from dpcore.problem import Adjacency, Problem
-from dpcore.selection import ranked_columns
-from dpcore.train import Planned, Result, check_public_facts, plan, run
+from dpcore.train import Planned, Result, plan, run
+from dpcore.train.auto import resolve
+from dpcore.train.running import check_public_facts
 
 # Ridge of an algorithm whose proof needs strong convexity, where the caller named none.
 LEAST_RIDGE = 1e-3

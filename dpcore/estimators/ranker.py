@@ -10,8 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcore.accounting.limits import Allowance, Limit, Target
-from dpcore.checks import require_word
-from dpcore.errors import InputError
+from dpcore.errors import InputError, require_word
 from dpcore.estimators.base import PrivateEstimator
 from dpcore.estimators.rows import short
 from dpcore.identity import unit_codes

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
 
-from dpcore.bounding import SUM_TOLERANCE, Matrix, bound_blocks, bound_norms
 from dpcore.errors import InputError
 from dpcore.losses import Array
+from dpcore.objective.rows import SUM_TOLERANCE, Matrix, bound_blocks, bound_norms
 from dpcore.problem import Block
 
 

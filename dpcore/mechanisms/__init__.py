@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Mechanism, from_dict, mechanism, sampler, to_dict
-from dpcore.mechanisms.exact import Exact
-from dpcore.mechanisms.forms import in_form, laplace_for
-from dpcore.mechanisms.gaussian import Gaussian
-from dpcore.mechanisms.laplace import GammaNorm, Laplace
-from dpcore.mechanisms.permuted import RandomisedSensitivityGaussian
+from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Exact, Mechanism, mechanism, sampler, to_dict
+from dpcore.mechanisms.gaussian import (
+    Gaussian,
+    RandomisedSensitivityGaussian,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_sigma,
+)
+from dpcore.mechanisms.laplace import GammaNorm, Laplace, in_form, laplace_for
 from dpcore.mechanisms.perturbation import AMP, ObjectivePerturbation
-from dpcore.mechanisms.profile import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from dpcore.mechanisms.repeated import Composition, RepeatNegativeBinomial, RepeatPoisson
-from dpcore.mechanisms.selection import Exponential, NoisyMax
-from dpcore.mechanisms.threshold import AboveThreshold
-
-# Last, for it needs the names above: stored events hold samplers too.
-import dpcore.sampling  # noqa: F401  isort: skip
+from dpcore.mechanisms.selection import AboveThreshold, Exponential, NoisyMax
 
 __all__ = [
     "AMP",

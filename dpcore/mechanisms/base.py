@@ -4,19 +4,21 @@ A mechanism is a frozen, hashable dataclass of plain fields. From the same field
 states its Rényi curve (``rdp``) and measures how far two values lie apart (``distance``), so that noise, price and test
 cannot differ. Neighbours move the value by at most ``sensitivity`` in ``distance``; the price holds for the adjacency
 under which that bound was made, which the list of events around it names.
+
+Baselines without noise.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from dpcore.errors import InputError, PriceUnknown, unknown_name
+from dpcore.errors import InputError, PriceUnknown
 from dpcore.problem import Adjacency
 
 Array = np.ndarray
@@ -134,36 +136,6 @@ def to_dict(item: Any) -> dict[str, Any]:
     return stored
 
 
-def from_dict(stored: dict[str, Any]) -> Any:
-    """Exact inverse of ``to_dict``. Raises ``UnknownName`` for a kind or a field that does not exist.
-
-    A field with a default may be absent, so that what an older version stored keeps its price when one is added.
-    """
-    if not isinstance(stored, dict) or "kind" not in stored:
-        raise InputError(f"Expected a stored mechanism with a kind, got {stored!r}.")
-    kind = stored["kind"]
-    known = {**MECHANISMS, **SAMPLERS}
-    if kind not in known:
-        raise unknown_name("kind of mechanism", kind, known)
-    cls = known[kind]
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for name, value in stored.items():
-        if name == "kind":
-            continue
-        if name not in names:
-            raise unknown_name(f"field of {kind!r}", name, names)
-        if isinstance(value, dict):
-            value = from_dict(value)
-        elif isinstance(value, list):
-            value = tuple(from_dict(part) if isinstance(part, dict) else part for part in value)
-        values[name] = value
-    missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)  # type: ignore[arg-type]
-    if missing:
-        raise InputError(f"Expected a stored {kind!r} to name {', '.join(sorted(missing))}, got {stored!r}.")
-    return cls(**values)
-
-
 def l2_distance(value: Any, other: Any) -> float:
     """Euclidean norm of the difference of two arrays of one shape."""
     return float(np.linalg.norm(np.ravel(np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64))))
@@ -172,3 +144,30 @@ def l2_distance(value: Any, other: Any) -> float:
 def l1_distance(value: Any, other: Any) -> float:
     """Sum of the absolute differences of two arrays of one shape."""
     return float(np.abs(np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64)).sum())
+
+
+@mechanism("exact")
+@dataclass(frozen=True, slots=True)
+class Exact(Mechanism):
+    """No noise and an infinite price: for baselines in a door without limit, never for a releasable model."""
+
+    @property
+    def sensitivity(self) -> float:
+        """Unbounded."""
+        return float("inf")
+
+    def release(self, value: Any, rng: np.random.Generator) -> Any:
+        """Return ``value`` itself."""
+        return value
+
+    def rdp(self, alphas: Array) -> Array:
+        """Infinity at every order."""
+        return np.full(np.shape(alphas), np.inf)
+
+    def replaced(self) -> Exact:
+        """Itself: the price stays infinite."""
+        return self
+
+    def distance(self, value: Any, other: Any) -> float:
+        """Euclidean distance; it has no bound."""
+        return l2_distance(value, other)

@@ -9,11 +9,10 @@ from math import exp, inf, log, log1p, pi, sqrt
 import numpy as np
 from scipy.special import log_ndtr
 
-from dpcore.checks import require_choice, require_count, require_positive
-from dpcore.errors import PriceUnknown
+from dpcore.errors import PriceUnknown, require_choice, require_count, require_positive
 from dpcore.mechanisms import renyi
 from dpcore.mechanisms.base import Array, Mechanism, l2_distance, mechanism, settle
-from dpcore.mechanisms.profile import gaussian_delta, log_gaussian_delta
+from dpcore.mechanisms.gaussian import gaussian_delta, log_gaussian_delta
 from dpcore.noise import plain_gamma_norm, plain_gaussian, rounded_gamma_norm, rounded_gaussian
 from dpcore.problem import Adjacency
 

@@ -24,11 +24,9 @@ from typing import Any, Self
 import numpy as np
 from scipy.optimize import brentq
 
-from dpcore.checks import require_count, require_positive
-from dpcore.errors import InputError
+from dpcore.errors import InputError, require_count, require_positive
 from dpcore.mechanisms.base import Array, Mechanism, mechanism, settle
-from dpcore.mechanisms.gaussian import Gaussian
-from dpcore.mechanisms.profile import log_gaussian_delta
+from dpcore.mechanisms.gaussian import Gaussian, log_gaussian_delta
 from dpcore.problem import Adjacency
 
 # A trial: secret generator -> (score, outcome). The score is a number and never NaN.

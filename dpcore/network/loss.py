@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpcore.checks import require_count
-from dpcore.errors import InputError
+from dpcore.errors import InputError, require_count
 
 Array = np.ndarray
 

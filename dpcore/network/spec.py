@@ -1,19 +1,34 @@
-"""A network by name: plain values that a configuration and a stored model can hold."""
+"""A network by name: plain values that a configuration and a stored model can hold.
+
+Whether torch is there: asked before a network is built.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from dpcore.checks import require_choice, require_count
-from dpcore.errors import InputError
-from dpcore.network.extra import require_torch
+from dpcore.errors import InputError, require_choice, require_count
 from dpcore.network.loss import CrossEntropy
 from dpcore.problem import Adjacency, Problem
 
 if TYPE_CHECKING:
     from dpcore.network.network import Network
+
+
+PACKAGES = ("torch", "safetensors")
+
+
+def require_torch() -> None:
+    """Raise ``InputError`` that says what to install unless torch and safetensors can be imported."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"Expected the extra nn for a network, got no {' and no '.join(missing)}; pip install 'dpflows[nn]'."
+        )
+
 
 KINDS = ("linear", "mlp", "cnn", "small_cnn", "deep_cnn", "scattering", "module")
 IMAGES = ("cnn", "small_cnn", "deep_cnn", "scattering")

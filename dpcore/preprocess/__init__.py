@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from dpcore.features import Column
+from dpcore.features import Column, FeatureGroup
+from dpcore.preprocess.design import Tally
 from dpcore.preprocess.encoder import Encoder
-from dpcore.preprocess.matrix import FeatureGroup, MatrixEncoder
-from dpcore.preprocess.tally import Tally
+from dpcore.preprocess.matrix import MatrixEncoder
 
 __all__ = ["Column", "Encoder", "FeatureGroup", "MatrixEncoder", "Tally", "encoder_from_json"]
 

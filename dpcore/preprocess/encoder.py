@@ -16,13 +16,11 @@ import pandas as pd
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from dpcore.data import Design
 from dpcore.errors import InputError, unknown_name
 from dpcore.features import Column, numeric_map
 from dpcore.identity import check_distinct
-from dpcore.preprocess.dates import build_parts
-from dpcore.preprocess.parts import Part
-from dpcore.preprocess.tally import Tally
+from dpcore.preprocess.column_encoders import Part, build_parts
+from dpcore.preprocess.design import Design, Tally
 from dpcore.problem import Block
 from dpcore.rounding import shortened
 

@@ -12,11 +12,10 @@ import pandas as pd
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from dpcore.data import Design
 from dpcore.errors import InputError
 from dpcore.features import FeatureGroup
+from dpcore.preprocess.design import Design, Tally
 from dpcore.preprocess.encoder import SPARSE_BELOW, check_settings, read_settings
-from dpcore.preprocess.tally import Tally
 from dpcore.problem import Block
 from dpcore.rounding import shortened
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpcore.accounting.limits import Limit, Target
 from dpcore.algorithms import registry
-from dpcore.checks import require_count
+from dpcore.errors import require_count
 from dpcore.problem import Problem
 from dpcore.ranking.metrics import Conventions, ranking_report
 from dpcore.ranking.model import USUAL, RankingModel, Watched, metric_curve

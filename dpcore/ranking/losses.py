@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from dpcore.checks import require_choice
-from dpcore.errors import InputError, unknown_name
+from dpcore.errors import InputError, require_choice, unknown_name
 
 Array = np.ndarray
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.checks import require_choice, require_count, require_positive
-from dpcore.errors import InputError, unknown_name
+from dpcore.errors import InputError, require_choice, require_count, require_positive, unknown_name
 from dpcore.identity import unit_codes
 from dpcore.ranking.sessions import Array, Sessions, check_rows, offsets_of, query_ids, real
 

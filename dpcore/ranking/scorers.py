@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from dpcore.checks import require_choice, require_count
-from dpcore.errors import InputError, unknown_name
+from dpcore.errors import InputError, require_choice, require_count, unknown_name
 
 Array = np.ndarray
 Layers = list[tuple[Array, Array]]

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.checks import require_count, require_open_unit
-from dpcore.errors import InputError
+from dpcore.errors import InputError, require_count, require_open_unit
 from dpcore.identity import as_ids, distinct, identities, unit_codes
 
 Array = np.ndarray

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.audit.artifacts import LARGEST_MODEL, contents, local, model_contents
-from tasks.audit.subject import Subject, Version
-from tasks.tags import MODEL
+from tasks.audit.subject import LARGEST_MODEL, Subject, Version, contents, local, model_contents
+from tasks.record.tags import MODEL
 
 # Alembic revisions of MLflow's tables: 3.17.
 KNOWN = ("dc11669786a5",)

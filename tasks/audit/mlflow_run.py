@@ -10,9 +10,8 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from dpcore.errors import InputError
-from tasks.audit.artifacts import LARGEST_MODEL, contents, local, model_contents
-from tasks.audit.subject import Subject, Version
-from tasks.tags import MODEL
+from tasks.audit.subject import LARGEST_MODEL, Subject, Version, contents, local, model_contents
+from tasks.record.tags import MODEL
 
 
 def read_run(client: MlflowClient, run_id: str) -> Subject:

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from dpcore.accounting.conversion import epsilon_of
+from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Target
-from dpcore.accounting.orders import ORDERS
 from dpcore.mechanisms import Gaussian, Laplace, Mechanism, RepeatNegativeBinomial, RepeatPoisson
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson, Sampled, WithoutReplacement
-from tasks.statement import Guarantee, Statement
+from tasks.record.statement import Guarantee, Statement
 
 # Rounding between versions of the numerical libraries.
 TOLERANCE = 1e-6

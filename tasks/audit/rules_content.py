@@ -1,11 +1,15 @@
-"""Rules for what a run of this tool holds: metrics, model, and files that no training writes."""
+"""Rules for what a run of this tool holds: metrics, model, and files that no training writes.
+
+The stored parameters of a network against the card of its model.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from math import isfinite
 from typing import Any
 
@@ -13,14 +17,33 @@ import numpy as np
 
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
-from tasks import inventory
 from tasks.audit.findings import Finding, block
 from tasks.audit.recompute import close
-from tasks.audit.rules_statement import RETRAIN, digest, entry_of
-from tasks.audit.state import STATE, state_fault
+from tasks.audit.rules_run import RETRAIN, digest, entry_of
 from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject
-from tasks.example import is_example
-from tasks.trace_points import CURVE_POINTS, curve_name, thin
+from tasks.record import inventory
+from tasks.record.example import is_example
+from tasks.record.trace_points import CURVE_POINTS, curve_name, thin
+
+STATE = "state.safetensors"
+
+
+def state_fault(model: Mapping[str, bytes]) -> str:
+    """What is wrong with the stored state of a network; empty for none, or where the model is no network."""
+    try:
+        card = json.loads(model.get("model.json", b"{}")).get("network")
+    except (ValueError, AttributeError):
+        return ""
+    if card is None:
+        return ""
+    data = model.get(STATE)
+    if data is None:
+        return f"model/{STATE} is not stored"
+    stated = card.get("state_sha256") if isinstance(card, dict) else None
+    if sha256(data).hexdigest() != stated:
+        return f"model/{STATE} is not the file whose hash model/model.json holds"
+    return ""
+
 
 # Measured on synthetic data, as often as somebody asks (``tasks.audit.empirical``).
 EMPIRICAL = "internal.empirical."

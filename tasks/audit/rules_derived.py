@@ -8,9 +8,9 @@ from math import isclose
 from typing import Any
 
 from tasks.audit.findings import Finding, block
-from tasks.audit.rules_statement import RETRAIN
+from tasks.audit.rules_run import RETRAIN
 from tasks.audit.subject import CONFIG, STATEMENT, Subject
-from tasks.statement import noise_form
+from tasks.record.statement import noise_form
 
 ROUNDED = 1e-9
 # Settings that are words for a choice made from public facts, and what a preset fills in.

@@ -14,7 +14,7 @@ from dpcore.network.spec import NetworkSpec
 from dpcore.ranking.metrics import Conventions
 from tasks.audit.findings import Finding, block
 from tasks.audit.subject import CONFIG, CURVE, MECHANISMS, METRICS, READABLE, STATEMENT, TRACE, Subject
-from tasks.inventory import FILE as INVENTORY
+from tasks.record.inventory import FILE as INVENTORY
 
 PARAMS = frozenset(
     {

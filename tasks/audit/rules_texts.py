@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 
 from tasks.audit.findings import Finding, block, note, warn
-from tasks.audit.rules_statement import RETRAIN, digest
+from tasks.audit.rules_run import RETRAIN, digest
 from tasks.audit.subject import CURVE, READABLE, TRACE, Subject
-from tasks.release.statement_text import RENDERED, rendered_again
+from tasks.record.wording import RENDERED, rendered_again
 
 
 def texts(run: Subject) -> Iterator[Finding]:

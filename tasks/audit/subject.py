@@ -1,16 +1,30 @@
-"""A run as an audit sees it, whatever store it came from: plain values and the bytes of its files."""
+"""A run as an audit sees it, whatever store it came from: plain values and the bytes of its files.
+
+Files of a run and of its model, as bytes, by their exact paths; links and other things that are no plain file.
+
+What the ledger says about a run: replayed as a whole, then its entry is read.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from dpcore.errors import InputError
-from tasks.statement import Statement
+from tasks.ledger.chain import history
+from tasks.ledger.reader import LedgerReader
+from tasks.ledger.records import GENESIS
+from tasks.ledger.schema import DRAWN
+from tasks.ledger.second_names import Others, others
+from tasks.ledger.verify import Verification
+from tasks.record.inventory import WEIGHTS_FOLDER
+from tasks.record.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +158,95 @@ def _numbers(value: Any) -> tuple[float, ...]:
 def repeated(values: tuple[Any, ...]) -> bool:
     """Whether a name that must have one value has several."""
     return len(Counter(map(str, values))) > 1
+
+
+# A larger file than any of ours is listed, not read; weights of a network may be large.
+LARGEST_FILE = 64 << 20
+LARGEST_MODEL = 1 << 30
+EXAMPLE = "input_example.json"
+
+
+def contents(root: Path, largest: int = LARGEST_FILE) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """Files below ``root`` by their relative paths, larger ones as empty, and the paths of what is no plain file.
+
+    Links are named, not followed: what is behind one can be exchanged without a trace here.
+    """
+    files: dict[str, bytes] = {}
+    odd: list[str] = []
+    for folder, inner, names in os.walk(root):
+        for name in (*inner, *names):
+            path = Path(folder) / name
+            where = path.relative_to(root).as_posix()
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                odd.append(where)
+            elif path.is_file():
+                files[where] = path.read_bytes() if path.stat().st_size <= largest else b""
+    return dict(sorted(files.items())), tuple(sorted(odd))
+
+
+def model_contents(folder: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files that a stored model is scored with, by their bare names: those of exactly one place each."""
+    inner = f"{WEIGHTS_FOLDER}/"
+    found = {path.removeprefix(inner): data for path, data in folder.items() if path.startswith(inner)}
+    return found | ({EXAMPLE: folder[EXAMPLE]} if EXAMPLE in folder else {})
+
+
+def local(uri: str) -> Path | None:
+    """The folder that a URI of artifacts names, None where it is not on this disk."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
+        return None
+    folder = Path(unquote(parts.path))
+    return folder if folder.is_dir() else None
+
+
+def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFacts | None, LedgerFacts | None]:
+    """What the ledger says about the run's entry, and about the entry of its noisy metrics."""
+    try:
+        stated = json.loads(files[STATEMENT])["ledger"]
+        entry, head = str(stated["entry"]), str(stated["head"])
+    except (KeyError, ValueError, TypeError):
+        return None, None
+    if url is None:
+        return None, None
+    with LedgerReader(url) as ledger:
+        report = ledger.check()
+        facts = entry_facts(ledger, report, entry, head)
+        try:
+            metric = json.loads(files[METRICS])["ledger_entry"]
+        except (KeyError, ValueError, TypeError):
+            return facts, None
+        return facts, entry_facts(ledger, report, str(metric), "")
+
+
+def entry_facts(ledger: LedgerReader, report: Verification, entry: str, head: str) -> LedgerFacts:
+    """One entry of a ledger whose replay gave ``report``."""
+    with ledger.store.reading() as connection:
+        records = [] if connection is None else history(connection, entry)
+        also = Others() if connection is None else others(connection, records)
+    hashes: dict[str, str] = {}
+    body: dict[str, Any] = {}
+    for record in records:
+        stored = json.loads(record.body)
+        if record.kind == "reserved":
+            body = stored
+        hashes |= stored.get("hashes", {})
+    opened = None if not records else ledger.dataset(records[0].dataset)
+    heads = {record.hash for record in records if record.kind == "reserved"}
+    return LedgerFacts(
+        shown=ledger.store.shown,
+        ok=report.ok,
+        problems=tuple(report.problems),
+        states=tuple(record.kind for record in records if record.kind != DRAWN),
+        dataset=records[0].dataset if records else "",
+        adjacency=str(body.get("adjacency", "")),
+        events_sha256=str(body.get("events", "")),
+        hashes=hashes,
+        head_found=head in heads and head != GENESIS,
+        blocks=tuple(body.get("blocks", ())),
+        seq=records[0].seq if records else 0,
+        unpaid=also.unpaid,
+        public_names=also.public,
+        limited=opened is not None and opened.limited,
+        private_as=ledger.private_as(entry),
+    )

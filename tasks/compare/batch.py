@@ -8,12 +8,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from tasks.compare.cell import Record, Stopped, run_cell
+from tasks.compare.cell import CellRecord, Stopped, run_cell
 from tasks.compare.config import CompareConfig
-from tasks.compare.grid import Cell
-from tasks.compare.journal import Journal
-from tasks.compare.plans import Plans
-from tasks.compare.rows import Rows
+from tasks.compare.folds import Rows
+from tasks.compare.grid import Cell, Plans
+from tasks.compare.resume import Journal
 
 # Rows and plans of a worker process, by comparison: read and calibrated once, not once a batch.
 _here: dict[str, tuple[Rows, Plans]] = {}
@@ -35,7 +34,7 @@ class Bench:
         plans: Plans,
         journals: dict[str, Journal],
         charges: dict[str, Callable[[], None]] | None = None,
-        on_cell: Callable[[Record], None] | None = None,
+        on_cell: Callable[[CellRecord], None] | None = None,
     ) -> None:
         self.name, self.config, self.rows, self.plans, self.journals = name, config, rows, plans, journals
         self.charges = charges or {}
@@ -49,7 +48,7 @@ class Bench:
         paths = {data: journal.path for data, journal in self.journals.items()}
         return _in_worker, (self.name, self.config, self.rows, paths)
 
-    def run(self, cell: Cell) -> Record:
+    def run(self, cell: Cell) -> CellRecord:
         """Run one cell; its record is on disk when this returns. Raises ``Stopped`` where the comparison ends."""
         journal = self.journals[cell.setting.data]
         charge = self.charges.get(cell.setting.data) if cell.setting.private else None
@@ -87,9 +86,9 @@ class Batch:
         return f"<{len(self.cells)} cells of {self.name}>"
 
 
-def run_batch(batch: Batch, bench: Bench) -> list[Record]:
+def run_batch(batch: Batch, bench: Bench) -> list[CellRecord]:
     """The records of a batch, those of cells that ended before the comparison was stopped."""
-    found: list[Record] = []
+    found: list[CellRecord] = []
     try:
         for cell in batch.cells:
             found.append(bench.run(cell))
@@ -98,7 +97,7 @@ def run_batch(batch: Batch, bench: Bench) -> list[Record]:
     return found
 
 
-def run_batch_alone(batch: Batch, bench: Bench) -> list[Record]:
+def run_batch_alone(batch: Batch, bench: Bench) -> list[CellRecord]:
     """The same in a process of its own, whose linear algebra keeps to one thread."""
     with threadpool_limits(1):
         return run_batch(batch, bench)

@@ -13,20 +13,20 @@ import numpy as np
 from dpcore.metrics import coverage, support_precision_recall
 from dpcore.problem import Problem
 from dpcore.ranking.model import Watched, metric_curve
-from dpcore.train import Planned, Result, run, trace
-from tasks import evaluation, rankers, ranking_evaluation
+from dpcore.train import Planned, Result, run
+from dpcore.train.running import trace
 from tasks.compare.config import MAJORITY, MEAN_LABEL, CompareConfig
-from tasks.compare.counting import counting, evaluations, wanted
-from tasks.compare.given_noise import weak
-from tasks.compare.grid import Cell, Setting, noise_seed
+from tasks.compare.folds import Part, Rows
+from tasks.compare.grid import Cell, Plans, Setting, noise_seed
 from tasks.compare.iterates import Iterates, watched
-from tasks.compare.optimum import MINIMISATION_ERROR, asked, has_optimum, optimum
-from tasks.compare.plans import Plans
-from tasks.compare.rows import Part, Rows
+from tasks.compare.metrics import MINIMISATION_ERROR, asked, counting, evaluations, has_optimum, optimum, wanted
+from tasks.compare.variants import weak
+from tasks.kinds import sessions
 from tasks.peers.catalogue import PeerRun
+from tasks.training import evaluate
 
 Array = np.ndarray
-Record = dict[str, Any]
+CellRecord = dict[str, Any]
 # Share of the non-zero weights that are relevant, and of the relevant ones that are not zero.
 SUPPORT = ("support_precision", "support_recall")
 
@@ -42,13 +42,13 @@ def run_cell(
     plans: Plans,
     on_charge: Callable[[], None] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-) -> Record:
+) -> CellRecord:
     """The record of one cell: ``done`` with its numbers, or ``failed`` with its error (only the kind of it where the
     rows are private). All numbers are exact ones on held-out records: internal, unless the data are public.
     """
     setting = cell.setting
-    base: Record = {**setting.facts, "cell": cell.key, "repeat": cell.repeat, "fold": cell.fold, "draw": cell.draw}
-    empty: Record = {"seconds": None, "spent_epsilon": None, "n": None, "metrics": {}, "curve": [], "warnings": []}
+    base: CellRecord = {**setting.facts, "cell": cell.key, "repeat": cell.repeat, "fold": cell.fold, "draw": cell.draw}
+    empty: CellRecord = {"seconds": None, "spent_epsilon": None, "n": None, "metrics": {}, "curve": [], "warnings": []}
     try:
         return base | {"status": "done", "error": None} | measured(cell, config, rows, plans, on_charge, on_progress)
     except Exception as error:
@@ -63,7 +63,7 @@ def measured(
     plans: Plans,
     on_charge: Callable[[], None] | None,
     on_progress: Callable[[int, int], None] | None,
-) -> Record:
+) -> CellRecord:
     """Plan, train and measure; returns the numbers of a record."""
     setting = cell.setting
     if setting.peer is not None:
@@ -75,7 +75,7 @@ def measured(
     planned = plans.of(setting, problem)
     sums: Any = part.objective
     if setting.job.ranker is not None:
-        sums = Watched(sums, most=rankers.MOST_ITERATES)
+        sums = Watched(sums, most=sessions.MOST_ITERATES)
     elif wanted(config.metrics):
         sums = counting(sums)
     iterates = None if config.curve_every is None or not setting.private else Iterates(config.curve_every)
@@ -103,13 +103,13 @@ def measured(
 def measured_mean(setting: Setting, part: Part, problem: Problem) -> dict[str, Any]:
     """The errors of whoever predicts the mean label of the training part."""
     started = perf_counter()
-    found = evaluation.constant(setting.job, part.objective, part.test)
+    found = evaluate.constant(setting.job, part.objective, part.test)
     seconds = perf_counter() - started
     numbers: dict[str, Any] = {"n": problem.n, "seconds": seconds, "spent_epsilon": None, "curve": [], "warnings": []}
     return numbers | {"metrics": finite(found)}
 
 
-def measured_elsewhere(peer: PeerRun, cell: Cell, config: CompareConfig, rows: Rows) -> Record:
+def measured_elsewhere(peer: PeerRun, cell: Cell, config: CompareConfig, rows: Rows) -> CellRecord:
     """The same numbers of another library; ``seconds`` are those of its training alone, as ours are."""
     setting = cell.setting
     part, problem = rows.part(cell), problem_of(cell, config, rows)
@@ -140,7 +140,7 @@ def runnable(planned: Planned, sums: Any) -> Planned:
     """The plan as ``run`` takes it: with documents for a ranker, and without limits, since the curve of what was spent
     follows from the plan alone and is computed where it is asked for."""
     planned = replace(planned, limits=())
-    return rankers.with_documents(planned, sums) if isinstance(sums, Watched) else planned
+    return sessions.with_documents(planned, sums) if isinstance(sums, Watched) else planned
 
 
 def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Array) -> dict[str, float]:
@@ -149,9 +149,9 @@ def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Arr
     found: dict[str, float] = {}
     if job.ranker is not None:
         scores = job.ranker.scores(weights, part.test.documents)
-        found |= ranking_evaluation.numbers(ranking_evaluation.quality(job, part.test, scores))
+        found |= sessions.numbers(sessions.quality(job, part.test, scores))
     else:
-        found |= evaluation.quality(job, part.test, weights)
+        found |= evaluate.quality(job, part.test, weights)
     if setting.config.algorithm.name == MAJORITY:
         # It predicts a class; scores and an objective of its weights say nothing.
         return {key: value for key, value in found.items() if key.endswith("accuracy")}
@@ -213,9 +213,9 @@ def curve_of(
     if setting.job.ranker is not None:
         seen = [*sums.iterates]
         seen += [(sums.iterates.count, result.weights)] if seen else []
-        path = metric_curve(setting.job.ranker, seen, part.test, rankers.ranks(setting.config), conventions(setting))
+        path = metric_curve(setting.job.ranker, seen, part.test, sessions.ranks(setting.config), conventions(setting))
         for row in path:
-            named = {ranking_evaluation.at_name(k): v for k, v in row.items() if k != "iteration"}
+            named = {sessions.at_name(k): v for k, v in row.items() if k != "iteration"}
             points.setdefault(int(row["iteration"]), {}).update(named)
     elif iterates is not None:
         released = [point for point in iterates if point[0] > 0]  # not the start, which everybody knows
@@ -227,7 +227,7 @@ def curve_of(
 
 
 def conventions(setting: Setting) -> Any:
-    return rankers.conventions(setting.config)
+    return sessions.conventions(setting.config)
 
 
 def finite(values: Mapping[str, float]) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def finite(values: Mapping[str, float]) -> dict[str, Any]:
     return {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
 
 
-def missing_metrics(records: Sequence[Record], wanted: Sequence[str]) -> list[str]:
+def missing_metrics(records: Sequence[CellRecord], wanted: Sequence[str]) -> list[str]:
     """Names of ``wanted`` that no finished cell has a number for."""
     seen = {name for record in records for name in record["metrics"]}
     return [name for name in wanted if name not in seen and not any(key.startswith(f"{name}_at_") for key in seen)]

@@ -11,10 +11,12 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK, Room, order_index
 from dpcore.errors import InputError
 from tasks.compare.config import CompareConfig
-from tasks.compare.grid import Cell
-from tasks.compare.plans import Plans
+from tasks.compare.grid import Cell, Plans
+from tasks.compare.resume import Comparison
+from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.training import require_declared
+from tasks.ledger.place import ledger_url
+from tasks.training.steps import require_declared
 
 
 @dataclass(frozen=True)
@@ -90,4 +92,19 @@ def charge_for(cells: Sequence[Cell], config: CompareConfig, plans: Plans, ledge
     if not room.ratio(events) <= 1 + SLACK:
         refusal = room.refusal(events)
         raise type(refusal)(f"{found.words} {refusal}", asked=refusal.asked, left=refusal.left)
+    return found
+
+
+def charges(comparison: Comparison, home: Home) -> dict[str, Charge]:
+    """What the cells to run cost on each private data set, by its name; raises ``BudgetExceeded`` where it is short.
+
+    The ledgers are only read.
+    """
+    found: dict[str, Charge] = {}
+    for data, job in comparison.private_jobs.items():
+        cells = comparison.charged(data)
+        if not any(cell.setting.private for cell in cells):
+            continue
+        with Ledger(ledger_url(job.config, job.schema, home)) as ledger:
+            found[data] = charge_for(cells, comparison.config, comparison.plans, ledger)
     return found

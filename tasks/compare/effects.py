@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tasks.compare.chart import MANY_DECADES, Chart, Line, Panel
 from tasks.compare.grouping import Relation, Setting, lower_is_better
 from tasks.compare.statistics import LEVEL, Summary
+from tasks.drawing.chart import MANY_DECADES, Chart, Line, Panel
 
 
 def line_label(epsilon: float) -> str:

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.compare.chart import Chart, Line, Panel, save
 from tasks.compare.effects import against_parameters, line_labels, varied
-from tasks.compare.given_noise import price_words
 from tasks.compare.grouping import (
     RANKING,
     SECONDS,
@@ -26,7 +24,8 @@ from tasks.compare.grouping import (
     number,
 )
 from tasks.compare.statistics import LEAST, LEVEL, Summary, interval, summarise
-from tasks.compare.style import looks
+from tasks.compare.variants import price_words
+from tasks.drawing.chart import Chart, Line, Panel, looks, save
 
 CURVE_EPSILONS = 3  # curves are drawn at the least, the middle and the largest epsilon
 DIFFERENT_SIZES = 1.5  # of the largest data set to the smallest, for time to be drawn against rows

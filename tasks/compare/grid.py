@@ -1,8 +1,12 @@
-"""The grid of a comparison: every setting with its public side, and the cells that are its repeats, folds and draws."""
+"""The grid of a comparison: every setting with its public side, and the cells that are its repeats, folds and draws.
+
+Plans of cells, calibrated once for equal public facts: folds and repeats share them.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -11,25 +15,21 @@ from typing import Any
 
 from dpcore.accounting.limits import Target
 from dpcore.algorithms import check, make
-from dpcore.auto import resolve
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.problem import Problem
-from tasks import training
-from tasks.compare.config import LINES, MEAN_LABEL, CompareConfig, CompareData, Entry
-from tasks.compare.counting import wanted
-from tasks.compare.given_noise import levels
+from dpcore.train import Planned, plan
+from dpcore.train.auto import resolve
+from tasks.compare.config import LINES, MEAN_LABEL, CompareConfig, CompareData, Entry, training_rows
 from tasks.compare.jobs import Jobs, training_config
 from tasks.compare.lines import encoding_words, lines
-from tasks.compare.objectives import objectives_of
-from tasks.compare.optimum import MINIMISATION_ERROR, asked
-from tasks.compare.protocol import training_rows
-from tasks.compare.variation import spread_out
+from tasks.compare.metrics import MINIMISATION_ERROR, asked, wanted
+from tasks.compare.variants import levels, objectives_of, spread_out
 from tasks.config import TrainConfig
-from tasks.evaluation import exact_problem
-from tasks.fitting import check_delta, weak_promise
+from tasks.kinds import base as kinds_base
+from tasks.kinds.base import Job, check_delta, weak_promise
+from tasks.kinds.sessions import NETWORK_STEPS
 from tasks.peers.catalogue import PeerRun
-from tasks.ranking_evaluation import NETWORK_STEPS
-from tasks.training import Job
+from tasks.training.evaluate import exact_problem
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Setting:
 
     @property
     def target(self) -> Target:
-        return training.target_of(self.config)
+        return kinds_base.target_of(self.config)
 
     def problem(self, folds: int, fold: int) -> Problem:
         """The public problem of the training part of a fold."""
@@ -228,3 +228,30 @@ def noise_seed(cell: Cell) -> int:
     setting = cell.setting
     identity = [setting.config.canonical(), setting.label, cell.repeat, cell.fold, cell.draw]
     return int.from_bytes(sha256(json.dumps(identity).encode()).digest()[:6], "big")
+
+
+class Plans:
+    """Calibrated plans by (algorithm, problem, target). Threads that ask for one plan wait for the first of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Planned] = {}
+        self._locks: dict[Any, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return Plans, ()
+
+    def of(self, setting: Setting, problem: Problem) -> Planned:
+        """The plan of a setting on ``problem``; raises ``InputError`` or ``BudgetExceeded`` where there is none."""
+        algorithm, noise = setting.config.algorithm, setting.config.privacy.noise
+        parameters = setting.parameters()
+        limits = (setting.target,) if setting.private else ()
+        key = (algorithm.name, json.dumps(parameters, sort_keys=True), algorithm.preset, noise, problem, limits)
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if key not in self._known:
+                self._known[key] = plan(
+                    algorithm.name, parameters, problem, *limits, preset=algorithm.preset, noise=noise
+                )
+            return self._known[key]

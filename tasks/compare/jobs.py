@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
-from tasks import training
 from tasks.compare.config import CompareConfig, CompareData, Entry
-from tasks.config import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection, TrainConfig
-from tasks.training import Job
+from tasks.config import TrainConfig
+from tasks.config.train import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection
+from tasks.kinds.base import Job
+from tasks.training import steps
 
 # A problem does not depend on delta; the delta of a comparison is checked against the rows of a fold (``warnings_of``).
 SMALL_DELTA = 1e-15
@@ -26,7 +27,7 @@ class Jobs:
         algorithm = AlgorithmSection(name=config.algorithm.name, preset=config.algorithm.preset)
         base = config.model_copy(update={"privacy": private, "algorithm": algorithm})
         if base.sha256 not in self._known:
-            job = training.prepare(base)
+            job = steps.prepare(base)
             check_schema(job)
             self._known[base.sha256] = replace(job, warnings=())
         return replace(self._known[base.sha256], config=config)

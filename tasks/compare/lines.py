@@ -1,18 +1,19 @@
 """Lines without privacy beside a comparison: the majority class or the mean of the label, and for each encoding of the
-records the exact minimiser, since a ceiling has to see the same columns as what stands below it."""
+records the exact minimiser, since a ceiling has to see the same columns as what stands below it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from tasks import rankers, training
 from tasks.compare.config import MAJORITY, MEAN_LABEL, NON_PRIVATE, CompareConfig, CompareData, Entry
 from tasks.compare.jobs import Jobs, training_config
-from tasks.compare.objectives import objectives_of
-from tasks.config import AlgorithmSection, ObjectiveSection, PreprocessSection, RankingSection
+from tasks.compare.variants import objectives_of
+from tasks.config.train import AlgorithmSection, ObjectiveSection, PreprocessSection, RankingSection
+from tasks.kinds import sessions, table
+from tasks.kinds.base import Job
 from tasks.schema import find_schema
-from tasks.training import Job
 
 # The rows that another library gets are encoded as for this algorithm, unless its entry names an encoding.
 ENCODED_AS = "dp_sgd"
@@ -25,7 +26,7 @@ def lines(config: CompareConfig, data: CompareData, jobs: Jobs, used: Sequence[J
 
     ``used`` are the private jobs: the exact minimiser is drawn on each of their encodings, and named by it.
     """
-    ranking = rankers.is_ranking(find_schema(data.name))
+    ranking = sessions.is_ranking(find_schema(data.name))
     shared, own = list(objectives_of(config, data)), [job.config.objective for job in used]
     key: Callable[[ObjectiveSection], str] = (lambda o: o.loss) if ranking else ObjectiveSection.model_dump_json
     objectives = {key(each): each for each in ([*own, *shared] if ranking else [*shared, *own])}
@@ -75,8 +76,8 @@ def encoding_of(job: Job) -> Encoding:
     Of rankings also what their metrics mean, for a preset may have conventions of its own.
     """
     if job.ranker is None:
-        return PreprocessSection(**training.encoding_of(job.config, job.problem.loss, job.schema)), None
-    meant = rankers.conventions(job.config)
+        return PreprocessSection(**table.encoding_of(job.config, job.problem.loss, job.schema)), None
+    meant = sessions.conventions(job.config)
     section = job.config.ranking or RankingSection()
     return job.config.preprocess, section.model_copy(update={"empty": meant.empty, "divisor": meant.divisor})
 
@@ -94,7 +95,7 @@ def encoding_words(job: Job) -> str:
 def encoding_names(exact: Sequence[Job]) -> list[str]:
     """``encoding_words`` of each job, with the conventions of the metrics where only these differ."""
     words = [encoding_words(job) for job in exact]
-    meant = [rankers.conventions(job.config) for job in exact]
+    meant = [sessions.conventions(job.config) for job in exact]
     return [
         word if words.count(word) == 1 else f"{word} (empty {one.empty}, {one.divisor}, ties {one.ties})"
         for word, one in zip(words, meant, strict=True)

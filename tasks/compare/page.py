@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.compare.chart import description_of
 from tasks.compare.export import count_cells
 from tasks.compare.grouping import SECONDS, Place, Record, done, is_private, metrics_of
 from tasks.compare.ratios import ratios, table
 from tasks.compare.statistics import LEAST, LEVEL, Summary, explain, summarise
-from tasks.compare.table import SCRIPT, STYLE, Cell, sortable
-from tasks.release.page import figure, grid, heading, page, paragraph, rows
+from tasks.drawing.chart import description_of
+from tasks.drawing.html import SCRIPT, SORTABLE_STYLE, Cell, figure, grid, heading, page, paragraph, rows, sortable
 
 SHOWN_METRICS = 4  # columns of the table; all others stand in summary.csv
 SHOWN_FAILURES = 50
@@ -27,7 +26,7 @@ def write_page(records: Sequence[Record], facts: Mapping[str, Any], figures: Seq
     machine (a dict), warnings (a list), config (stands in facts.json alone); others are listed under their names.
     """
     title = str(facts.get("title") or "Comparison of private algorithms")
-    text = page(title, [STYLE, *_opening(records, facts), *_parts(records, facts, figures), SCRIPT])
+    text = page(title, [SORTABLE_STYLE, *_opening(records, facts), *_parts(records, facts, figures), SCRIPT])
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
     beside.write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from mlflow import MlflowClient
 
-from tasks.compare.cell import Record
+from tasks.compare.cell import CellRecord
 from tasks.compare.export import write, write_frame
 from tasks.compare.figures import draw
 from tasks.compare.page import write_page
@@ -20,7 +20,7 @@ PAGE = "comparison.html"
 
 
 def report(
-    client: MlflowClient, run_id: str, folder: Path, records: Sequence[Record], facts: Mapping[str, Any]
+    client: MlflowClient, run_id: str, folder: Path, records: Sequence[CellRecord], facts: Mapping[str, Any]
 ) -> list[str]:
     """Write tables, figures and page to ``folder``, attach them under report/ and remove the folder; returns names."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from tasks.compare.given_noise import same_price
 from tasks.compare.grouping import Cells, Place, Record, collect, lower_is_better
+from tasks.compare.variants import same_price
 
 LEVEL = 0.95
 LEAST = 3  # cells (or pairs) of an interval; two would give one many times as wide as their own distance

@@ -1,4 +1,7 @@
-"""From a schema and its files to ``Data``: one pass over chunks, bounded memory, nothing learned from the rows."""
+"""From a schema and its files to ``Data``: one pass over chunks, bounded memory, nothing learned from the rows.
+
+A quick look at a declared table before anything starts: header, columns, label and the first rows.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,22 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 
-from dpcore.data import Data
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder, Tally
+from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency
 from dpcore.ranking.sessions import Sessions
-from tasks.data.groups import check_group, group_names
-from tasks.data.labels import decode_labels
-from tasks.data.queries import Whole, with_queries
-from tasks.data.sides import mine_of, row_blocks, test_rows
+from tasks.data.rows import (
+    Whole,
+    check_group,
+    decode_labels,
+    group_names,
+    in_blocks,
+    mine_of,
+    row_blocks,
+    test_rows,
+    with_queries,
+)
 from tasks.data.store import Column, Matrix, private_folder
 from tasks.data.units import unit_names
 from tasks.home import Home
@@ -331,3 +341,48 @@ def test_files(schema: Schema, files: list[Path], test_path: Paths) -> list[Path
 def _large(files: Sequence[Path]) -> bool:
     sizes = (f.stat().st_size * (UNPACKED if f.suffix == ".gz" else 1) for f in files)
     return sum(sizes) >= SPOOL_BYTES
+
+
+PEEK_ROWS = 2000
+
+
+def peek(
+    schema: Schema,
+    encoder: Encoder | MatrixEncoder,
+    path: Paths = None,
+    test_path: Paths = None,
+    blocks: Sequence[str] | None = None,
+) -> None:
+    """Raise ``InputError`` where ``load`` would, as far as the first rows of the files show it.
+
+    Nothing is kept. A table that is fetched or generated is not looked at.
+    """
+    if path is None and schema.source.kind != "file":
+        return
+    files = source_paths(schema, path, schema.source.path)
+    tests = test_files(schema, files, test_path)
+    for found, skip in ((files, None), (tests, schema.split.skip_lines)):
+        if found:
+            chunk = next(iter(open_chunks(schema, found, skip, mine_of(schema, blocks))), None)
+            if chunk is not None:
+                _check_first(schema, encoder, chunk, found, blocks)
+
+
+def _check_first(
+    schema: Schema, encoder: Encoder | MatrixEncoder, chunk: Chunk, files: list[Path], blocks: Sequence[str] | None
+) -> None:
+    chunk = chunk.take(np.arange(min(PEEK_ROWS, chunk.rows)))
+    tally = Tally(source=", ".join(map(str, files)))
+    mine = in_blocks(schema, blocks, chunk.table, tally)
+    tally.raise_faults()
+    places = np.arange(chunk.rows) if mine is None else np.flatnonzero(mine)
+    chunk, tally.places = chunk.take(places), places
+    if not chunk.rows:
+        return
+    cells = chunk.table[schema.label.column] if chunk.labels is None else pd.Series(chunk.labels)
+    y = decode_labels(schema.label, cells, tally, schema.text.strip)
+    tally.raise_faults()
+    keep = ~np.isnan(y)
+    if keep.any():
+        tally.places = places[keep]
+        encoder.encode(chunk.table[keep], tally)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import pandas as pd
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Adjacency
 from tasks.data.load import Loaded, load
-from tasks.data.sides import in_blocks, mine_of, test_rows
+from tasks.data.rows import in_blocks, mine_of, test_rows
 from tasks.readers import Chunk, open_chunks, source_paths
 from tasks.readers.open import Paths, frame_chunks
 from tasks.schema import Schema
@@ -24,8 +24,8 @@ SIDES = ("train", "test")
 class Reading:
     """What may be read of the data set that ``schema`` declares: rows of ``blocks`` (None: it has one) on ``sides``.
 
-    A charge is made of the same object (``tasks.training.charge_of``), so what is read is what is charged. Rows of
-    other blocks are neither decoded nor checked, in the test part as in the training part.
+    A charge is made of the same object (``tasks.training.steps.charge_of``), so what is read is what is charged.
+    Rows of other blocks are neither decoded nor checked, in the test part as in the training part.
     """
 
     schema: Schema

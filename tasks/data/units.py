@@ -7,8 +7,8 @@ import pandas as pd
 
 from dpcore.errors import InputError
 from dpcore.identity import NO_VALUE, plain_texts
-from dpcore.preprocess.parts import named
-from dpcore.preprocess.tally import Tally
+from dpcore.preprocess.column_encoders import named
+from dpcore.preprocess.design import Tally
 from tasks.schema import Schema
 
 

@@ -2,12 +2,12 @@
 
 from tasks.ledger.blocks import Blocks
 from tasks.ledger.charge import Charge, charged_once
-from tasks.ledger.errors import LedgerUnavailable
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.ledger import Ledger
 from tasks.ledger.reader import Window
 from tasks.ledger.records import Dataset
 from tasks.ledger.reservation import Reservation
+from tasks.ledger.store import LedgerUnavailable
 from tasks.ledger.verify import Verification
 
 __all__ = [

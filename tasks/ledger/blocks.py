@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from dpcore.checks import require_choice, require_count
-from dpcore.errors import InputError
+from dpcore.errors import InputError, require_choice, require_count
 
 if TYPE_CHECKING:
     from tasks.schema import Schema
+
 
 ALL = "all"
 FORMS = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m", "year": "%Y"}

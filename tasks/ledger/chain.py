@@ -12,8 +12,7 @@ from dpcore.errors import BudgetExceeded
 from tasks.ledger import schema
 from tasks.ledger.blocks import ALL
 from tasks.ledger.facts import RowFacts
-from tasks.ledger.orders import left_of
-from tasks.ledger.records import Dataset, Record, next_record
+from tasks.ledger.records import Dataset, Record, left_of, next_record
 
 FIXED = "fixed"
 """The kind of the record that fixes the facts of a data set which was opened by name alone."""

@@ -19,19 +19,15 @@ from sqlalchemy import Connection
 
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import order_index
-from dpcore.checks import require_choice
-from dpcore.errors import DPFlowsError, InputError
+from dpcore.errors import DPFlowsError, InputError, require_choice
 from dpcore.problem import Adjacency
 from tasks.ledger import chain, files, schema
 from tasks.ledger.blocks import ALL, Blocks
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.files import Marks
-from tasks.ledger.orders import LARGEST, choose_order, cost_units
-from tasks.ledger.owner import is_gone, this_process
 from tasks.ledger.reader import LedgerReader
-from tasks.ledger.records import UNITS, Dataset, Record
-from tasks.ledger.relations import price_for
-from tasks.ledger.reservation import Reservation
+from tasks.ledger.records import LARGEST, UNITS, Dataset, Record, choose_order, cost_units, price_for
+from tasks.ledger.reservation import Reservation, is_gone, this_process
 from tasks.ledger.store import NOTHING_SPENT
 
 log = logging.getLogger(__name__)

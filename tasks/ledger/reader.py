@@ -11,12 +11,10 @@ from sqlalchemy import Connection, select
 
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Room, order_index
-from dpcore.checks import require_choice
-from dpcore.errors import InputError, VerificationFailed, unknown_name
+from dpcore.errors import InputError, VerificationFailed, require_choice, unknown_name
 from tasks.ledger import chain, files, schema
 from tasks.ledger.facts import RowFacts
-from tasks.ledger.records import Dataset, Record
-from tasks.ledger.relations import price_for
+from tasks.ledger.records import Dataset, Record, price_for
 from tasks.ledger.store import Store
 from tasks.ledger.verify import Verification, verify
 

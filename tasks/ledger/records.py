@@ -1,18 +1,84 @@
-"""Records of the hash chain and the data sets that they open, as plain values."""
+"""Records of the hash chain and the data sets that they open, as plain values.
+
+The one Rényi order of a data set, its budget at that order, and exact counting in whole units.
+
+Admission is a filter: whoever asks for the next run has seen the models before it, so the order must
+not follow from what was spent. With one order a fixed in advance, keeping the sum of all costs at a
+below B(a) makes everything released (a, B(a))-RDP (Feldman & Zrnic 2021, Theorem 3.1; Lécuyer 2021),
+which converts once to (epsilon, delta).
+
+Which runs a budget takes, and under which adjacency it prices them.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha256
+from math import ceil, floor
 from typing import Any, NamedTuple
 
-from dpcore.errors import InputError
+import numpy as np
+
+from dpcore.accounting.curves import order_budget, order_budgets
+from dpcore.accounting.events import Events
+from dpcore.accounting.limits import SLACK, order_index
+from dpcore.errors import AssumptionNotMet, InputError, PriceUnknown
+from dpcore.losses import Array
 from dpcore.problem import Adjacency
 from tasks.ledger.blocks import Blocks
 from tasks.ledger.facts import RowFacts
-from tasks.ledger.orders import LARGEST, cost_units, left_of, limit_units
+
+UNIT = 2**40
+"""Costs are counted in whole numbers of 1/UNIT, so sums are exact and do not depend on their order."""
+
+LARGEST = 2.0**20
+"""Budgets and costs at or above this are refused: their units would not fit a database integer."""
+
+
+def choose_order(
+    epsilon: float, delta: float, conversion: str = "cks", order: float | None = None
+) -> tuple[float, float]:
+    """Return (a, B(a)) with a = argmax B(a)/a over the grid, or at the declared ``order``.
+
+    Both depend on (epsilon, delta, conversion) alone. Raises InputError where no budget is positive, for an order off
+    the grid, and for an epsilon too large to be counted.
+    """
+    if epsilon >= LARGEST / 2:
+        raise InputError(f"Expected epsilon < {LARGEST / 2:.0f}, got epsilon={epsilon!r}; that bounds nothing.")
+    if order is None:
+        return order_budget(epsilon, delta, conversion)
+    budget = float(order_budgets(epsilon, delta, conversion)[order_index(order)])
+    if budget <= 0:
+        raise InputError(
+            f"Expected an order that can state epsilon={epsilon!r} at delta={delta!r}, got order={order!r}, whose "
+            f"budget is {budget:.4g}; declare a larger order, or leave it out."
+        )
+    return float(order), budget
+
+
+def cost_units(cost: float) -> int:
+    """Return a cost in whole units, rounded up. Raises InputError for one that is negative, infinite or too large."""
+    if not (0 <= cost < LARGEST):
+        raise InputError(f"Expected a cost in [0, {LARGEST:.0f}), got cost={cost!r}; a ledger cannot hold it.")
+    return ceil(cost * UNIT)  # exact: UNIT is a power of two
+
+
+@lru_cache(maxsize=1024)
+def limit_units(budget: float) -> int:
+    """Return the most units that may be spent of ``budget``, with the rounding slack of 1e-9."""
+    return floor(Fraction(budget) * UNIT * (1 + Fraction(SLACK)))
+
+
+def left_of(budget: float, spent: int) -> float:
+    """Return what is left of ``budget`` after ``spent`` units, as a float that rounding never enlarges."""
+    exact = max(Fraction(0), Fraction(budget) - Fraction(spent, UNIT))
+    value = float(exact)
+    return value if Fraction(value) <= exact else float(np.nextafter(value, 0.0))
+
 
 GENESIS = sha256(b"dpflows ledger 1").hexdigest()
 """What the first record names as the hash before it."""
@@ -142,3 +208,56 @@ class Dataset:
         facts = RowFacts.from_dict(body["facts"]) if "facts" in body else None
         found = {"adjacency": adjacency, "blocks": blocks, "facts": facts, **fields}
         return cls(name=record.dataset, opened_at=record.created_at, **found)
+
+
+def priced_under(dataset: Dataset, events: Events) -> Adjacency:
+    """Return the adjacency under which ``events`` are charged to ``dataset``; raises AssumptionNotMet where refused.
+
+    ============================  ==========================================================================
+    budget                        takes
+    ============================  ==========================================================================
+    add_remove                    add_remove
+    replace_one                   replace_one; add_remove, re-priced (2C, two-sided selection, Lemma 2.3 at 2C)
+    replace_labels                replace_labels; a session-level run at its replace-one price
+    unit record, user, session    the same unit
+    unit session_labels           session_labels; session
+    ============================  ==========================================================================
+    """
+    budget, run = dataset.adjacency, events.adjacency
+    assert budget is not None
+    whole_session = dataset.unit == "session_labels" and events.unit == "session"
+    if events.unit != dataset.unit and not whole_session:
+        raise AssumptionNotMet(
+            f"Expected a run whose unit is {dataset.unit!r} for the budget of {dataset.name!r}, got "
+            f"unit={events.unit!r}; {_unit_way_out(dataset.unit, events.unit)}"
+        )
+    if whole_session:
+        return Adjacency.REPLACE_ONE
+    if budget == Adjacency.ADD_REMOVE and run != Adjacency.ADD_REMOVE:
+        raise AssumptionNotMet(
+            f"Expected a run proved for add_remove for the budget of {dataset.name!r}, got adjacency={run}; use an "
+            "algorithm with an add_remove proof (dp_sgd with Poisson batches); a budget keeps its relation."
+        )
+    if budget == Adjacency.REPLACE_ONE and run == Adjacency.REPLACE_LABELS:
+        raise AssumptionNotMet(
+            f"Expected a run that protects whole records for the budget of {dataset.name!r}, got adjacency={run}; "
+            "train with adjacency=replace_one; a budget keeps its relation."
+        )
+    return budget
+
+
+def price_for(dataset: Dataset, events: Events) -> tuple[Adjacency, Array]:
+    """Return (adjacency, Rényi curve on the grid) of ``events`` as ``dataset`` is charged for them."""
+    adjacency = priced_under(dataset, events)
+    try:
+        return adjacency, events.price(adjacency)
+    except PriceUnknown as error:
+        raise PriceUnknown(
+            f"The budget of {dataset.name!r} ({adjacency}) has no price for this run: {error}"
+        ) from error
+
+
+def _unit_way_out(budget: str, run: str) -> str:
+    if (budget, run) == ("session", "session_labels"):
+        return "a budget for whole sessions is not covered by a proof about labels: train with unit='session'."
+    return f"train with unit={budget!r}: put it back in the data schema; a budget keeps its unit."

@@ -1,4 +1,7 @@
-"""Connections and transactions: SQLite in one file, or a PostgreSQL server, behind the same two context managers."""
+"""Connections and transactions: SQLite in one file, or a PostgreSQL server, behind the same two context managers.
+
+Errors of the ledger that are not about the input or the budget: the store itself failed.
+"""
 
 import logging
 import os
@@ -18,11 +21,21 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from dpcore.errors import InputError
+from dpcore.errors import DPFlowsError, InputError
 from tasks.ledger import files, guard, schema
-from tasks.ledger.errors import LedgerDamaged, LedgerUnavailable
 from tasks.ledger.witness import Head, Witness, key_digest
-from tasks.stores import making_stores
+from tasks.stores.made import making_stores
+
+
+class LedgerUnavailable(DPFlowsError):
+    """The ledger could not be read or written; the message says what happened to the budget."""
+
+
+class LedgerDamaged(LedgerUnavailable):
+    """The ledger can be opened but is not what was written: records are missing, or its bytes were changed."""
+
+    exit_code = 4
+
 
 log = logging.getLogger(__name__)
 

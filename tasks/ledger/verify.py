@@ -18,9 +18,7 @@ from dpcore.errors import DPFlowsError
 from tasks.ledger import chain, schema
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.guard import given_back
-from tasks.ledger.orders import choose_order, cost_units
-from tasks.ledger.records import GENESIS, Dataset, Record
-from tasks.ledger.relations import priced_under
+from tasks.ledger.records import GENESIS, Dataset, Record, choose_order, cost_units, priced_under
 
 SHOWN = 20
 """Problems beyond these are counted, not listed."""

@@ -23,8 +23,7 @@ from tasks.profile.cells import MARKS, read_cells
 from tasks.profile.labels import guess_label, label_spec
 from tasks.profile.layouts import layout_of
 from tasks.profile.pairs import pairs_values
-from tasks.schema import Schema
-from tasks.schema.files import known_schemas
+from tasks.schema import Schema, known_schemas
 
 DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
 MOST_LEVELS = 60

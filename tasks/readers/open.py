@@ -10,7 +10,8 @@ import pandas as pd
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.synthetic import GENERATORS
-from tasks.readers import fetch, numbers, tables
+from tasks.readers import numbers, tables
+from tasks.readers import tables as readers_tables
 from tasks.readers.chunk import Chunk, chunk_rows
 from tasks.readers.text import Mine, check_names, read_text
 from tasks.schema import Schema
@@ -27,7 +28,7 @@ def open_chunks(
 ) -> Iterator[Chunk]:
     """Yield the rows of ``files`` in order (of the generator or the fetched table if there are none).
 
-    ``mine`` says which rows of a frame are read (``tasks.data.sides``): a cell that is no number refuses nothing in
+    ``mine`` says which rows of a frame are read (``tasks.data.rows``): a cell that is no number refuses nothing in
     the others.
     """
     if not files:
@@ -83,7 +84,7 @@ def made_frame(schema: Schema) -> pd.DataFrame:
         if source.generator not in GENERATORS:
             raise unknown_name("generator", source.generator, GENERATORS)
         return pd.DataFrame(GENERATORS[source.generator](**source.arguments))
-    return fetch.fetched_frame(schema)
+    return readers_tables.fetched_frame(schema)
 
 
 def data_roots() -> list[Path]:

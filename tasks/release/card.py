@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from tasks.record.statement import Statement
+from tasks.record.wording import plain_words, promise_and_charge
 from tasks.release.manifest import Approval, Price, ReleasedMetric
-from tasks.release.statement_text import plain_words, promise_and_charge
-from tasks.statement import Statement
 
 TASKS = {
     "binary": "tabular-classification",

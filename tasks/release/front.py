@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpcore.errors import InputError, VerificationFailed
 from tasks.release import registry
-from tasks.release.bundle import Bundle, open_bundle, plain_json
+from tasks.release.bundle import Bundle, check, open_bundle, plain_json, same_key, sign
 from tasks.release.manifest import CONFIG, METRICS, STATEMENT, WEIGHTS, Manifest
-from tasks.release.signature import check, same_key, sign
 from tasks.release.verify import verify_files
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from tasks.audit import Subject
+
 
 FILE = "front.json"
 LARGEST = 1 << 16

@@ -1,21 +1,32 @@
-"""The gate: what a release costs with the search behind it, and which candidate may replace the champion."""
+"""The gate: what a release costs with the search behind it, and which candidate may replace the champion.
+
+The policy of a release: what a run must meet, from a YAML file.
+
+The charged runs that a release was chosen from, read from the ledger.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import TYPE_CHECKING
+from typing import Literal, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sqlalchemy import select
 
-from dpcore.accounting.conversion import epsilon_of
+from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.accounting.events import Events
-from dpcore.accounting.orders import ORDERS
+from dpcore.errors import InputError, VerificationFailed
 from dpcore.problem import Adjacency
-
-if TYPE_CHECKING:
-    from tasks.release.policy import Policy
+from tasks.config.read import describe, find_config, load_yaml
+from tasks.ledger import Ledger, schema
+from tasks.ledger.chain import events_text, history, newest
+from tasks.ledger.records import Record
+from tasks.record.statement import First
+from tasks.release.manifest import Position
 
 # A difference of scores below this is rounding of their decimals.
 ROUNDING = 1e-9
@@ -178,3 +189,122 @@ def _gain(best: Candidate, champion: Champion | None, policy: Policy) -> list[st
         f"{best.name} gains {gain:.4f} in {policy.metric} over version {champion.version}, "
         f"less than {policy.min_gain:g} that the policy asks for"
     ]
+
+
+class Policy(BaseModel):
+    """Limits on what a release may cost and must reach. ``tuning`` says which runs its price includes.
+
+    ``dataset``: every charged run on the same records since the last release of that name, for the choice may depend on
+    any of them. ``run``: this run alone; the approval then stands for settings that were fixed before.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: First = 1
+    max_epsilon: float = Field(default=10.0, gt=0, description="the most epsilon of a release")
+    max_delta: float | None = Field(default=None, gt=0, lt=1, description="the most delta of a release")
+    metric: str | None = Field(default=None, description="for example accuracy or balanced_accuracy")
+    min_value: float | None = Field(default=None, description="the least value of the metric")
+    max_value: float | None = Field(default=None, description="the largest value of the metric, where it is an error")
+    min_gain: float = Field(default=0.0, ge=0, description="how much better than the champion the metric must be")
+    tuning: Literal["dataset", "run"] = Field(default="dataset", description="dataset or run")
+    conversion: Literal["cks", "prop21"] | None = Field(default=None, description="cks or prop21")
+    trusted_keys: tuple[str, ...] = Field(
+        default=(), description="fingerprints whose signatures are believed; keys that were replaced stay listed"
+    )
+
+
+def load_policy(name: str | None = None) -> Policy:
+    """Read a policy file, conf/release.yaml or the built-in one; raises ``InputError`` on one line."""
+    where, text = find_config(name, "release.yaml")
+    try:
+        return Policy.model_validate(load_yaml(text, where))
+    except ValidationError as error:
+        raise InputError(describe(error, Policy, where)) from None
+
+
+SHORTEST_HEAD = 12
+
+
+class Trial(NamedTuple):
+    """A charged entry: when it was reserved, on which blocks, and what it may have released."""
+
+    seq: int
+    entry: str
+    blocks: tuple[str, ...]
+    events: Events
+
+
+def charged(ledger: Ledger, dataset: str) -> list[Trial]:
+    """All entries of ``dataset`` that were not cancelled, oldest first: failed and open ones touched the data too."""
+    with ledger.store.reading() as connection:
+        if connection is None:
+            return []
+        table = schema.records
+        query = select(table).where(table.c.dataset == dataset, table.c.kind.in_(("reserved", "cancelled")))
+        records = [Record(*row) for row in connection.execute(query.order_by(table.c.seq))]
+        cancelled = {record.entry for record in records if record.kind == "cancelled"}
+        found = []
+        for record in records:
+            if record.kind != "reserved" or record.entry in cancelled:
+                continue
+            body = json.loads(record.body)
+            text = events_text(connection, body["events"])
+            if text is None:
+                raise VerificationFailed(f"The ledger lacks the mechanisms of entry {record.entry}; restore a copy.")
+            found.append(Trial(record.seq, record.entry, tuple(body["blocks"]), Events.from_json(text)))
+    return found
+
+
+def search(trials: Sequence[Trial], own: Sequence[str], blocks: Sequence[str], since: int) -> list[Trial]:
+    """The trials that the choice of the entries ``own`` may depend on.
+
+    Those after record ``since`` (the last release) that share a block with it, and ``own`` themselves.
+    """
+    shared = set(blocks)
+    return [one for one in trials if one.entry in own or (one.seq > since and shared & set(one.blocks))]
+
+
+def position(ledger: Ledger) -> tuple[int, str]:
+    """Number and hash of the newest record; (0, "") for an empty ledger."""
+    with ledger.store.reading() as connection:
+        return (connection is not None and newest(connection)) or (0, "")
+
+
+def require_chain(ledger: Ledger, where: str, stated: Position | None) -> None:
+    """Raise ``VerificationFailed`` unless the ledger still holds the head that a release states, at its place."""
+    if stated is None or not stated.seq:
+        return
+    with ledger.store.reading() as connection:
+        table = schema.records
+        query = select(table.c.hash).where(table.c.seq == stated.seq)
+        found = None if connection is None else connection.scalars(query).one_or_none()
+    if found != stated.head:
+        raise VerificationFailed(
+            f"Expected record {stated.seq} of {ledger.store.shown} to be {stated.head[:16]}..., the head that {where} "
+            f"states, got {'none' if found is None else f'{found[:16]}...'}: records were removed or rewritten, or it "
+            "is another ledger; restore the newest copy."
+        )
+
+
+def require_head(ledger: Ledger, head: str | None) -> None:
+    """Raise ``VerificationFailed`` unless the ledger holds ``head``, and ``InputError`` for what is no hash."""
+    if head is None:
+        return
+    digits = head.strip().lower()
+    if len(digits) < SHORTEST_HEAD or set(digits) - set("0123456789abcdef"):
+        raise InputError(f"Expected at least {SHORTEST_HEAD} hex digits of a hash for --head, got {head!r}.")
+    report = ledger.check(digits)
+    if report.head_found_at is None:
+        raise VerificationFailed(
+            f"Expected the head {digits[:16]}... in {ledger.store.shown}, got a chain without it: records were removed "
+            "or rewritten, or it is another ledger; restore the newest copy."
+        )
+
+
+def newest_of(ledger: Ledger, entries: Sequence[str]) -> int:
+    """Number of the newest reserving record of ``entries``; 0 where the ledger knows none."""
+    with ledger.store.reading() as connection:
+        if connection is None:
+            return 0
+        return max((record.seq for entry in entries for record in history(connection, entry)[:1]), default=0)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpcore.problem import Adjacency
-from tasks.versions import First
+from tasks.record.statement import First
 
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"

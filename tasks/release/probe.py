@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dpcore.features import Column
-from tasks.example import example_columns
+from tasks.record.example import example_columns
 
 ROWS = 64
 # Scores that differ by less than this share of their size differ by rounding.
@@ -28,7 +28,7 @@ def fault(model: Mapping[str, bytes]) -> str:
     A model that gives every row one score ranks nothing and predicts one class or one number. Weights are released, and
     rows come from declared bounds and levels, so this reads no record.
     """
-    from tasks.scoring import LinearScorer
+    from tasks.record.scoring import LinearScorer
 
     card = json.loads(model["model.json"])
     with np.load(BytesIO(model["weights.npz"]), allow_pickle=False) as arrays:

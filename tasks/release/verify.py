@@ -17,9 +17,11 @@ from pydantic import ValidationError
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError, InputError
 from tasks.audit.recompute import close
-from tasks.audit.rules_statement import price_of
-from tasks.audit.state import state_fault
-from tasks.release.bundle import LARGEST, Bundle, manifest_of
+from tasks.audit.rules_content import state_fault
+from tasks.audit.rules_run import price_of
+from tasks.record.statement import Statement
+from tasks.record.wording import RENDERED
+from tasks.release.bundle import LARGEST, Bundle, check, manifest_of, same_key
 from tasks.release.gate import search_epsilon
 from tasks.release.manifest import (
     CARD,
@@ -35,9 +37,6 @@ from tasks.release.manifest import (
     WEIGHTS,
     Manifest,
 )
-from tasks.release.signature import check, same_key
-from tasks.release.statement_text import RENDERED
-from tasks.statement import Statement
 
 CANNOT_SHOW = (
     "that the ledger lists every run on these records",

@@ -1,5 +1,5 @@
 """Reports of one run: its figure of the budget, and one self-contained page for the operator."""
 
-from tasks.report.budget import budget_figure, changing
+from tasks.drawing.curves import budget_figure, changing
 
 __all__ = ["budget_figure", "changing"]

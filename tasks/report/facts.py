@@ -1,18 +1,99 @@
-"""What the report of a run is made of: its own files and numbers, other draws of it, and the ledger's view."""
+"""What the report of a run is made of: its own files and numbers, other draws of it, and the ledger's view.
+
+The part that a run has in the budget of its data set, as the ledger has it.
+
+What seconds were measured on: processor, cores, memory, linear algebra and versions.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import psutil
+from threadpoolctl import threadpool_info
+
 from dpcore.errors import InputError
-from tasks.quality import SUBGROUPS
-from tasks.report.share import Share
-from tasks.statement import Statement
+from tasks.kinds.quality import SUBGROUPS
+from tasks.ledger.reader import LedgerReader
+from tasks.ledger.summary import entries
+from tasks.record.statement import Statement, software
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A charged entry: when, and the share of the budget that it costs."""
+
+    at: str
+    share: float
+    own: bool
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Charged entries of ``block``, the fullest one that the run reads, oldest first. ``limited``: it has a budget."""
+
+    dataset: str
+    limited: bool
+    guarantee: str
+    block: str = ""
+    steps: Sequence[Step] = ()
+
+    @property
+    def before(self) -> float:
+        """What was charged before the run's first entry."""
+        first = next((k for k, step in enumerate(self.steps) if step.own), len(self.steps))
+        return sum(step.share for step in self.steps[:first])
+
+    @property
+    def own(self) -> float:
+        return sum(step.share for step in self.steps if step.own)
+
+    @property
+    def after(self) -> float:
+        """What others were charged since."""
+        return sum(step.share for step in self.steps) - self.before - self.own
+
+    @property
+    def left(self) -> float:
+        return max(0.0, 1.0 - sum(step.share for step in self.steps))
+
+
+def share_of(ledger: LedgerReader, dataset: str, blocks: Iterable[str], own: Iterable[str]) -> Share | None:
+    """The share of the entries ``own`` in the fullest of ``blocks``; None where the ledger has no such data set."""
+    found = next((one for one in ledger.datasets() if one.name == dataset), None)
+    if found is None:
+        return None
+    if not found.limited or not found.budget:
+        return Share(dataset, False, "")
+    charged = [entry for entry in entries(ledger, dataset) if entry["state"] != "cancelled"]
+    names, mine = list(blocks), set(own)
+    touched = {block for entry in charged if entry["entry"] in mine for block in entry["blocks"]} or set(names)
+    totals = {block: sum(_cost(entry) for entry in charged if block in entry["blocks"]) for block in sorted(touched)}
+    if not totals:
+        return None
+    block = max(totals, key=lambda name: totals[name])
+    steps = [
+        Step(entry["at"], _cost(entry) / found.budget, entry["entry"] in mine, entry["state"])
+        for entry in charged
+        if block in entry["blocks"]
+    ]
+    return Share(dataset, True, found.guarantee(), block, steps)
+
+
+def _cost(entry: Mapping[str, Any]) -> float:
+    return float(entry["cost"])
+
 
 STATEMENT = "privacy/statement.json"
 TRACE = "privacy/trace.json"
@@ -102,3 +183,49 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def machine() -> dict[str, Any]:
+    """Facts of this machine by name; threads of the linear algebra are those in force now."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "processor": processor(),
+        "cores": f"{usable} usable of {os.cpu_count()} ({psutil.cpu_count(logical=False) or 'unknown'} physical)",
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "load": ", ".join(f"{value:.1f}" for value in os.getloadavg()),
+        "linear_algebra": linear_algebra(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "packages": software(),
+    }
+
+
+@lru_cache(maxsize=1)
+def processor() -> str:
+    """The model of the processor, as the system names it."""
+    try:
+        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)
+    except OSError:
+        named = None
+    if named:
+        return named[1].strip()
+    try:  # macOS
+        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True)
+        return done.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return platform.processor() or "unknown"
+
+
+def linear_algebra() -> str:
+    """Libraries of linear algebra and OpenMP that are loaded, each once with version and threads."""
+    found = {
+        f"{one['internal_api']} {one.get('version') or ''}".strip() + f": {_threads(one['num_threads'])}"
+        for one in threadpool_info()
+    }
+    return "; ".join(sorted(found)) or "none loaded"
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" + ("" if count == 1 else "s")

@@ -1,21 +1,33 @@
-"""The figures of a run's report, as PNG with their description. Small enough that a phone shows their letters."""
+"""The figures of a run's report, as PNG with their description. Small enough that a phone shows their letters.
+
+What attacks found: canaries in the run, and fits of its algorithm on synthetic neighbours.
+
+Budget of each block over time, as numbers and as a figure.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.dates import AutoDateFormatter, AutoDateLocator, date2num
+from matplotlib.figure import Figure
+from sqlalchemy import select
 
-from dpcore.accounting.conversion import epsilon_of
-from dpcore.errors import DPFlowsError
-from tasks.report.budget import TITLES, changing
-from tasks.report.share import Share
-from tasks.statement import Statement
-from tasks.trace_points import thin
+from dpcore.accounting.curves import epsilon_of
+from dpcore.errors import DPFlowsError, InputError
+from tasks.drawing.curves import BUDGET_TITLES, changing
+from tasks.ledger import schema
+from tasks.ledger.reader import LedgerReader
+from tasks.ledger.records import Dataset
+from tasks.record.statement import Statement
+from tasks.record.trace_points import thin
+from tasks.report.facts import Facts, Share
 
 # Okabe & Ito (2008): told apart by most eyes, dark enough on white.
 BLUE, ORANGE, GREEN, GREY, PALE = "#0072B2", "#D55E00", "#009E73", "#5f5f5f", "#c9d6e2"
@@ -104,7 +116,7 @@ def trace_figure(trace: Sequence[Mapping[str, float]], key: str, delta: float) -
     if len(rows) < 2:
         return None
     x, y = [row["release"] for row in rows], [row[key] for row in rows]
-    name = TITLES.get(key, key.replace("_", " "))
+    name = BUDGET_TITLES.get(key, key.replace("_", " "))
     figure, [panel] = canvas(2.9)
     panel.plot(x, y, color=BLUE, linewidth=1.6)
     panel.set_xlabel("release")
@@ -260,3 +272,93 @@ def subgroup_figure(table: Mapping[str, Any]) -> Picture:
 def noted(trace: Sequence[Mapping[str, float]]) -> list[str]:
     """What the trace holds beside epsilon and changes: step sizes first."""
     return sorted(changing(trace), key=lambda key: key != "step_size")
+
+
+CANARIES, EMPIRICAL = "figures/canaries.png", "figures/empirical.png"
+# Chance at which a promise counts as refuted.
+REFUTED = 0.05
+
+
+def found(facts: Facts) -> Iterator[tuple[str, Picture | None]]:
+    """A sentence for each attack, with its figure where that is stored."""
+    for kind, name, words in (("canary.", CANARIES, _canaries), ("empirical.", EMPIRICAL, _fits)):
+        numbers = {key.removeprefix(kind): value for key, value in facts.internal.items() if key.startswith(kind)}
+        if numbers:
+            said, png = words(numbers), facts.pictures.get(name)
+            yield said, None if png is None else Picture(png, said, said.split(":")[0] + ".")
+
+
+def _canaries(numbers: dict[str, float]) -> str:
+    gaussian = numbers.get("gaussian_lower_bound")
+    also = "" if gaussian is None else f", {gaussian:.3g} for Gaussian outputs"
+    verdict = "refute the claim" if numbers["p_value"] <= REFUTED else "do not speak against the claim"
+    return (
+        f"{numbers['count']:.0f} canaries in this run: {numbers['right']:.0f} of {numbers['guesses']:.0f} guesses "
+        f"about them were right, so epsilon is at least {numbers['epsilon_lower_bound']:.3g}{also} (95 % confidence), "
+        f"beside a claim of {numbers['claimed_epsilon']:.4g}. The guesses {verdict}."
+    )
+
+
+def _fits(numbers: dict[str, float]) -> str:
+    return (
+        f"2 x {numbers['fits']:.0f} fits of this algorithm on synthetic neighbours: epsilon is at least "
+        f"{numbers['lower_bound_any_mechanism']:.3g}, {numbers['lower_bound_gaussian_outputs']:.3g} for Gaussian "
+        f"outputs (95 % confidence), at noise for a claim of {numbers['claimed_here']:.4g}, where an attack shows most."
+    )
+
+
+LINES = 8
+"""Up to this many blocks are drawn as lines, more as a map of colours."""
+
+
+class History(NamedTuple):
+    """``shares`` (blocks, changes): the share of its budget that a block had spent after each change."""
+
+    dataset: Dataset
+    blocks: list[str]
+    times: list[datetime]
+    shares: np.ndarray
+
+
+def history(ledger: LedgerReader, name: str) -> History:
+    """Return how the totals of all blocks went; raises InputError for public data, which have no budget."""
+    dataset = ledger.dataset(name)
+    if not dataset.limited:
+        raise InputError(f"Expected a data set with a limit, got {name!r}, which is public; it has no budget to draw.")
+    totals, records = schema.balances, schema.records
+    joined = totals.join(records, totals.c.seq == records.c.seq)
+    rows = select(totals.c.block, totals.c.units, totals.c.seq, records.c.created_at).select_from(joined)
+    with ledger.store.reading() as connection:
+        assert connection is not None
+        found = connection.execute(rows.where(totals.c.dataset == name).order_by(totals.c.seq)).all()
+    blocks = sorted({row.block for row in found})
+    place = {block: index for index, block in enumerate(blocks)}
+    times = {row.seq: datetime.fromisoformat(row.created_at) for row in found}
+    column = {seq: index for index, seq in enumerate(times)}
+    units = np.full((len(blocks), len(times)), np.nan)
+    for row in found:
+        units[place[row.block], column[row.seq] :] = row.units
+    return History(dataset, blocks, list(times.values()), np.nan_to_num(units) / dataset.limit)
+
+
+def draw(story: History) -> Figure:
+    """Return a figure of the share that each block has spent after each run, under the whole guarantee."""
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(f"{story.dataset.name}: {story.dataset.guarantee()}", fontsize=8)
+    if len(story.blocks) <= LINES:
+        locator = AutoDateLocator()
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(AutoDateFormatter(locator))
+        for block, shares in zip(story.blocks, story.shares, strict=True):
+            axes.step([date2num(time) for time in story.times], shares, where="post", label=block)
+        axes.axhline(1.0, color="black", linestyle="--", label="budget")
+        axes.set(xlabel="time (UTC)", ylabel="share of the budget spent")
+        axes.legend()
+        return figure
+    image = axes.imshow(story.shares, aspect="auto", origin="lower", interpolation="nearest", vmin=0, vmax=1)
+    shown = np.unique(np.linspace(0, len(story.blocks) - 1, 12).astype(int))
+    axes.set_yticks(shown, [story.blocks[index] for index in shown])
+    axes.set(xlabel="changes of the ledger, oldest first", ylabel="block")
+    figure.colorbar(image, label="share of the budget spent")
+    return figure

@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dpcore.errors import DPFlowsError, InputError
+from tasks.kinds.quality import SUBGROUPS
 from tasks.ledger.reader import LedgerReader
-from tasks.quality import SUBGROUPS
-from tasks.report.facts import METRICS, STATEMENT, Facts, read_facts, read_json
-from tasks.report.share import Share, share_of
-from tasks.tags import ENTRY, OURS
+from tasks.record.tags import ENTRY, OURS
+from tasks.report.facts import METRICS, STATEMENT, Facts, Share, read_facts, read_json, share_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
 
 REPORT = "report/report.html"
 CONFIG_PARAM = "config.sha256"
@@ -31,7 +31,7 @@ def attach(client: MlflowClient, run_id: str, folder: Path, metrics: Mapping[str
 
     A training that was paid for does not fail for its report: what goes wrong is said, and nothing is written.
     """
-    from tasks.report.run_report import run_report
+    from tasks.report.page import run_report
 
     try:
         page = run_report(gather(client, run_id, folder, metrics, ledger))
@@ -94,7 +94,7 @@ def write_report(client: MlflowClient, run_id: str | None, folder: Path, ledger:
     """
     from mlflow.exceptions import MlflowException
 
-    from tasks.report.run_report import run_report
+    from tasks.report.page import run_report
 
     name = run_id or latest_run(client)
     with TemporaryDirectory() as place:
@@ -115,7 +115,8 @@ def write_report(client: MlflowClient, run_id: str | None, folder: Path, ledger:
 def ledger_of(files: Path) -> str:
     """Where the budget of the run in ``files`` is kept."""
     from tasks.config import parse_config
-    from tasks.home import Home, ledger_url
+    from tasks.home import Home
+    from tasks.ledger.place import ledger_url
     from tasks.schema import find_schema
 
     home = Home.find()

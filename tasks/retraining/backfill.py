@@ -9,15 +9,15 @@ from typing import NamedTuple
 from dpcore.accounting import Events
 from dpcore.accounting.limits import Room, order_index
 from dpcore.errors import BudgetExceeded, InputError
-from tasks import training
 from tasks.ledger import Blocks, Ledger
-from tasks.ledger.orders import cost_units
 from tasks.ledger.reader import LedgerReader
-from tasks.ledger.relations import price_for
-from tasks.release.metrics import planned_release, require_room
-from tasks.retraining import schedule, window
+from tasks.ledger.records import cost_units, price_for
+from tasks.options.noisy_metric import planned_release, require_room
+from tasks.retraining import schedule
+from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.config import RetrainConfig
 from tasks.schema import find_schema
+from tasks.training import steps
 
 MOST = 1000  # periods in one call
 
@@ -124,11 +124,11 @@ def _plan(
     config: RetrainConfig, division: Blocks, due: schedule.Due, view: Rehearsal
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Plan one period as its training will, and count it; the blocks that it reads and those that it leaves out."""
-    reading = window.choose(config.training, config.window, division, due.until.date(), due.period, view)
-    job = training.prepare(reading.config)
-    planned = training.fit_to_ledger(job, training.plan_training(job), view)
+    reading = retraining_schedule.choose(config.training, config.window, division, due.until.date(), due.period, view)
+    job = steps.prepare(reading.config)
+    planned = steps.fit_to_ledger(job, steps.plan_training(job), view)
     require_room(job, planned, view)
-    training.require_files(job)
+    steps.require_files(job)
     for events in (planned.events, planned_release(job)):
         if events is not None:
             view.charge(job.schema.name, events, job.blocks, job.public)

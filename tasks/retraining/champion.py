@@ -5,24 +5,24 @@ from __future__ import annotations
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from dpcore.data import Data
 from dpcore.errors import InputError
-from tasks import training
+from dpcore.preprocess.design import Data
 from tasks.config import TrainConfig
 from tasks.data import Reading
-from tasks.evaluation import quality
 from tasks.ledger import Ledger
 from tasks.readers import source_paths
+from tasks.record.model import read_stored
+from tasks.record.tracking import log_metrics
 from tasks.release import registry
-from tasks.release.gate import Candidate, Champion, decide
-from tasks.release.policy import Policy
+from tasks.release.gate import Candidate, Champion, Policy, decide
 from tasks.retraining.config import ChampionSection
-from tasks.retraining.stored import read_stored
 from tasks.schema import Schema, find_schema
-from tasks.tracking import log_metrics
+from tasks.training import steps
+from tasks.training.evaluate import quality
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
 
 CANDIDATE = "candidate"
 PUBLIC_TAG = "dpflows.public_set"
@@ -66,7 +66,7 @@ def challenge(
     The champion is the candidate of an earlier retraining, else the released version. Releasing stays a decision of a
     person (`dpflows release`). Returns what is shown: the metrics, who won, and why.
     """
-    job = training.prepare(config)
+    job = steps.prepare(config)
     schema = require_public(section, job.schema)
     assert schema is not None
     rows = Reading(schema, section.path)

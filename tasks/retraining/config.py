@@ -10,10 +10,10 @@ from cronsim import CronSim, CronSimError
 from pydantic import BeforeValidator, Field, ValidationError
 
 from dpcore.errors import InputError
-from tasks.config import SCHEMA_VERSION, Number, Section, TrainConfig, find_config, override
-from tasks.config_errors import describe, require_kind
-from tasks.plain_yaml import load_yaml
-from tasks.tuning import encodings_of, grid_of
+from tasks.config import TrainConfig
+from tasks.config.read import describe, find_config, load_yaml, override, require_kind
+from tasks.config.train import SCHEMA_VERSION, Number, Section
+from tasks.options.tune import encodings_of, grid_of
 
 Every = Literal["day", "week", "month", "year"]
 

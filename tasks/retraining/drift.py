@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpcore.accounting.events import Events
-from dpcore.data import Data
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import laplace_for
+from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency
-from tasks import training
 from tasks.config import TrainConfig
 from tasks.ledger import Ledger, charged_once
 from tasks.schema import Schema
+from tasks.training import steps
 
 FILE = "drift.json"
 BINS = 10
@@ -78,13 +78,13 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
     One Laplace release of all counts: of B columns a record moves them by at most 1 + B in L1 when it is added, by
     2 (1 + B) when it is replaced. A block without room gives no figures, and says so; the training stands.
     """
-    job = training.prepare(config)
+    job = steps.prepare(config)
     schema = job.schema
     encoder = schema.encoder(normalise="none", numeric="minmax", intercept=False, sparse=False)
     design, adjacency = encoder.design, job.problem.adjacency
     sensitivity = (1.0 + len(design.blocks)) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
     mechanism = laplace_for(sensitivity, epsilon, config.privacy.noise)
-    reading = training.reading_of(job, job.blocks if job.blocks == ("all",) else (block,), ("train",))
+    reading = steps.reading_of(job, job.blocks if job.blocks == ("all",) else (block,), ("train",))
     loaded = reading.load(encoder, adjacency)
     assert isinstance(loaded.train, Data)
 
@@ -103,7 +103,7 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
         }
         return json.dumps(stored, indent=1, sort_keys=True)
 
-    charge = training.charge_of(job, reading)
+    charge = steps.charge_of(job, reading)
     try:
         counts, text = charged_once(ledger, charge, mechanism, Cells(loaded.train), Cells.counts, tell, "drift")
     except BudgetExceeded as error:

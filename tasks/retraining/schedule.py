@@ -1,15 +1,36 @@
-"""Which period a trigger is for, and whether anything is left to do for it. Times are UTC."""
+"""Which period a trigger is for, and whether anything is left to do for it. Times are UTC.
+
+Which blocks a retraining reads: the last ones of a window that can still pay for it.
+
+One retraining at a time for a data set, among all processes that share a ledger.
+
+A row in the ledger's database, beside its append-only tables, names the process that holds the lock: a process that is
+certainly gone loses it. The orchestrator's own limit does not see runs that were started from a shell.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, NamedTuple
 
-from dpcore.errors import InputError
-from tasks.ledger import Blocks
+from sqlalchemy import Column, Connection, MetaData, String, Table, Text, select
+
+from dpcore.accounting.curves import order_budgets
+from dpcore.accounting.limits import order_index
+from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
+from tasks.config import TrainConfig
+from tasks.kinds import base
+from tasks.ledger import Blocks, Ledger
 from tasks.ledger.blocks import FORMS
 from tasks.ledger.reader import LedgerReader
-from tasks.retraining.config import ScheduleSection
+from tasks.ledger.reservation import is_gone, this_process
+from tasks.options.noisy_metric import planned_release
+from tasks.retraining.config import ScheduleSection, WindowSection
+from tasks.training import steps
 
 
 class Due(NamedTuple):
@@ -124,3 +145,147 @@ def _state(ledger: LedgerReader, name: str, period: str, failed: str) -> str:
             "--set schedule.failed=run_again trains it, which is a second charge"
         )
     return ""
+
+
+# A share that is compared with itself must not fail by rounding.
+ROUNDING = 1e-12
+
+
+class Reading(NamedTuple):
+    """The training that reads ``kept`` blocks, and what was left out because its budget is spent."""
+
+    config: TrainConfig
+    kept: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def choose(
+    config: TrainConfig, window: WindowSection, division: Blocks, until: date, period: str, ledger: LedgerReader
+) -> Reading:
+    """Return the training for ``period`` on the blocks of the window that ends at the day ``until``.
+
+    Its n is declared rows per block times blocks, never a count. A block whose budget is spent is left out, or the run
+    is refused (``BudgetExceeded``), by ``window.exhausted``. Only declarations and the ledger are read.
+    """
+    if window.last is None:
+        return Reading(_with(config, config.data.blocks, period), config.data.blocks or (), ())
+    names = division.window(window.last, until)
+    if window.since is not None:
+        names = tuple(name for name in names if name >= division.check(window.since))
+        if not names:
+            raise InputError(
+                f"Expected a window with blocks from window.since={window.since!r} on, got one that ends {period}; "
+                "nothing was spent."
+            )
+    kept = names
+    # Fewer blocks mean a smaller n and another plan, whose price at the ledger's order may differ a little.
+    for _ in names:
+        found = _affordable(_with(config, kept, period), kept, ledger, window.exhausted)
+        left_out = tuple(name for name in names if name not in found)
+        if found == kept:
+            return Reading(_with(config, kept, period), kept, left_out)
+        kept = found
+    raise AssertionError("each round leaves out a block, or is the last")
+
+
+def _with(config: TrainConfig, blocks: tuple[str, ...] | None, period: str) -> TrainConfig:
+    return config.model_copy(update={"data": config.data.model_copy(update={"blocks": blocks, "period": period})})
+
+
+def _affordable(config: TrainConfig, blocks: tuple[str, ...], ledger: LedgerReader, policy: str) -> tuple[str, ...]:
+    """The blocks with room for the plan of ``config``, or for the worth of its guarantee if that is less."""
+    job = steps.prepare(config)
+    planned = steps.plan_training(job)
+    name, public = job.schema.name, job.public
+    room = ledger.room(name, blocks, public=public)
+    if room is None:
+        return blocks
+    index, target = order_index(room.order), base.target_of(config)
+    cost = float(planned.events.price(room.adjacency)[index])
+    worth = float(order_budgets(target.epsilon, target.delta, target.conversion)[index])
+    budget = ledger.dataset(name).budget
+    assert budget is not None
+    metric = planned_release(job)
+    beside = 0.0 if metric is None else float(metric.price(room.adjacency)[index])
+    share = ((min(cost, worth) if worth > 0 else cost) + beside) / budget * (1 - ROUNDING)
+    try:
+        return ledger.window(name, blocks, policy=policy, least=share, public=public).kept
+    except BudgetExceeded as error:
+        rule = "window.exhausted=refuse" if policy == "refuse" else "all of them"
+        raise BudgetExceeded(
+            f"Window {blocks[0]} to {blocks[-1]}: blocks without room ({rule}). {error}",
+            asked=error.asked,
+            left=error.left,
+        ) from None
+
+
+locks = Table(
+    "retraining_lock",
+    MetaData(),
+    Column("dataset", String(200), primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("since", String(40), nullable=False),
+)
+
+
+class Busy(DPFlowsError):
+    """Another process retrains this data set."""
+
+
+@contextmanager
+def one_at_a_time(ledger: Ledger, dataset: str, wait_minutes: float = 0.0, pause: float = 1.0) -> Iterator[None]:
+    """Hold the lock of ``dataset`` for the length of the block; wait for a holder that lives, at most so long.
+
+    Raises ``Busy``, which names the holder. Nothing was spent then.
+    """
+    give_up = time.monotonic() + wait_minutes * 60
+    while (holder := _take(ledger, dataset)) is not None:
+        if time.monotonic() >= give_up:
+            raise Busy(_words(dataset, holder))
+        time.sleep(pause)
+    try:
+        yield
+    finally:
+        _give(ledger, dataset)
+
+
+def break_lock(ledger: Ledger, dataset: str) -> dict[str, Any] | None:
+    """Remove the lock of ``dataset`` whoever holds it; return the holder, None where there was none."""
+    with ledger.store.writing() as connection:
+        holder = _holder(connection, dataset)
+        connection.execute(locks.delete().where(locks.c.dataset == dataset))
+    return holder
+
+
+def _take(ledger: Ledger, dataset: str) -> dict[str, Any] | None:
+    """Take the lock and return None, or return who holds it. Writers take turns, so two never take it at once."""
+    with ledger.store.writing() as connection:
+        holder = _holder(connection, dataset)
+        if holder is not None and not is_gone(holder["owner"]):
+            return holder
+        connection.execute(locks.delete().where(locks.c.dataset == dataset))
+        owner, since = json.dumps(this_process(), sort_keys=True), datetime.now(UTC).isoformat(timespec="seconds")
+        connection.execute(locks.insert().values(dataset=dataset, owner=owner, since=since))
+    return None
+
+
+def _give(ledger: Ledger, dataset: str) -> None:
+    with ledger.store.writing("the lock of the data set stays until this process ends") as connection:
+        holder = _holder(connection, dataset)
+        if holder is not None and holder["owner"] == this_process():
+            connection.execute(locks.delete().where(locks.c.dataset == dataset))
+
+
+def _holder(connection: Connection, dataset: str) -> dict[str, Any] | None:
+    locks.create(connection, checkfirst=True)
+    row = connection.execute(select(locks).where(locks.c.dataset == dataset)).one_or_none()
+    return None if row is None else {"owner": json.loads(row.owner), "since": row.since}
+
+
+def _words(dataset: str, holder: dict[str, Any]) -> str:
+    owner = holder["owner"]
+    return (
+        f"Expected no other retraining of {dataset!r}, got process {owner['pid']} on {owner['host']}, which holds its "
+        f"lock since {holder['since']}; nothing was spent. Wait for it (schedule.wait_minutes); where that machine is "
+        "gone for good, use `dpflows retrain --unlock`."
+    )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dpcore.algorithms import registry
 from dpcore.errors import InputError
-from tasks import training
 from tasks.config import TrainConfig
 from tasks.ledger import Ledger
+from tasks.record.model import newest_run, read_stored
 from tasks.release.registry import RELEASED, RUN_TAG, aliases
 from tasks.retraining.config import RetrainConfig
-from tasks.retraining.stored import newest_run, read_stored
+from tasks.training import steps
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -35,8 +35,8 @@ def warm(config: RetrainConfig, chosen: TrainConfig, client: MlflowClient, ledge
     if config.warm_start == "none":
         return Start(chosen, None, "")
     # `auto` decides from public facts, so the plan says which algorithm it is.
-    job = training.prepare(chosen)
-    planned = training.plan_training(job)
+    job = steps.prepare(chosen)
+    planned = steps.plan_training(job)
     if (
         "start" not in {field.name for field in fields(registry[planned.name])}
         or "start" in chosen.algorithm.parameters

@@ -1,7 +1,118 @@
-"""Schemas: what is declared about a data set, and where schemas are found."""
+"""Schemas: what is declared about a data set, and where schemas are found.
 
-from tasks.schema.files import find_schema, known_schemas
+Find and read schema files: the working directory's ``conf/data`` wins over the package's.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from dpcore.errors import NEAR, InputError, unknown_name
+from tasks.config.read import load_yaml
+from tasks.home import CONF
 from tasks.schema.model import Schema
-from tasks.schema.sections import ColumnSpec, LabelSpec
+from tasks.schema.sections import (
+    BlockSpec,
+    ColumnSpec,
+    GroupSpec,
+    LabelSpec,
+    PublicSpec,
+    SourceSpec,
+    SplitSpec,
+    TextSpec,
+)
+
+SECTIONS: dict[str, type[BaseModel]] = {
+    "columns": ColumnSpec,
+    "features": GroupSpec,
+    "label": LabelSpec,
+    "source": SourceSpec,
+    "text": TextSpec,
+    "split": SplitSpec,
+    "public": PublicSpec,
+    "block": BlockSpec,
+}
+
+
+def find_schema(name: str | Path) -> Schema:
+    """Read the schema ``name``: a path to a YAML file, or NAME for ``conf/data/NAME.yaml``.
+
+    A file may say ``extends: OTHER``; its own keys then go over those of OTHER (mappings are merged key by key, a
+    null removes a key). Raises ``InputError`` (one line: file, key, value, rule, way out).
+    """
+    where, values = _merged(str(name), ())
+    try:
+        return Schema.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{where}: {_first_problem(error)}") from None
+
+
+def known_schemas() -> list[str]:
+    """Names that ``find_schema`` knows, from the working directory and from the package."""
+    folders = [Path("conf") / "data", CONF / "data"]
+    names = (f.name for folder in folders if folder.is_dir() for f in folder.iterdir())
+    return sorted({n.removesuffix(".yaml") for n in names if n.endswith(".yaml")})
+
+
+def _locate(name: str) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            raise InputError(f"Expected a schema file at data.name={name!r}, which does not exist; correct the path.")
+        return Path(name)
+    for folder in (Path("conf") / "data", CONF / "data"):
+        if (found := folder / f"{name}.yaml").is_file():
+            return found
+    raise unknown_name("data set", name, known_schemas())
+
+
+def _merged(name: str, seen: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    found = _locate(name)
+    where = str(found) if name.endswith((".yaml", ".yml")) else f"conf/data/{found.name}"
+    if name in seen:
+        raise InputError(f"{where}: extends itself by way of {' -> '.join(seen)}; name another schema.")
+    try:
+        values = load_yaml(found.read_text(encoding="utf-8"), where)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{where}: cannot be read: {error}; correct the file.") from None
+    if "extends" in values:
+        _, base = _merged(str(values.pop("extends")), (*seen, name))
+        values = _over(base, values)
+    return where, values
+
+
+def _over(base: Any, values: Any) -> Any:
+    if not (isinstance(base, dict) and isinstance(values, dict)):
+        return values
+    merged = dict(base)
+    for key, value in values.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _over(base.get(key), value)
+    return merged
+
+
+def _first_problem(error: ValidationError) -> str:
+    """One line about the first problem: key, value, rule and the near misses of an unknown key."""
+    problem = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in problem["loc"]) or "schema"
+    if problem["type"] == "extra_forbidden":
+        key = str(problem["loc"][-1])
+        model = SECTIONS.get(str(problem["loc"][0]), Schema) if len(problem["loc"]) > 1 else Schema
+        near = get_close_matches(key, model.model_fields, n=2, cutoff=NEAR)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(model.model_fields)}."
+        return f"unknown key {place}; {hint}"
+    if problem["type"] == "missing":
+        return f"the key {place} is missing; declare it."
+    words = problem["msg"].removeprefix("Value error, ")
+    if words.endswith("."):  # an error of ours, with its own way out
+        return f"{place}: {words}"
+    got = "" if isinstance(problem["input"], dict) else f", got {problem['input']!r}"
+    return f"{place}: {words}{got}; correct the schema."
+
 
 __all__ = ["ColumnSpec", "LabelSpec", "Schema", "find_schema", "known_schemas"]

@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpcore.accounting.conversion import best_order, delta_of, epsilon_of, order_budget, order_budgets
-from dpcore.accounting.orders import ORDERS
-from dpcore.accounting.rdp import pure_curve, zcdp_curve
+from dpcore.accounting.curves import (
+    ORDERS,
+    best_order,
+    delta_of,
+    epsilon_of,
+    order_budget,
+    order_budgets,
+    pure_curve,
+    zcdp_curve,
+)
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian, gaussian_epsilon
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from dpcore.accounting.conversion import epsilon_of, order_budgets
+from dpcore.accounting.curves import epsilon_of, order_budgets
 from dpcore.mechanisms import renyi
 
 

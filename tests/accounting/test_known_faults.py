@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpcore.accounting.conversion import epsilon_of
-from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian, gaussian_delta, gaussian_epsilon, gaussian_sigma
-from dpcore.mechanisms.profile import log_gaussian_delta
+from dpcore.mechanisms.gaussian import log_gaussian_delta
 from dpcore.sampling import Poisson, WithoutReplacement
 
 

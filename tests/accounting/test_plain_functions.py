@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from dpcore.accounting import Events, delta, epsilon
-from dpcore.accounting.conversion import epsilon_of
+from dpcore.accounting.curves import epsilon_of
 from dpcore.errors import InputError, PriceUnknown
 from dpcore.mechanisms import Exact, Gaussian, Laplace
 from dpcore.problem import Adjacency

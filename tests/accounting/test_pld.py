@@ -7,16 +7,8 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 
-from dpcore.accounting.conversion import epsilon_of
-from dpcore.accounting.orders import ORDERS
-from dpcore.accounting.pld import (
-    exactly_gaussian,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
-    pld_delta,
-    pld_epsilon,
-)
+from dpcore.accounting.curves import ORDERS, epsilon_of
+from dpcore.accounting.exact import exactly_gaussian, gdp_delta, gdp_epsilon, gdp_mu, pld_delta, pld_epsilon
 from dpcore.errors import PriceUnknown
 from dpcore.mechanisms import Exact, Exponential, Gaussian, Laplace, gaussian_epsilon
 from dpcore.sampling import Poisson, WithoutReplacement

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpcore.accounting.conversion import epsilon_of
-from dpcore.accounting.orders import ORDERS
-from dpcore.accounting.relations import restate
+from dpcore.accounting.curves import ORDERS, epsilon_of
+from dpcore.accounting.events import restate
 from dpcore.errors import PriceUnknown
 from dpcore.mechanisms import (
     AMP,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpcore.accounting import Events, Target
-from dpcore.accounting.single import advanced_epsilon, has_profile, profile_epsilon, pure_total
+from dpcore.accounting.exact import advanced_epsilon, has_profile, profile_epsilon, pure_total
 from dpcore.mechanisms import (
     AMP,
     GammaNorm,

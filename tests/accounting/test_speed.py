@@ -8,9 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dpcore.accounting.conversion import epsilon_of
-from dpcore.accounting.orders import ORDERS
-from dpcore.accounting.rdp import curve_of
+from dpcore.accounting.curves import ORDERS, curve_of, epsilon_of
 from dpcore.mechanisms import Gaussian
 from dpcore.sampling import Poisson, WithoutReplacement
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpcore.accounting.conversion import epsilon_of
-from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.errors import InputError, PriceUnknown
 from dpcore.mechanisms import AboveThreshold, Exact, Exponential, Gaussian, Laplace, renyi, subsampling
 from dpcore.problem import Adjacency

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from dpcore.accounting.conversion import epsilon_of
-from dpcore.accounting.orders import ORDERS
-from dpcore.mechanisms import Gaussian, subsampling, ternary
-from dpcore.mechanisms.ternary import log_ternary_moments
+from dpcore.accounting.curves import ORDERS, epsilon_of
+from dpcore.mechanisms import Gaussian, subsampling
+from dpcore.mechanisms import subsampling as mechanisms_subsampling
+from dpcore.mechanisms.subsampling import log_ternary_moments
 from dpcore.sampling import WithoutReplacement
 from tests.accounting import reference
 
@@ -96,7 +96,7 @@ def test_moments_between_computed_ones_are_bounded_from_above() -> None:
     for ratio in (0.01, 0.2, 1.0):
         spread, binary = log_ternary_moments(2000, ratio, "triangle")
         j = np.arange(257.0, 2001.0, 7.0)
-        exact = ternary.log_binary_moments(j, ratio**2)
+        exact = mechanisms_subsampling.log_binary_moments(j, ratio**2)
         assert np.all(binary[j.astype(int) - 2] >= np.minimum(exact, np.log(2) + j * (j - 1) * ratio**2 / 2) - 1e-6)
         assert np.all(spread[:-1] <= np.log(2) + np.arange(2, 2000) * np.arange(1, 1999) * ratio**2 / 2 + 1e-9)
 

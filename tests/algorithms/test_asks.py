@@ -14,12 +14,12 @@ from dpcore.algorithms.base import OFFERED, offered
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective, Objective
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
+from dpcore.objective.users import UserObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.ranking.model import RankingModel
 from dpcore.ranking.sessions import Sessions
-from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import plan, run
-from dpcore.users import UserObjective
 
 N, D = 40, 4
 # What every objective has, and the fields of records, which stand for one word, X.

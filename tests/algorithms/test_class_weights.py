@@ -10,16 +10,15 @@ from scipy.sparse import csr_array
 
 from dpcore.accounting import Target
 from dpcore.algorithms import registry
-from dpcore.algorithms.minimise import Perturbed
-from dpcore.auto import resolve
+from dpcore.descent.minimise import Perturbed
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.losses import Hinge, HuberHinge, Logistic, Loss, Squared
+from dpcore.losses import Hinge, HuberHinge, Logistic, Loss, Squared, Weighted, plain_name
 from dpcore.objective import LinearObjective
+from dpcore.objective.multiclass import Softmax
+from dpcore.objective.users import UserObjective
 from dpcore.problem import Adjacency, Problem
-from dpcore.softmax import Softmax
 from dpcore.train import plan, run
-from dpcore.users import UserObjective
-from dpcore.weighted import Weighted, plain_name
+from dpcore.train.auto import resolve
 from tests.algorithms.test_every_algorithm import CASES, blobs, small, small_problem
 from tests.tape import ConstantSlope, replay
 

@@ -9,13 +9,12 @@ import pytest
 
 from dpcore.accounting import Target
 from dpcore.algorithms import make, registry
-from dpcore.algorithms.clips import clip_share, loss_at_start, pace_share, usual_cap, usual_clip
-from dpcore.losses import HuberRegression, Loss, Squared, losses, make_loss
+from dpcore.descent.defaults import clip_share, loss_at_start, pace_share, usual_cap, usual_clip
+from dpcore.losses import HuberRegression, Loss, Squared, Weighted, losses, make_loss
 from dpcore.objective import LinearObjective
+from dpcore.objective.multiclass import Softmax
 from dpcore.problem import Adjacency, Problem
-from dpcore.softmax import Softmax
 from dpcore.train import plan, run
-from dpcore.weighted import Weighted
 
 RESIDUAL = [HuberRegression(), Squared()]
 CLIPPING = ("dp_sgd", "dp_adam", "ssadmm", "mpadmm", "dp_admm", "dp_svrg")

@@ -12,14 +12,14 @@ import pytest
 from dpcore.accounting import Events, Target
 from dpcore.algorithms import check, make, registry
 from dpcore.algorithms.base import Algorithm
-from dpcore.algorithms.clips import usual_cap, usual_clip
 from dpcore.algorithms.dp_svrg import DPSVRG
 from dpcore.algorithms.output_gd import OutputGD
-from dpcore.algorithms.schedule import Walk
+from dpcore.descent.defaults import usual_cap, usual_clip
+from dpcore.descent.permuted import Walk
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Logistic
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.problem import Adjacency, Problem
-from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import plan, run
 from tests.algorithms.audits import least_epsilon
 from tests.multiclass import CLASSES, COLUMNS, RECORDS, AlwaysWrong, joint_problem, neighbours, replayed
@@ -180,7 +180,7 @@ def test_losses_of_candidates_are_those_of_each_alone(monkeypatch: pytest.Monkey
     z = np.einsum("nd,kcd->knc", X, W.reshape(7, CLASSES, COLUMNS))
     alone = np.log(np.exp(z).sum(axis=2)) - z[:, np.arange(50), y]
     for most in (4_000_000, 400, 1):
-        monkeypatch.setattr("dpcore.softmax.MOST_SCORES", most)
+        monkeypatch.setattr("dpcore.objective.multiclass.MOST_SCORES", most)
         assert np.allclose(rows.value_sum(W), alone.sum(axis=1))
         assert np.allclose(rows.value_sum(W, 1.5), np.minimum(alone, 1.5).sum(axis=1))
 

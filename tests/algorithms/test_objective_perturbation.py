@@ -9,8 +9,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from dpcore.accounting import Target
-from dpcore.algorithms import make, minimise
-from dpcore.algorithms.minimise import Perturbed
+from dpcore.algorithms import make
+from dpcore.descent import minimise
+from dpcore.descent.minimise import Perturbed
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import HuberHinge, HuberRegression, Logistic
 from dpcore.objective import LinearObjective

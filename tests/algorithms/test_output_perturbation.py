@@ -15,7 +15,7 @@ from dpcore.accounting import Events, Target
 from dpcore.algorithms import make, output_gd
 from dpcore.algorithms.output_gd import OutputGD, geometric
 from dpcore.algorithms.rsgd_ar import RSGDAR
-from dpcore.algorithms.schedule import Walk, near_equal
+from dpcore.descent.permuted import Walk, near_equal
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import Logistic
 from dpcore.objective import LinearObjective

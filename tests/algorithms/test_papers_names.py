@@ -16,7 +16,7 @@ from dpcore.losses import Logistic
 from dpcore.problem import Problem
 from dpcore.train import plan
 from tasks.compare.grid import expand
-from tasks.training import prepare
+from tasks.training.steps import prepare
 from tests.compare.test_engine import comparison_of
 from tests.flows.test_training import config_of
 

@@ -13,7 +13,7 @@ from dpcore.algorithms import make
 from dpcore.algorithms.dp_agd import DPAGD
 from dpcore.algorithms.output_gd import OutputGD
 from dpcore.algorithms.rsgd_ar import RSGDAR, permuted_release, release_walk
-from dpcore.algorithms.schedule import Walk
+from dpcore.descent.permuted import Walk
 from dpcore.mechanisms import AMP, Exponential, Gaussian, NoisyMax
 from dpcore.problem import Adjacency, Problem
 from tests.algorithms.audits import least_epsilon

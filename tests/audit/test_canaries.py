@@ -13,13 +13,11 @@ from scipy.stats import binom
 from dpcore.accounting.budget import Budget
 from dpcore.accounting.limits import Target
 from dpcore.audit import Canaries, Guessed, guess, one_run_epsilon, one_run_gaussian_epsilon, plant, planted, promise_of
-from dpcore.audit.bounds import one_run_p_value
-from dpcore.audit.canaries import SHARES
-from dpcore.audit.one_run import curve_p_value, gaussian_curve, promised_curve
-from dpcore.audit.watch import best_guess, clear_weights, watching
+from dpcore.audit.bounds import curve_p_value, gaussian_curve, one_run_p_value, promised_curve
+from dpcore.audit.canaries import SHARES, best_guess, clear_weights, watching
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import make_loss
-from dpcore.mechanisms.profile import gaussian_epsilon
+from dpcore.mechanisms.gaussian import gaussian_epsilon
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import Planned, plan, run

@@ -12,8 +12,8 @@ from time import perf_counter
 
 import pytest
 
-from flows.audit import quick
 from flows.cli import run
+from flows.commands.audit import quick
 from tasks.audit import audit
 from tasks.audit.database import KNOWN, Database
 from tasks.audit.mlflow_run import read_run
@@ -105,7 +105,7 @@ def test_command_gives_the_same_findings_either_way(
     world.client.set_tag(run_id, "dpflows.releasable", "no")
     found = []
     for way in (quick, lambda name: None):
-        monkeypatch.setattr("flows.audit.quick", way)
+        monkeypatch.setattr("flows.commands.audit.quick", way)
         assert run(["audit", run_id, "--ledger", world.ledger_url, "--json"]) == 4
         found.append(capsys.readouterr().out.split('"seconds"')[0])
         assert world.client.get_run(run_id).data.tags["dpflows.audit"] == "blocked: shown_differs"
@@ -120,7 +120,7 @@ def test_command_imports_nothing_that_it_does_not_use(shared_world: World, train
     done = subprocess.run(call, capture_output=True, text=True, env=environment(shared_world))
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.splitlines()[-1].split())
-    assert "tasks.audit.audit" in imported
+    assert "tasks.audit" in imported
     assert not {"mlflow", "prefect", "sklearn", "pandas", "matplotlib"} & imported
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from flows import audit as command
+from flows.commands import audit as command
 from tasks.audit import empirical
-from tasks.report import attacks, quality_table
+from tasks.report import figures
+from tasks.report import page as report_page
 from tasks.report.facts import read_facts
-from tasks.report.run_report import run_report
+from tasks.report.page import run_report
 from tests.release.runs import World
 
 
@@ -45,7 +46,7 @@ def test_canaries_are_told_in_words(
     metrics = {f"internal.canary.{key}": float(value) for key, value in numbers.items()}
     folder = Path(shared_world.client.download_artifacts(trained, "", str(tmp_path)))
     facts: Any = read_facts(folder, trained, "a run", metrics, [], None)
-    [(said, picture)] = attacks.found(facts)
+    [(said, picture)] = figures.found(facts)
     assert "50 of 70 guesses" in said and "at least 0.72, 1.14 for Gaussian outputs" in said and verdict in said
     assert picture is None and said in run_report(facts)
-    assert quality_table.metric_keys({"accuracy": 0.8, "filled_test": 3.0, **facts.internal}) == ["accuracy"]
+    assert report_page.metric_keys({"accuracy": 0.8, "filled_test": 3.0, **facts.internal}) == ["accuracy"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpcore.accounting import Target
-from dpcore.accounting.conversion import epsilon_of
+from dpcore.accounting.curves import epsilon_of
 from dpcore.losses import Logistic
 from dpcore.mechanisms import Gaussian
 from dpcore.problem import Adjacency, Problem

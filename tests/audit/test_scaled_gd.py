@@ -14,7 +14,7 @@ import pytest
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.scaled_gd import Marginals
 from dpcore.audit import Measured, audit
-from dpcore.audit.neighbours import worst_case, worst_problem
+from dpcore.audit.attack import worst_case, worst_problem
 from dpcore.losses import make_loss
 from dpcore.problem import Adjacency, Problem
 

@@ -10,8 +10,8 @@ import pytest
 from dpcore.accounting import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
-from flows.audit import read
 from flows.cli import run
+from flows.commands.audit import read
 from tasks.audit import Audit, audit
 from tasks.ledger import Ledger
 from tasks.ledger.second_names import charge_also

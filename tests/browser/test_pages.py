@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
+from flows.commands.ui import experiment_links, mlflow_server
 from flows.server import free_port
-from flows.ui import experiment_links, mlflow_server
 from tasks.home import Home
 from tasks.report.store import REPORT
 from tests.browser.chrome import Page

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.compare import closure, session
+from tasks.compare import closure, resume
 from tasks.compare.closure import LIBRARIES, ROOT, code_version, source_digest
 from tasks.home import Home
 from tests.compare.test_engine import comparison_of
@@ -19,15 +19,15 @@ Sources = Path
 
 # What computes or decides about a number of a record, each with a fault of its own in the past.
 RELATED = (
-    *("tasks/quality.py", "tasks/evaluation.py", "tasks/ranking_evaluation.py", "tasks/rankers.py"),
-    *("tasks/attributes.py", "tasks/training.py", "tasks/fitting.py", "tasks/compare/counting.py"),
-    *("tasks/compare/given_noise.py", "tasks/compare/plans.py", "tasks/compare/cell.py", "tasks/compare/rows.py"),
+    *("tasks/kinds/quality.py", "tasks/training/evaluate.py", "tasks/kinds/sessions.py", "tasks/kinds/sessions.py"),
+    *("tasks/kinds/quality.py", "tasks/training/steps.py", "tasks/kinds/table.py", "tasks/compare/metrics.py"),
+    *("tasks/compare/variants.py", "tasks/compare/grid.py", "tasks/compare/cell.py", "tasks/compare/folds.py"),
     *("dpcore/metrics.py", "dpcore/algorithms/dp_sgd.py", "dpcore/algorithms/non_private.py", "tasks/data/load.py"),
     *("tasks/readers/text.py", "tasks/schema/model.py", "dpcore/__init__.py", "tasks/compare/__init__.py"),
 )
 UNRELATED = (
     *("flows/cli.py", "flows/compare.py", "tasks/compare/figures.py", "tasks/compare/page.py"),
-    *("tasks/compare/statistics.py", "tasks/release/card.py", "tasks/report/run_report.py"),
+    *("tasks/compare/statistics.py", "tasks/release/card.py", "tasks/report/page.py"),
 )
 # Libraries that sources of a cell import and that no number goes through.
 NO_NUMBERS = ("matplotlib", "mlflow", "psutil", "pydantic", "safetensors", "sqlalchemy", "threadpoolctl", "yaml")
@@ -78,7 +78,7 @@ def test_the_closure_is_what_python_imports() -> None:
     """Every module of ours that a fresh interpreter has loaded after importing the entry is in the closure."""
     code = f"import sys, {closure.ENTRY}; print(*(n for n in sys.modules if n.split('.')[0] in ('dpcore', 'tasks')))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "tasks.training" in loaded
+    assert "tasks.training.steps" in loaded
     assert set(loaded) <= set(closure.closure())
 
 
@@ -113,7 +113,7 @@ def test_relative_and_guarded_imports_are_read() -> None:
 
 
 def test_cells_of_other_code_are_run_again(small: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = [cell.key for cell in session.make_comparison(comparison_of(small), home).cells]
-    assert [cell.key for cell in session.make_comparison(comparison_of(small), home).cells] == keys
-    monkeypatch.setattr(session, "code_version", lambda: "another")
-    assert not {cell.key for cell in session.make_comparison(comparison_of(small), home).cells} & set(keys)
+    keys = [cell.key for cell in resume.make_comparison(comparison_of(small), home).cells]
+    assert [cell.key for cell in resume.make_comparison(comparison_of(small), home).cells] == keys
+    monkeypatch.setattr(resume, "code_version", lambda: "another")
+    assert not {cell.key for cell in resume.make_comparison(comparison_of(small), home).cells} & set(keys)

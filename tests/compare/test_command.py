@@ -13,16 +13,16 @@ import pytest
 from rich.console import Console
 
 from dpcore.errors import InputError
-from flows import cli, compare_command
-from flows.compare_command import ratio_table, summary_table
+from flows import cli
+from flows.commands import compare
+from flows.commands.compare import ratio_table, summary_table
 from flows.compare_summary import deviation
-from flows.show import print_whole
-from tasks import machine
-from tasks.compare import session
-from tasks.compare.config import load_compare, of_training
-from tasks.compare.protocol import ProtocolSection
+from flows.terminal import print_whole
+from tasks.compare import resume
+from tasks.compare.config import ProtocolSection, load_compare, of_training
 from tasks.compare.ratios import ratios, rows_of
 from tasks.home import Home
+from tasks.report import facts as report_facts
 from tests.compare.cells import cell
 from tests.compare.test_engine import comparison_of, public
 from tests.flows.test_training import config_of
@@ -40,7 +40,7 @@ def test_a_failed_cell_is_exit_code_1(
 ) -> None:
     public(small)
     answer: dict[str, Any] = {"cells": {"failed": failed}, "ratios": []}
-    monkeypatch.setattr(compare_command, "on_server", lambda *arguments: answer)
+    monkeypatch.setattr(compare, "on_server", lambda *arguments: answer)
     data = [{"name": str(small), "path": str(small.with_name("small.csv"))}]
     text = {"data": data[0]} if command == "crossval" else {"data": data, "algorithms": [{"name": "dp_sgd"}]}
     privacy = {"epsilon": 1.0, "delta": 1e-4}
@@ -57,10 +57,10 @@ def test_a_bench_needs_peers(small: Path, home: Home, capsys: pytest.CaptureFixt
 
 def test_dask_that_is_not_installed_is_refused_first(small: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     public(small)
-    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    monkeypatch.setattr(resume, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'dpflows\[dask\]', or use runner: processes"):
-        session.make_comparison(comparison_of(small, runner="dask"), home)
-    assert session.make_comparison(comparison_of(small, runner="processes"), home).cells
+        resume.make_comparison(comparison_of(small, runner="dask"), home)
+    assert resume.make_comparison(comparison_of(small, runner="processes"), home).cells
 
 
 def test_runs_are_named_by_their_command(small: Path) -> None:
@@ -129,7 +129,7 @@ def test_spread_is_over_cells_with_their_draws_averaged() -> None:
 
 
 def test_facts_of_the_machine() -> None:
-    facts = machine.machine()
+    facts = report_facts.machine()
     assert facts["memory_gib"] == round(psutil.virtual_memory().total / 2**30, 1)
     assert facts["cores"].startswith(tuple("123456789")) and facts["processor"] not in ("", "unknown")
     assert "thread" in facts["linear_algebra"] and facts["python"].startswith("CPython 3.")

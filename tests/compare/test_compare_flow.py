@@ -16,10 +16,10 @@ import pytest
 from mlflow import MlflowClient
 
 from dpcore.errors import BudgetExceeded
-from tasks import tracking
-from tasks.compare.rows import Rows
+from tasks.compare.folds import Rows
 from tasks.home import Home
 from tasks.ledger import Ledger
+from tasks.record import tracking
 from tests.compare.fake_peer import fake_python
 from tests.compare.test_engine import comparison_of, public
 from tests.flows.test_flow import records as ledger_records

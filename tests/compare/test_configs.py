@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.compare.config import LINES, load_compare
+from tasks.compare.config import LINES, PROTOCOLS, ProtocolSection, load_compare
 from tasks.compare.grid import cells_of, expand
-from tasks.compare.protocol import PROTOCOLS, ProtocolSection
 from tasks.compare.tracking import child_name
 
 CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "conf").glob("compare_*.yaml"))

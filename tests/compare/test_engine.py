@@ -13,13 +13,22 @@ import pytest
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.problem import Adjacency
 from flows.compare import load_rows
-from tasks.compare import session
+from tasks.compare import charge as compare_charge
+from tasks.compare import resume
 from tasks.compare.batch import Bench, batches_of, run_batch
-from tasks.compare.config import CompareConfig, of_training, parse_compare
+from tasks.compare.config import (
+    PROTOCOLS,
+    CompareConfig,
+    ProtocolSection,
+    fold_numbers,
+    of_training,
+    parse_compare,
+    secret_fold_numbers,
+    training_rows,
+)
+from tasks.compare.folds import Rows
 from tasks.compare.grid import expand
-from tasks.compare.journal import Journal
-from tasks.compare.protocol import PROTOCOLS, ProtocolSection, fold_numbers, secret_fold_numbers, training_rows
-from tasks.compare.rows import Rows
+from tasks.compare.resume import Journal
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tests.flows.test_training import config_of
@@ -137,7 +146,7 @@ def test_secret_folds_do_not_move_other_rows() -> None:
 
 def test_all_algorithms_meet_the_same_folds_and_public_seeds(small: Path, home: Home) -> None:
     public(small)
-    comparison = session.make_comparison(comparison_of(small, protocol={"repeats": 2, "folds": 3}), home)
+    comparison = resume.make_comparison(comparison_of(small, protocol={"repeats": 2, "folds": 3}), home)
     seeds: dict[tuple[int, int], set[int]] = {}
     tests: dict[tuple[int, int], set[bytes]] = {}
     for cell in comparison.cells:
@@ -164,7 +173,7 @@ def test_a_torn_line_is_no_line_and_spoils_none(tmp_path: Path) -> None:
     assert journal.path.stat().st_mode & 0o077 == 0
 
 
-def bench_of(comparison: session.Comparison, charge: Callable[[], None] | None = None) -> Bench:
+def bench_of(comparison: resume.Comparison, charge: Callable[[], None] | None = None) -> Bench:
     charges = dict.fromkeys(comparison.private_jobs, charge) if charge is not None else {}
     return Bench("test", comparison.config, comparison.rows, comparison.plans, comparison.journals, charges)
 
@@ -172,25 +181,25 @@ def bench_of(comparison: session.Comparison, charge: Callable[[], None] | None =
 def test_finished_cells_are_kept_and_others_depend_on_what_they_are(small: Path, home: Home) -> None:
     public(small)
     config = comparison_of(small)
-    comparison = session.make_comparison(config, home)
+    comparison = resume.make_comparison(config, home)
     bench = bench_of(comparison)
     [first, *_] = batches_of(comparison.to_run, 1)
     records = run_batch(first, bench)
     assert [record["status"] for record in records] == ["done"] * len(records)
-    again = session.make_comparison(config, home)
+    again = resume.make_comparison(config, home)
     assert len(again.to_run) == len(again.cells) - len(records)
-    assert not session.make_comparison(config, home, fresh=True).finished
-    assert not session.make_comparison(comparison_of(small, seed=1), home).finished
+    assert not resume.make_comparison(config, home, fresh=True).finished
+    assert not resume.make_comparison(comparison_of(small, seed=1), home).finished
     table = small.with_name("small.csv")
     table.write_text(table.read_text() + "50,north,yes\n")
-    assert not session.make_comparison(config, home).finished
+    assert not resume.make_comparison(config, home).finished
 
 
 def test_a_failed_cell_stands_alone_and_is_tried_again(
     small: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     public(small)
-    comparison = session.make_comparison(comparison_of(small), home)
+    comparison = resume.make_comparison(comparison_of(small), home)
     bad = next(cell for cell in comparison.cells if cell.setting.label.startswith("dp_adam"))
     whole = Rows.part
 
@@ -204,7 +213,7 @@ def test_a_failed_cell_stands_alone_and_is_tried_again(
     failed = [record for record in records if record["status"] == "failed"]
     assert [(r["cell"], r["error"]) for r in failed] == [(bad.key, "ValueError: a fault of this cell")]
     assert len(records) == len(comparison.cells)
-    assert [cell.key for cell in session.make_comparison(comparison.config, home).to_run] == [bad.key]
+    assert [cell.key for cell in resume.make_comparison(comparison.config, home).to_run] == [bad.key]
 
 
 def test_private_rows_are_charged_for_all_cells_together(small: Path, home: Home) -> None:
@@ -212,8 +221,8 @@ def test_private_rows_are_charged_for_all_cells_together(small: Path, home: Home
     url = f"sqlite:///{small.with_name('ledger.db')}"
     with Ledger(url) as ledger:
         ledger.init("small", 60.0, 1e-3, "add_remove")
-    comparison = session.make_comparison(config, home)
-    [charge] = session.charges(comparison, home).values()
+    comparison = resume.make_comparison(config, home)
+    [charge] = compare_charge.charges(comparison, home).values()
     private = [cell for cell in comparison.cells if cell.setting.private]
     assert charge.cells == len(private) == 2 * 2 * 3
     each = [comparison.plans.of(cell.setting, cell.setting.problem(3, cell.fold)).events.price() for cell in private]
@@ -227,9 +236,9 @@ def test_a_short_budget_is_refused_before_a_record_is_read(small: Path, home: Ho
     with Ledger(f"sqlite:///{small.with_name('ledger.db')}") as ledger:
         ledger.init("small", 1.0, 1e-3, "add_remove")
     small.with_name("small.csv").write_bytes(b"")  # nothing to read: a reader would complain of an empty file
-    comparison = session.make_comparison(comparison_of(small), home)
+    comparison = resume.make_comparison(comparison_of(small), home)
     with pytest.raises(BudgetExceeded, match="18 cells"):
-        session.charges(comparison, home)
+        compare_charge.charges(comparison, home)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +251,7 @@ def test_a_short_budget_is_refused_before_a_record_is_read(small: Path, home: Ho
 )
 def test_what_private_rows_do_not_allow(small: Path, home: Home, values: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        session.make_comparison(comparison_of(small, **values), home)
+        resume.make_comparison(comparison_of(small, **values), home)
 
 
 def test_two_adjacencies_on_private_rows_are_two_comparisons(small: Path, home: Home) -> None:
@@ -250,7 +259,7 @@ def test_two_adjacencies_on_private_rows_are_two_comparisons(small: Path, home: 
         ledger.init("small", 60.0, 1e-3, "replace_one")
     config = comparison_of(small, privacy={"epsilon": [1], "delta": 1e-4, "adjacency": ["add_remove", "replace_one"]})
     with pytest.raises(InputError, match="one adjacency"):
-        session.charges(session.make_comparison(config, home), home)
+        compare_charge.charges(resume.make_comparison(config, home), home)
 
 
 def test_a_training_configuration_is_a_comparison_of_one(small: Path) -> None:
@@ -269,10 +278,10 @@ def test_a_training_configuration_is_a_comparison_of_one(small: Path) -> None:
 def test_a_metric_that_is_not_one_function_is_said(small: Path, home: Home) -> None:
     public(small)
     algorithms = [{"name": "dp_sgd"}, {"name": "auto"}]
-    differ = session.make_comparison(comparison_of(small, algorithms=algorithms), home)
+    differ = resume.make_comparison(comparison_of(small, algorithms=algorithms), home)
     assert any("metric objective is not one function" in text for text in differ.warnings)
     shared = {"preprocess": {"normalise": "cap", "numeric": "minmax"}, "objective": {"l2": 1e-3}}
-    assert not session.make_comparison(comparison_of(small, algorithms=algorithms, **shared), home).warnings
+    assert not resume.make_comparison(comparison_of(small, algorithms=algorithms, **shared), home).warnings
 
 
 def test_a_fold_with_one_class_is_refused_before_anything_is_spent(small: Path, home: Home) -> None:
@@ -283,6 +292,6 @@ def test_a_fold_with_one_class_is_refused_before_anything_is_spent(small: Path, 
     frame["paid"] = [rare] + [other] * (len(frame) - 1)
     frame.to_csv(table, index=False)
     public(small)
-    comparison = session.make_comparison(comparison_of(small), home)
+    comparison = resume.make_comparison(comparison_of(small), home)
     with pytest.raises(InputError, match="both classes in the training part of every fold"):
         load_rows(comparison)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from dpcore.errors import InputError
-from tasks.compare import session
+from tasks.compare import resume
 from tasks.compare.cell import run_cell
 from tasks.compare.config import load_compare
-from tasks.compare.feasible import BY_LABEL, check_metrics, metric_names
 from tasks.compare.grid import expand
+from tasks.compare.resume import BY_LABEL, check_metrics, metric_names
 from tasks.home import Home
-from tasks.quality import predicted
+from tasks.kinds.quality import predicted
 from tests.compare.test_engine import comparison_of, public
 
 
@@ -31,19 +31,19 @@ from tests.compare.test_engine import comparison_of, public
 def test_a_metric_that_no_cell_can_have_is_refused(small: Path, home: Home, name: str, words: str) -> None:
     public(small)
     with pytest.raises(InputError, match=words):
-        session.make_comparison(comparison_of(small, metrics=["accuracy", name]), home)
+        resume.make_comparison(comparison_of(small, metrics=["accuracy", name]), home)
 
 
 @pytest.mark.parametrize("protocol", [{"folds": 301}, {"name": "crossval", "folds": 100_000}])
 def test_more_folds_than_rows_are_refused(small: Path, home: Home, protocol: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"at most n=300 folds, one for each record of 'small', got .*folds=\d+; "):
-        session.make_comparison(comparison_of(small, protocol=protocol), home)
+        resume.make_comparison(comparison_of(small, protocol=protocol), home)
 
 
 def test_every_metric_of_a_cell_has_a_name_that_is_taken(small: Path, home: Home) -> None:
     public(small)
     names = ["gradient_evaluations", "minimisation_error", "seconds"]
-    comparison = session.make_comparison(comparison_of(small, metrics=names, protocol={"folds": 2}), home)
+    comparison = resume.make_comparison(comparison_of(small, metrics=names, protocol={"folds": 2}), home)
     [cell] = [one for one in comparison.cells if one.setting.label.startswith("dp_sgd") and one.fold == 0][:1]
     record = run_cell(cell, comparison.config, comparison.rows, comparison.plans)
     assert {*BY_LABEL["binary"], "objective", "minimisation_error"} <= set(record["metrics"])

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.compare.chart import description_of
 from tasks.compare.figures import all_charts, draw, mean_curve
-from tasks.compare.style import looks, spread, wrapped
+from tasks.drawing.chart import description_of, looks, spread, wrapped
 from tests.compare.cells import cell, failed, grid
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from tasks.compare.cell import SUPPORT, metrics_of
 from tasks.compare.config import CompareConfig, load_compare
+from tasks.compare.folds import Rows, is_redrawn, redrawn
 from tasks.compare.grid import Cell, Setting, expand
-from tasks.compare.rows import Rows, is_redrawn, redrawn
 
 CONF = Path(__file__).parents[2] / "conf"
 

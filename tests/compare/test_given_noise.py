@@ -8,20 +8,20 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dpcore.accounting.pld import gdp_epsilon
+from dpcore.accounting.exact import gdp_epsilon
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
-from tasks.compare import session
+from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.cell import objective_value
 from tasks.compare.config import load_compare
 from tasks.compare.export import summary_frame
 from tasks.compare.figures import all_charts, draw
-from tasks.compare.given_noise import price_words, same_price, weak
 from tasks.compare.grid import expand
 from tasks.compare.page import write_page
 from tasks.compare.statistics import summarise
 from tasks.compare.tracking import child_name, parent_params
+from tasks.compare.variants import price_words, same_price, weak
 from tasks.home import Home
 from tests.compare.cells import cell
 from tests.compare.test_engine import bench_of, comparison_of, public
@@ -41,7 +41,7 @@ def test_epsilon_is_the_price_of_the_noise(small: Path, home: Home) -> None:
     """Three Gaussian releases of all rows at multiplier 4: the exact composition of Dong, Roth & Su (2022)."""
     public(small)
     config = comparison_of(small, privacy=GIVEN, algorithms=[{"name": "dp_sgd", "parameters": {"steps": 3}}])
-    comparison = session.make_comparison(config, home)
+    comparison = resume.make_comparison(config, home)
     assert [s.level for s in comparison.settings] == ["", "", "noise=2", "noise=4"]
     assert child_name(comparison.settings[-1], config) == "small dp_sgd steps=3 noise=4"
     assert parent_params(config, {})["noise_multiplier"] == "2, 4"

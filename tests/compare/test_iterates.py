@@ -15,7 +15,7 @@ from dpcore.losses import Logistic
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
-from tasks.compare import session
+from tasks.compare import resume
 from tasks.compare.cell import run_cell
 from tasks.compare.figures import all_charts
 from tasks.compare.iterates import Iterates, watched
@@ -130,7 +130,7 @@ def test_a_comparison_draws_a_metric_against_iterations(small: Path, home: Home)
     public(small)
     algorithms: list[dict[str, Any]] = [{"name": "dp_sgd", "parameters": {"steps": 6}}]
     config = comparison_of(small, algorithms=algorithms, curve_every=2, protocol={"folds": 2})
-    comparison = session.make_comparison(config, home)
+    comparison = resume.make_comparison(config, home)
     records = [run_cell(cell, config, comparison.rows, comparison.plans) for cell in comparison.cells]
     private = [record for record in records if record["private"]]
     for record in private:

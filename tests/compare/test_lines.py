@@ -10,15 +10,16 @@ import pandas as pd
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from flows.show import quality_rows
-from tasks import evaluation, training
-from tasks.compare import session
+from dpcore import train as dpcore_train
+from flows.terminal import quality_rows
+from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
-from tasks.compare.config import load_compare, of_training
+from tasks.compare.config import ProtocolSection, load_compare, of_training
 from tasks.compare.export import cells_frame
 from tasks.compare.grid import expand
-from tasks.compare.protocol import ProtocolSection
 from tasks.home import Home
+from tasks.kinds import sessions
+from tasks.training import evaluate, steps
 from tests.compare.test_engine import bench_of, comparison_of, public
 from tests.flows.test_training import config_of
 
@@ -35,7 +36,7 @@ split: {kind: none}
 """
 
 
-def records_of(comparison: session.Comparison) -> list[dict[str, Any]]:
+def records_of(comparison: resume.Comparison) -> list[dict[str, Any]]:
     return [r for batch in batches_of(comparison.to_run, 1) for r in run_batch(batch, bench_of(comparison))]
 
 
@@ -52,10 +53,10 @@ def to_regression(schema: Path) -> np.ndarray:
 
 def measured_by_training(config: Any) -> dict[str, float]:
     """Internal numbers of a training at weights 0: those of the baselines do not depend on it."""
-    job = training.prepare(config)
-    loaded = training.load_records(job)
-    objective = training.build_objective(job, loaded)
-    found = evaluation.measure(job, np.zeros(job.problem.dimension), loaded, objective)
+    job = steps.prepare(config)
+    loaded = steps.load_records(job)
+    objective = steps.build_objective(job, loaded)
+    found = evaluate.measure(job, np.zeros(job.problem.dimension), loaded, objective)
     return {key.removeprefix("internal."): value for key, value in found.items() if key.startswith("internal.")}
 
 
@@ -93,7 +94,7 @@ def test_a_training_and_a_comparison_have_one_ceiling(small: Path, home: Home, n
     algorithm = {key: value for key, value in config.algorithm.model_dump().items() if value is not None}
     config = config.model_copy(update={"algorithm": type(config.algorithm)(**algorithm)})
     beside = measured_by_training(config)
-    comparison = session.make_comparison(of_training(config, ProtocolSection(name="crossval", folds=1)), home)
+    comparison = resume.make_comparison(of_training(config, ProtocolSection(name="crossval", folds=1)), home)
     [line] = [cell for cell in comparison.cells if cell.setting.facts["algorithm"] == "non_private"]
     [record] = run_batch(batches_of([line], 1)[0], bench_of(comparison))
     for metric in ("accuracy", "roc_auc", "brier_score"):
@@ -109,7 +110,7 @@ def test_a_regression_stands_beside_the_mean_of_its_label_in_the_labels_unit(sma
     assert beside["mean_label_mean_squared_error"] == pytest.approx(rent.var() / 2000**2)
     assert 200 < beside["non_private_root_mean_squared_error"] < 400 < rent.std()  # noise is 300
 
-    comparison = session.make_comparison(comparison_of(small, objective=objective), home)
+    comparison = resume.make_comparison(comparison_of(small, objective=objective), home)
     means = [r for r in records_of(comparison) if r["algorithm"] == "mean_label"]
     assert [(r["label"], r["status"]) for r in means] == [("mean_label", "done")] * 3
     for cell in (cell for cell in comparison.cells if cell.setting.label == "mean_label"):
@@ -141,20 +142,20 @@ def test_the_ceiling_of_rankers_is_measured_by_their_conventions() -> None:
     [entry, *_] = [one.model_copy(update={"preset": "paper"}) for one in config.algorithms if one.name == "privbr"]
     changed = config.model_copy(update={"algorithms": (entry,), "ranking": None})
     settings, _ = expand(changed)
-    meant = {setting.private: evaluation.ranking_evaluation.conventions(setting.config) for setting in settings}
+    meant = {setting.private: sessions.conventions(setting.config) for setting in settings}
     assert meant[True] == meant[False]
 
 
 def test_the_baselines_of_a_training_keep_to_one_thread(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that find nothing to share spin: four times the processor time of the whole evaluation."""
     seen: list[int] = []
-    whole = evaluation.run
+    whole = dpcore_train.run
 
     def counted(*arguments: Any, **options: Any) -> Any:
         seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
         return whole(*arguments, **options)
 
-    monkeypatch.setattr(evaluation, "run", counted)
+    monkeypatch.setattr(evaluate, "run", counted)
     with threadpool_limits(2):
         measured_by_training(config_of(small))
     assert set(seen) == {1}

@@ -16,11 +16,11 @@ from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
-from tasks.compare import session
+from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.config import load_compare
 from tasks.compare.grid import expand
-from tasks.compare.optimum import MINIMISATION_ERROR, has_optimum, optimum
+from tasks.compare.metrics import MINIMISATION_ERROR, has_optimum, optimum
 from tasks.compare.tracking import child_name
 from tasks.data import load
 from tasks.home import Home
@@ -63,7 +63,7 @@ def test_the_metric_is_the_objective_above_its_least(small: Path, home: Home) ->
     objective = {"l2": [0.01, 0.1]}
     preprocess = {"normalise": "cap", "numeric": "minmax"}
     asked = {"metrics": ["objective", MINIMISATION_ERROR], "objective": objective, "preprocess": preprocess}
-    comparison = session.make_comparison(comparison_of(small, **asked), home)
+    comparison = resume.make_comparison(comparison_of(small, **asked), home)
     records = [r for batch in batches_of(comparison.to_run, 1) for r in run_batch(batch, bench_of(comparison))]
     assert {record["status"] for record in records} == {"done"}
     exact = {(r["l2"], r["fold"]): r["metrics"] for r in records if r["algorithm"] == "non_private"}
@@ -73,7 +73,7 @@ def test_the_metric_is_the_objective_above_its_least(small: Path, home: Home) ->
         error, base = record["metrics"][MINIMISATION_ERROR], exact[record["l2"], record["fold"]]
         assert error == pytest.approx(record["metrics"]["objective"] - base["objective"], abs=1e-6)
         assert error > 0
-    plain = session.make_comparison(comparison_of(small, objective=objective, preprocess=preprocess), home)
+    plain = resume.make_comparison(comparison_of(small, objective=objective, preprocess=preprocess), home)
     assert not plain.finished  # these cells lack the metric
 
 
@@ -92,7 +92,7 @@ def test_the_table_has_its_own_losses_and_ridges_for_each_data_set() -> None:
     assert {s.facts["adjacency"] for s in settings if s.private} == {"replace_one"}
     names = [child_name(setting, config) for setting in settings]
     assert len(set(names)) == len(names)
-    assert not session.objective_words(settings)
+    assert not resume.objective_words(settings)
     assert load_compare(CONFIG, ["protocol=paper_003"]).protocol.draws == 100
 
 

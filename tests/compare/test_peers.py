@@ -15,17 +15,15 @@ import pytest
 from dpcore.errors import InputError
 from dpcore.losses import Logistic
 from dpcore.problem import Adjacency, Problem
-from tasks.compare import session
+from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.cell import run_cell
 from tasks.compare.config import CompareConfig, load_compare
 from tasks.compare.grid import expand
-from tasks.compare.peers import missing_words, peer_settings
-from tasks.compare.ratios import ratios
+from tasks.compare.ratios import missing_words, peer_settings, ratios
 from tasks.home import Home
-from tasks.peers import process
-from tasks.peers.catalogue import PEERS, PeerRun
-from tasks.peers.process import PeerError, PeerProcess, peer_process
+from tasks.peers import catalogue
+from tasks.peers.catalogue import PEERS, PeerError, PeerProcess, PeerRun, peer_process
 from tests.compare.cells import cell, failed
 from tests.compare.fake_peer import fake_python
 from tests.compare.test_engine import bench_of, comparison_of, public
@@ -36,7 +34,7 @@ BOTH = {"epsilon": [1.0], "delta": 1e-4, "adjacency": ["add_remove", "replace_on
 @pytest.fixture(autouse=True)
 def processes_end() -> Iterator[None]:
     yield
-    process.end_all()
+    catalogue.end_all()
 
 
 def with_peers(schema: Path, python: str, **values: Any) -> CompareConfig:
@@ -48,7 +46,7 @@ def with_peers(schema: Path, python: str, **values: Any) -> CompareConfig:
 def test_a_library_trains_on_the_rows_of_the_fold(small: Path, home: Home) -> None:
     """The fake answers with mean_i y_i x_i: that of the training part, so nothing was lost on the way."""
     public(small)
-    comparison = session.make_comparison(with_peers(small, fake_python(small.parent / "fake")), home)
+    comparison = resume.make_comparison(with_peers(small, fake_python(small.parent / "fake")), home)
     elsewhere = [one for one in comparison.cells if one.setting.peer is not None]
     assert {one.setting.label: str(one.setting.config.privacy.adjacency) for one in elsewhere} == {
         "opacus": "add_remove",
@@ -71,7 +69,7 @@ def test_a_library_that_cannot_be_imported_is_named_and_the_others_run(small: Pa
     public(small)
     start = "if sys.argv[2] == 'diffprivlib': raise ImportError('no DOUBLE in sklearn.tree')"
     broken = fake_python(small.parent / "fake", start=start)
-    comparison = session.make_comparison(with_peers(small, broken), home)
+    comparison = resume.make_comparison(with_peers(small, broken), home)
     assert "opacus" in {one.setting.label for one in comparison.cells}
     [missing] = [item for item in comparison.left_out if item.label == "diffprivlib"]
     assert "diffprivlib cannot be imported (ImportError: no DOUBLE in sklearn.tree)" in missing.reason
@@ -85,8 +83,8 @@ def test_an_interpreter_that_is_not_there_is_refused_before_anything_starts(smal
     plain.write_text("no program")
     for python in ("/nowhere/python", str(plain), str(small.parent)):
         with pytest.raises(InputError, match=r"Expected an interpreter that can be run, got peers.python='/"):
-            session.make_comparison(with_peers(small, python), home)
-    assert not process._missing
+            resume.make_comparison(with_peers(small, python), home)
+    assert not catalogue._missing
 
 
 @pytest.mark.parametrize(
@@ -108,7 +106,7 @@ def test_a_training_that_fails_is_a_failed_cell_and_the_next_one_runs(
         "libraries": [{"name": "opacus"}],
         "timeout": 1.0 if "sleep" in train else 300,
     }
-    comparison = session.make_comparison(with_peers(small, "", peers=section), home)
+    comparison = resume.make_comparison(with_peers(small, "", peers=section), home)
     own = [one for one in comparison.cells if one.setting.peer is not None]
     longer = replace(own[1].setting, peer=replace(own[1].setting.peer, timeout=300.0))  # a new process takes its time
     second = replace(own[1], setting=longer)
@@ -159,13 +157,13 @@ def test_what_a_library_is_asked_for() -> None:
 def test_cells_of_another_version_are_other_cells(small: Path, home: Home) -> None:
     public(small)
     config = with_peers(small, fake_python(small.parent / "fake"))
-    comparison = session.make_comparison(config, home)
+    comparison = resume.make_comparison(config, home)
     for batch in batches_of([one for one in comparison.cells if one.setting.peer is not None], 1, timed=True):
         assert run_batch(batch, bench_of(comparison))[0]["status"] == "done"
-    again = session.make_comparison(config, home)
+    again = resume.make_comparison(config, home)
     assert {one.setting.label for one in again.to_run} == {"majority", "non_private minmax cap", "dp_sgd steps=3"}
     peer_process(str(small.parent / "fake" / "python"), "opacus").versions["numpy"] = "another"
-    assert "opacus" in {one.setting.label for one in session.make_comparison(config, home).to_run}
+    assert "opacus" in {one.setting.label for one in resume.make_comparison(config, home).to_run}
 
 
 def test_a_library_that_is_not_installed_is_an_extra() -> None:
@@ -175,7 +173,7 @@ def test_a_library_that_is_not_installed_is_an_extra() -> None:
 
 def test_all_lines_take_turns_where_speed_is_compared(small: Path, home: Home) -> None:
     public(small)
-    comparison = session.make_comparison(with_peers(small, fake_python(small.parent / "fake")), home)
+    comparison = resume.make_comparison(with_peers(small, fake_python(small.parent / "fake")), home)
     batches = batches_of(comparison.cells, 2, timed=True)
     folds = [batch.cells[0].fold for batch in batches]
     assert folds == sorted(folds) and all(len(batch.cells) == 1 for batch in batches)

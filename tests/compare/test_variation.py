@@ -12,12 +12,12 @@ import pytest
 from dpcore.errors import InputError
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
-from tasks.compare.chart import description_of
 from tasks.compare.config import Entry
-from tasks.compare.counting import counting, evaluations, wanted
 from tasks.compare.figures import all_charts, draw
 from tasks.compare.grid import cells_of, expand
-from tasks.compare.variation import Effect, spread_out
+from tasks.compare.metrics import counting, evaluations, wanted
+from tasks.compare.variants import Effect, spread_out
+from tasks.drawing.chart import description_of
 from tests.compare.cells import cell, grid
 from tests.compare.test_engine import comparison_of
 

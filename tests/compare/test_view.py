@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from mlflow.utils.validation import _validate_metric_name
 
-from tasks.compare import session
-from tasks.compare.tracking import COMPARISON
-from tasks.compare.view import SHARED, TAG_LENGTH, VIEW, lines_of, view_of, view_state, write_view
+from tasks.compare import resume
+from tasks.compare.tracking import COMPARISON, SHARED, TAG_LENGTH, VIEW, lines_of, view_of, view_state, write_view
 from tasks.home import Home
 from tests.compare.test_engine import comparison_of, public
 
@@ -35,7 +34,7 @@ class Client:
 
 def cells_of(small: Path, home: Home, **values: Any) -> tuple[list[tuple[Any, Any]], Any]:
     """Made records for the cells of a small comparison: the accuracy is 0.7 + fold / 100 + epsilon / 10."""
-    comparison = session.make_comparison(comparison_of(small, **values), home)
+    comparison = resume.make_comparison(comparison_of(small, **values), home)
     found = []
     for cell in comparison.cells:
         facts = cell.setting.facts

@@ -9,19 +9,19 @@ import pytest
 from scipy.sparse import csr_array
 
 from dpcore.accounting.budget import Budget
+from dpcore.accounting.curves import curve_of
 from dpcore.accounting.events import Events
-from dpcore.accounting.rdp import curve_of
 from dpcore.errors import BudgetExceeded, DPFlowsError
 from dpcore.losses import make_loss
 from dpcore.mechanisms import AboveThreshold, Gaussian
 from dpcore.objective import LinearObjective
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
+from dpcore.objective.users import UserObjective
 from dpcore.problem import Adjacency, Block
 from dpcore.ranking.losses import make_ranking_loss
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.sessions import Documents, Sessions
 from dpcore.sampling import Poisson
-from dpcore.softmax import MulticlassObjective, Softmax
-from dpcore.users import UserObjective
 
 OBJECTIVE = LinearObjective(np.ones((50, 2)) * 0.5, np.ones(50), make_loss("logistic"))
 GAUSSIAN = Gaussian(1.0, 5.0)

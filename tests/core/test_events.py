@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from dpcore.accounting.curves import curve_of
 from dpcore.accounting.events import Events
-from dpcore.accounting.rdp import curve_of
 from dpcore.errors import InputError, PriceUnknown
 from dpcore.mechanisms import Gaussian
 from dpcore.problem import Adjacency

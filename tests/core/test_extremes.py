@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpcore.accounting import Events, Target
-from dpcore.accounting.pld import MOST_CELLS, GridTooLarge, pld_epsilon, predicted_cells
+from dpcore.accounting.exact import MOST_CELLS, GridTooLarge, pld_epsilon, predicted_cells
 from dpcore.algorithms import make, registry
-from dpcore.algorithms.minimise import Perturbed, minimise
 from dpcore.algorithms.objective_perturbation import least_tolerance
+from dpcore.descent.minimise import Perturbed, minimise
 from dpcore.errors import DPFlowsError, InputError
 from dpcore.losses import Logistic
 from dpcore.mechanisms import Gaussian

@@ -21,11 +21,11 @@ from dpcore.estimators import DPRanker
 from dpcore.identity import IDENTITY_RULE, canonical, check_distinct, identities, names_nobody, unit_codes
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
+from dpcore.objective.users import UserObjective
 from dpcore.preprocess import Column, Encoder
-from dpcore.preprocess.parts import named
+from dpcore.preprocess.column_encoders import named
 from dpcore.ranking.metrics import mean_average_precision
 from dpcore.ranking.sessions import Sessions, join
-from dpcore.users import UserObjective
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -225,7 +225,13 @@ def test_the_estimator_has_one_session_for_two_spellings() -> None:
 
 def test_nothing_else_compares_ids() -> None:
     """Texts of cells are made by the rule alone: no module that knows units turns them into text by itself."""
-    units = ("dpcore/users.py", "dpcore/ranking", "dpcore/estimators/ranker.py", "tasks/data", "tasks/scoring.py")
+    units = (
+        "dpcore/objective/users.py",
+        "dpcore/ranking",
+        "dpcore/estimators/ranker.py",
+        "tasks/data",
+        "tasks/record/scoring.py",
+    )
     found = []
     for path in (p for unit in units for p in ([ROOT / unit] if unit.endswith(".py") else (ROOT / unit).rglob("*.py"))):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

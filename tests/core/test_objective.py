@@ -78,7 +78,7 @@ def test_column_sum_uses_the_real_count(sparse: bool) -> None:
 
 def test_blocks_of_rows_do_not_change_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3)
-    monkeypatch.setattr("dpcore.objective.BLOCK_ROWS", 7)
+    monkeypatch.setattr("dpcore.objective.linear.BLOCK_ROWS", 7)
     np.testing.assert_allclose(LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3), whole, rtol=1e-12)
 
 

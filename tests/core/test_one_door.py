@@ -29,7 +29,7 @@ EVENTS = Events.of([Gaussian(1.0, 50.0)] * 8, adjacency="add_remove")
 # Where a budget or a secret generator may be made: the door, the coins of canaries, and fits of an attack.
 MAKERS = {
     "Budget": {"dpcore/accounting/budget.py"},
-    "secure_generator": {"dpcore/accounting/budget.py", "tasks/canary.py", "dpcore/audit/attack.py"},
+    "secure_generator": {"dpcore/accounting/budget.py", "tasks/options/canaries.py", "dpcore/audit/attack.py"},
 }
 
 
@@ -50,7 +50,7 @@ def test_a_budget_and_a_secret_generator_are_made_by_the_door_alone() -> None:
             for name in uses(path):
                 found[name].add(path.relative_to(ROOT).as_posix())
     # Canaries look at a budget of their own kind, which the door makes.
-    assert found["Budget"] - {"dpcore/audit/watch.py"} <= MAKERS["Budget"]
+    assert found["Budget"] - {"dpcore/audit/canaries.py"} <= MAKERS["Budget"]
     assert found["secure_generator"] == MAKERS["secure_generator"]
 
 

@@ -9,13 +9,13 @@ from scipy.sparse import csr_array
 from dpcore.accounting import Target
 from dpcore.losses import losses, make_loss
 from dpcore.objective import LinearObjective
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
+from dpcore.objective.users import UserObjective
 from dpcore.problem import Problem
 from dpcore.ranking.losses import make_ranking_loss
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.scorers import MLP, Linear
-from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import plan, run
-from dpcore.users import UserObjective
 from tests.ranking.test_objective import sessions_of
 
 HUGE = 1.6e308

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpcore.accounting import Events, Target
-from dpcore.accounting.sequel import After, Within
+from dpcore.accounting.limits import After, Within
 from dpcore.algorithms import registry
 from dpcore.errors import BudgetExceeded, InputError, PriceUnknown
 from dpcore.losses import make_loss

@@ -9,7 +9,7 @@ import pytest
 
 from dpcore.accounting import Room, Target, calibrate
 from dpcore.accounting.calibrate import planned_events
-from dpcore.accounting.conversion import order_budgets
+from dpcore.accounting.curves import order_budgets
 from dpcore.algorithms import make, registry
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError, UnknownName
 from dpcore.losses import make_loss

@@ -8,8 +8,7 @@ import pytest
 
 from dpcore.errors import InputError
 from tasks.data import load, peek
-from tasks.data.labels import unscale_target
-from tasks.data.sides import hash_share
+from tasks.data.rows import hash_share, unscale_target
 from tasks.schema import Schema
 
 ROWS = 400

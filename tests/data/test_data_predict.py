@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpcore.errors import InputError
-from flows.predict import read_table
+from flows.commands.predict import read_table
 from tasks.readers import source_paths
 from tasks.schema import Schema
 

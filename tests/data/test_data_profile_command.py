@@ -13,7 +13,7 @@ import pytest
 
 from flows.cli import run
 from tasks.ledger import Ledger
-from tasks.ledger.views import entries, realised_epsilon
+from tasks.ledger.summary import entries, realised_epsilon
 from tasks.schema import find_schema
 
 

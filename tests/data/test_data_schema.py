@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpcore.errors import InputError
-from tasks.plain_yaml import load_yaml
+from tasks.config.read import load_yaml
 from tasks.schema import find_schema, known_schemas
 
 GOOD = """\

@@ -11,10 +11,10 @@ import yaml
 
 from dpcore.accounting import Target
 from dpcore.errors import BudgetExceeded, InputError
-from dpcore.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
+from dpcore.preprocess.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.problem import Adjacency
-from tasks.bounds import plan_estimate, private_schema, schema_from_data, widest
 from tasks.data import Reading, load
+from tasks.options.bounds import plan_estimate, private_schema, schema_from_data, widest
 from tasks.profile import draft_private, draft_schema, outward
 from tasks.schema import Schema, find_schema
 

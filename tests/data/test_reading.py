@@ -11,10 +11,10 @@ import pytest
 from dpcore.accounting import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
-from tasks import training
 from tasks.data import Reading
 from tasks.ledger import Ledger
 from tasks.schema import Schema, find_schema
+from tasks.training import steps
 from tests.flows.small import small_frame, write_small
 from tests.flows.test_training import config_of
 from tests.retrain.weekly import write_weekly
@@ -42,11 +42,11 @@ def test_what_a_job_reads_is_what_it_charges(tmp_path: Path) -> None:
     write_weekly(tmp_path)
     values = config_of(tmp_path / "clinic.yaml").model_dump(mode="json")
     values["data"] |= {"path": str(tmp_path / "clinic.csv"), "blocks": ["2026-W03", "2026-W04"]}
-    job = training.prepare(type(config_of(tmp_path / "clinic.yaml")).model_validate(values))
-    reading, charge = training.reading_of(job), training.charge_of(job)
+    job = steps.prepare(type(config_of(tmp_path / "clinic.yaml")).model_validate(values))
+    reading, charge = steps.reading_of(job), steps.charge_of(job)
     assert reading.blocks == charge.blocks == ("2026-W03", "2026-W04")
-    one = training.reading_of(job, ("2026-W04",), ("train",))
-    assert training.charge_of(job, one).blocks == one.blocks == ("2026-W04",)
+    one = steps.reading_of(job, ("2026-W04",), ("train",))
+    assert steps.charge_of(job, one).blocks == one.blocks == ("2026-W04",)
     rows = reading.load(job.encoder)
     assert rows.train.n == 120 and set(rows.blocks) == {"2026-W03", "2026-W04"}  # type: ignore[arg-type]
 
@@ -112,10 +112,10 @@ def test_a_test_table_of_another_private_data_set_is_refused(
         (tmp_path / "conf" / "data" / "other.yaml").write_text(text)
     values = config_of(tmp_path / "small.yaml").model_dump(mode="json")
     values["data"] |= {"path": str(tmp_path / "small.csv"), "test_path": str(tmp_path / "other.csv")}
-    job = training.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
+    job = steps.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
     head = ledger.head()
     with pytest.raises(InputError, match="belongs to the private 'other'"):
-        training.charge_of(job).reserve(ledger, events)
+        steps.charge_of(job).reserve(ledger, events)
     assert ledger.head() == head
 
 
@@ -125,10 +125,10 @@ def test_both_sides_of_a_charge_are_known_by_their_bytes(tmp_path: Path) -> None
     small_frame(np.random.default_rng(8)).to_csv(tmp_path / "test.csv", index=False)
     values = config_of(tmp_path / "small.yaml").model_dump(mode="json")
     values["data"] |= {"path": str(tmp_path / "small.csv"), "test_path": str(tmp_path / "test.csv")}
-    job = training.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
+    job = steps.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.init("small", 3.0, 1e-6, "add_remove")
     events = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove")
-    training.charge_of(job).reserve(ledger, events).commit()
+    steps.charge_of(job).reserve(ledger, events).commit()
     for name in ("small.csv", "test.csv"):
         assert ledger.private_names(None, [tmp_path / name]) == ("small",)

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from dpcore.errors import InputError
-from tasks import canary, canary_rules, tracking, training
 from tasks.home import Home
+from tasks.options import canaries
+from tasks.record import tracking
+from tasks.training import steps
 from tests.flows.test_flow import ledger, runs_of, states
 from tests.flows.test_training import config_of
 
@@ -21,13 +23,13 @@ AUDIT = {"audit": {"canaries": 300}}
 
 @pytest.mark.slow
 def test_a_run_with_canaries_is_charged_and_never_leaves(server: str, home: Home, small: Path, ledger: Any) -> None:
-    from flows.audit import read
+    from flows.commands.audit import read
     from flows.train import train
     from tasks.audit import audit
 
     summary = train(config_of(small, tracking={"experiment": "canaries"}, **AUDIT))
     assert states(ledger) == ["reserved", "committed"]
-    assert not summary["releasable"] and summary["reasons"] == [canary.REASON]
+    assert not summary["releasable"] and summary["reasons"] == [canaries.REASON]
     found = summary["internal"]
     assert found["canary.claimed_epsilon"] == pytest.approx(summary["epsilon_spent"])
     # How often the bound stays below epsilon is tested on simulated runs; a single run may miss.
@@ -37,9 +39,9 @@ def test_a_run_with_canaries_is_charged_and_never_leaves(server: str, home: Home
 
     [run_] = runs_of(home, "canaries")
     client = tracking.tracking_client(home)
-    assert run_.data.tags[canary.TAG] == "300" and run_.data.tags["dpflows.releasable"] == "no"
+    assert run_.data.tags[canaries.TAG] == "300" and run_.data.tags["dpflows.releasable"] == "no"
     folder = Path(client.download_artifacts(run_.info.run_id, ""))
-    assert (folder / canary.FIGURE).read_bytes().startswith(b"\x89PNG")
+    assert (folder / canaries.FIGURE).read_bytes().startswith(b"\x89PNG")
     assert json.loads((folder / "privacy/statement.json").read_text())["data"]["public_n"] == summary["public_n"]
     report = audit(read(client, run_.info.run_id, None))
     assert {"not_releasable", "canaries_added"} <= report.codes
@@ -56,11 +58,11 @@ def test_a_run_with_canaries_is_charged_and_never_leaves(server: str, home: Home
 def test_what_has_no_theorem_is_refused_in_words(home: Home, small: Path, sections: dict[str, Any], word: str) -> None:
     """Already by ``prepare``, with which ``plan`` and ``train`` begin."""
     with pytest.raises(InputError, match=word):
-        training.prepare(config_of(small, **(AUDIT | sections)))
+        steps.prepare(config_of(small, **(AUDIT | sections)))
 
 
 def test_canaries_that_share_columns_are_warned_of(home: Home, small: Path) -> None:
     """The table has few columns; left out, their number follows from the columns, and is at least 20."""
-    assert any("hide each other" in warning for warning in training.prepare(config_of(small, **AUDIT)).warnings)
-    job = training.prepare(config_of(small, audit={}, privacy={"adjacency": "replace_one"}))
-    assert canary_rules.count_of(job.config, job.problem.dimension) == canary_rules.LEAST
+    assert any("hide each other" in warning for warning in steps.prepare(config_of(small, **AUDIT)).warnings)
+    job = steps.prepare(config_of(small, audit={}, privacy={"adjacency": "replace_one"}))
+    assert canaries.count_of(job.config, job.problem.dimension) == canaries.LEAST

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from dpcore.errors import DPFlowsError
-from flows import ending
+from flows import exit_codes
 from flows import server as server_module
 from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.tracking import tracking_client
+from tasks.record.tracking import tracking_client
 
 # Written to a file named by DPFLOWS_TEST_SOCKETS by every Python process of the default run: whom it talks to.
 GUARD = """\
@@ -268,7 +268,7 @@ def test_a_swallowed_interrupt_spends_nothing(
     monkeypatch.chdir(small.parent)
     ledger = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
     ledger.init("small", 2.0, 1e-4, "add_remove")
-    monkeypatch.setattr(ending, "_asked", [signal.SIGINT])
+    monkeypatch.setattr(exit_codes, "_asked", [signal.SIGINT])
     assert run(["train", *SMALL, "--set", "tracking.experiment=swallowed"]) == 130
     said = capsys.readouterr().err
     assert "nothing was drawn, so nothing was spent" in said

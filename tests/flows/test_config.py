@@ -8,11 +8,12 @@ from typing import get_args
 
 import pytest
 
-from dpcore.accounting.conversion import CONVERSIONS
+from dpcore.accounting.curves import CONVERSIONS
 from dpcore.accounting.limits import ACCOUNTANTS
 from dpcore.errors import InputError
 from tasks.compare.config import load_compare
-from tasks.config import PrivacySection, TrainConfig, load_config, parse_config
+from tasks.config import TrainConfig, load_config, parse_config
+from tasks.config.train import PrivacySection
 from tasks.retraining.config import load_retraining
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -11,16 +11,18 @@ import pandas as pd
 import pytest
 
 from dpcore.accounting import Events, Target
-from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.curves import ORDERS
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import Exponential
 from dpcore.train import plan, replan, run
-from tasks import estimation, record, training
 from tasks.audit.recompute import own_epsilon
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
+from tasks.options import estimate
+from tasks.record import run as record_run
+from tasks.record.statement import Statement
 from tasks.schema import find_schema
-from tasks.statement import Statement
+from tasks.training import steps
 from tests.flows.test_flow import states
 from tests.flows.test_training import config_of
 
@@ -68,13 +70,13 @@ def config(path: Path, **sections: dict[str, object]) -> Any:
 
 def train_by_hand(job: Any, ledger: Ledger, folder: Path) -> tuple[Any, Any, Statement]:
     """Job, plan and statement of a training without an orchestrator."""
-    planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
-    training.build_objective(job, training.load_records(job))
-    with training.reserve_budget(job, planned, ledger) as reservation:
-        job, planned, _ = estimation.release_bounds(job, planned, reservation)
-        objective = training.build_objective(job, training.load_records(job))
-        result = training.fit_model(job, planned, objective, reservation)
-        statement = record.commit(folder, job, planned, record.convert(planned), result, ledger, reservation)
+    planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
+    steps.build_objective(job, steps.load_records(job))
+    with steps.reserve_budget(job, planned, ledger) as reservation:
+        job, planned, _ = estimate.release_bounds(job, planned, reservation)
+        objective = steps.build_objective(job, steps.load_records(job))
+        result = steps.fit_model(job, planned, objective, reservation)
+        statement = record_run.commit(folder, job, planned, record_run.convert(planned), result, ledger, reservation)
     return job, planned, statement
 
 
@@ -82,7 +84,7 @@ def train_by_hand(job: Any, ledger: Ledger, folder: Path) -> tuple[Any, Any, Sta
 def test_estimate_and_training_meet_the_epsilon_together(home: Home, tmp_path: Path, adjacency: str) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.init("open", 40.0, 1e-4, adjacency)
-    job = training.prepare(config(write(tmp_path, "private"), privacy={"adjacency": adjacency}))
+    job = steps.prepare(config(write(tmp_path, "private"), privacy={"adjacency": adjacency}))
     assert "is the most columns" in job.warnings[0]
     done, planned, statement = train_by_hand(job, ledger, tmp_path / "run")
     assert done.warnings == ()
@@ -113,10 +115,10 @@ def test_estimate_and_training_meet_the_epsilon_together(home: Home, tmp_path: P
 
 
 def test_one_training_by_the_flow_audits_clean(server: str, home: Home, tmp_path: Path, ledger: Ledger) -> None:
-    from flows.audit import read
+    from flows.commands.audit import read
     from flows.train import train
-    from tasks import tracking
     from tasks.audit import audit
+    from tasks.record import tracking
 
     path = write(tmp_path, "private")
     summary = train(config(path, tracking={"experiment": "estimated"}))
@@ -134,21 +136,21 @@ def test_one_training_by_the_flow_audits_clean(server: str, home: Home, tmp_path
 def test_bad_rows_are_refused_before_anything_is_charged(home: Home, tmp_path: Path, ledger: Ledger) -> None:
     table = frame().astype({"age": float})
     table.loc[7, "age"] = np.nan
-    job = training.prepare(config(write(tmp_path, "private", table)))
+    job = steps.prepare(config(write(tmp_path, "private", table)))
     with pytest.raises(InputError, match=r"column 'age'.*no value"):
-        training.load_records(job)
+        steps.load_records(job)
     assert states(ledger) == []
 
 
 def test_a_failure_after_the_estimate_stays_charged(
     home: Home, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = training.prepare(config(write(tmp_path, "private")))
+    job = steps.prepare(config(write(tmp_path, "private")))
 
     def lost(*_: object, **__: object) -> None:
         raise InputError("gone")
 
-    monkeypatch.setattr(estimation, "describe", lost)
+    monkeypatch.setattr(estimate, "describe", lost)
     with pytest.raises(InputError, match="gone"):
         train_by_hand(job, ledger, tmp_path / "run")
     assert states(ledger) == ["reserved", "forfeited"]
@@ -158,45 +160,45 @@ def test_nothing_is_read_by_the_estimate_before_its_charge(
     home: Home, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reservation is on disk when the first column is read for the estimate."""
-    from tasks import bounds
+    from tasks.options import bounds as options_bounds
 
     seen: list[list[str]] = []
-    read = bounds._columns
-    monkeypatch.setattr(bounds, "_columns", lambda *a: (seen.append(states(ledger)), read(*a))[1])
-    train_by_hand(training.prepare(config(write(tmp_path, "private"))), ledger, tmp_path / "run")
+    read = options_bounds._columns
+    monkeypatch.setattr(options_bounds, "_columns", lambda *a: (seen.append(states(ledger)), read(*a))[1])
+    train_by_hand(steps.prepare(config(write(tmp_path, "private"))), ledger, tmp_path / "run")
     assert seen == [["reserved"]]
 
 
 def test_a_budget_without_room_for_both_is_refused(home: Home, tmp_path: Path) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.init("open", 5.0, 1e-4, "add_remove")
-    job = training.prepare(config(write(tmp_path, "private")))
+    job = steps.prepare(config(write(tmp_path, "private")))
     with pytest.raises(BudgetExceeded):
-        training.fit_to_ledger(job, training.plan_training(job), ledger)
+        steps.fit_to_ledger(job, steps.plan_training(job), ledger)
 
 
 def test_the_training_does_not_start_without_the_estimate(home: Home, tmp_path: Path, ledger: Ledger) -> None:
-    job = training.prepare(config(write(tmp_path, "private")))
-    planned = training.plan_training(job)
-    objective = training.build_objective(job, training.load_records(job))
-    with training.reserve_budget(job, planned, ledger) as reservation, pytest.raises(InputError, match="known bounds"):
-        training.fit_model(job, planned, objective, reservation)
+    job = steps.prepare(config(write(tmp_path, "private")))
+    planned = steps.plan_training(job)
+    objective = steps.build_objective(job, steps.load_records(job))
+    with steps.reserve_budget(job, planned, ledger) as reservation, pytest.raises(InputError, match="known bounds"):
+        steps.fit_model(job, planned, objective, reservation)
     with pytest.raises(InputError, match="releases before the training"):
         run(planned, objective.open())
     assert states(ledger) == ["reserved", "cancelled"]
 
 
 def test_from_data_trains_and_never_leaves(home: Home, tmp_path: Path, ledger: Ledger) -> None:
-    job = training.prepare(config(write(tmp_path, "from_data")))
+    job = steps.prepare(config(write(tmp_path, "from_data")))
     assert job.estimate is None and "never released" in job.warnings[0]
-    job = estimation.read_bounds(job)
+    job = estimate.read_bounds(job)
     assert (job.schema.columns["age"].low, job.schema.columns["age"].high) == (18, 89)
-    planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
-    objective = training.build_objective(job, training.load_records(job))
-    with training.reserve_budget(job, planned, ledger) as reservation:
-        result = training.fit_model(job, planned, objective, reservation)
-        price = record.convert(planned)
-        statement = record.commit(tmp_path / "run", job, planned, price, result, ledger, reservation)
+    planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
+    objective = steps.build_objective(job, steps.load_records(job))
+    with steps.reserve_budget(job, planned, ledger) as reservation:
+        result = steps.fit_model(job, planned, objective, reservation)
+        price = record_run.convert(planned)
+        statement = record_run.commit(tmp_path / "run", job, planned, price, result, ledger, reservation)
     assert not statement.releasable and "from_data" in statement.reasons[0]
 
 
@@ -236,7 +238,7 @@ def test_a_source_of_bounds_that_nothing_needs_is_refused(tmp_path: Path, bounds
     whole = path.read_text().replace("{kind: numeric}", "{kind: numeric, low: 0, high: 100}")
     path.write_text(whole.replace("{kind: categorical}", "{kind: categorical, levels: [north, south, east]}"))
     with pytest.raises(InputError, match=f"for bounds: {bounds}, but every column of 'open' is declared"):
-        training.prepare(config(path))
+        steps.prepare(config(path))
 
 
 def test_a_training_on_blocks_estimates_and_charges_those_alone(home: Home, tmp_path: Path) -> None:
@@ -248,7 +250,7 @@ def test_a_training_on_blocks_estimates_and_charges_those_alone(home: Home, tmp_
     schema = find_schema(str(path))
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.init("open", 20.0, 1e-4, "add_remove", blocks=Blocks.of(schema))
-    job = training.prepare(config(path, data={"blocks": ["2025"]}))
+    job = steps.prepare(config(path, data={"blocks": ["2025"]}))
     assert job.estimate is not None and job.estimate.n == job.problem.n == 4000
     done, _, statement = train_by_hand(job, ledger, tmp_path / "run")
     assert done.schema.columns["city"].levels == ("east", "north", "south")
@@ -262,7 +264,7 @@ def test_a_share_that_cannot_pay_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         BudgetExceeded, match=r"of 2 columns of 'open', got bounds_share=1e-09, .*for example 0\.1"
     ) as e:
-        training.prepare(config_of(path))
+        steps.prepare(config_of(path))
     assert len(str(e.value).splitlines()) == 1
 
 

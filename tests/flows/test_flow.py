@@ -14,11 +14,12 @@ from sqlalchemy import select
 
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.train import run
-from tasks import tracking, training
 from tasks.home import Home
 from tasks.ledger import Ledger, schema
 from tasks.ledger.chain import FIXED
 from tasks.ledger.records import Record
+from tasks.record import tracking
+from tasks.training import steps
 from tests.flows.test_training import config_of
 
 STEPS = ["plan", "affordable?", "load", "preprocess", "reserve", "fit", "convert", "commit", "evaluate", "track"]
@@ -162,7 +163,7 @@ def test_failure_closes_the_run_and_charges_what_was_drawn(
 
         return run(planned, objective, on_charge=charge, **others)
 
-    monkeypatch.setattr(training, "run", failing)
+    monkeypatch.setattr(steps, "run", failing)
     experiment = f"failure {state} {status}"
     with pytest.raises(type(error)):
         train(config_of(small, tracking={"experiment": experiment}))

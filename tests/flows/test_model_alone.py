@@ -23,9 +23,11 @@ from packaging.requirements import Requirement
 from dpcore.network.spec import NetworkSpec
 from dpcore.ranking.model import RankingModel
 from flows.server import free_port
-from tasks import model, network, tracking
 from tasks.home import Home
-from tasks.requirements import OTHER_NAMES, libraries, requirements
+from tasks.kinds import network as kinds_network
+from tasks.readers import open
+from tasks.record import model, tracking
+from tasks.record.requirements import OTHER_NAMES, libraries, requirements
 from tasks.schema import Schema, find_schema
 from tests.flows.test_ranking_flow import SCHEMA as RANKING
 
@@ -80,7 +82,7 @@ def store(
     folder = home.outbox / run_id / "model"
     model.save_model(folder, weights, encoder, schema, "logistic", ranker)
     if spec is not None:
-        network.save_state(folder, SimpleNamespace(network=spec), weights)  # type: ignore[arg-type]
+        kinds_network.save_state(folder, SimpleNamespace(network=spec), weights)  # type: ignore[arg-type]
     uri = model.log_model(client, run_id, folder, encoder, schema)
     tracking.close_run(client, run_id, "FINISHED")
     return next(home.artifacts.rglob(uri.removeprefix("models:/"))) / "artifacts"
@@ -159,7 +161,7 @@ def test_linear_and_ranking_models_need_their_requirements_alone(
     documents: dict[str, Any] = {f"feature_{i}": [0.1 * i, 0.9, 0.3] for i in range(1, 7)} | {"query": ["a", "a", "b"]}
     names = model.raw_columns(lists.encoder())
     documents = dict(zip(names, [documents[f"feature_{i}"] for i in range(1, 7)], strict=True)) | {
-        model.QUERY: documents["query"]
+        open.QUERY: documents["query"]
     }
     kinds = RankingModel(features=("raw",))
     found, ranked = score(

@@ -15,8 +15,8 @@ from dpcore.errors import InputError
 from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.moved import made_at, move, rebased, root_of
-from tasks.release.signature import TRUSTED
+from tasks.release.bundle import TRUSTED
+from tasks.stores.moved import made_at, move, rebased, root_of
 from tests.flows.small import SCHEMA, small_frame
 from tests.release.runs import World
 from tests.release_fixtures import write_key

@@ -15,13 +15,15 @@ from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.ranking.sessions import Documents, Sessions
 from dpcore.ranking.synthetic import search
 from flows.cli import run
-from tasks import evaluation, model, rankers, tracking, training
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
+from tasks.kinds import base, sessions
 from tasks.ledger import Ledger
+from tasks.record import model, tracking
+from tasks.record.statement import Statement
+from tasks.record.wording import to_markdown
 from tasks.release.card import kind_of, purpose
-from tasks.release.statement_text import to_markdown
-from tasks.statement import Statement
+from tasks.training import evaluate, steps
 
 SCHEMA = """\
 schema_version: 1
@@ -67,24 +69,24 @@ def config_of(lists: Path, **sections: dict[str, object]) -> TrainConfig:
     return parse_config(values)
 
 
-def fitted(config: TrainConfig) -> tuple[training.Job, np.ndarray, dict[str, float]]:
+def fitted(config: TrainConfig) -> tuple[base.Job, np.ndarray, dict[str, float]]:
     """Plan, load, fit and measure without flow or ledger."""
 
     class Free:
         def on_charge(self) -> None:
             """Nothing is counted."""
 
-    job = training.prepare(config)
-    planned = training.plan_training(job)
-    loaded = training.load_records(job)
-    sums = training.build_objective(job, loaded)
-    result = training.fit_model(job, planned, sums, Free())  # type: ignore[arg-type]
-    return job, result.weights, evaluation.measure(job, result.weights, loaded, sums)
+    job = steps.prepare(config)
+    planned = steps.plan_training(job)
+    loaded = steps.load_records(job)
+    sums = steps.build_objective(job, loaded)
+    result = steps.fit_model(job, planned, sums, Free())  # type: ignore[arg-type]
+    return job, result.weights, evaluate.measure(job, result.weights, loaded, sums)
 
 
 def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(server: str, home: Home, lists: Path) -> None:
-    from flows.predict import read_table
-    from flows.show import summary_rows
+    from flows.commands.predict import read_table
+    from flows.terminal import summary_rows
     from flows.train import train
 
     ledger = Ledger(f"sqlite:///{lists.parent / 'ledger.db'}")
@@ -136,7 +138,7 @@ def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(server: s
 
 
 def test_scores_of_the_stored_model_are_those_that_were_measured(lists: Path, tmp_path: Path) -> None:
-    from tasks.scoring import LinearScorer
+    from tasks.record.scoring import LinearScorer
 
     config = config_of(lists, ranking={"scorer": "mlp", "hidden": [4], "activation": "tanh"}, algorithm={"steps": 3})
     job, weights, _ = fitted(config)
@@ -145,7 +147,7 @@ def test_scores_of_the_stored_model_are_those_that_were_measured(lists: Path, tm
 
     scorer = LinearScorer()
     scorer.load_context(SimpleNamespace(artifacts={"model": str(tmp_path / "m")}))  # type: ignore[arg-type]
-    test = training.load_records(job).open().test
+    test = steps.load_records(job).open().test
     assert isinstance(test, Sessions)
     frame = pd.DataFrame(test.documents.X, columns=[f"feature{i}" for i in range(1, 7)])
     frame["query"] = np.repeat(test.queries, test.documents.lengths)
@@ -163,7 +165,7 @@ def test_scores_of_the_stored_model_are_those_that_were_measured(lists: Path, tm
 def test_built_in_sessions_are_public_and_beat_the_best_feature(adjacency: str, unit: str, algorithm: str) -> None:
     config = load_config(None, ["data.name=search", "objective.loss=listnet", f"privacy.adjacency={adjacency}"])
     job, _, found = fitted(config)
-    assert (job.problem.unit, training.plan_training(job).name) == (unit, algorithm)
+    assert (job.problem.unit, steps.plan_training(job).name) == (unit, algorithm)
     assert found["released.map"] == found["internal.map"] > found["internal.best_feature_map"]
     assert found["internal.best_feature_map"] > found["internal.random_map"] + 0.1
     assert found["internal.sessions_test"] > found["internal.sessions_empty"] > 0
@@ -172,8 +174,8 @@ def test_built_in_sessions_are_public_and_beat_the_best_feature(adjacency: str, 
 @pytest.mark.parametrize("name", ["ranking", "mq2008", "mq2007"])
 def test_configurations_of_the_package_are_planned_without_a_file(name: str) -> None:
     root = Path(__file__).resolve().parents[2]
-    job = training.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
-    planned = training.plan_training(job)
+    job = steps.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
+    planned = steps.plan_training(job)
     assert planned.name == "listnet_one_shot" and planned.spent_epsilon <= 1.0
     assert job.problem.documents is None
 
@@ -194,17 +196,17 @@ def test_configurations_of_the_package_are_planned_without_a_file(name: str) -> 
 )
 def test_misfits_are_refused_from_public_facts(lists: Path, sections: dict[str, Any], words: str) -> None:
     with pytest.raises((InputError, AssumptionNotMet)) as raised:
-        training.plan_training(training.prepare(config_of(lists, **sections)))
+        steps.plan_training(steps.prepare(config_of(lists, **sections)))
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_conventions_of_the_source_go_with_its_preset(lists: Path) -> None:
-    assert (rankers.conventions(config_of(lists)).empty, rankers.conventions(config_of(lists)).divisor) == (
+    assert (sessions.conventions(config_of(lists)).empty, sessions.conventions(config_of(lists)).divisor) == (
         "skip",
         "min_k",
     )
     paper = config_of(lists, algorithm={"name": "privbr", "preset": "paper"})
-    assert (rankers.conventions(paper).empty, rankers.conventions(paper).divisor) == ("zero", "retrieved")
+    assert (sessions.conventions(paper).empty, sessions.conventions(paper).divisor) == ("zero", "retrieved")
 
 
 @pytest.mark.parametrize(("adjacency", "unit"), [("replace_labels", "session_labels"), ("replace_one", "session")])
@@ -219,11 +221,11 @@ def test_a_budget_of_sessions_has_the_unit_of_its_adjacency(
 
 def test_a_ranking_section_needs_ranking_data() -> None:
     with pytest.raises(InputError, match="no section ranking for data set 'census'"):
-        training.prepare(load_config(None, ["data.name=census", "ranking.scorer=linear"]))
+        steps.prepare(load_config(None, ["data.name=census", "ranking.scorer=linear"]))
 
 
 def test_a_wrong_number_of_sessions_is_refused_before_anything_is_reserved(lists: Path) -> None:
     lists.write_text(lists.read_text().replace("n: 120", "n: 119"))
-    job = training.prepare(config_of(lists))
+    job = steps.prepare(config_of(lists))
     with pytest.raises(InputError, match="exactly n=119 records under replace_labels"):
-        training.build_objective(job, training.load_records(job))
+        steps.build_objective(job, steps.load_records(job))

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from flows.audit import read
 from flows.cli import run
-from tasks import evaluation, outbox, record, tracking
+from flows.commands.audit import read
 from tasks.audit import audit
 from tasks.ledger import Ledger, Reservation
-from tasks.ledger.owner import _started, this_process
+from tasks.ledger.reservation import _started, this_process
+from tasks.record import outbox, tracking
+from tasks.record import run as record_run
+from tasks.training import evaluate
 from tests.release.runs import World
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
@@ -24,9 +26,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 # Where a training is killed: what is called there, and what recovery says of it.
 POINTS: dict[str, tuple[Any, str]] = {
     "before the commit": (Reservation, "commit"),
-    "after the commit": (evaluation, "measure"),
+    "after the commit": (evaluate, "measure"),
     "with half of the metrics": (tracking, "log_metrics"),
-    "before the model": (record, "log_model"),
+    "before the model": (record_run, "log_model"),
     "before the folder is removed": (outbox, "remove"),
     "before the run is closed": (tracking, "close_run"),
 }

@@ -13,15 +13,13 @@ from typing import Any
 
 import pytest
 
-from flows import report as command
 from flows.cli import run
-from tasks import training
+from flows.commands import ui as command
 from tasks.ledger import Ledger
 from tasks.report import store
-from tasks.report.facts import Facts, read_facts
-from tasks.report.quality_table import number, rows, table
-from tasks.report.run_report import PUBLIC, WARNING, run_report
-from tasks.report.share import Share, Step, share_of
+from tasks.report.facts import Facts, Share, Step, read_facts, share_of
+from tasks.report.page import PUBLIC, WARNING, quality_number, quality_rows, quality_table, run_report
+from tasks.training import steps
 from tests.release.runs import World
 
 
@@ -113,18 +111,18 @@ def test_numbers_of_the_page_are_those_of_the_run(facts: Facts) -> None:
     text = Page(run_report(facts)).text
     internal = facts.internal
     for key in ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"):
-        assert number(internal[key]) in text and number(internal[f"non_private_{key}"]) in text
-    assert number(internal["majority_accuracy"]) in text
+        assert quality_number(internal[key]) in text and quality_number(internal[f"non_private_{key}"]) in text
+    assert quality_number(internal["majority_accuracy"]) in text
     assert facts.statement.guarantee.epsilon == pytest.approx(1.0, abs=1e-4) and "73.1 %" in text
     share = facts.share
     assert share is not None and 0 < share.own < 1 and f"{100 * share.own:.4g} %" in text
-    assert facts.noisy is not None and number(facts.noisy["values"]["accuracy"]) in text
+    assert facts.noisy is not None and quality_number(facts.noisy["values"]["accuracy"]) in text
 
 
 def test_one_draw_has_no_spread_and_several_have_one(facts: Facts) -> None:
     assert "One draw of the noise has no spread" in Page(run_report(facts)).text
     several = replace(facts, metrics={"internal.accuracy": 0.5}, draws=[{"accuracy": 0.6}, {"accuracy": 0.7}, {}])
-    head, lines = table(rows(several.internal, several.draws))
+    head, lines = quality_table(quality_rows(several.internal, several.draws))
     assert head == ["metric", "this run", "mean", "standard deviation", "lowest to highest"]
     assert lines == [["accuracy", "0.5000", "0.6000", "0.1000", "0.5000 to 0.7000"]]
     text = Page(run_report(several)).text
@@ -239,7 +237,7 @@ def test_every_kind_of_run_renders(facts: Facts, kind: str) -> None:
 
 
 def test_share_counts_what_was_charged_before_by_and_after_a_run(world: World) -> None:
-    events = training.plan_training(training.prepare(world.config())).events
+    events = steps.plan_training(steps.prepare(world.config())).events
     with Ledger(world.ledger_url) as ledger:
         entries = [ledger.reserve("small", events) for _ in range(4)]
         entries[3].cancel()
@@ -263,7 +261,7 @@ def test_a_report_that_cannot_be_made_does_not_end_a_paid_run(
     def fail(facts: Facts) -> str:
         raise RuntimeError("no font")
 
-    monkeypatch.setattr("tasks.report.run_report.run_report", fail)
+    monkeypatch.setattr("tasks.report.page.run_report", fail)
     run_id = world.train()
     assert world.client.get_run(run_id).info.status == "FINISHED"
     assert not [item for item in world.client.list_artifacts(run_id, "report") if item.path.endswith(".html")]

@@ -8,29 +8,25 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpcore.accounting.conversion import CONVERSIONS
+from dpcore.accounting.curves import CONVERSIONS
 from dpcore.accounting.limits import ACCOUNTANTS
 from dpcore.algorithms import registry
-from tasks.report.figures import widened
-from tasks.report.words import (
-    ACCOUNTANTS as ACCOUNTANT_WORDS,
-)
-from tasks.report.words import (
-    CONVERSIONS as CONVERSION_WORDS,
-)
-from tasks.report.words import (
-    UNITS,
+from tasks.record.statement import Guarantee
+from tasks.record.wording import ACCOUNTANTS as ACCOUNTANT_WORDS
+from tasks.record.wording import CONVERSIONS as CONVERSION_WORDS
+from tasks.record.wording import (
+    UNITS_IN_WORDS,
     accountant_words,
     algorithm_words,
     curve_words,
     detection,
     in_words,
     odds,
-    percent,
+    percent_in_words,
     right_guess,
     unit_words,
 )
-from tasks.statement import Guarantee
+from tasks.report.figures import widened
 
 
 def promise(**changes: object) -> Guarantee:
@@ -83,7 +79,7 @@ def test_ends() -> None:
     ("share", "shown"), [(0.5, "50 %"), (0.7311, "73.1 %"), (0.99996, "more than 99.9 %"), (1.0, "100 %")]
 )
 def test_shares(share: float, shown: str) -> None:
-    assert percent(share) == shown
+    assert percent_in_words(share) == shown
 
 
 def test_paragraph_has_all_numbers_of_the_promise() -> None:
@@ -93,7 +89,7 @@ def test_paragraph_has_all_numbers_of_the_promise() -> None:
     assert "next to nothing" not in text and "next to nothing" in in_words(promise(epsilon=8.0))
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", UNITS_IN_WORDS)
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one", "replace_labels"])
 def test_every_unit_and_relation_is_said(unit: str, adjacency: str) -> None:
     text = in_words(promise(unit=unit, adjacency=adjacency))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import InputError
-from tasks import tracking
 from tasks.home import Home
+from tasks.record import tracking
 from tests.flows.test_flow import ledger, runs_of, states, task_runs
 from tests.flows.test_training import config_of
 
@@ -59,12 +59,12 @@ def model_folder(client, run_) -> Path:
 
 
 def test_a_plan_shows_both_phases(small: Path, home: Home) -> None:
-    from flows.command import plan_report
-    from flows.show import plan_table, shown
-    from tasks import training
+    from flows.commands.train import plan_report
+    from flows.terminal import plan_table, shown
+    from tasks.training import steps
 
-    job = training.prepare(config_of(small, **SECTIONS))
-    report = plan_report(job, training.plan_training(job))
+    job = steps.prepare(config_of(small, **SECTIONS))
+    report = plan_report(job, steps.plan_training(job))
     select, train = report["phases"]
     assert (select["phase"], select["keep"], train["algorithm"]) == ("select", 1, "ssadmm")
     assert select["share"] + train["share"] == 1.0
@@ -73,11 +73,11 @@ def test_a_plan_shows_both_phases(small: Path, home: Home) -> None:
 
 
 def test_more_columns_than_there_are_are_not_kept(small: Path) -> None:
-    from tasks import training
+    from tasks.training import steps
 
-    training.prepare(config_of(small, **SECTIONS | {"select": {"keep": 3}}))
+    steps.prepare(config_of(small, **SECTIONS | {"select": {"keep": 3}}))
     with pytest.raises(InputError, match=r"select\.keep of at most 3, .*got select\.keep=1000: all would be kept"):
-        training.prepare(config_of(small, **SECTIONS | {"select": {"keep": 1000}}))
+        steps.prepare(config_of(small, **SECTIONS | {"select": {"keep": 1000}}))
     alone = {"name": "two_phase", "keep": 4}
     with pytest.raises(InputError, match=r"got algorithm\.keep=4"):
-        training.prepare(config_of(small, algorithm=alone))
+        steps.prepare(config_of(small, algorithm=alone))

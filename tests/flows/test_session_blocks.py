@@ -13,13 +13,13 @@ import pytest
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.ranking.sessions import Sessions
 from dpcore.ranking.synthetic import search
-from tasks import training
 from tasks.config import TrainConfig, parse_config
 from tasks.data import load
 from tasks.ledger import Blocks, Ledger
 from tasks.retraining.config import WindowSection
-from tasks.retraining.window import choose
+from tasks.retraining.schedule import choose
 from tasks.schema import find_schema
+from tasks.training import steps
 
 SCHEMA = """\
 schema_version: 1
@@ -70,10 +70,10 @@ def edited(log: Path, row: int, column: str, value: object) -> None:
 
 
 def test_rows_of_a_query_are_one_session_wherever_they_stand(log: Path) -> None:
-    job = training.prepare(config_of(log, list(WEEKS[1:])))
+    job = steps.prepare(config_of(log, list(WEEKS[1:])))
     assert (job.problem.n, job.problem.unit, job.blocks) == (80, "session_labels", WEEKS[1:])
     assert job.problem.dimension == 6  # three features as given, and their ranks
-    train = training.load_records(job).open().train
+    train = steps.load_records(job).open().train
     assert isinstance(train, Sessions)
     made = search(120, seed=5)
     assert set(train.queries) == {f"s{number}" for number in range(40, 120)}
@@ -89,13 +89,13 @@ def test_a_week_pays_for_its_own_sessions_and_a_spent_one_is_left_out(log: Path)
     ledger = Ledger(f"sqlite:///{log.with_name('ledger.db')}")
     schema = find_schema(log)
     ledger.init("log", 1.0, 1e-3, "replace_labels", "session_labels", blocks=Blocks.of(schema))
-    job = training.prepare(config_of(log, [WEEKS[0]], privacy=PRIVACY | {"epsilon": 0.2}))
-    planned = training.plan_training(job)
-    sums = training.build_objective(job, training.load_records(job))
+    job = steps.prepare(config_of(log, [WEEKS[0]], privacy=PRIVACY | {"epsilon": 0.2}))
+    planned = steps.plan_training(job)
+    sums = steps.build_objective(job, steps.load_records(job))
     for _ in range(30):
         try:
-            with training.reserve_budget(job, planned, ledger) as reservation:
-                training.fit_model(job, planned, sums, reservation)
+            with steps.reserve_budget(job, planned, ledger) as reservation:
+                steps.fit_model(job, planned, sums, reservation)
                 reservation.commit({})
         except BudgetExceeded:
             break
@@ -105,16 +105,16 @@ def test_a_week_pays_for_its_own_sessions_and_a_spent_one_is_left_out(log: Path)
     window = WindowSection(last="3 weeks", exhausted="leave_out")
     reading = choose(config_of(log), window, Blocks.of(schema), date(2026, 1, 25), WEEKS[2], ledger)
     assert (reading.kept, reading.left_out) == (WEEKS[1:], WEEKS[:1])
-    assert training.prepare(reading.config).problem.n == 80
+    assert steps.prepare(reading.config).problem.n == 80
 
 
 def test_a_session_in_two_blocks_is_named(log: Path) -> None:
     table = pd.read_csv(log.with_name("log.csv"))
     row = int(np.flatnonzero(table["day"] == "2026-01-20")[0])
     edited(log, row, "query", "s3")
-    job = training.prepare(config_of(log, [WEEKS[2]]))
+    job = steps.prepare(config_of(log, [WEEKS[2]]))
     with pytest.raises(InputError, match=r"column 'day': '2026-W0\d'; its session 's3' began in block") as raised:
-        training.load_records(job)
+        steps.load_records(job)
     assert "\n" not in str(raised.value)
 
 
@@ -124,19 +124,19 @@ def test_a_document_without_query_is_named(log: Path) -> None:
         str(pd.read_csv(log.with_name("log.csv"))["day"][4])
     ]
     with pytest.raises(InputError, match="data row 5, column 'query': no value"):
-        training.load_records(training.prepare(config_of(log, [week])))
+        steps.load_records(steps.prepare(config_of(log, [week])))
     for other in set(WEEKS) - {week}:  # what nobody pays for refuses nothing
-        training.load_records(training.prepare(config_of(log, [other])))
+        steps.load_records(steps.prepare(config_of(log, [other])))
 
 
 def test_another_number_of_sessions_is_refused_where_it_is_public(log: Path) -> None:
     log.write_text(log.read_text().replace("rows_per_block: 40", "rows_per_block: 30"))
-    job = training.prepare(config_of(log, [WEEKS[0]]))
+    job = steps.prepare(config_of(log, [WEEKS[0]]))
     with pytest.raises(InputError, match="exactly n=30"):
-        training.build_objective(job, training.load_records(job))
+        steps.build_objective(job, steps.load_records(job))
     nominal = config_of(log, [WEEKS[0]], privacy={"epsilon": 1.0, "delta": 1e-4, "adjacency": "add_remove"})
-    job = training.prepare(nominal)
-    assert training.build_objective(job, training.load_records(job)).open().n == 40
+    job = steps.prepare(nominal)
+    assert steps.build_objective(job, steps.load_records(job)).open().n == 40
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,13 @@ def test_what_does_not_fit_is_refused_before_a_file_is_opened(
     log.write_text(log.read_text().replace(*change))
     log.with_name("log.csv").unlink()
     with pytest.raises(InputError) as raised:
-        training.prepare(config_of(log, [WEEKS[0]], **sections))
+        steps.prepare(config_of(log, [WEEKS[0]], **sections))
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_blocks_must_be_listed(log: Path) -> None:
     with pytest.raises(InputError, match=r"data.blocks for schema 'log', which declares rows_per_block"):
-        training.prepare(config_of(log))
+        steps.prepare(config_of(log))
 
 
 def test_a_hash_split_keeps_sessions_whole(log: Path) -> None:

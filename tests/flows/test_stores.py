@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import DPFlowsError
-from tasks import stores
 from tasks.home import Home
-from tasks.stores import Database, ensure_stores, making_stores, revision
+from tasks.stores import made as stores_made
+from tasks.stores.made import Database, ensure_stores, making_stores, revision
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MAKER = """
 import os, sqlite3, sys, time
 from pathlib import Path
-from tasks import stores
+from tasks.stores import made as stores
 from tasks.home import Home
 
 folder, pause = Path(sys.argv[1]), float(sys.argv[2])
@@ -58,7 +58,7 @@ def test_eight_processes_make_a_store_once(tmp_path: Path) -> None:
     assert [process.communicate(timeout=120)[0].strip() for process in started] == ["a1"] * 8
     assert [process.returncode for process in started] == [0] * 8
     assert len((tmp_path / "began").read_text().split()) == 1
-    assert json.loads((tmp_path / stores.KNOWN).read_text())["numpy"]["revision"] == "a1"
+    assert json.loads((tmp_path / stores_made.KNOWN).read_text())["numpy"]["revision"] == "a1"
 
 
 def test_a_maker_that_is_killed_leaves_no_half_store(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_maker_that_is_killed_leaves_no_half_store(tmp_path: Path) -> None:
 def test_the_lock_holds_as_long_as_a_child_of_a_killed_maker_works(tmp_path: Path) -> None:
     """An upgrade in place goes on in the child; nobody may begin another one beside it."""
     code = (
-        "import os, subprocess, sys; from pathlib import Path; from tasks.stores import making_stores\n"
+        "import os, subprocess, sys; from pathlib import Path; from tasks.stores.made import making_stores\n"
         "with making_stores(Path(sys.argv[1])) as lock:\n"
         "    subprocess.Popen([sys.executable, '-c', 'input()'], pass_fds=(lock,)); print('held', flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
@@ -89,7 +89,11 @@ def test_the_lock_holds_as_long_as_a_child_of_a_killed_maker_works(tmp_path: Pat
         assert maker.stdout.readline().strip() == "held"
         assert maker.wait(timeout=300) == -signal.SIGKILL
         waits = subprocess.Popen(
-            [sys.executable, "-c", f"from tasks.stores import *\nwith making_stores(Path({str(tmp_path)!r})): pass"],
+            [
+                sys.executable,
+                "-c",
+                f"from tasks.stores.made import *\nwith making_stores(Path({str(tmp_path)!r})): pass",
+            ],
             cwd=ROOT,
         )
         with pytest.raises(subprocess.TimeoutExpired):
@@ -116,7 +120,7 @@ def write(path: Path, script: str, number: str | None) -> None:
 
 def ensure(folder: Path, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(stores, "stores_to_make", lambda *_: {folder: [store]})
+        patch.setattr(stores_made, "stores_to_make", lambda *_: {folder: [store]})
         ensure_stores(Home(folder), prefect=False)
 
 
@@ -155,8 +159,8 @@ def test_an_upgrade_that_was_killed_is_done_again_from_the_copy(
     with pytest.raises(KeyboardInterrupt):
         ensure(tmp_path, toy(tmp_path, upgrade), monkeypatch)
     # Also for the version that made the tables, where one goes back to it: they are not those any more.
-    stores._remember(tmp_path, toy(tmp_path, upgrade))
-    assert not stores._known(tmp_path, toy(tmp_path, upgrade))
+    stores_made._remember(tmp_path, toy(tmp_path, upgrade))
+    assert not stores_made._known(tmp_path, toy(tmp_path, upgrade))
     ensure(tmp_path, toy(tmp_path, upgrade), monkeypatch)
     assert (rows(tmp_path / "toy.db"), revision(tmp_path / "toy.db")) == ([7], "a1")
 
@@ -197,16 +201,16 @@ def test_a_block_inside_another_goes_on_with_the_lock(tmp_path: Path) -> None:
 
 def test_stores_of_another_place_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    for name in stores.PREFECT_URLS:
+    for name in stores_made.PREFECT_URLS:
         monkeypatch.setenv(name, "postgresql+asyncpg://somewhere/else")
-    assert stores.stores_to_make(Home(tmp_path)) == {}
+    assert stores_made.stores_to_make(Home(tmp_path)) == {}
 
 
 ENSURE = """
 import sys
 from pathlib import Path
 from tasks.home import Home
-from tasks.stores import ensure_stores, revision
+from tasks.stores.made import ensure_stores, revision
 home = Home(Path(sys.argv[1])).prepare()
 ensure_stores(home)
 print(revision(home.root / "mlflow.db"), revision(home.prefect / "prefect.db"))

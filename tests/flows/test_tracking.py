@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks import tracking
 from tasks.home import Home
+from tasks.record import tags, trace_points, tracking
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,9 +35,9 @@ def test_artifacts_of_an_experiment_stay_in_the_home_folder(
 def test_runs_of_dead_processes_are_closed_and_others_are_not(store: tuple[tracking.MlflowClient, str]) -> None:
     client, experiment = store
     ours = tracking.open_run(client, experiment, None, {})
-    code = "import json; from tasks.ledger.owner import this_process; print(json.dumps(this_process()))"
+    code = "import json; from tasks.ledger.reservation import this_process; print(json.dumps(this_process()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    orphan = tracking.open_run(client, experiment, None, {tracking.OWNER_TAG: done.stdout.strip()})
+    orphan = tracking.open_run(client, experiment, None, {tags.OWNER: done.stdout.strip()})
     assert json.loads(done.stdout)["pid"] > 0
     assert tracking.close_stale_runs(client) == [orphan]
     assert client.get_run(orphan).info.status == "KILLED"
@@ -58,7 +58,7 @@ def test_numbers_that_are_not_finite_become_tags(store: tuple[tracking.MlflowCli
 def test_long_curves_are_thinned_and_keep_their_ends() -> None:
     trace = [{"release": k, "spent_epsilon": k / 5000, "step_size": 0.1} for k in range(1, 5001)]
     points = [point for point in tracking.curve_points(trace) if point.key == "spent.epsilon"]
-    assert len(points) <= tracking.CURVE_POINTS
+    assert len(points) <= trace_points.CURVE_POINTS
     assert (points[0].step, points[-1].step) == (1, 5000)
     assert {point.key for point in tracking.curve_points(trace[:2])} == {"spent.epsilon", "released.step_size"}
 

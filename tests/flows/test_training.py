@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from dpcore.errors import BudgetExceeded, InputError
-from tasks import evaluation, fitting, training
 from tasks.config import TrainConfig, parse_config
+from tasks.kinds import base, table
 from tasks.ledger import Ledger
+from tasks.training import evaluate, steps
 
 
 def config_of(schema: Path, **sections: dict[str, object]) -> TrainConfig:
@@ -28,10 +29,10 @@ def config_of(schema: Path, **sections: dict[str, object]) -> TrainConfig:
 
 def test_problem_follows_from_declarations_alone(small: Path) -> None:
     small.with_name("small.csv").unlink()
-    job = training.prepare(config_of(small))
+    job = steps.prepare(config_of(small))
     assert (job.problem.n, job.problem.dimension, job.problem.norm_bound) == (300, 4, 1.0)
     with pytest.raises(InputError, match="does not exist"):
-        training.require_files(job)
+        steps.require_files(job)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_problem_follows_from_declarations_alone(small: Path) -> None:
 )
 def test_misfits_are_refused_with_a_way_out(small: Path, section: str, values: dict[str, object], words: str) -> None:
     with pytest.raises(InputError) as raised:
-        training.plan_training(training.prepare(config_of(small, **{section: values})))
+        steps.plan_training(steps.prepare(config_of(small, **{section: values})))
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -59,96 +60,96 @@ def test_loss_that_the_proof_does_not_allow_is_refused(small: Path) -> None:
         "algorithm": {"name": "output_gd"},
     }
     with pytest.raises(InputError, match="Expected a smooth loss for 'output_gd', got loss='hinge'"):
-        training.plan_training(training.prepare(config_of(small, **sections)))
+        steps.plan_training(steps.prepare(config_of(small, **sections)))
 
 
 def test_delta_of_a_paper_is_allowed_and_marked(small: Path) -> None:
-    job = training.prepare(config_of(small, privacy={"delta": 0.01}, algorithm={"preset": "paper"}))
+    job = steps.prepare(config_of(small, privacy={"delta": 0.01}, algorithm={"preset": "paper"}))
     assert "can never be released" in job.warnings[0]
 
 
 def test_ledger_admits_a_run_of_its_whole_budget_and_then_refuses(small: Path, tmp_path: Path) -> None:
-    job = training.prepare(config_of(small))
+    job = steps.prepare(config_of(small))
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        planned = training.plan_training(job)
+        planned = steps.plan_training(job)
         with pytest.raises(InputError, match="ledger init"):
-            training.fit_to_ledger(job, planned, ledger)
+            steps.fit_to_ledger(job, planned, ledger)
         ledger.init("small", 1.0, 1e-4, "add_remove")
-        admitted = training.fit_to_ledger(job, planned, ledger)
+        admitted = steps.fit_to_ledger(job, planned, ledger)
         assert admitted.spent_epsilon <= 1.0
-        with training.reserve_budget(job, admitted, ledger) as reservation:
+        with steps.reserve_budget(job, admitted, ledger) as reservation:
             reservation.on_charge()
             reservation.commit()
         with pytest.raises(BudgetExceeded) as raised:
-            training.fit_to_ledger(job, planned, ledger)
+            steps.fit_to_ledger(job, planned, ledger)
         assert raised.value.left is not None
 
 
 def test_a_run_is_refused_rather_than_trained_with_more_noise_than_asked_for(small: Path, tmp_path: Path) -> None:
-    job = training.prepare(config_of(small))
+    job = steps.prepare(config_of(small))
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         ledger.init("small", 0.5, 1e-4, "add_remove")
         with pytest.raises(BudgetExceeded):
-            training.fit_to_ledger(job, training.plan_training(job), ledger)
+            steps.fit_to_ledger(job, steps.plan_training(job), ledger)
 
 
 def test_sealed_values_neither_print_nor_travel() -> None:
-    sealed = training.Sealed(np.array([123456.0]))
+    sealed = base.Sealed(np.array([123456.0]))
     assert "123456" not in repr(sealed)
     with pytest.raises(TypeError, match="Private rows stay"):
         pickle.dumps(sealed)
 
 
 def test_numbers_on_private_rows_are_internal(small: Path) -> None:
-    job = training.prepare(config_of(small))
-    loaded = training.load_records(job)
-    objective = training.build_objective(job, loaded)
-    found = evaluation.measure(job, np.array([0.1, 0.2, -0.1, 0.0]), loaded, objective)
+    job = steps.prepare(config_of(small))
+    loaded = steps.load_records(job)
+    objective = steps.build_objective(job, loaded)
+    found = evaluate.measure(job, np.array([0.1, 0.2, -0.1, 0.0]), loaded, objective)
     assert {name.partition(".")[0] for name in found} == {"internal"}
     assert {"internal.accuracy", "internal.majority_accuracy", "internal.non_private_accuracy"} <= set(found)
 
 
 def test_an_epsilon_that_protects_hardly_anybody_is_said(small: Path) -> None:
-    assert not training.prepare(config_of(small, privacy={"epsilon": 8.0})).warnings
-    (warning,) = training.prepare(config_of(small, privacy={"epsilon": 99.0})).warnings
+    assert not steps.prepare(config_of(small, privacy={"epsilon": 8.0})).warnings
+    (warning,) = steps.prepare(config_of(small, privacy={"epsilon": 99.0})).warnings
     assert "privacy.epsilon=99 protects hardly anybody" in warning
 
 
 def test_an_error_says_in_which_section_it_stands(small: Path) -> None:
     with pytest.raises(InputError, match=r"^algorithm dp_sgd: Expected a whole number steps"):
-        training.plan_training(training.prepare(config_of(small, algorithm={"steps": -5})))
+        steps.plan_training(steps.prepare(config_of(small, algorithm={"steps": -5})))
     with pytest.raises(InputError, match=r"^preprocess: Expected numeric"):
-        training.prepare(config_of(small, preprocess={"numeric": "hats(x)"}))
+        steps.prepare(config_of(small, preprocess={"numeric": "hats(x)"}))
 
 
 def test_declared_class_weights_multiply_the_constants_and_are_stated(small: Path) -> None:
-    plain = training.prepare(config_of(small))
+    plain = steps.prepare(config_of(small))
     label = 'label: {column: paid, positive: "yes", negative: "no"'
     text = small.read_text()
     small.write_text(text.replace(label, f"{label}, weights: {{positive: 3, negative: 1}}"))
-    job = training.prepare(config_of(small))
+    job = steps.prepare(config_of(small))
     assert job.problem.lipschitz == 3 * plain.problem.lipschitz
     assert job.problem.loss.name == "logistic, class weights 3 (positive) and 1 (negative)"
     auto = config_of(small, algorithm={"name": "auto"})
-    assert training.encoding_of(auto, job.problem.loss, job.schema)["numeric"] == "hats(8)"
-    rows = training.build_objective(job, training.load_records(job)).open()
-    even = training.build_objective(plain, training.load_records(plain)).open()
+    assert table.encoding_of(auto, job.problem.loss, job.schema)["numeric"] == "hats(8)"
+    rows = steps.build_objective(job, steps.load_records(job)).open()
+    even = steps.build_objective(plain, steps.load_records(plain)).open()
     w = np.zeros(4)
     assert rows.value_sum(w)[0] == pytest.approx(np.log(2) * np.where(even.y > 0, 3, 1).sum())
-    planned = training.plan_training(job)
-    assert planned.parameters["clip_norm"] == 3 * training.plan_training(plain).parameters["clip_norm"]
+    planned = steps.plan_training(job)
+    assert planned.parameters["clip_norm"] == 3 * steps.plan_training(plain).parameters["clip_norm"]
 
     small.write_text(text.replace(label, f"{label}, weights: {{positive: balanced}}"))
     with pytest.raises(InputError, match=r"label\.weights\.positive.*'balanced'"):
-        training.prepare(config_of(small))
+        steps.prepare(config_of(small))
     small.write_text(text.replace(label, f"{label}, weights: {{positve: 2}}"))
     with pytest.raises(InputError, match=r"unknown key label\.weights\.positve; did you mean positive"):
-        training.prepare(config_of(small))
+        steps.prepare(config_of(small))
 
 
 @pytest.mark.parametrize(("rows", "warned"), [(300, False), (150, False), (149, True), (600, False), (601, True)])
 def test_the_operator_is_told_where_the_count_is_far_from_the_nominal_one(rows: int, warned: bool) -> None:
-    text = fitting.count_warning(300, rows, "record")
+    text = table.count_warning(300, rows, "record")
     assert bool(text) == warned
     assert not warned or (str(rows) in text and "operator alone" in text)
 
@@ -157,20 +158,20 @@ def test_class_weights_are_refused_for_a_network(small: Path) -> None:
     label = 'label: {column: paid, positive: "yes", negative: "no"'
     small.write_text(small.read_text().replace(label, f"{label}, weights: {{positive: 3}}"))
     with pytest.raises(InputError, match=r"no label\.weights in schema 'small' for a network"):
-        training.prepare(config_of(small, model={"kind": "mlp"}))
+        steps.prepare(config_of(small, model={"kind": "mlp"}))
 
 
 @pytest.mark.parametrize("name", ["a9a", "bank-dat", "mnist"])
 def test_the_default_algorithm_takes_files_of_numbers(name: str) -> None:
     values = {"data": {"name": name}, "privacy": {"delta": 1e-8}}
-    job = training.prepare(parse_config(values | ({"objective": {"loss": "softmax"}} if name == "mnist" else {})))
-    assert training.plan_training(job).name == "scaled_gd"
+    job = steps.prepare(parse_config(values | ({"objective": {"loss": "softmax"}} if name == "mnist" else {})))
+    assert steps.plan_training(job).name == "scaled_gd"
 
 
 def test_without_a_constant_column_no_weights_stand_for_the_majority(small: Path) -> None:
-    job = training.prepare(config_of(small, preprocess={"intercept": False}))
-    objective = training.build_objective(job, training.load_records(job))
-    assert list(evaluation.baselines(job, objective)) == ["non_private_"]
-    whole = training.prepare(config_of(small))
-    objective = training.build_objective(whole, training.load_records(whole))
-    assert list(evaluation.baselines(whole, objective)) == ["majority_", "non_private_"]
+    job = steps.prepare(config_of(small, preprocess={"intercept": False}))
+    objective = steps.build_objective(job, steps.load_records(job))
+    assert list(evaluate.baselines(job, objective)) == ["non_private_"]
+    whole = steps.prepare(config_of(small))
+    objective = steps.build_objective(whole, steps.load_records(whole))
+    assert list(evaluate.baselines(whole, objective)) == ["majority_", "non_private_"]

@@ -11,10 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 
+from flows.commands.ui import experiment_links, usable
 from flows.server import running_address
-from flows.ui import experiment_links, usable
 from tasks.home import Home
-from tasks.tracking import ensure_experiment, tracking_client
+from tasks.record.tracking import ensure_experiment, tracking_client
 
 
 def test_links_go_straight_to_the_curves(home: Home) -> None:

@@ -15,13 +15,14 @@ from rich.console import Console
 
 from dpcore.errors import InputError
 from flows.cli import run
-from flows.show import Terminal, plan_table, summary_rows
-from tasks import training
+from flows.terminal import Terminal, plan_table, summary_rows
 from tasks.compare.config import parse_compare
-from tasks.config import AlgorithmSection, parse_config
-from tasks.ledger.orders import UNIT
-from tasks.release.statement_text import spent_words, to_html, to_markdown, two_epsilons
-from tasks.statement import LedgerEntry, Statement
+from tasks.config import parse_config
+from tasks.config.train import AlgorithmSection
+from tasks.ledger.records import UNIT
+from tasks.record.statement import LedgerEntry, Statement
+from tasks.record.wording import spent_words, to_html, to_markdown, two_epsilons
+from tasks.training import steps
 from tests.flows.test_training import config_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +88,7 @@ def test_no_delta_is_refused_with_the_way_to_pure_privacy(small: Path) -> None:
         privacy = {"epsilon": 1.0, "delta": 1e-300, "adjacency": "replace_one"}
         config = config_of(small, privacy=privacy)
         config = config.model_copy(update={"algorithm": AlgorithmSection(name=name, noise="gamma")})
-        planned = training.plan_training(training.prepare(config))
+        planned = steps.plan_training(steps.prepare(config))
         assert planned.spent_epsilon == pytest.approx(1.0, rel=1e-3)
 
 
@@ -95,7 +96,7 @@ def test_an_undeclared_label_names_the_way_to_leave_it_out(small: Path) -> None:
     table = small.with_name("small.csv")
     table.write_text(table.read_text() + "50,north,maybe\n")
     with pytest.raises(InputError, match=r"'maybe' is not a declared label.*label\.undeclared: drop"):
-        training.load_records(training.prepare(config_of(small)))
+        steps.load_records(steps.prepare(config_of(small)))
 
 
 def test_init_says_what_it_did_and_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +111,7 @@ WITH_THEIR_CONF_FIRST = """
 from flows.cli import run
 from tasks.config import load_config
 from tasks.schema import find_schema
-from tasks.statement import lock_hash
+from tasks.record.statement import lock_hash
 assert run(["init", "copied"]) == 0
 assert load_config().data.name == "census" and find_schema("census").name == "census" and lock_hash()
 """

@@ -7,8 +7,8 @@ from uuid import UUID
 from dpcore.accounting import Events
 from tasks.ledger import Ledger, chain, schema
 from tasks.ledger.ledger import _charge
-from tasks.ledger.owner import this_process
 from tasks.ledger.records import next_record
+from tasks.ledger.reservation import this_process
 
 
 def fill(ledger: Ledger, dataset: str, mixes: list[Events], entries: int) -> None:

@@ -11,9 +11,9 @@ import pytest
 from dpcore.accounting import Events
 from dpcore.errors import BudgetExceeded, InputError
 from tasks.ledger import Blocks, Ledger
-from tasks.ledger.figure import draw, history
-from tasks.ledger.orders import UNIT
-from tasks.ledger.views import realised_epsilon
+from tasks.ledger.records import UNIT
+from tasks.ledger.summary import realised_epsilon
+from tasks.report.figures import draw, history
 
 WEEKS = Blocks(by="week", column="visit", rows_per_block=1000)
 

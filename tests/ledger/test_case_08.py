@@ -11,9 +11,9 @@ import pytest
 from dpcore.accounting import ORDERS, Events
 from dpcore.errors import BudgetExceeded
 from dpcore.mechanisms import Gaussian
+from tasks.config.read import load_yaml
 from tasks.ledger import Ledger
-from tasks.ledger.views import realised_epsilon
-from tasks.plain_yaml import load_yaml
+from tasks.ledger.summary import realised_epsilon
 
 CASE = Path("cases") / "08-ledger-retraining"
 

@@ -12,7 +12,7 @@ import pytest
 from dpcore.errors import InputError
 from flows.cli import run
 from tasks.ledger import Ledger
-from tasks.ledger.views import entries, entry
+from tasks.ledger.summary import entries, entry
 
 HASHES = {"weights": "ab" * 32, "statement": "cd" * 32}
 

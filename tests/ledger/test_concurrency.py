@@ -17,7 +17,7 @@ from sqlalchemy import event
 
 from dpcore.errors import BudgetExceeded
 from tasks.ledger import Ledger
-from tasks.ledger.orders import UNIT
+from tasks.ledger.records import UNIT
 from tasks.ledger.store import _private_file
 from tests.ledger.conftest import gaussian
 

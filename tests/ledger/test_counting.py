@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting import ORDERS
-from dpcore.accounting.conversion import epsilon_of
+from dpcore.accounting.curves import epsilon_of
 from dpcore.errors import BudgetExceeded, InputError
 from tasks.ledger import Blocks, Ledger
-from tasks.ledger.orders import LARGEST, UNIT, choose_order, cost_units, left_of, limit_units
+from tasks.ledger.records import LARGEST, UNIT, choose_order, cost_units, left_of, limit_units
 
 costs = st.floats(min_value=0, max_value=1e5, allow_subnormal=True)
 

@@ -16,8 +16,8 @@ from dpcore.mechanisms import Gaussian
 from flows.cli import run
 from tasks.ledger import Blocks, Charge, Ledger, RowFacts, schema
 from tasks.ledger.chain import FIXED
-from tasks.ledger.export import export_lines, verify_lines
 from tasks.ledger.records import Record
+from tasks.ledger.summary import export_lines, verify_lines
 from tasks.ledger.verify import replay
 from tasks.schema import Schema, find_schema
 

@@ -16,8 +16,8 @@ import pytest
 from dpcore.errors import DPFlowsError, VerificationFailed
 from flows.cli import run
 from tasks.ledger import Ledger, LedgerUnavailable
-from tasks.ledger.errors import LedgerDamaged
 from tasks.ledger.records import Record, next_record
+from tasks.ledger.store import LedgerDamaged
 from tasks.ledger.witness import SLOT, Damaged, Head, Witness
 from tests.ledger.conftest import gaussian
 

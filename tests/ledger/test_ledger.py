@@ -14,13 +14,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from dpcore.accounting import ORDERS, Events
-from dpcore.accounting.conversion import epsilon_of
+from dpcore.accounting.curves import epsilon_of
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, DPFlowsError, InputError
 from dpcore.mechanisms import Gaussian
 from dpcore.sampling import Poisson
 from tasks.ledger import Ledger
-from tasks.ledger.orders import UNIT
-from tasks.ledger.owner import this_process
+from tasks.ledger.records import UNIT
+from tasks.ledger.reservation import this_process
 
 
 def test_a_run_is_charged_when_reserve_returns_and_stays_charged(ledger: Ledger, events) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tasks.ledger.owner import is_gone, this_process
+from tasks.ledger.reservation import is_gone, this_process
 
 
 def test_the_running_process_is_not_gone() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import InputError
-from tasks import training
-from tasks.home import Home, ledger_url
+from tasks.home import Home
 from tasks.ledger import Ledger
+from tasks.ledger.place import ledger_url
+from tasks.training import steps
 from tests.flows.test_training import config_of
 
 
@@ -18,8 +19,8 @@ def ledger(small: Path) -> Ledger:
     """A ledger that charged the small table as the private data set ``small``."""
     opened = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
     opened.init("small", 3.0, 1e-4, "add_remove")
-    job = training.prepare(config_of(small))
-    training.reserve_budget(job, training.plan_training(job), opened).commit()
+    job = steps.prepare(config_of(small))
+    steps.reserve_budget(job, steps.plan_training(job), opened).commit()
     return opened
 
 
@@ -32,8 +33,8 @@ def second(small: Path, name: str, public: bool) -> Path:
 
 
 def admitted(schema: Path, ledger: Ledger, table: Path) -> object:
-    job = training.prepare(config_of(schema, data={"path": str(table)}))
-    return training.fit_to_ledger(job, training.plan_training(job), ledger)
+    job = steps.prepare(config_of(schema, data={"path": str(table)}))
+    return steps.fit_to_ledger(job, steps.plan_training(job), ledger)
 
 
 @pytest.mark.parametrize("name", ["small", "other"])
@@ -83,24 +84,24 @@ def test_one_part_of_several_files_is_known(ledger: Ledger, events, tmp_path: Pa
 
 def test_public_runs_are_fingerprinted_so_that_a_later_private_name_is_warned(small: Path, tmp_path: Path) -> None:
     with Ledger(tmp_path / "fresh.db") as ledger:
-        job = training.prepare(config_of(second(small, "open", public=True)))
-        training.reserve_budget(job, training.plan_training(job), ledger).commit()
+        job = steps.prepare(config_of(second(small, "open", public=True)))
+        steps.reserve_budget(job, steps.plan_training(job), ledger).commit()
         ledger.init("small", 3.0, 1e-4, "add_remove")
-        job = training.prepare(config_of(small))
-        [note] = training.reserve_budget(job, training.plan_training(job), ledger).notes
+        job = steps.prepare(config_of(small))
+        [note] = steps.reserve_budget(job, steps.plan_training(job), ledger).notes
         assert "'open'" in note
 
 
 def test_an_entry_is_known_as_private_by_its_name_and_by_its_bytes(small: Path, tmp_path: Path) -> None:
     """What was public when it ran and stands in a budget by now is no public number any more: an audit asks this."""
     with Ledger(tmp_path / "fresh.db") as ledger:
-        job = training.prepare(config_of(second(small, "open", public=True)))
-        public = training.reserve_budget(job, training.plan_training(job), ledger)
+        job = steps.prepare(config_of(second(small, "open", public=True)))
+        public = steps.reserve_budget(job, steps.plan_training(job), ledger)
         public.commit()
         assert ledger.private_as(public.entry_id) == ()
         ledger.init("small", 3.0, 1e-4, "add_remove")
-        job = training.prepare(config_of(small))
-        private = training.reserve_budget(job, training.plan_training(job), ledger)
+        job = steps.prepare(config_of(small))
+        private = steps.reserve_budget(job, steps.plan_training(job), ledger)
         private.commit()
         assert ledger.private_as(public.entry_id) == ledger.private_as(private.entry_id) == ("small",)
         assert ledger.private_as("0" * 32) == ()
@@ -109,11 +110,11 @@ def test_an_entry_is_known_as_private_by_its_name_and_by_its_bytes(small: Path, 
 def test_a_configuration_names_no_other_ledger_than_the_schema(small: Path, tmp_path: Path) -> None:
     """A fresh file would be a fresh budget for the same records."""
     other = f"sqlite:///{tmp_path / 'other.db'}"
-    job = training.prepare(config_of(small, ledger={"url": other}))
+    job = steps.prepare(config_of(small, ledger={"url": other}))
     with pytest.raises(InputError, match=r"got ledger.url=.*second budget"):
         ledger_url(job.config, job.schema, Home(tmp_path))
-    same = training.prepare(config_of(small, ledger={"url": f"sqlite:///{small.with_name('ledger.db')}"}))
+    same = steps.prepare(config_of(small, ledger={"url": f"sqlite:///{small.with_name('ledger.db')}"}))
     assert ledger_url(same.config, same.schema, Home(tmp_path)) == same.schema.ledger
     small.write_text(small.read_text().replace(f"ledger: {job.schema.ledger}\n", ""))
-    free = training.prepare(config_of(small, ledger={"url": other}))
+    free = steps.prepare(config_of(small, ledger={"url": other}))
     assert ledger_url(free.config, free.schema, Home(tmp_path)) == other

@@ -13,8 +13,7 @@ import pytest
 from dpcore.accounting.limits import order_index
 from dpcore.errors import VerificationFailed
 from tasks.ledger import Ledger, chain, schema
-from tasks.ledger.orders import cost_units
-from tasks.ledger.records import GENESIS, Record, canonical
+from tasks.ledger.records import GENESIS, Record, canonical, cost_units
 
 
 @pytest.fixture

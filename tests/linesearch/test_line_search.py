@@ -140,7 +140,7 @@ def test_candidates_of_large_models_are_formed_one_by_one(monkeypatch):
     objective = Seen(objective.X, objective.y, problem.loss)
     values = []
     for numbers in (4_000_000, 8, 1):
-        monkeypatch.setattr("dpcore.algorithms.line_search.FORMED_NUMBERS", numbers)
+        monkeypatch.setattr("dpcore.descent.line_search.FORMED_NUMBERS", numbers)
         door = walk(every(), [np.array([-90.0, 30.0, 9.0, 1.0])], [0])
         values.append(door.queries[1](objective))
     assert seen == [6] + [2] * 3 + [1] * 6

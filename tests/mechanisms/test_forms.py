@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.curves import ORDERS
 from dpcore.errors import InputError
 from dpcore.mechanisms import Exact, Exponential, Gaussian, Laplace, RandomisedSensitivityGaussian, in_form
 from dpcore.noise import FORMS, plain_generator

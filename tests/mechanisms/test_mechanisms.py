@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.curves import ORDERS
+from dpcore.accounting.events import from_dict
 from dpcore.errors import InputError
 from dpcore.mechanisms import (
     AMP,
@@ -28,7 +29,6 @@ from dpcore.mechanisms import (
     RandomisedSensitivityGaussian,
     RepeatNegativeBinomial,
     RepeatPoisson,
-    from_dict,
     renyi,
     to_dict,
 )

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpcore.accounting.conversion import epsilon_of
-from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.errors import InputError, PriceUnknown
 from dpcore.mechanisms import Gaussian, RandomisedSensitivityGaussian
 from dpcore.noise import plain_generator

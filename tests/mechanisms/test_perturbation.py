@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from dpcore.accounting.conversion import delta_of
-from dpcore.accounting.orders import ORDERS
+from dpcore.accounting.curves import ORDERS, delta_of
 from dpcore.mechanisms import AMP, ObjectivePerturbation, gaussian_delta, gaussian_epsilon
 from dpcore.noise import plain_generator
 from dpcore.problem import Adjacency

@@ -10,68 +10,78 @@ TM, TA = "tests/mechanisms", "tests/accounting"
 MUTANTS = [
     # profiles and conversion
     Mutant(
-        f"{M}/profile.py",
+        "dpcore/mechanisms/gaussian.py",
         "epsilon / mu - mu / 2.0, epsilon / mu + mu / 2.0",
         "epsilon / mu - mu / 2.0, epsilon / mu - mu / 2.0",
         f"{TA}/test_known_faults.py",
     ),
     Mutant(
-        f"{A}/conversion.py",
+        "dpcore/accounting/curves.py",
         "np.log1p(-1.0 / orders) - (log_delta",
         "-np.log1p(-1.0 / orders) - (log_delta",
         f"{TA}/test_conversion.py",
     ),
     Mutant(
-        f"{A}/conversion.py",
+        "dpcore/accounting/curves.py",
         "(log_delta + np.log(orders)) / (orders - 1.0)",
         "(log_delta + 2 * np.log(orders)) / (orders - 1.0)",
         f"{TA}/test_conversion.py",
     ),
     Mutant(
-        f"{A}/conversion.py",
+        "dpcore/accounting/curves.py",
         "return -log_delta / (orders - 1.0)",
         "return -log_delta / orders",
         f"{TA}/test_conversion.py",
     ),
     Mutant(
-        f"{A}/conversion.py", "<= delta * delta else least", "<= 100 * delta else least", f"{TA}/test_conversion.py"
+        "dpcore/accounting/curves.py",
+        "<= delta * delta else least",
+        "<= 100 * delta else least",
+        f"{TA}/test_conversion.py",
     ),
     # amplification
     Mutant(
-        f"{M}/binomial.py",
+        "dpcore/mechanisms/renyi.py",
         "terms = np.concatenate([np.arange(2, size + 1) for size in sizes])",
         "terms = np.concatenate([np.arange(1, size) for size in sizes])",
         f"{TA}/test_subsampling.py",
     ),
-    Mutant(f"{M}/binomial.py", "moments + table.sizes * log_rest)", "moments)", f"{TA}/test_subsampling.py"),
+    Mutant("dpcore/mechanisms/renyi.py", "moments + table.sizes * log_rest)", "moments)", f"{TA}/test_subsampling.py"),
     Mutant(
-        f"{M}/subsampling.py",
+        "dpcore/mechanisms/subsampling.py",
         "log_expm1(j * (j - 1.0) * (ratio * ratio / 2.0))",
         "log_expm1(j * (j - 1.0) * (ratio * ratio / 4.0))",
         f"{TA}/test_subsampling.py",
     ),
     Mutant(
-        f"{M}/subsampling.py",
+        "dpcore/mechanisms/subsampling.py",
         "exponent = ratio * z - ratio * ratio / 2.0",
         "exponent = ratio * z + ratio * ratio / 2.0",
         f"{TA}/test_subsampling.py",
     ),
-    Mutant(f"{M}/subsampling.py", "factor: float = 3.0", "factor: float = 2.0", f"{TA}/test_subsampling.py"),
     Mutant(
-        f"{M}/subsampling.py",
+        "dpcore/mechanisms/subsampling.py", "factor: float = 3.0", "factor: float = 2.0", f"{TA}/test_subsampling.py"
+    ),
+    Mutant(
+        "dpcore/mechanisms/subsampling.py",
         "np.log1p(-rate) + spread, np.log(rate) + binary",
         "np.log1p(-rate) + binary, np.log(rate) + binary",
         f"{TA}/test_ternary.py",
     ),
     Mutant(
-        f"{M}/subsampling.py",
+        "dpcore/mechanisms/subsampling.py",
         "np.log1p(rate * np.expm1(epsilon))",
         "np.log1p(rate * rate * np.expm1(epsilon))",
         f"{TM}/test_threshold.py",
     ),
-    Mutant(f"{M}/ternary.py", "shrink = 1.0 if", "shrink = 0.5 if", f"{TA}/test_ternary.py"),
-    Mutant(f"{M}/ternary.py", "_log_q(j, -(j - 0.5) * t, t)", "_log_q(j, -(j + 0.5) * t, t)", f"{TA}/test_ternary.py"),
-    Mutant(f"{M}/ternary.py", "np.maximum(spread, binary) if", "spread if", f"{TA}/test_ternary.py"),
+    Mutant("dpcore/mechanisms/subsampling.py", "shrink = 1.0 if", "shrink = 0.5 if", f"{TA}/test_ternary.py"),
+    Mutant(
+        "dpcore/mechanisms/subsampling.py",
+        "_log_q(j, -(j - 0.5) * t, t)",
+        "_log_q(j, -(j + 0.5) * t, t)",
+        f"{TA}/test_ternary.py",
+    ),
+    Mutant("dpcore/mechanisms/subsampling.py", "np.maximum(spread, binary) if", "spread if", f"{TA}/test_ternary.py"),
     # samplers, relations, loss distributions
     Mutant(
         "dpcore/sampling.py", "int(rng.binomial(n, self.rate))", "round(n * self.rate)", f"{TM}/test_sampling_draws.py"
@@ -91,23 +101,28 @@ MUTANTS = [
         f"{TA}/test_subsampling.py",
     ),
     Mutant(
-        f"{A}/relations.py",
+        "dpcore/accounting/events.py",
         'inner, mechanism.sampler, Adjacency.REPLACE_ONE, "ball"',
         "inner, mechanism.sampler, Adjacency.ADD_REMOVE",
         f"{TA}/test_relations.py",
     ),
     Mutant(
-        f"{A}/relations.py",
+        "dpcore/accounting/events.py",
         "inner = mechanism.mechanism.replaced()",
         "inner = mechanism.mechanism",
         f"{TA}/test_relations.py",
     ),
-    Mutant(f"{A}/pld.py", "total += count * mechanism.ratio**2", "total += mechanism.ratio**2", f"{TA}/test_pld.py"),
-    Mutant(f"{A}/pld.py", ".self_compose(count)", ".self_compose(1)", f"{TA}/test_pld.py"),
-    Mutant(f"{A}/pld.py", '"sampling_prob": rate,', '"sampling_prob": rate / 2,', f"{TA}/test_pld.py"),
+    Mutant(
+        "dpcore/accounting/exact.py",
+        "total += count * mechanism.ratio**2",
+        "total += mechanism.ratio**2",
+        f"{TA}/test_pld.py",
+    ),
+    Mutant("dpcore/accounting/exact.py", ".self_compose(count)", ".self_compose(1)", f"{TA}/test_pld.py"),
+    Mutant("dpcore/accounting/exact.py", '"sampling_prob": rate,', '"sampling_prob": rate / 2,', f"{TA}/test_pld.py"),
     # counts, doors and searches
     Mutant(
-        f"{A}/events.py",
+        "dpcore/accounting/events.py",
         "total += count * curve_of(mechanism)",
         "total += curve_of(mechanism)",
         "tests/core/test_events.py",

@@ -13,7 +13,7 @@ READING, NAMES, ASKS = (
 
 MUTANTS = [
     # one door, one process, one form of noise
-    Mutant("dpcore/checks.py", "    if here() != maker:", "    if here()[0] == 0:", DOOR),
+    Mutant("dpcore/errors.py", "    if here() != maker:", "    if here()[0] == 0:", DOOR),
     Mutant("dpcore/accounting/budget.py", '        require_maker(self._maker, "a budget")\n', "", DOOR),
     Mutant(
         "dpcore/accounting/limits.py",
@@ -23,7 +23,7 @@ MUTANTS = [
     ),
     Mutant("dpcore/noise.py", '        if name[:2] != "__":', '        if name == "normal":', DOOR),
     Mutant(
-        "dpcore/mechanisms/forms.py",
+        "dpcore/mechanisms/laplace.py",
         "made = in_form(Laplace(sensitivity, sensitivity / epsilon), form)",
         "made = Laplace(sensitivity, sensitivity / epsilon)",
         DOOR,
@@ -42,7 +42,7 @@ MUTANTS = [
     Mutant("tasks/ledger/facts.py", "            missing=tuple(sorted(marks)),", "            missing=(),", FACTS),
     Mutant("tasks/ledger/verify.py", '        self._same_rows(record, dataset, body.get("facts"))\n', "", FACTS),
     Mutant("tasks/ledger/ledger.py", '        target.require_delta((reading or {}).get("n"))\n', "", FACTS),
-    Mutant("flows/ledger.py", "    n = None if schema is None else schema.n()", "    n = None", FACTS),
+    Mutant("flows/commands/ledger.py", "    n = None if schema is None else schema.n()", "    n = None", FACTS),
     # what is read is what is charged
     Mutant(
         "tasks/data/load.py",
@@ -62,7 +62,7 @@ MUTANTS = [
         "    if aside is not None and False:",
         READING,
     ),
-    Mutant("tasks/training.py", '        blocks=rows.blocks or ("all",),', "        blocks=job.blocks,", READING),
+    Mutant("tasks/training/steps.py", '        blocks=rows.blocks or ("all",),', "        blocks=job.blocks,", READING),
     Mutant("tasks/ledger/charge.py", "if others := sorted(set(owners) - {self.dataset}):", "if others := []:", READING),
     # publicness
     Mutant(
@@ -85,6 +85,9 @@ MUTANTS = [
         ASKS,
     ),
     Mutant(
-        "dpcore/users.py", "        return self.rows, 1.0 / self.rows_per_user", "        return self.rows, 1.0", ASKS
+        "dpcore/objective/users.py",
+        "        return self.rows, 1.0 / self.rows_per_user",
+        "        return self.rows, 1.0",
+        ASKS,
     ),
 ]

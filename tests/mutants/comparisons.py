@@ -16,13 +16,13 @@ MUTANTS = [
     Mutant(LINES, "encodings(here or used)", "encodings(used[:1])", TEST_LINES),
     Mutant(LINES, 'update={"empty": meant.empty, "divisor": meant.divisor}', "update={}", TEST_LINES),
     Mutant(
-        "tasks/evaluation.py",
+        "tasks/training/evaluate.py",
         'float(registry["non_private"].default_l2) if given is None else given',
         "job.problem.l2",
         TEST_LINES,
     ),
-    Mutant("tasks/evaluation.py", "with threadpool_limits(1):", "with threadpool_limits(2):", TEST_LINES),
-    Mutant("tasks/quality.py", '"root_mean_squared_error": unit *', '"root_mean_squared_error":', TEST_LINES),
+    Mutant("tasks/training/evaluate.py", "with threadpool_limits(1):", "with threadpool_limits(2):", TEST_LINES),
+    Mutant("tasks/kinds/quality.py", '"root_mean_squared_error": unit *', '"root_mean_squared_error":', TEST_LINES),
     Mutant(
         "tasks/compare/statistics.py",
         "student.ppf((1 + LEVEL) / 2, len(values) - 1)",
@@ -32,8 +32,8 @@ MUTANTS = [
     Mutant(
         "tasks/compare/figures.py", "DIFFERENT_SIZES = 1.5", "DIFFERENT_SIZES = 1.0", "tests/compare/test_figures.py"
     ),
-    Mutant("flows/show.py", "if not console.is_terminal:", "if console.is_terminal:", TEST_COMMAND),
-    Mutant("flows/compare_command.py", "natural_width(table) > width and", "False and", TEST_COMMAND),
+    Mutant("flows/terminal.py", "if not console.is_terminal:", "if console.is_terminal:", TEST_COMMAND),
+    Mutant("flows/commands/compare.py", "natural_width(table) > width and", "False and", TEST_COMMAND),
     Mutant("flows/compare_summary.py", "map(fmean, draws.values())", "sum(draws.values(), [])", TEST_COMMAND),
     Mutant(
         "tasks/home.py",
@@ -41,6 +41,8 @@ MUTANTS = [
         'Path("conf").absolute()',
         "tests/flows/test_words_of_a_run.py",
     ),
-    Mutant("tasks/config.py", "MOST_EPSILON = 100.0", "MOST_EPSILON = 1e12", "tests/flows/test_words_of_a_run.py"),
-    Mutant("tasks/release/statement_text.py", "units / limit)", "units)", "tests/flows/test_words_of_a_run.py"),
+    Mutant(
+        "tasks/config/train.py", "MOST_EPSILON = 100.0", "MOST_EPSILON = 1e12", "tests/flows/test_words_of_a_run.py"
+    ),
+    Mutant("tasks/record/wording.py", "units / limit)", "units)", "tests/flows/test_words_of_a_run.py"),
 ]

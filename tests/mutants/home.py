@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-STORES, TEST_STORES = "tasks/stores.py", "tests/flows/test_stores.py"
-MOVED, TEST_MOVED = "tasks/moved.py", "tests/flows/test_move.py"
+STORES, TEST_STORES = "tasks/stores/made.py", "tests/flows/test_stores.py"
+MOVED, TEST_MOVED = "tasks/stores/moved.py", "tests/flows/test_move.py"
 GATE, TEST_GATE = "tasks/release/gate.py", "tests/release/test_gate.py"
 BACKFILL, TEST_BACKFILL = "tasks/retraining/backfill.py", "tests/retrain/test_backfill.py"
 DRAFTS = "tests/data/test_profile_drafts.py"
@@ -32,5 +32,5 @@ MUTANTS = [
     Mutant("tasks/retraining/schedule.py", "if not asked and late >", "if late >", TEST_BACKFILL),
     Mutant("tasks/profile/labels.py", "last, few, named, numbers, two", "last, named, numbers, two", DRAFTS),
     Mutant("tasks/profile/pairs.py", '"public": {"n": len(queries)}', '"public": {"n": len(labels)}', DRAFTS),
-    Mutant("tasks/profile/owner.py", 'columns[name] = {"kind": kind}\n', "\n", DRAFTS),
+    Mutant("tasks/profile/private.py", 'columns[name] = {"kind": kind}\n', "\n", DRAFTS),
 ]

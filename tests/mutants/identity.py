@@ -26,7 +26,7 @@ MUTANTS = [
         f"{N}/test_doors.py",
     ),
     Mutant(
-        "tasks/data/sides.py",
+        "tasks/data/rows.py",
         "canonical(value, text.strip, text.decimal) for value in uniques",
         "str(value) for value in uniques",
         "tests/data/test_data_load.py",

@@ -10,52 +10,57 @@ TM, TA = "tests/mechanisms", "tests/accounting"
 MUTANTS = [
     # class weights: constants, terms, and what comes before a clip
     Mutant(
-        "dpcore/weighted.py",
+        "dpcore/losses.py",
         "return self.largest * self.base.lipschitz",
         "return self.base.lipschitz",
         "tests/algorithms/test_class_weights.py",
     ),
     Mutant(
-        "dpcore/weighted.py",
+        "dpcore/losses.py",
         "return self.largest * self.base.smoothness",
         "return self.base.smoothness",
         "tests/algorithms/test_class_weights.py",
     ),
     Mutant(
-        "dpcore/weighted.py",
+        "dpcore/losses.py",
         "return max(self.positive, self.negative)",
         "return min(self.positive, self.negative)",
         "tests/algorithms/test_class_weights.py",
     ),
     Mutant(
-        "dpcore/objective.py",
+        "dpcore/objective/linear.py",
         "value if shares is None else value * shares, clip",
         "value, clip",
         "tests/algorithms/test_class_weights.py",
     ),
-    Mutant("dpcore/objective.py", "coefficient *= shares", "pass", "tests/algorithms/test_class_weights.py"),
+    Mutant("dpcore/objective/linear.py", "coefficient *= shares", "pass", "tests/algorithms/test_class_weights.py"),
     Mutant(
-        "dpcore/algorithms/minimise.py",
+        "dpcore/descent/minimise.py",
         "self.shares * self.loss.slope(z)",
         "self.loss.slope(z)",
         "tests/algorithms/test_class_weights.py",
     ),
     # releases before a training
     Mutant(
-        f"{A}/sequel.py",
+        "dpcore/accounting/limits.py",
         "self.limit.ratio(self.before.then(events))",
         "self.limit.ratio(events)",
         "tests/core/test_sequel.py",
     ),
-    Mutant(f"{A}/sequel.py", "ratios.max(initial=0.0)", "ratios.min(initial=9.0)", "tests/core/test_sequel.py"),
     Mutant(
-        "dpcore/train.py",
+        "dpcore/accounting/limits.py", "ratios.max(initial=0.0)", "ratios.min(initial=9.0)", "tests/core/test_sequel.py"
+    ),
+    Mutant(
+        "dpcore/train/planning.py",
         "events = events if before is None else before.then(events)",
         "events = events if before is None else events.then(events)",
         "tests/core/test_sequel.py",
     ),
     Mutant(
-        "dpcore/train.py", "algorithm.adaptive or before is not None", "algorithm.adaptive", "tests/core/test_sequel.py"
+        "dpcore/train/planning.py",
+        "algorithm.adaptive or before is not None",
+        "algorithm.adaptive",
+        "tests/core/test_sequel.py",
     ),
 ]
 
@@ -74,7 +79,7 @@ MUTANTS += [
     Mutant(METRICS, "for label in np.unique(y)]", "for label in range(2)]", TEST_METRICS),
 ]
 
-SOFTMAX, TEST_JOINT = "dpcore/softmax.py", "tests/algorithms/test_joint_softmax.py"
+SOFTMAX, TEST_JOINT = "dpcore/objective/multiclass.py", "tests/algorithms/test_joint_softmax.py"
 
 # Joint softmax: constants of one margin in place of those of all classes, clips that miss the norm of the row.
 MUTANTS += [
@@ -84,13 +89,16 @@ MUTANTS += [
     Mutant(SOFTMAX, "np.fmin(value, clip)", "value", TEST_JOINT),
     Mutant("dpcore/algorithms/dp_svrg.py", "problem.norm_bound**2 * problem.loss", "0.5 * problem.loss", TEST_JOINT),
     Mutant(
-        "dpcore/algorithms/schedule.py",
+        "dpcore/descent/permuted.py",
         "problem.sensitivity(problem.lipschitz)",
         "problem.sensitivity(problem.norm_bound)",
         TEST_JOINT,
     ),
     Mutant(
-        "dpcore/one_vs_rest.py", "(one_class(problem)) * problem.outputs", "(problem)", "tests/test_auto_multiclass.py"
+        "dpcore/train/one_vs_rest.py",
+        "(one_class(problem)) * problem.outputs",
+        "(problem)",
+        "tests/test_auto_multiclass.py",
     ),
 ]
 
@@ -99,8 +107,8 @@ CAPPED = "tests/sparse/test_capped.py"
 # Caps of the slope: priced but not kept, or kept at another size; evidence of a selection that is not used.
 MUTANTS += [
     Mutant("dpcore/algorithms/admm_objp.py", "records.with_labels(records.y, loss)", "records", CAPPED),
-    Mutant("dpcore/capped.py", "return min(self.base.lipschitz, self.cap)", "return self.cap / 2", CAPPED),
-    Mutant("dpcore/capped.py", "self.base.slope(z), -self.cap", "self.base.slope(z), -2.0 * self.cap", CAPPED),
+    Mutant("dpcore/losses.py", "return min(self.base.lipschitz, self.cap)", "return self.cap / 2", CAPPED),
+    Mutant("dpcore/losses.py", "self.base.slope(z), -self.cap", "self.base.slope(z), -2.0 * self.cap", CAPPED),
     Mutant(
         "dpcore/algorithms/two_phase.py",
         "np.minimum(doubt, 1e70) ** 4",
@@ -119,9 +127,9 @@ OVERFLOW = "tests/core/test_overflow.py"
 
 # Scores that overflow, steps that do, and an adaptive run that is cheap under its own relation alone.
 MUTANTS += [
-    Mutant("dpcore/objective.py", "        W = readable(W)\n", "", OVERFLOW),
-    Mutant("dpcore/ranking/objective.py", "        w = readable(w)\n", "", OVERFLOW),
-    Mutant("dpcore/algorithms/pace.py", " + STABLE * problem.l2", "", OVERFLOW),
+    Mutant("dpcore/objective/linear.py", "        W = readable(W)\n", "", OVERFLOW),
+    Mutant("dpcore/ranking/documents.py", "        w = readable(w)\n", "", OVERFLOW),
+    Mutant("dpcore/descent/defaults.py", " + STABLE * problem.l2", "", OVERFLOW),
     Mutant(
         "dpcore/accounting/events.py",
         "curve_of(restate(mechanism, adjacency, Adjacency.REPLACE_ONE))",
@@ -160,15 +168,25 @@ MUTANTS += [
         "tests/algorithms/test_every_algorithm.py",
     ),
     # views of a batch die with it
-    Mutant(f"{A}/budget.py", "return Lease(value, self._life)", "return value", "tests/core/test_budget.py"),
-    Mutant(f"{A}/budget.py", "return Lease(value, self._life)", "return Lease(value)", "tests/core/test_budget.py"),
-    Mutant(f"{A}/budget.py", "return living", "return value", "tests/core/test_budget.py"),
-    # what is paid for is there, or the price is back
-    Mutant("dpcore/train.py", "if on_weights is not None:", "if False:", "tests/estimators/test_charge.py"),
-    Mutant(f"{A}/limits.py", "if not drawn:", "if True:", "tests/estimators/test_charge.py"),
-    Mutant(f"{A}/limits.py", "if not drawn:", "if False:", "tests/estimators/test_charge.py"),
     Mutant(
-        "dpcore/train.py", 'with np.errstate(all="ignore"):', "with np.errstate():", "tests/estimators/test_charge.py"
+        "dpcore/accounting/budget.py", "return Lease(value, self._life)", "return value", "tests/core/test_budget.py"
+    ),
+    Mutant(
+        "dpcore/accounting/budget.py",
+        "return Lease(value, self._life)",
+        "return Lease(value)",
+        "tests/core/test_budget.py",
+    ),
+    Mutant("dpcore/accounting/budget.py", "return living", "return value", "tests/core/test_budget.py"),
+    # what is paid for is there, or the price is back
+    Mutant("dpcore/train/running.py", "if on_weights is not None:", "if False:", "tests/estimators/test_charge.py"),
+    Mutant("dpcore/accounting/limits.py", "if not drawn:", "if True:", "tests/estimators/test_charge.py"),
+    Mutant("dpcore/accounting/limits.py", "if not drawn:", "if False:", "tests/estimators/test_charge.py"),
+    Mutant(
+        "dpcore/train/running.py",
+        'with np.errstate(all="ignore"):',
+        "with np.errstate():",
+        "tests/estimators/test_charge.py",
     ),
     # a search is many fits
     Mutant(

@@ -7,35 +7,64 @@ from tests.mutants.mutant import Mutant
 N, TN = "dpcore/network", "tests/network"
 
 MUTANTS = [
-    Mutant(f"{N}/clipping.py", "lengths(self.a) + (1.0 if", "lengths(self.a) + (0.0 if", f"{TN}/test_gradients.py"),
-    Mutant(f"{N}/clipping.py", "total + lengths(self.bias)", "total", f"{TN}/test_gradients.py"),
-    Mutant(f"{N}/clipping.py", "clip_norm * (1.0 - MARGIN[dtype]) /", "clip_norm /", f"{TN}/test_rounding.py"),
-    Mutant(f"{N}/clipping.py", "clamp_min(1e-30)).clamp_max(1.0)", "clamp_min(1e-30))", f"{TN}/test_gradients.py"),
     Mutant(
-        f"{N}/clipping.py",
+        "dpcore/network/clipping.py",
+        "lengths(self.a) + (1.0 if",
+        "lengths(self.a) + (0.0 if",
+        f"{TN}/test_gradients.py",
+    ),
+    Mutant("dpcore/network/clipping.py", "total + lengths(self.bias)", "total", f"{TN}/test_gradients.py"),
+    Mutant(
+        "dpcore/network/clipping.py", "clip_norm * (1.0 - MARGIN[dtype]) /", "clip_norm /", f"{TN}/test_rounding.py"
+    ),
+    Mutant(
+        "dpcore/network/clipping.py", "clamp_min(1e-30)).clamp_max(1.0)", "clamp_min(1e-30))", f"{TN}/test_gradients.py"
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
         "None if bool(torch.isfinite(norms).all()) else torch.isfinite(norms)",
         "None",
         f"{TN}/test_gradients.py",
     ),
     Mutant(
-        f"{N}/clipping.py",
+        "dpcore/network/clipping.py",
         'reduction="sum")\n            slopes',
         'reduction="mean")\n            slopes',
         f"{TN}/test_gradients.py",
     ),
     Mutant(
-        f"{N}/clipping.py", "found if len(set(places))", "found if True or len(set(places))", f"{TN}/test_gradients.py"
+        "dpcore/network/clipping.py",
+        "found if len(set(places))",
+        "found if True or len(set(places))",
+        f"{TN}/test_gradients.py",
     ),
-    Mutant(f"{N}/clipping.py", "return total + hidden *", "return total + 0.0 *", f"{TN}/test_rounding.py"),
-    Mutant(f"{N}/clipping.py", "(1.0 - (k + 3) * limits", "(1.0 - 0.0 * limits", f"{TN}/test_rounding.py"),
-    Mutant(f"{N}/clipping.py", "square() + k * limits.tiny", "square()", f"{TN}/test_rounding.py"),
-    Mutant(f"{N}/clipping.py", "torch.float64 if k > LONG else None", "None", f"{TN}/test_rounding.py"),
-    Mutant(f"{N}/objective.py", "clip * (1.0 - MARGIN[self.network.dtype])", "clip * 1.0", f"{TN}/test_rounding.py"),
-    Mutant(f"{N}/network.py", "self._theta += self._start", "pass", f"{TN}/test_gradients.py"),
-    Mutant(f"{N}/network.py", "copy=True) if total is None", "copy=False) if total is None", f"{TN}/test_gradients.py"),
-    Mutant(f"{N}/objective.py", "posinf=inf), clip)", "posinf=inf), inf)", f"{TN}/test_gradients.py"),
-    Mutant(f"{N}/checks.py", "torch.allclose(scores, alone", "torch.allclose(scores, scores", f"{TN}/test_models.py"),
-    Mutant(f"{N}/checks.py", "not torch.equal(buffer, before[name])", "False", f"{TN}/test_models.py"),
-    Mutant(f"{N}/models.py", "isinstance(found, type) and issubclass", "True or issubclass", f"{TN}/test_models.py"),
-    Mutant(f"{N}/models.py", "torch.manual_seed(spec.seed)", "pass", f"{TN}/test_models.py"),
+    Mutant("dpcore/network/clipping.py", "return total + hidden *", "return total + 0.0 *", f"{TN}/test_rounding.py"),
+    Mutant("dpcore/network/clipping.py", "(1.0 - (k + 3) * limits", "(1.0 - 0.0 * limits", f"{TN}/test_rounding.py"),
+    Mutant("dpcore/network/clipping.py", "square() + k * limits.tiny", "square()", f"{TN}/test_rounding.py"),
+    Mutant("dpcore/network/clipping.py", "torch.float64 if k > LONG else None", "None", f"{TN}/test_rounding.py"),
+    Mutant(
+        "dpcore/network/network.py", "clip * (1.0 - MARGIN[self.network.dtype])", "clip * 1.0", f"{TN}/test_rounding.py"
+    ),
+    Mutant("dpcore/network/network.py", "self._theta += self._start", "pass", f"{TN}/test_gradients.py"),
+    Mutant(
+        "dpcore/network/network.py",
+        "copy=True) if total is None",
+        "copy=False) if total is None",
+        f"{TN}/test_gradients.py",
+    ),
+    Mutant("dpcore/network/network.py", "posinf=inf), clip)", "posinf=inf), inf)", f"{TN}/test_gradients.py"),
+    Mutant(
+        "dpcore/network/models.py",
+        "torch.allclose(scores, alone",
+        "torch.allclose(scores, scores",
+        f"{TN}/test_models.py",
+    ),
+    Mutant("dpcore/network/models.py", "not torch.equal(buffer, before[name])", "False", f"{TN}/test_models.py"),
+    Mutant(
+        "dpcore/network/models.py",
+        "isinstance(found, type) and issubclass",
+        "True or issubclass",
+        f"{TN}/test_models.py",
+    ),
+    Mutant("dpcore/network/models.py", "torch.manual_seed(spec.seed)", "pass", f"{TN}/test_models.py"),
 ]

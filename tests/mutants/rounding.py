@@ -10,7 +10,7 @@ SESSIONS = "tests/ranking/test_rounding.py"
 MUTANTS = [
     # sums whose terms cancel: centring, margins, margins of the result
     Mutant(
-        "dpcore/ranking/objective.py",
+        "dpcore/ranking/documents.py",
         "documents.centred() if isinstance(self.scorer, Linear) else documents",
         "documents",
         SESSIONS,

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tasks import evaluation, training
-from tasks.bounds import private_schema
 from tasks.ledger import Blocks, Ledger, RowFacts
-from tasks.release.metrics import release_metrics
+from tasks.options.bounds import private_schema
+from tasks.options.noisy_metric import release_metrics
 from tasks.retraining import drift
 from tasks.schema import find_schema
+from tasks.training import evaluate, steps
 from tests.neighbours.doors import config_of
 from tests.neighbours.replay import Door
 
@@ -30,7 +30,7 @@ def opened(schema: Path) -> Ledger:
 def job_of(schema: Path, paths: list[Path], blocks: Sequence[str], **sections: Any) -> Any:
     """The job of a small training on ``blocks``; of a split by file the first file is the training part."""
     own = paths[:1] if find_schema(schema).split.kind == "file" else paths
-    return training.prepare(config_of(schema, own, data={"blocks": list(blocks)}, **sections))
+    return steps.prepare(config_of(schema, own, data={"blocks": list(blocks)}, **sections))
 
 
 def metric_door(*blocks: str) -> Door:
@@ -38,7 +38,7 @@ def metric_door(*blocks: str) -> Door:
 
     def door(schema: Path, paths: list[Path]) -> Any:
         job = job_of(schema, paths, blocks, evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}})
-        loaded = training.load_records(job)
+        loaded = steps.load_records(job)
         stated = {"weights_sha256": "", "config_sha256": "", "ledger": {"entry": ""}}
         (schema.parent / "privacy").mkdir()
         (schema.parent / "privacy/statement.json").write_text(json.dumps(stated))
@@ -65,7 +65,7 @@ def bounds_door(*blocks: str) -> Door:
 
     def door(schema: Path, paths: list[Path]) -> Any:
         job = job_of(schema, paths, blocks)
-        found = private_schema(job.schema, job.estimate, training.reading_of(job))
+        found = private_schema(job.schema, job.estimate, steps.reading_of(job))
         return {name: (column.low, column.high) for name, column in found.schema.columns.items()}
 
     return door
@@ -76,11 +76,11 @@ def blocks_training_door(*blocks: str) -> Door:
 
     def door(schema: Path, paths: list[Path]) -> Any:
         job = job_of(schema, paths, blocks)
-        planned, loaded = training.plan_training(job), training.load_records(job)
-        sums = training.build_objective(job, loaded)
-        with opened(schema) as ledger, training.reserve_budget(job, planned, ledger) as reservation:
-            weights = training.fit_model(job, planned, sums, reservation).weights
+        planned, loaded = steps.plan_training(job), steps.load_records(job)
+        sums = steps.build_objective(job, loaded)
+        with opened(schema) as ledger, steps.reserve_budget(job, planned, ledger) as reservation:
+            weights = steps.fit_model(job, planned, sums, reservation).weights
             reservation.commit()
-        return weights.tobytes(), sorted(evaluation.measure(job, weights, loaded, sums).items())
+        return weights.tobytes(), sorted(evaluate.measure(job, weights, loaded, sums).items())
 
     return door

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting import Target
-from tasks import estimation, training
 from tasks.config import TrainConfig, parse_config
+from tasks.kinds import base
 from tasks.ledger import Blocks, Ledger
+from tasks.options import estimate
+from tasks.options.noisy_metric import release_metrics
 from tasks.profile.private import draft_private
-from tasks.release.metrics import release_metrics
 from tasks.retraining import drift
+from tasks.training import steps
 from tests.neighbours.replay import Door
 
 DELTA = 1e-4
@@ -40,7 +42,7 @@ def config_of(schema: Path, paths: list[Path], **sections: Any) -> TrainConfig:
     return parse_config(values | sections)
 
 
-def open_ledger(schema: Path, job: training.Job) -> Ledger:
+def open_ledger(schema: Path, job: base.Job) -> Ledger:
     """A ledger beside the schema with room for a few runs."""
     ledger = Ledger(schema.with_name("ledger.db"))
     blocks = Blocks.of(job.schema)
@@ -52,10 +54,10 @@ def training_door(**sections: Any) -> Door:
     """Plan, load, encode, sum and train; the weights leave."""
 
     def door(schema: Path, paths: list[Path]) -> Any:
-        job = training.prepare(config_of(schema, paths, **sections))
-        planned = training.plan_training(job)
-        sums = training.build_objective(job, training.load_records(job))
-        return training.fit_model(job, planned, sums, Uncharged()).weights.tobytes()  # type: ignore[arg-type]
+        job = steps.prepare(config_of(schema, paths, **sections))
+        planned = steps.plan_training(job)
+        sums = steps.build_objective(job, steps.load_records(job))
+        return steps.fit_model(job, planned, sums, Uncharged()).weights.tobytes()  # type: ignore[arg-type]
 
     return door
 
@@ -65,8 +67,8 @@ def metric_door(**sections: Any) -> Door:
 
     def door(schema: Path, paths: list[Path]) -> Any:
         wanted = {"release": {"epsilon": 0.5, "metric": "accuracy"}, "baselines": False}
-        job = training.prepare(config_of(schema, paths, evaluate=wanted, **sections))
-        loaded, weights = training.load_records(job), np.linspace(-1.0, 1.0, job.problem.dimension)
+        job = steps.prepare(config_of(schema, paths, evaluate=wanted, **sections))
+        loaded, weights = steps.load_records(job), np.linspace(-1.0, 1.0, job.problem.dimension)
         (schema.parent / "privacy").mkdir()
         stated = {"weights_sha256": "", "config_sha256": "", "ledger": {"entry": ""}}
         (schema.parent / "privacy" / "statement.json").write_text(json.dumps(stated))
@@ -82,7 +84,7 @@ def drift_door(block: str, **sections: Any) -> Door:
 
     def door(schema: Path, paths: list[Path]) -> Any:
         config = config_of(schema, paths, **sections)
-        with open_ledger(schema, training.prepare(config)) as ledger:
+        with open_ledger(schema, steps.prepare(config)) as ledger:
             found = drift.measure(0.5, config, block, ledger)
         return found.metrics, without_entry(found.text)
 
@@ -93,12 +95,12 @@ def bounds_door(**sections: Any) -> Door:
     """Estimate undeclared bounds and levels within the run; the completed schema leaves."""
 
     def door(schema: Path, paths: list[Path]) -> Any:
-        job = training.prepare(config_of(schema, paths, **sections))
-        planned = training.plan_training(job)
-        training.load_records(job)
-        complete, planned, notes = estimation.release_bounds(job, planned, Uncharged())  # type: ignore[arg-type]
-        sums = training.build_objective(complete, training.load_records(complete))
-        weights = training.fit_model(complete, planned, sums, Uncharged()).weights  # type: ignore[arg-type]
+        job = steps.prepare(config_of(schema, paths, **sections))
+        planned = steps.plan_training(job)
+        steps.load_records(job)
+        complete, planned, notes = estimate.release_bounds(job, planned, Uncharged())  # type: ignore[arg-type]
+        sums = steps.build_objective(complete, steps.load_records(complete))
+        weights = steps.fit_model(complete, planned, sums, Uncharged()).weights  # type: ignore[arg-type]
         return complete.schema.model_dump_json(exclude={"ledger"}), notes, weights.tobytes()
 
     return door

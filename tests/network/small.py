@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dpcore.network.network import Network
-from dpcore.network.objective import NetworkObjective
+from dpcore.network.network import Network, NetworkObjective
 from dpcore.network.spec import NetworkSpec
 
 IMAGE = (1, 14, 14)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("safetensors")
-
 import torch
 from torch import nn
 
 from dpcore.losses import Logistic
 from dpcore.network import clipping
 from dpcore.network.clipping import Closed, Mapped
-from dpcore.network.network import Network
-from dpcore.network.objective import NetworkObjective
+from dpcore.network.network import Network, NetworkObjective
 from dpcore.network.spec import NetworkSpec
 from dpcore.objective import LinearObjective
-from dpcore.softmax import MulticlassObjective, Softmax
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from tests.network.small import SPECS, Twice, records, spec_of
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
 
 RNG = np.random.default_rng(3)
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from dpcore.train import run
+from tasks.config import load_config
+from tasks.kinds import network
+from tasks.training import steps
+
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
-
-from dpcore.train import run
-from tasks import network_evaluation, training
-from tasks.config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 # (configuration, epsilon): what the algorithm gets, and what the mean of three runs has to reach in percent.
@@ -42,10 +43,10 @@ def test_accuracy(name: str, epsilon: float, shared: Path, monkeypatch: pytest.M
     settings, bar = BARS[name, epsilon]
     overrides = [f"data.path={shared / 'data' / 'mnist'}", f"privacy.epsilon={epsilon}"]
     overrides += [f"algorithm.{key}={value}" for key, value in settings.items()]
-    job = training.prepare(load_config(str(ROOT / "conf" / f"{name}.yaml"), overrides))
-    planned = training.plan_training(job)
+    job = steps.prepare(load_config(str(ROOT / "conf" / f"{name}.yaml"), overrides))
+    planned = steps.plan_training(job)
     assert planned.spent_epsilon <= epsilon
-    loaded = training.load_records(job)
-    result = run(planned, training.build_objective(job, loaded).open(), seed=0)
-    found = network_evaluation.measured(job, loaded.open().test, result.weights)
+    loaded = steps.load_records(job)
+    result = run(planned, steps.build_objective(job, loaded).open(), seed=0)
+    found = network.measured(job, loaded.open().test, result.weights)
     assert 100.0 * found["accuracy"] >= bar - SCATTER

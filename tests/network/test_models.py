@@ -6,10 +6,6 @@ import json
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("safetensors")
-
 import torch
 from safetensors.numpy import load, save
 from torch import nn
@@ -23,6 +19,9 @@ from dpcore.network.spec import NetworkSpec, network_problem
 from dpcore.problem import Adjacency
 from dpcore.train import plan, run
 from tests.network.small import SPECS, records, spec_of
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
 
 MNIST = {"inputs": 784, "outputs": 10, "image": (1, 28, 28)}
 # What needs neither a linear model nor a convex loss, with settings for a few records.
@@ -170,7 +169,7 @@ def test_auto_is_clipped_descent_from_public_sizes() -> None:
      (np.full((3, 196), np.nan), np.zeros(3), "NaN or inf in record 0"), (np.zeros((2, 196)), [0.0, 4.0], "class")],
 )  # fmt: skip
 def test_records_that_do_not_fit_are_refused(X: np.ndarray, y: np.ndarray, words: str) -> None:
-    from dpcore.network.objective import NetworkObjective
+    from dpcore.network.network import NetworkObjective
 
     with pytest.raises(InputError, match=words):
         NetworkObjective(spec_of("mlp").build(), X, np.asarray(y))

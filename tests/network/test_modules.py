@@ -10,8 +10,7 @@ from torch.nn import functional as F
 
 from dpcore.accounting import Target
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.network.network import Network
-from dpcore.network.objective import NetworkObjective
+from dpcore.network.network import Network, NetworkObjective
 from dpcore.network.spec import NetworkSpec
 from dpcore.problem import Problem
 from dpcore.train import plan, run

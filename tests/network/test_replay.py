@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("safetensors")
-
 from dpcore.accounting.events import Events
 from dpcore.algorithms import make, registry
-from dpcore.network.network import Network
-from dpcore.network.objective import NetworkObjective
+from dpcore.network.network import Network, NetworkObjective
 from dpcore.network.spec import NetworkSpec, network_problem
 from dpcore.problem import Adjacency, Problem
 from tests.network.small import IMAGE
 from tests.tape import RECORDS, SLACK, Tape, ratio
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
 
 MODELS = {
     "mlp": NetworkSpec(inputs=6, outputs=3, hidden=(5,), precision="double"),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("safetensors")
-
 import torch
 from torch import Tensor, nn
 
 from dpcore.errors import AssumptionNotMet
 from dpcore.network import clipping
 from dpcore.network.clipping import MARGIN, Dense, Places, lengths
-from dpcore.network.network import Network
-from dpcore.network.objective import NetworkObjective
+from dpcore.network.network import Network, NetworkObjective
 from dpcore.network.spec import NetworkSpec
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
 
 RNG = np.random.default_rng(5)
 

@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("safetensors")
-
 import torch
 from torch import nn
 
-from dpcore.network.objective import NetworkObjective
+from dpcore.network.network import NetworkObjective
 from dpcore.network.spec import NetworkSpec
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
 
 IMAGE = (1, 28, 28)
 SPECS = {

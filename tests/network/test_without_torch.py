@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dpcore.errors import InputError
-from dpcore.network import extra
+from dpcore.network import spec as network_spec
 from dpcore.network.spec import NetworkSpec
 
 # As on a machine where torch is not installed.
@@ -24,7 +24,10 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "modules",
-    ["dpcore, dpcore.train, dpcore.algorithms, dpcore.network.spec", "flows.cli, tasks.training, tasks.evaluation"],
+    [
+        "dpcore, dpcore.train, dpcore.algorithms, dpcore.network.spec",
+        "flows.cli, tasks.training.steps, tasks.training.evaluate",
+    ],
 )
 def test_nothing_imports_torch_before_a_network_is_built(modules: str) -> None:
     done = python(f"import sys\nimport {modules}\nprint('torch' in sys.modules, 'safetensors' in sys.modules)")
@@ -42,7 +45,7 @@ def test_without_torch_a_network_says_what_to_install() -> None:
 
 def test_without_torch_the_configuration_says_so_before_a_file_is_opened() -> None:
     done = python(
-        BLOCK + "from tasks.config import parse_config\nfrom tasks.training import prepare\n"
+        BLOCK + "from tasks.config import parse_config\nfrom tasks.training.steps import prepare\n"
         "config = parse_config({'data': {'name': 'mnist', 'path': 'nowhere'}, 'model': {'kind': 'mlp'}})\n"
         "try:\n    prepare(config)\nexcept Exception as error:\n    print(type(error).__name__, error)\n"
     )
@@ -50,9 +53,9 @@ def test_without_torch_the_configuration_says_so_before_a_file_is_opened() -> No
 
 
 def test_the_packages_of_the_extra_are_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra, "PACKAGES", ("numpy", "no_such_package"))
+    monkeypatch.setattr(network_spec, "PACKAGES", ("numpy", "no_such_package"))
     with pytest.raises(InputError, match=r"got no no_such_package; pip install"):
-        extra.require_torch()
+        network_spec.require_torch()
 
 
 def test_a_network_is_described_without_torch() -> None:

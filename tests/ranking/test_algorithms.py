@@ -7,15 +7,15 @@ import pytest
 from scipy.stats import norm
 
 from dpcore.accounting import Events, Target
-from dpcore.accounting.conversion import epsilon_of
+from dpcore.accounting.curves import epsilon_of
 from dpcore.algorithms import check, make, registry
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError, PriceUnknown
 from dpcore.mechanisms import Gaussian, subsampling
 from dpcore.problem import Adjacency
+from dpcore.ranking.documents import ranking_problem
 from dpcore.ranking.losses import BayesRank, ListMLE, ListNet
 from dpcore.ranking.metrics import ranking_report
 from dpcore.ranking.objective import SessionObjective
-from dpcore.ranking.problem import ranking_problem
 from dpcore.ranking.scorers import MLP
 from dpcore.ranking.sessions import Sessions
 from dpcore.sampling import Poisson

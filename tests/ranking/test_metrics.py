@@ -10,8 +10,16 @@ import pytest
 from sklearn.metrics import ndcg_score
 
 from dpcore.errors import InputError
-from dpcore.metrics import mean_average_precision, ndcg
-from dpcore.ranking.metrics import PAPER, Conventions, discounts, ranking_report, session_ap, session_ndcg
+from dpcore.ranking.metrics import (
+    PAPER,
+    Conventions,
+    discounts,
+    mean_average_precision,
+    ndcg,
+    ranking_report,
+    session_ap,
+    session_ndcg,
+)
 from dpcore.ranking.sessions import Sessions
 
 

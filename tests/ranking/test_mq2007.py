@@ -13,14 +13,14 @@ import pytest
 from dpcore.errors import InputError
 from dpcore.ranking.sessions import partition_folds
 from dpcore.ranking.synthetic import FEATURES, search
-from tasks import training
-from tasks.compare import session
+from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.config import load_compare
 from tasks.config import load_config
 from tasks.home import Home
 from tasks.ranking import partition_parts
 from tasks.schema import find_schema
+from tasks.training import steps
 from tests.compare.test_engine import bench_of
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -60,7 +60,7 @@ def test_five_folds_are_those_of_letor(folder: Path) -> None:
 def test_figure_61_runs_on_the_partition_files(folder: Path, home: Home) -> None:
     overrides = [f"data=[{{name: mq2007, path: {folder}}}]", "ranking.scorer=linear", "protocol.repeats=2"]
     config = load_compare(str(CONF / "compare_mq2007.yaml"), overrides)
-    comparison = session.make_comparison(config, home)
+    comparison = resume.make_comparison(config, home)
     private = [cell for cell in comparison.cells if cell.setting.private]
     assert len(private) == 4 * 4 * 5 * 2  # algorithms, noise, folds, draws
     wanted = [setting for setting in comparison.settings if setting.noise_multiplier == 2.0][::2]
@@ -79,10 +79,10 @@ def test_without_files_the_set_is_planned_and_the_way_to_get_it_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPFLOWS_DATA", raising=False)
-    job = training.prepare(load_config(str(CONF / "mq2007.yaml")))
-    assert (job.schema.name, job.problem.n, training.plan_training(job).name) == ("mq2007", 1017, "listnet_one_shot")
+    job = steps.prepare(load_config(str(CONF / "mq2007.yaml")))
+    assert (job.schema.name, job.problem.n, steps.plan_training(job).name) == ("mq2007", 1017, "listnet_one_shot")
     with pytest.raises(InputError, match="Microsoft Research LETOR page and give the folder of its partition files"):
-        training.require_files(job)
+        steps.require_files(job)
 
 
 @pytest.mark.parametrize(

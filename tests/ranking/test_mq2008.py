@@ -18,7 +18,7 @@ from dpcore.ranking.scorers import MLP
 from dpcore.ranking.sessions import Documents, Sessions, join, partition_folds
 from dpcore.train import run
 from tasks.data import load
-from tasks.iteration_curves import curve_figure, mean_curves
+from tasks.drawing.curves import curve_figure, mean_curves
 from tasks.ranking import partition_parts, query_parts
 from tasks.schema import find_schema
 

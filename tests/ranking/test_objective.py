@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.ranking.documents import ScoredDocuments, padded_blocks
 from dpcore.ranking.losses import SECOND, BayesRank, ListMLE, ListNet, make_ranking_loss, softmax
-from dpcore.ranking.objective import ScoredDocuments, SessionObjective, padded_blocks
+from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.scorers import MLP, Linear, gradient, make_scorer, spectral_norm
 from dpcore.ranking.sessions import Documents, Sessions
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from dpcore.ranking.bounds import session_norms
+from dpcore.ranking.documents import ScoredDocuments
 from dpcore.ranking.losses import BayesRank, ListNet, RankingLoss, softmax
-from dpcore.ranking.objective import ScoredDocuments, SessionObjective
+from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.scorers import MLP, Linear, Scorer
 from dpcore.ranking.sessions import Documents, Sessions
 from tests.ranking.test_objective import LINEAR_IN_LABELS

@@ -8,7 +8,7 @@ import pytest
 
 from dpcore.errors import InputError
 from dpcore.preprocess import FeatureGroup, MatrixEncoder
-from tasks.scoring import LinearScorer
+from tasks.record.scoring import LinearScorer
 
 
 def scorer() -> LinearScorer:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tasks import evaluation, record, tracking, training, tuning
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.release.metrics import release_metrics, require_room
+from tasks.options import tune
+from tasks.options.noisy_metric import release_metrics, require_room
+from tasks.record import run, tracking
+from tasks.training import evaluate, steps
 from tests.flows.small import write_small
 from tests.flows.test_training import config_of
 
@@ -40,24 +42,24 @@ class World:
     def train(self, config: TrainConfig | None = None) -> str:
         """Train, commit and track as the flow does; return the run's id."""
         config = config or self.config()
-        job = training.prepare(config)
+        job = steps.prepare(config)
         client = self.client
         with Ledger(self.ledger_url) as ledger:
-            planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
+            planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
             require_room(job, planned, ledger)
-            loaded = training.load_records(job)
-            objective = training.build_objective(job, loaded)
+            loaded = steps.load_records(job)
+            objective = steps.build_objective(job, loaded)
             experiment = tracking.ensure_experiment(client, self.home, EXPERIMENT)
             run_id = tracking.open_run(client, experiment, None, {})
             folder = self.home.outbox / run_id
-            with training.reserve_budget(job, planned, ledger) as reservation:
-                result = training.fit_model(job, planned, objective, reservation)
-                job, planned, loaded, objective = tuning.selected(job, planned, result, loaded, objective)
-                price = record.convert(planned)
-                statement = record.commit(folder, job, planned, price, result, ledger, reservation)
-            metrics = evaluation.measure(job, result.weights, loaded, objective, folder)
+            with steps.reserve_budget(job, planned, ledger) as reservation:
+                result = steps.fit_model(job, planned, objective, reservation)
+                job, planned, loaded, objective = tune.selected(job, planned, result, loaded, objective)
+                price = run.convert(planned)
+                statement = run.commit(folder, job, planned, price, result, ledger, reservation)
+            metrics = evaluate.measure(job, result.weights, loaded, objective, folder)
             metrics |= release_metrics(job, result.weights, loaded, ledger, folder)
-            record.track(client, run_id, folder, job, planned, statement, result, metrics)
+            run.track(client, run_id, folder, job, planned, statement, result, metrics)
         tracking.close_run(client, run_id, "FINISHED")
         return run_id
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from tasks.audit.artifacts import local
-from tasks.inventory import FILE as LIST
+from tasks.audit.subject import local
 from tasks.ledger.records import Record, canonical
+from tasks.record.inventory import FILE as LIST
 from tasks.release.believed import BUNDLE_FILES, MODEL_FILES, RUN_FILES
+from tasks.release.bundle import load_key, sign
 from tasks.release.manifest import MANIFEST, SIGNATURE
-from tasks.release.signature import load_key, sign
 from tests.release.runs import World
 
 KINDS = ("edit", "swap", "remove", "link", "duplicate", "downgrade")

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import DPFlowsError
-from flows.audit import registered
 from flows.cli import run
+from flows.commands.audit import registered
 from tasks.audit import Severity, audit
-from tasks.inventory import CODE_FOLDER
+from tasks.record.inventory import CODE_FOLDER
 from tasks.release.believed import BUNDLE_FILES, MODEL_FILES, RUN_FILES, TABLE
-from tasks.release.bundle import open_bundle
-from tasks.release.signature import TRUSTED, load_key, own_fingerprint
+from tasks.release.bundle import TRUSTED, load_key, open_bundle, own_fingerprint
 from tasks.release.verify import verify_files
 from tests.release.runs import World
 from tests.release.tampering import ALL, Scene, Tampering

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from dpcore.ranking.model import RankingModel
-from tasks import model, training
+from tasks.record import model
 from tasks.release import registry
-from tasks.release.gate import Candidate, Champion, decide
-from tasks.release.policy import Policy
+from tasks.release.gate import Candidate, Champion, Policy, decide
 from tasks.release.probe import fault
 from tasks.schema import Schema, find_schema
+from tasks.training import steps
 from tests.flows.test_ranking_flow import SCHEMA as RANKING
 from tests.release.runs import World
 from tests.release.test_release import policy, release
@@ -107,13 +107,13 @@ def test_a_model_that_is_a_constant_is_seen_on_made_up_rows(kind: str, tmp_path:
 def test_a_constant_model_is_not_released(
     world: World, key: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit = training.fit_model
+    fit = steps.fit_model
 
     def flat(*given: object) -> object:
         result = fit(*given)  # type: ignore[arg-type]
         return replace(result, weights=np.zeros_like(result.weights))
 
-    monkeypatch.setattr(training, "fit_model", flat)
+    monkeypatch.setattr(steps, "fit_model", flat)
     code, answer = release(world, world.train(), "flat", key, capsys)
     assert code == 4
     assert "gives every row the same score" in answer["error"]

@@ -278,7 +278,7 @@ def test_interrupted_release_is_finished(
 
     for place in ("write_bundle", "_put_in_front"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"flows.release.{place}", stop)
+            patch.setattr(f"flows.commands.release.{place}", stop)
             assert release(run_id, "interrupted", key, capsys)[0] == 4
     code, answer = release(run_id, "interrupted", key, capsys)
     assert (code, answer["version"]) == (0, "1")

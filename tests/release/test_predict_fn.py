@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpcore.errors import InputError
-from tasks.model import load_model
-from tasks.predicting import predict_fn
+from tasks.record.model import load_model
+from tasks.record.predicting import predict_fn
 from tests.flows.small import small_frame
 from tests.release.runs import World
 

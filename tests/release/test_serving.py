@@ -17,7 +17,7 @@ import pytest
 
 from flows.cli import run
 from flows.server import free_port
-from tasks.model import load_model
+from tasks.record.model import load_model
 from tasks.schema import find_schema
 from tests.flows.small import small_frame
 from tests.release.runs import World

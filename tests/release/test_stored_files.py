@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from tasks.audit import audit
-from tasks.audit.artifacts import local
 from tasks.audit.database import Database
-from tasks.audit.ledger_facts import ledger_facts
-from tasks.audit.subject import Subject
+from tasks.audit.subject import Subject, ledger_facts, local
 from tests.release.runs import World
 
 

@@ -15,9 +15,8 @@ import pytest
 
 from dpcore.errors import InputError
 from flows.cli import run
-from tasks.release.bundle import read_bundle
+from tasks.release.bundle import load_key, read_bundle, sign
 from tasks.release.manifest import MANIFEST, SIGNATURE
-from tasks.release.signature import load_key, sign
 from tasks.release.verify import verify_files
 from tests.release.runs import World
 from tests.release_fixtures import write_key

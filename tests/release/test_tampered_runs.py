@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.audit import read
 from flows.cli import run
+from flows.commands.audit import read
 from tasks.audit import Subject, audit
 from tests.release.runs import World
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from dpcore.accounting.conversion import epsilon_of
+from dpcore.accounting.curves import epsilon_of
 from dpcore.accounting.events import Events
 from flows.cli import run
 from tasks.home import CONF
+from tasks.record.statement import Statement
+from tasks.record.wording import to_html, to_markdown
 from tasks.release.bundle import read_bundle
 from tasks.release.manifest import Manifest
-from tasks.release.statement_text import to_html, to_markdown
 from tasks.release.verify import verify_files
-from tasks.statement import Statement
 
 BUNDLE = Path(__file__).parent / "fixtures" / "bundle-1"
 SIGNER = "336c749a7b3e29821a2a57119220051e6e59373e6e024f1bf7cd07b8b8539a3b"

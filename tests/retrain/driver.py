@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from tasks import evaluation, training
+from tasks.training import evaluate, steps
 
 POINT, EVENT, *COMMAND = sys.argv[1:]
 
@@ -36,7 +36,7 @@ def happen() -> None:
                     child.kill()
 
 
-real_run, real_measure = training.run, evaluation.measure
+real_run, real_measure = steps.run, evaluate.measure
 
 
 def run(planned: Any, objective: Any, on_charge: Callable[[], None], **others: Any) -> Any:
@@ -65,7 +65,7 @@ def measure(*arguments: Any) -> Any:
     return real_measure(*arguments)
 
 
-training.run, evaluation.measure = run, measure  # type: ignore[assignment]
+steps.run, evaluate.measure = run, measure  # type: ignore[assignment]
 
 from flows.cli import main  # noqa: E402
 

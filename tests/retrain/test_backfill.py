@@ -12,7 +12,7 @@ from dpcore.errors import BudgetExceeded, InputError
 from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.ledger.views import entries
+from tasks.ledger.summary import entries
 from tasks.retraining.backfill import periods, rehearse
 from tasks.retraining.config import RetrainConfig, ScheduleSection
 from tasks.retraining.schedule import due, last_day, period_end

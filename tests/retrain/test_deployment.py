@@ -17,7 +17,7 @@ import yaml
 from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.ledger.views import entries
+from tasks.ledger.summary import entries
 from tasks.retraining.config import RetrainConfig
 from tests.retrain.weekly import config_of
 

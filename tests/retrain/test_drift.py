@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dpcore.accounting.events import Events
-from dpcore.data import Data
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
+from dpcore.preprocess.design import Data
 from tasks.ledger import Ledger
 from tasks.retraining import drift
 from tasks.schema import find_schema

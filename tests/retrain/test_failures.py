@@ -20,11 +20,12 @@ from mlflow.exceptions import MlflowException
 
 from dpcore.errors import DPFlowsError
 from flows.server import get_json
-from tasks import tracking, training
 from tasks.home import Home
 from tasks.ledger import Ledger, LedgerUnavailable
 from tasks.ledger.reader import LedgerReader
-from tasks.retraining.lock import break_lock
+from tasks.record import tracking
+from tasks.retraining.schedule import break_lock
+from tasks.training import steps
 from tests.flows.test_flow import runs_of, states
 from tests.flows.test_training import config_of
 from tests.retrain.test_deployment import write_config
@@ -235,7 +236,7 @@ def test_a_locked_ledger_spends_nothing_or_leaves_the_run_charged(
         train(config_of(small, tracking={"experiment": "locked"}))
     assert (states(ledger), ledger.room("small").left) == ([], whole)
 
-    real, holders = training.run, []
+    real, holders = steps.run, []
 
     def run_and_lock(*arguments: Any, **others: Any) -> Any:
         result = real(*arguments, **others)
@@ -243,7 +244,7 @@ def test_a_locked_ledger_spends_nothing_or_leaves_the_run_charged(
         holders[-1].__enter__()
         return result
 
-    monkeypatch.setattr(training, "run", run_and_lock)
+    monkeypatch.setattr(steps, "run", run_and_lock)
     with pytest.raises(LedgerUnavailable, match=r"locked.*stays reserved, which is charged in full"):
         train(config_of(small, tracking={"experiment": "locked"}))
     holders[-1].__exit__(None, None, None)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from dpcore.errors import BudgetExceeded
-from tasks import tracking
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.ledger.orders import UNIT
-from tasks.ledger.views import entries, realised_epsilon
-from tasks.retraining.stored import start_without_price
+from tasks.ledger.records import UNIT
+from tasks.ledger.summary import entries, realised_epsilon
+from tasks.record import tracking
+from tasks.record.model import start_without_price
 from tests.retrain.weekly import config_of
 
 FIRST = datetime(2026, 1, 12, 3, tzinfo=UTC)  # the Monday after 2026-W02
@@ -99,7 +99,7 @@ def test_spent_blocks_are_left_out_and_said(
 
 def test_weights_that_were_changed_are_no_start(server: str, home: Home, clinic: Ledger, tmp_path: Path) -> None:
     from flows.retrain import retrain
-    from tasks.retraining.stored import model_folder
+    from tasks.record.model import model_folder
 
     config = config_of(tmp_path)
     run_id = retrain(config, monday(0))["training"]["run_id"]

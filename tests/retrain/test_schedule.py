@@ -13,11 +13,10 @@ from dpcore.accounting.events import Events
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import Gaussian
 from tasks.ledger import Blocks, Ledger
-from tasks.ledger.owner import this_process
-from tasks.retraining import window
+from tasks.ledger.reservation import this_process
+from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.config import ScheduleSection, load_retraining
-from tasks.retraining.lock import Busy, break_lock, locks, one_at_a_time
-from tasks.retraining.schedule import complete, due, require_division, utc
+from tasks.retraining.schedule import Busy, break_lock, complete, due, locks, one_at_a_time, require_division, utc
 from tasks.schema import find_schema
 from tests.retrain.weekly import config_of
 
@@ -131,9 +130,9 @@ def test_window_leaves_out_or_refuses_exhausted_blocks(clinic: Ledger, tmp_path:
     division = Blocks.of(find_schema(tmp_path / "clinic.yaml"))
     until = datetime(2026, 1, 25)
 
-    def chosen(exhausted: str = "leave_out") -> window.Reading:
+    def chosen(exhausted: str = "leave_out") -> retraining_schedule.Reading:
         section = config.window.model_copy(update={"exhausted": exhausted})
-        return window.choose(config.training, section, division, until, "2026-W04", clinic)
+        return retraining_schedule.choose(config.training, section, division, until, "2026-W04", clinic)
 
     reading = chosen()
     assert (reading.kept, reading.left_out) == (("2026-W02", "2026-W03", "2026-W04"), ())

@@ -11,13 +11,13 @@ from scipy.sparse import csr_array
 from dpcore.errors import DPFlowsError, InputError
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
+from dpcore.objective.users import UserObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan
-from dpcore.users import UserObjective
-from tasks import training
 from tasks.config import TrainConfig, parse_config
 from tasks.ledger import Blocks, Ledger
 from tasks.schema import find_schema
+from tasks.training import steps as training_steps
 from tests.flows.small import small_frame
 
 SCHEMA = """\
@@ -135,22 +135,22 @@ def test_a_training_by_users_is_charged_at_the_level_of_users(visits: Path, tmp_
     schema = find_schema(visits)
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.init("visits", 3.0, 1e-4, adjacency, unit="user", blocks=Blocks.of(schema))
-    job = training.prepare(config_of(visits, privacy={"delta": 1e-4, "adjacency": adjacency}))
+    job = training_steps.prepare(config_of(visits, privacy={"delta": 1e-4, "adjacency": adjacency}))
     assert (job.problem.unit, job.problem.n) == ("user", 100)
-    planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
-    loaded = training.load_records(job)
+    planned = training_steps.fit_to_ledger(job, training_steps.plan_training(job), ledger)
+    loaded = training_steps.load_records(job)
     if adjacency == "replace_one":
         frame = (tmp_path / "visits.csv").read_text().splitlines()
         missing = 100 - len(np.unique(loaded.open().users))
         if missing:
             with pytest.raises(InputError, match="Expected exactly 100 users under replace_one"):
-                training.build_objective(job, loaded)
+                training_steps.build_objective(job, loaded)
             frame += [f"50,north,yes,new{number}" for number in range(missing)]
             (tmp_path / "visits.csv").write_text("\n".join(frame) + "\n")
-            loaded = training.load_records(job)
-    objective = training.build_objective(job, loaded)
-    with training.reserve_budget(job, planned, ledger) as reservation:
-        result = training.fit_model(job, planned, objective, reservation)
+            loaded = training_steps.load_records(job)
+    objective = training_steps.build_objective(job, loaded)
+    with training_steps.reserve_budget(job, planned, ledger) as reservation:
+        result = training_steps.fit_model(job, planned, objective, reservation)
         reservation.commit()
     assert result.weights.shape == (4,)
     assert set(ledger.spent("visits")) == {"all"}
@@ -167,7 +167,7 @@ def test_a_training_by_users_is_charged_at_the_level_of_users(visits: Path, tmp_
 )
 def test_what_has_no_user_level_bound_is_refused(visits: Path, sections: dict, words: str) -> None:
     with pytest.raises(DPFlowsError) as raised:
-        training.plan_training(training.prepare(config_of(visits, **sections)))
+        training_steps.plan_training(training_steps.prepare(config_of(visits, **sections)))
     assert words in str(raised.value)
 
 
@@ -176,7 +176,7 @@ def test_rows_without_a_user_and_undeclared_rows_per_user_are_refused(visits: Pa
     text = table_.read_text()
     table_.write_text(text + "50,north,yes,\n")
     with pytest.raises(InputError, match=r"data row 401, column 'patient': no value; every row needs its user"):
-        training.load_records(training.prepare(config_of(visits)))
+        training_steps.load_records(training_steps.prepare(config_of(visits)))
     visits.write_text(visits.read_text().replace(", rows_per_user: 3", ""))
     with pytest.raises(InputError, match=r"public\.rows_per_user"):
-        training.prepare(config_of(visits))
+        training_steps.prepare(config_of(visits))

@@ -10,10 +10,10 @@ import numpy as np
 from scipy.sparse import vstack
 
 from dpcore.accounting import Target
-from dpcore.data import Data
 from dpcore.losses import make_loss
 from dpcore.metrics import accuracy
 from dpcore.objective import LinearObjective
+from dpcore.preprocess.design import Data
 from dpcore.problem import Problem
 from dpcore.train import plan, run
 from tasks.data import load

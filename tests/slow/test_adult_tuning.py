@@ -12,7 +12,7 @@ from dpcore.accounting import Target
 from dpcore.metrics import accuracy
 from dpcore.objective import LinearObjective
 from dpcore.train import Planned, plan, run
-from dpcore.tuning import Candidate, Search, plan_tuning
+from dpcore.train.search import Candidate, Search, plan_tuning
 from tests.slow.adult import DELTA, problem_of, read_adult
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ import pytest
 from mlflow import MlflowClient
 
 from tasks.ledger import Ledger
-from tasks.ledger.views import entries
-from tasks.tags import ENTRY, MODEL
+from tasks.ledger.summary import entries
+from tasks.record.tags import ENTRY, MODEL
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")]
 

@@ -11,11 +11,11 @@ from scipy.sparse import issparse, vstack
 
 from dpcore.accounting import Target
 from dpcore.algorithms import registry
-from dpcore.auto import encoding
 from dpcore.losses import HuberRegression
 from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
 from dpcore.train import plan, run
+from dpcore.train.auto import encoding
 from tasks.data import load
 from tasks.schema import find_schema
 

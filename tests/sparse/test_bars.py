@@ -14,10 +14,9 @@ import pytest
 
 from dpcore.accounting import Target
 from dpcore.losses import Logistic
-from dpcore.metrics import accuracy
+from dpcore.metrics import accuracy, coverage
 from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
-from dpcore.selection import coverage
 from dpcore.synthetic import sparse_linear, sparse_model
 from dpcore.train import plan, run
 from tests.slow.adult import DELTA, Score, accuracies, problem_of, read_adult

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from dpcore.algorithms import make
-from dpcore.capped import Capped, capped
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.losses import HuberHinge, Logistic, Sigmoid, Squared
+from dpcore.losses import Capped, HuberHinge, Logistic, Sigmoid, Squared, Weighted, capped
 from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
-from dpcore.weighted import Weighted
 from tests.tape import ConstantSlope, replay
 
 MARGINS = np.linspace(-8.0, 8.0, 401)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpcore.algorithms import make
-from dpcore.algorithms.admm import Iterate
+from dpcore.descent.admm import Iterate
 from dpcore.losses import Logistic
 from dpcore.objective import LinearObjective
 from dpcore.penalties import make_penalty

@@ -10,9 +10,9 @@ from dpcore.algorithms import make
 from dpcore.errors import AssumptionNotMet
 from dpcore.estimators import DPClassifier
 from dpcore.losses import Logistic
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.penalties import penalty_of
 from dpcore.problem import Adjacency, Problem
-from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import plan, run
 from tests.multiclass import AlwaysWrong, joint_problem, replayed
 

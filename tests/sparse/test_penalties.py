@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from dpcore.errors import AssumptionNotMet, InputError, UnknownName
 from dpcore.losses import Logistic
-from dpcore.penalties import make_penalty, penalties, penalty_of
+from dpcore.penalties import make_penalty, penalties, penalty_of, prox_elastic_net, prox_l2, soft_threshold
 from dpcore.problem import Block, Problem
-from dpcore.proximal import prox_elastic_net, prox_l2, soft_threshold
 
 GRID = np.linspace(-6.0, 6.0, 2401)
 numbers = st.floats(-5.0, 5.0, allow_nan=False)

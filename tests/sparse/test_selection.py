@@ -12,9 +12,10 @@ from dpcore.algorithms import make
 from dpcore.errors import AssumptionNotMet, InputError, UnknownName
 from dpcore.losses import Logistic
 from dpcore.mechanisms import Gaussian
+from dpcore.metrics import coverage, ranked_features, support_precision_recall
 from dpcore.objective import LinearObjective
+from dpcore.penalties import ranked_columns, top_columns
 from dpcore.problem import Block, Problem
-from dpcore.selection import coverage, ranked_columns, ranked_features, support_precision_recall, top_columns
 from dpcore.synthetic import sparse_linear, sparse_model
 from dpcore.train import plan, run
 from tests.tape import ConstantSlope, replay

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from flows.cli import run
-from flows.predict import read_table
+from flows.commands.predict import read_table
 from tasks.ledger import Ledger
-from tasks.model import load_model
+from tasks.record.model import load_model
 
 ARCHIVES = sorted(Path(__file__).parent.glob("home-*.zip"))
 ROWS = {"small": "small.csv", "ranking": "search.csv"}

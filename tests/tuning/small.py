@@ -11,7 +11,7 @@ from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
 from dpcore.train import Planned
-from dpcore.tuning import Candidate, Search, plan_tuning
+from dpcore.train.search import Candidate, Search, plan_tuning
 
 RATES = (0.5, 2.0)
 DEFAULT = Search()

@@ -16,8 +16,7 @@ from scipy.special import gamma, gammaln
 from scipy.stats import chi2, logser, norm, poisson
 
 from dpcore.accounting import ORDERS, Events
-from dpcore.accounting.conversion import delta_of, epsilon_of
-from dpcore.accounting.rdp import curve_of
+from dpcore.accounting.curves import curve_of, delta_of, epsilon_of
 from dpcore.errors import InputError, PriceUnknown
 from dpcore.mechanisms import (
     Composition,

@@ -17,14 +17,13 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import Composition, Gaussian, RepeatNegativeBinomial
 from dpcore.mechanisms.repeated import Repeated
 from flows.cli import run
-from tasks import training, tuning
 from tasks.config import TrainConfig, load_config
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.release.gate import Candidate, decide, search_epsilon
-from tasks.release.policy import Policy
-from tasks.release.trials import charged
+from tasks.options import tune as options_tune
+from tasks.release.gate import Candidate, Policy, charged, decide, search_epsilon
 from tasks.retraining.config import RetrainConfig, check
+from tasks.training import steps as training_steps
 from tests.flows.test_training import config_of
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -40,7 +39,7 @@ def tuned_config(schema: Path, grid: Any = None, tune: dict[str, Any] | None = N
 
 
 def plan_of(config: TrainConfig) -> Any:
-    return training.plan_training(training.prepare(config))
+    return training_steps.plan_training(training_steps.prepare(config))
 
 
 def test_every_setting_has_its_parameters_and_its_problem(small: Path) -> None:
@@ -58,11 +57,11 @@ def test_every_setting_has_its_parameters_and_its_problem(small: Path) -> None:
 
 def test_every_encoding_has_columns_of_its_own(small: Path) -> None:
     grid = {"preprocess.numeric": ["minmax", "hats(4)"], "algorithm.learning_rate": [1.0, 2.0]}
-    job = training.prepare(tuned_config(small, grid))
-    planned = training.plan_training(job)
+    job = training_steps.prepare(tuned_config(small, grid))
+    planned = training_steps.plan_training(job)
     settings = planned.algorithm.settings  # type: ignore[attr-defined]
     assert [one.part for one in settings] == [0, 1, 0, 1]
-    _, sums = training.read_records(job)
+    _, sums = training_steps.read_records(job)
     sizes = [part.dimension for part in sums.open().parts]
     assert sizes == [4, 7] and [one.problem.dimension for one in settings] == [4, 7, 4, 7]
     assert {part.n for part in sums.open().parts} == {sums.open().n}
@@ -71,7 +70,7 @@ def test_every_encoding_has_columns_of_its_own(small: Path) -> None:
 def test_grid_from_the_command_line(home: Home, small: Path) -> None:
     config = load_config(None, ["tune.grid.algorithm.learning_rate=[1, 2, 4]", "tune.trials.mean=3"])
     assert config.tune is not None
-    assert tuning.grid_of(config.tune) == {"algorithm.learning_rate": (1, 2, 4)}
+    assert options_tune.grid_of(config.tune) == {"algorithm.learning_rate": (1, 2, 4)}
 
 
 @pytest.mark.parametrize(
@@ -187,23 +186,23 @@ def test_plan_shows_what_a_search_costs(home: Home, small: Path, capsys: pytest.
 
 
 def test_the_ledger_is_charged_the_composed_price_and_refuses_what_is_not_left(small: Path) -> None:
-    job = training.prepare(tuned_config(small))
+    job = training_steps.prepare(tuned_config(small))
     with Ledger(f"sqlite:///{small.with_name('ledger.db')}") as ledger:
         ledger.init("small", 1.3, 1e-4, "add_remove")
-        planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
-        with training.reserve_budget(job, planned, ledger) as reservation:
+        planned = training_steps.fit_to_ledger(job, training_steps.plan_training(job), ledger)
+        with training_steps.reserve_budget(job, planned, ledger) as reservation:
             reservation.on_charge()
         [entry] = charged(ledger, "small")
         assert entry.events == planned.events
         assert [item.kind for item in entry.events] == ["repeat_negative_binomial"]
         with pytest.raises(BudgetExceeded):
-            training.fit_to_ledger(job, training.plan_training(job), ledger)
+            training_steps.fit_to_ledger(job, training_steps.plan_training(job), ledger)
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from dpcore.tuning import Tuned
+from dpcore.train.search import Tuned
 from dpcore.mechanisms.repeated import Repeated
 from tasks import training
 from tasks.ledger import Ledger

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dpcore.tuning
 from dpcore.accounting import ORDERS, Events, Target
 from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.limits import Room, order_index
@@ -19,10 +18,11 @@ from dpcore.losses import Logistic
 from dpcore.mechanisms import Gaussian
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.objective import LinearObjective
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.problem import Adjacency, Problem
-from dpcore.softmax import MulticlassObjective, Softmax
 from dpcore.train import plan, run
-from dpcore.tuning import Candidate, Search, Tuned, plan_tuning, right, select
+from dpcore.train import search as train_search
+from dpcore.train.search import Candidate, Search, Tuned, plan_tuning, right, select
 from tests.tape import RECORDS, ConstantSlope, replay
 from tests.tuning.small import RATES, candidates, planned_of, problem_of, records
 
@@ -131,7 +131,7 @@ def test_a_trial_spends_what_it_is_priced_for(monkeypatch: pytest.MonkeyPatch, n
             super().__init__(*given, **named)
             doors.append(self)
 
-    monkeypatch.setattr(dpcore.tuning, "open_door", partial(open_door, door=Seen))
+    monkeypatch.setattr(train_search, "open_door", partial(open_door, door=Seen))
     problem = problem_of()
     planned = planned_of(problem, noise=noise, sampling_rate=(rate, rate))
     run(planned, records(problem))

@@ -12,17 +12,18 @@ import pytest
 
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.train import Planned
-from flows.audit import read
 from flows.cli import run
-from flows.show import summary_rows
-from tasks import statement, tracking, training
+from flows.commands.audit import read
+from flows.terminal import summary_rows
 from tasks.audit import audit
 from tasks.audit.recompute import agrees, independent_epsilon
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.release.trials import charged
-from tasks.statement import Statement
+from tasks.record import statement, tracking
+from tasks.record.statement import Statement
+from tasks.release.gate import charged
+from tasks.training import steps
 from tests.flows.test_flow import records
 from tests.release.runs import World
 from tests.tuning.test_tune_section import tuned_config
@@ -133,7 +134,7 @@ def test_audit_finds_nothing_in_a_tuned_run(shared_world: World, tuned_run: str)
 
 
 def plan_of(world: World, **sections: Any) -> Planned:
-    return training.plan_training(training.prepare(settings_of(world, **sections)))
+    return steps.plan_training(steps.prepare(settings_of(world, **sections)))
 
 
 def test_exact_noise_is_named(shared_world: World) -> None:

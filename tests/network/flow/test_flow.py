@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("safetensors")
-
-from dataclasses import replace
-
 from safetensors.numpy import load
 
-from dpcore.data import Data
 from dpcore.errors import AssumptionNotMet, InputError
-from dpcore.network.objective import NetworkObjective
+from dpcore.network.network import NetworkObjective
 from dpcore.network.spec import NetworkSpec
-from flows.audit import read
+from dpcore.preprocess.design import Data
 from flows.cli import run
-from tasks import evaluation, model, tracking, training
+from flows.commands.audit import read
 from tasks.audit import audit
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
-from tasks.quality import SUBGROUPS
+from tasks.kinds.quality import SUBGROUPS
+from tasks.record import model, tracking
+from tasks.training import evaluate, steps
 from tests.flows.small import small_frame
 from tests.flows.test_training import config_of
 from tests.network.flow.conftest import SIDE, pictures
 from tests.release.runs import World
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
 
 QUICK = {"name": "dp_sgd", "steps": 12, "sampling_rate": 0.2, "clip_norm": 0.5, "learning_rate": 0.5, "momentum": 0.8}
 PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib"}
@@ -103,7 +102,7 @@ def test_a_table_is_trained_on_audited_and_released(
     network.load_state(state)
     frame = small_frame(np.random.default_rng(1), 30).drop(columns="paid")
     scored = model.load_model(uri).predict(frame)
-    scores = network.scores_of(training.prepare(config).encoder.transform(frame))
+    scores = network.scores_of(steps.prepare(config).encoder.transform(frame))
     np.testing.assert_array_equal(scored["score"], scores[:, 1] - scores[:, 0])
     assert list(scored["label"]) == ["yes" if lead > 0 else "no" for lead in scored["score"]]
 
@@ -118,10 +117,10 @@ def test_a_table_is_trained_on_audited_and_released(
 def test_groups_of_a_column_are_measured(world: World, tmp_path: Path) -> None:
     """Accuracy in each city is that of the rows of the city, and goes to the table that the report shows."""
     config = world.config(model={"kind": "linear"}, evaluate={"subgroup": "city", "baselines": False})
-    job = training.prepare(config)
-    loaded = training.load_records(job)
+    job = steps.prepare(config)
+    loaded = steps.load_records(job)
     weights = np.random.default_rng(0).normal(size=job.problem.dimension)
-    found = evaluation.measure(job, weights, loaded, training.build_objective(job, loaded), tmp_path)
+    found = evaluate.measure(job, weights, loaded, steps.build_objective(job, loaded), tmp_path)
     frame = pd.read_csv(world.folder / "small.csv")
     assert job.network is not None
     network = job.network.build()
@@ -162,7 +161,7 @@ def test_a_changed_state_blocks_the_release(world: World, change: str) -> None:
 )
 def test_what_does_not_go_with_a_network_is_refused(small: Path, sections: dict[str, Any], words: str) -> None:
     with pytest.raises((InputError, AssumptionNotMet), match=words):
-        training.plan_training(training.prepare(config_of(small, **({"model": {"kind": "mlp"}} | sections))))
+        steps.plan_training(steps.prepare(config_of(small, **({"model": {"kind": "mlp"}} | sections))))
 
 
 @pytest.mark.parametrize(
@@ -174,9 +173,9 @@ def test_what_does_not_go_with_a_network_is_refused(small: Path, sections: dict[
 )  # fmt: skip
 def test_the_examples_meet_their_budget(name: str, kind: str, parameters: int) -> None:
     root = Path(__file__).resolve().parents[3]
-    job = training.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
+    job = steps.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
     assert (job.network.kind, job.problem.dimension) == (kind, parameters)
-    planned = training.plan_training(job)
+    planned = steps.plan_training(job)
     assert 0.99 * job.config.privacy.epsilon <= planned.spent_epsilon <= job.config.privacy.epsilon
 
 
@@ -190,9 +189,9 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
         (tmp_path / f"{name}.bin").write_bytes(rows.tobytes())
     root = Path(__file__).resolve().parents[3]
     settings = ("data.path=.", "algorithm.steps=2", "algorithm.sampling_rate=0.0001")
-    job = training.prepare(load_config(str(root / "conf" / "cifar10_cnn.yaml"), settings))
-    loaded = training.load_records(job)
-    sums = training.build_objective(job, loaded).open().inner
+    job = steps.prepare(load_config(str(root / "conf" / "cifar10_cnn.yaml"), settings))
+    loaded = steps.load_records(job)
+    sums = steps.build_objective(job, loaded).open().inner
     assert isinstance(sums, NetworkObjective) and isinstance(loaded.open().train, Data)
     assert sums.n == 60 and sums.x.shape == (60, 3, 32, 32)
     first = np.frombuffer((tmp_path / "data_batch_1.bin").read_bytes(), np.uint8)
@@ -206,14 +205,14 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
     from tasks.audit.empirical import measure_run
-    from tasks.evaluation import quality
+    from tasks.training.evaluate import quality
 
     config = world.config(model={"kind": "linear"}, algorithm=QUICK, evaluate={"baselines": False})
     run_id = world.train(config)
     stored = read(world.client, run_id, world.ledger_url)
     assert "linear models" in measure_run(stored)["skipped"]
-    job = training.prepare(config)
-    part = training.load_records(job).open().train
+    job = steps.prepare(config)
+    part = steps.load_records(job).open().train
     with np.load(io.BytesIO(stored.model["weights.npz"])) as arrays:
         found = quality(job, part, arrays["weights"])
     assert found["accuracy"] == pytest.approx(world.client.get_run(run_id).data.metrics["internal.accuracy"])
@@ -226,7 +225,7 @@ def test_the_numbers_of_a_network_are_those_of_linear_models() -> None:
 
     from sklearn.metrics import average_precision_score, balanced_accuracy_score, brier_score_loss, roc_auc_score
 
-    from tasks.network_evaluation import quality
+    from tasks.kinds.network import quality
 
     rng = np.random.default_rng(0)
     y, z = rng.integers(0, 2, 200), rng.normal(size=200)

@@ -1,0 +1,1 @@
+"""What algorithms share: defaults, noisy gradients, line searches, ADMM, permuted walks, minimisers; no algorithm."""

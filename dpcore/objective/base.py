@@ -1,0 +1,37 @@
+"""Sums over the records of a linear model, in closed form: no per-example gradient is ever stored."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Protocol
+
+import numpy as np
+
+from dpcore.losses import Array
+
+# No useful model has a weight beyond this; the square of its scores is still a number.
+LARGEST_WEIGHT = 1e30
+
+
+class Objective(Protocol):
+    """What an algorithm may ask of a batch of records. Sums, never means."""
+
+    @property
+    def n(self) -> int: ...
+
+    def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array: ...
+
+    def value_sum(self, W: Array, clip: float = inf) -> Array: ...
+
+    def take(self, rows: Array | slice) -> Objective: ...
+
+
+def readable(W: Array) -> Array:
+    """``W`` with entries cut to +-1e30 and NaN as 0, so that no record's score overflows; ``W`` itself where it can be.
+
+    inf - inf in the score of one record would make the whole sum NaN, which no clipping bounds and no noise hides. The
+    cut depends on released weights alone, and it brings no two points further apart.
+    """
+    if np.vdot(W, W) < LARGEST_WEIGHT**2:
+        return W
+    return np.clip(np.nan_to_num(W, nan=0.0), -LARGEST_WEIGHT, LARGEST_WEIGHT)

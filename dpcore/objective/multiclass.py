@@ -1,0 +1,134 @@
+"""Several classes: the joint softmax loss, its sums in closed form, and one class seen against the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import ClassVar
+
+import numpy as np
+from scipy.sparse import issparse
+
+from dpcore.errors import InputError
+from dpcore.losses import Array, Loss
+from dpcore.objective.linear import LinearObjective, numbers
+from dpcore.rounding import quotients, row_norms
+
+# Scores that are formed at a time when losses of several candidates are asked for.
+MOST_SCORES = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """Cross-entropy log sum_k exp(z_k) - z_y of the scores z (n, K) and class numbers y (n,) in 0..K-1.
+
+    The gradient in z is p - e_y, and ||p - e_y||^2 = (1 - p_y)^2 + sum_{k != y} p_k^2 <= 2 (1 - p_y)^2 <= 2, for the
+    p_k of the others are >= 0 and sum to 1 - p_y. The Hessian in z is H = diag p - p p', and v'H v is the variance of
+    v_k under p, at most (max v - min v)^2 / 4 <= ||v||^2 / 2 (Boehning 1992). In the K weight vectors together, one
+    vector of length K d, they are (p - e_y) x' and H (x) x x': ||x||_2 <= r gives a gradient of norm <= r sqrt 2 and a
+    Hessian between 0 and r^2 / 2. Both bounds are met, at p_y = 0 with one wrong class and at p = (1/2, 1/2, 0, ...).
+
+    All that proofs by output perturbation use follows: with l2 the Hessian of a mean lies in [l2, beta], beta =
+    r^2 / 2 + l2, so a step of size eta takes w - w' to (I - eta * mean Hessian between w and w') (w - w'): distances
+    grow by max(|1 - eta l2|, |1 - eta beta|) at most, which is <= 1 for eta <= 2 / beta. A replaced record moves a sum
+    of gradients by 2 r sqrt 2 at most. Objective perturbation needs a Hessian of rank one for a record, which here has
+    rank K - 1: it takes one class against the rest.
+    """
+
+    name: ClassVar[str] = "softmax"
+    argument: ClassVar[str] = "scores"
+    convex: ClassVar[bool] = True
+    lipschitz: ClassVar[float] = sqrt(2.0)
+    smoothness: ClassVar[float] = 0.5
+
+    def value(self, z: Array, y: Array) -> Array:  # type: ignore[override]
+        """Loss of each record, shape (n,); (n, k) for the scores (n, k, K) of k candidates. Never below 0."""
+        columns = np.array(np.moveaxis(z, -1, 0), order="C")  # as in ``slope``
+        own, top = columns[y, np.arange(len(y))], columns.max(axis=0)
+        columns -= top
+        np.exp(columns, out=columns)
+        return np.maximum(np.log(columns.sum(axis=0)) + (top - own), 0.0)
+
+    def slope(self, z: Array, y: Array) -> Array:  # type: ignore[override]
+        """Gradient in the scores, shape (n, K)."""
+        # Class by class in memory: sums over a short last axis take numpy many times longer.
+        gradient = np.ascontiguousarray(z.T)
+        gradient -= gradient.max(axis=0)
+        np.exp(gradient, out=gradient)
+        gradient /= gradient.sum(axis=0)
+        gradient[y, np.arange(len(z))] -= 1.0
+        return gradient.T
+
+
+class MulticlassObjective(LinearObjective):
+    """Sums over the rows of ``X`` (n, d) for K weight vectors, laid out as one vector (K * d,), class after class.
+
+    ``y`` holds class numbers. With ``Softmax`` the gradient of record i is (p_i - e_y) x_i', of norm
+    ||p_i - e_y|| ||x_i||, so it is clipped without being formed. With a margin loss only ``against_rest`` has sums.
+    """
+
+    def __init__(
+        self, X: Array, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
+    ) -> None:
+        LinearObjective.__init__(self, X, y, loss, shift=shift, scale=scale)
+        self.labels = self.y.astype(np.int64)
+        self._against: dict[tuple[int, Loss], LinearObjective] = {}
+
+    def check_labels(self, outputs: int) -> None:
+        """Raise ``InputError`` unless every label is one of the class numbers 0 .. ``outputs`` - 1."""
+        if np.any(self.labels != self.y) or np.any((self.labels < 0) | (self.labels >= outputs)):
+            raise InputError(f"Expected class numbers 0 to {outputs - 1} as labels, got others; encode the classes.")
+
+    def take(self, rows: Array | slice) -> MulticlassObjective:
+        batch = LinearObjective.take(self, rows)
+        batch.labels, batch._against = self.labels[rows], {}
+        return batch
+
+    def against_rest(self, label: int, loss: Loss) -> LinearObjective:
+        """The same rows with label +1 for class ``label`` and -1 for all others; formed once."""
+        key = (label, loss)
+        if key not in self._against:
+            self._against[key] = self.with_labels(np.where(self.labels == label, 1.0, -1.0), loss)
+        return self._against[key]
+
+    def right_count(self, w: Array) -> float:
+        """How many records have their own class as the one of largest score, for ``w`` (K * d,)."""
+        columns = w.reshape(-1, self.dimension).T
+        parts = (np.argmax(self._scores(rows, columns), axis=1) == self.labels[rows] for rows in self._blocks())
+        return float(sum(part.sum() for part in parts))
+
+    def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
+        """Sum over records of the gradient at ``w`` (K * d,), each scaled down to norm ``clip_norm``; same shape."""
+        W = w.reshape(-1, self.dimension)
+        total, mass = np.zeros_like(W), np.zeros(len(W))
+        for rows in self._blocks():
+            slope = self._coefficients(rows, W.T, clip_norm)
+            X = self.X if rows == slice(0, self.n) else self.X[rows]
+            total += (X.T @ slope).T if issparse(X) else slope.T @ X.astype(np.float64, copy=False)
+            mass += slope.sum(axis=0)
+        if self.shift is not None:
+            total -= mass[:, None] * self.shift
+        return (total if self.scale is None else total * self.scale).ravel()
+
+    def _coefficients(self, rows: slice, W: Array, clip_norm: float) -> Array:
+        """Clipped gradients in the scores, shape (rows, K)."""
+        z = self._scores(rows, W).astype(np.float64, copy=False)
+        slope = numbers(self.loss.slope(z, self.labels[rows]))  # type: ignore[call-arg]
+        if clip_norm == inf:
+            return slope
+        norms = row_norms(slope) * self.row_norms[rows] * (1.0 + self._margin)
+        return slope * np.minimum(1.0, quotients(clip_norm, norms))[:, None]
+
+    def value_sum(self, W: Array, clip: float = inf) -> Array:
+        """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, K * d); shape (k,)."""
+        W = np.atleast_2d(W)
+        classes, totals = W.shape[1] // self.dimension, np.zeros(len(W))
+        for rows in self._blocks():
+            y = self.labels[rows]
+            together = max(MOST_SCORES // max(len(y) * classes, 1), 1)
+            for first in range(0, len(W), together):
+                some = slice(first, first + together)
+                z = self._scores(rows, W[some].reshape(-1, self.dimension).T).astype(np.float64, copy=False)
+                value = self.loss.value(z.reshape(len(y), -1, classes), y)  # type: ignore[call-arg]
+                totals[some] += np.fmin(value, clip).sum(axis=0)
+        return totals

@@ -1,0 +1,357 @@
+"""Parts of an encoder: each turns one column of a frame into (column index, value) slots of the design matrix.
+
+Parts of a date column, and the list of all parts of declared columns.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpcore.errors import InputError
+from dpcore.features import WIDE_SPAN, ZEROS, Column, date_bound, hats, numeric_map, unit_interval
+from dpcore.identity import canonical, canonical_marks, canonical_texts
+from dpcore.preprocess.design import Tally
+
+SMALL = 64  # rows up to which a plain loop beats hashing a whole column
+MISSING, UNKNOWN = -1, -2
+FILL_RULE = "declare a fill for the column, or correct the row"
+
+
+class Part(ABC):
+    """Columns ``start .. start + width`` of the design, filled through ``slots`` entries a row from slot ``slot``."""
+
+    slots = 1
+    block = "one_hot"  # kind of its block; "" for values below 0, which no block allows
+
+    def __init__(self, column: Column, names: tuple[str, ...]) -> None:
+        self.column, self.names, self.width = column, names, len(names)
+        self.start = self.slot = 0
+
+    @abstractmethod
+    def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
+        """Fill this part's slots of ``index`` (columns) and ``value``, (rows, all slots) each; count in ``tally``."""
+
+
+class LevelPart(Part):
+    """One-hot by declared levels; each row has at most one 1."""
+
+    def __init__(self, column: Column, strip: bool) -> None:
+        levels = column.levels[1:] if column.drop_first else column.levels
+        other = ("(other)",) if column.unknown == "other" else ()
+        super().__init__(column, tuple(f"{column.name}={level}" for level in levels + other))
+        self.codes = level_names(column, strip)
+
+    def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
+        codes, uniques = factors(cells)
+        levels = level_codes(self.column, self.codes, uniques, strip)
+        levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally, strip)
+        place = levels - int(self.column.drop_first)
+        if self.column.unknown == "other":
+            place[levels == UNKNOWN] = self.width - 1
+        on = place >= 0
+        index[:, 0] = (self.start + np.where(on, place, 0))[codes]
+        value[:, 0] = on[codes]
+
+
+class NumberPart(Part):
+    """A number in [0, 1]: one column, or hat functions of it."""
+
+    def __init__(self, column: Column, numeric: str, low: float, high: float, name: str | None = None) -> None:
+        self.map, count = numeric_map(column.numeric or numeric)
+        name = name or column.name
+        super().__init__(column, (name,) if count == 1 else tuple(f"{name}~{j}" for j in range(count)))
+        self.low, self.high, self.count = low, high, count
+        self.log = self.map in ("log", "hats") and high - low >= WIDE_SPAN
+        if count > 1:
+            self.slots = 2
+        self.block = "one_hot" if count > 1 or column.kind == "flag" else "numeric"
+        if self.map == "centred":
+            self.block = ""
+
+    def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
+        numbers, blank = self.numbers(cells, tally, strip)
+        outside = (numbers < self.low) | (numbers > self.high)
+        tally.count("clipped", self.names[0], outside)
+        u = unit_interval(numbers, self.low, self.high, self.log)
+        if self.count == 1:
+            index[:, 0], value[:, 0] = self.start, 2.0 * u - 1.0 if self.map == "centred" else u
+        else:
+            j, left, right = hats(u, self.count)
+            index[:, 0], index[:, 1] = self.start + j, self.start + j + 1
+            value[:, 0], value[:, 1] = left, right
+        if blank is not None:
+            value[blank] = 0.0
+
+    def numbers(self, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Finite numbers, shape (n,), and the rows whose parts are to be all zeros (None: no row)."""
+        column = self.column
+        if cells.dtype.kind in "iufb" and isinstance(cells.dtype, np.dtype):
+            raw, text = cells.to_numpy(dtype=np.float64), None
+        else:
+            codes, uniques = factors(cells)
+            table = np.append([parse_number(column, u, strip) for u in uniques], np.nan)
+            raw, text = table[codes], (codes, uniques)
+        bad = ~np.isfinite(raw)
+        if not bad.any():
+            return raw, None
+        refused = bad if column.fill is None else bad & not_missing(column, text, len(raw), strip)
+        if refused.any():
+            rows = np.flatnonzero(refused)
+            tally.fault(rows, column.name, [shown(raw, text, r) for r in rows[:11]], f"a number is needed; {FILL_RULE}")
+            return np.where(bad, self.low, raw), None
+        tally.count("filled", column.name, bad)
+        if column.fill == ZEROS:
+            return np.where(bad, self.low, raw), bad
+        return np.where(bad, float(column.fill or 0.0), raw), None
+
+
+class RankPart(NumberPart):
+    """An ordinal column: the position of its level, from 0 to k - 1, as a number."""
+
+    def __init__(self, column: Column, numeric: str, strip: bool) -> None:
+        super().__init__(column, numeric, 0.0, len(column.levels) - 1.0)
+        self.codes = level_names(column, strip)
+
+    def numbers(self, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        codes, uniques = factors(cells)
+        levels = level_codes(self.column, self.codes, uniques, strip)
+        levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally, strip)[codes]
+        blank = levels < 0
+        return np.where(blank, 0, levels).astype(float), blank if blank.any() else None
+
+
+def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
+    """Codes (n,) into the list of distinct values; -1 stands for no value.
+
+    Values that Python takes for equal are one, 7 and 7.0 for example, but no Boolean is a number. Raises ``InputError``
+    for a column of lists or the like.
+    """
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        return np.asarray(cells.array.codes), _as_list(cells.array.categories)
+    if cells.dtype == object and pd.api.types.infer_dtype(cells, skipna=True).startswith("mixed"):
+        cells = cells.map(lambda v: canonical(v) if isinstance(v, bool | np.bool_) else v)
+    try:
+        if len(cells) > SMALL or cells.dtype not in (object, np.float64, np.int64, bool):
+            codes, uniques = pd.factorize(cells)
+            return codes, _as_list(uniques)
+        seen: dict[Any, int] = {}
+        values = cells.tolist()
+        found = [-1 if v is None or v is pd.NA or v != v else seen.setdefault(v, len(seen)) for v in values]
+    except (TypeError, ValueError):
+        kinds = sorted({type(v).__name__ for v in cells.tolist()})
+        raise InputError(
+            f"Expected texts, numbers, dates or Booleans in column {str(cells.name)!r}, got {', '.join(kinds[:4])}; "
+            "store one value a cell."
+        ) from None
+    return np.array(found, dtype=int), list(seen)
+
+
+def _as_list(uniques: Any) -> list[Any]:
+    """Distinct values, each in its own type: a number of 32 bits stays one, for its text is shorter."""
+    kind = getattr(uniques.dtype, "kind", "")
+    if kind == "f":
+        return list(np.asarray(uniques))
+    return list(uniques) if kind == "M" else np.asarray(uniques, dtype=object).tolist()
+
+
+def named(cells: pd.Series, strip: bool, decimal: str = ".", unit: bool = False) -> tuple[np.ndarray, list[str]]:
+    """Codes (n,) into canonical texts, the last of which, empty, stands for no value (``dpcore.identity.canonical``).
+
+    Several codes may have one text: cells are the same id where their texts are equal.
+    """
+    codes, uniques = factors(cells)
+    return codes, [*canonical_texts(uniques, strip, decimal, unit), ""]
+
+
+def text_of(value: Any, strip: bool) -> str:
+    """A cell as a date's format reads it; whole numbers lose their decimals. It is no id: those are of ``named``."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        value = int(value)
+    text = str(value)
+    return text.strip() if strip else text
+
+
+def level_names(column: Column, strip: bool) -> dict[str, int]:
+    """The place of each declared level by its canonical text."""
+    return {canonical(level, strip): code for code, level in enumerate(column.levels)}
+
+
+def level_codes(column: Column, codes: dict[str, int], uniques: list[Any], strip: bool) -> np.ndarray:
+    """The level of each distinct value, MISSING or UNKNOWN; one more entry at the end, for no value."""
+    found = np.full(len(uniques) + 1, MISSING)
+    marks = canonical_marks(column.missing, strip) | {""}
+    for i, unique in enumerate(uniques):
+        text = canonical(unique, strip)
+        found[i] = codes.get(text, MISSING if text in marks else UNKNOWN)
+    return found
+
+
+def settle_levels(
+    column: Column,
+    known: dict[str, int],
+    codes: np.ndarray,
+    levels: np.ndarray,
+    uniques: list[Any],
+    tally: Tally,
+    strip: bool,
+) -> np.ndarray:
+    """Apply the fill and the unknown-level rule; what stays negative becomes zeros (or the other column)."""
+    if levels[:-1].min(initial=0) >= 0 and codes.min(initial=0) >= 0:
+        return levels
+    row_levels = levels[codes]
+    unknown, missing = row_levels == UNKNOWN, row_levels == MISSING
+    if column.unknown == "refuse" and unknown.any():
+        rows = np.flatnonzero(unknown)
+        texts = [f"{text_of(uniques[codes[r]], True)!r} is not a declared level" for r in rows[:11]]
+        tally.fault(rows, column.name, texts, "add the level, or declare unknown: zeros or other")
+    tally.count("unknown", column.name, unknown)
+    if missing.any() and column.fill is None:
+        rows = np.flatnonzero(missing)
+        texts = ["no value" if codes[r] < 0 else f"{text_of(uniques[codes[r]], True)!r}" for r in rows[:11]]
+        tally.fault(rows, column.name, texts, f"a declared level is needed; {FILL_RULE}")
+    tally.count("filled", column.name, missing)
+    return np.where(levels == MISSING, known.get(canonical(column.fill, strip), MISSING), levels)
+
+
+def parse_number(column: Column, value: Any, strip: bool) -> float:
+    """The number in a cell; NaN for missing marks and for text that is no number."""
+    if isinstance(value, str):
+        text = value.strip() if strip else value
+        if text in column.missing:
+            return np.nan
+        value = text
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
+
+
+def not_missing(column: Column, text: tuple[np.ndarray, list[Any]] | None, rows: int, strip: bool) -> np.ndarray:
+    """Rows that hold text which is neither a number, nor empty, nor a missing mark: a fill does not cover those."""
+    if text is None:
+        return np.zeros(rows, dtype=bool)
+    codes, uniques = text
+
+    def foreign(value: Any) -> bool:
+        stripped = value.strip() if isinstance(value, str) else value
+        if not isinstance(stripped, str) or stripped == "" or stripped in column.missing:
+            return False
+        try:
+            float(stripped)
+        except ValueError:
+            return True
+        return False
+
+    return np.append([foreign(u) for u in uniques], False).astype(bool)[codes]
+
+
+def shown(raw: np.ndarray, text: tuple[np.ndarray, list[Any]] | None, row: int) -> str:
+    """How a refused numeric cell is named in an error."""
+    if text is not None and text[0][row] >= 0 and str(text[1][text[0][row]]).strip():
+        return f"{str(text[1][text[0][row]])!r} is not a finite number"
+    return "no value" if np.isnan(raw[row]) else f"{raw[row]} (also the reading of a number too large) is not finite"
+
+
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+class DatePart(NumberPart):
+    """One part of a date as a number: year, day, hour, or elapsed days."""
+
+    def __init__(self, column: Column, numeric: str, part: str) -> None:
+        low, high = date_bound(column, "low"), date_bound(column, "high")
+        years = (float(str(column.low)[:4]), float(str(column.high)[:4]))
+        bounds = {"year": years, "day": (1.0, 31.0), "hour": (0.0, 23.0), "elapsed": (low, high)}[part]
+        super().__init__(column, numeric, bounds[0], bounds[1], name=f"{column.name}.{part}")
+        self.part = part
+
+    def numbers(self, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        codes, uniques = date_factors(self.column, cells, tally, strip)
+        return np.append([part_of(moment, self.part) for moment in uniques], self.low)[codes], blanks(
+            codes, tally, self
+        )
+
+
+class DateLevelPart(Part):
+    """Month or weekday of a date, one-hot."""
+
+    def __init__(self, column: Column, part: str) -> None:
+        labels = WEEKDAYS if part == "weekday" else tuple(str(m) for m in range(1, 13))
+        super().__init__(column, tuple(f"{column.name}.{part}={label}" for label in labels))
+        self.part = part
+
+    def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
+        codes, uniques = date_factors(self.column, cells, tally, strip)
+        index[:, 0] = self.start + np.append([int(part_of(m, self.part)) for m in uniques], 0).astype(np.int32)[codes]
+        value[:, 0] = codes >= 0
+        blanks(codes, tally, self)
+
+
+def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list[Part]:
+    """The parts of declared columns, each with its place in the design matrix and in the slots."""
+    parts: list[Part] = []
+    for column in columns:
+        if column.kind == "categorical":
+            parts.append(LevelPart(column, strip))
+        elif column.kind == "ordinal":
+            parts.append(RankPart(column, numeric, strip))
+        elif column.kind == "flag":
+            parts.append(NumberPart(column, "minmax", 0.0, 1.0))
+        elif column.kind == "numeric":
+            parts.append(NumberPart(column, numeric, float(column.low), float(column.high)))  # type: ignore[arg-type]
+        else:
+            for name in column.parts:
+                level = name in ("month", "weekday")
+                parts.append(DateLevelPart(column, name) if level else DatePart(column, numeric, name))
+    start = slot = 0
+    for part in parts:
+        part.start, part.slot = start, slot
+        start, slot = start + part.width, slot + part.slots
+    return parts
+
+
+def date_factors(column: Column, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, list[datetime]]:
+    """Codes into distinct moments; -1 where there is none, which the fill ``zeros`` allows."""
+    codes, uniques = factors(cells)
+    moments: list[datetime] = []
+    table = np.full(len(uniques) + 1, -1)
+    wrong = np.zeros(len(uniques) + 1, dtype=bool)
+    for i, unique in enumerate(uniques):
+        text = text_of(unique, strip)
+        try:
+            moment = (
+                unique.to_pydatetime() if hasattr(unique, "to_pydatetime") else datetime.strptime(text, column.format)
+            )
+        except ValueError:
+            wrong[i] = text != "" and text not in column.missing
+            continue
+        table[i] = len(moments)
+        moments.append(moment.replace(tzinfo=None))
+    found = table[codes]
+    refused = wrong[codes] | (found < 0) if column.fill is None else wrong[codes]
+    if refused.any():
+        rows = np.flatnonzero(refused)
+        texts = ["no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip)) for r in rows[:11]]
+        tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {FILL_RULE}")
+    return found, moments
+
+
+def blanks(codes: np.ndarray, tally: Tally, part: Part) -> np.ndarray | None:
+    """Rows without a date, counted; None when there is none."""
+    blank = codes < 0
+    tally.count("filled", part.column.name, blank)
+    return blank if blank.any() else None
+
+
+def part_of(moment: datetime, part: str) -> float:
+    """Year, day, hour and elapsed days as they are; month and weekday from 0."""
+    if part == "elapsed":
+        return (moment - datetime(1970, 1, 1)).total_seconds() / 86400.0
+    if part == "weekday":
+        return float(moment.weekday())
+    return float(getattr(moment, part) - (1 if part == "month" else 0))

@@ -1,0 +1,173 @@
+"""Bounds and levels of undeclared columns, estimated privately: what a schema could not declare has a price.
+
+Numeric bounds are noisy quantiles over a public grid (exponential mechanism, Smith 2011). Levels are found by a noisy
+thresholded histogram that grows texts byte by byte from a public alphabet, so that no text is looked up in the data
+for free and the price is a Rényi curve without a failure probability.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from dpcore.accounting import Budget, Events, Target, open_door
+from dpcore.errors import InputError, require_count, require_fraction, require_positive
+from dpcore.mechanisms import Exponential, Gaussian, Mechanism, in_form
+from dpcore.problem import Adjacency
+
+END = b"\x00"  # closes a whole text
+ALPHABET = [bytes([b]) for b in range(1, 256)] + [END]
+MOST_LEVELS = 64  # levels that an estimate keeps of one column
+GRID = np.array(sorted({s * m * 10.0**e for s in (-1, 1) for m in (1, 2, 5) for e in range(-3, 10)} | {0.0}))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The raw cells that are asked about: numbers (n,) and texts as bytes, by column. ``n`` rows."""
+
+    numbers: Mapping[str, np.ndarray]
+    texts: Mapping[str, Sequence[bytes]]
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateColumns:
+    """Low and high of ``numeric`` columns, levels of ``texts`` columns.
+
+    ``n`` is the public (nominal) count, ``share`` the part of the rows that should lie within the bounds. A text of
+    more than ``longest`` bytes is not found, of one depth at most ``widest`` beginnings are followed, and of the whole
+    texts the ``widest`` of largest noisy count are kept. Each column
+    costs as much as two Gaussian releases of ``noise_multiplier``: one record moves a quantile's scores by at most 1
+    (both ways, so ``two_sided``), and at each depth one count by 1 (two counts when it is replaced).
+    """
+
+    numeric: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    n: int = 1000
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    noise_multiplier: float = 10.0
+    share: float = 0.99
+    longest: int = 32
+    widest: int = MOST_LEVELS
+    threshold: float = 6.0
+
+    def __post_init__(self) -> None:
+        require_count(n=self.n, longest=self.longest, widest=self.widest)
+        require_positive(noise_multiplier=self.noise_multiplier, threshold=self.threshold)
+        require_fraction(share=self.share)
+        if self.adjacency is Adjacency.REPLACE_LABELS:
+            raise InputError("Expected adjacency add_remove or replace_one to estimate bounds, got replace_labels.")
+
+    @property
+    def quantile(self) -> Exponential:
+        return Exponential(1.0, self.noise_multiplier, two_sided=True)
+
+    @property
+    def counts(self) -> Gaussian:
+        sensitivity = 1.0 if self.adjacency is Adjacency.ADD_REMOVE else sqrt(2.0)
+        return Gaussian(sensitivity, sensitivity * self.noise_multiplier * sqrt(self.longest / 2.0))
+
+    def plan(self) -> list[Mechanism]:
+        """Two quantiles for each numeric column, then ``longest`` histograms for each text column."""
+        return [self.quantile] * (2 * len(self.numeric)) + [self.counts] * (self.longest * len(self.texts))
+
+    def events(self, unit: str = "record", form: str = "rounded") -> Events:
+        return Events.of([in_form(item, form) for item in self.plan()], adjacency=self.adjacency, unit=unit)
+
+    def fit(self, budget: Budget) -> dict[str, dict[str, Any]]:
+        """The released bounds and levels by column; follows the plan, of each text column's depths all of them."""
+        found: dict[str, dict[str, Any]] = {}
+        for name in self.numeric:
+            low, high = self._bound(budget, name, False), self._bound(budget, name, True)
+            found[name] = {"low": min(low, high), "high": max(low, high)}
+        for name in self.texts:
+            found[name] = {"levels": self._levels(budget, name)}
+        return found
+
+    def _bound(self, budget: Budget, name: str, upper: bool) -> float:
+        """The grid point whose share of rows at or below it is nearest to the wanted one; ties go inward.
+
+        A public cost of ``step`` a grid point breaks ties among points that no row lies between.
+        """
+        wanted = (1.0 + self.share) / 2.0 if upper else (1.0 - self.share) / 2.0
+        step = min(2.0 * self.noise_multiplier, 0.02 * self.n / len(GRID))
+        order = np.arange(len(GRID)) if upper else np.arange(len(GRID))[::-1]
+
+        def scores(batch: Columns) -> np.ndarray:
+            values = np.sort(batch.numbers[name])
+            below = np.searchsorted(values, GRID, side="right" if upper else "left")
+            return -np.abs(below - wanted * len(values)) - step * order
+
+        return float(GRID[budget.release(self.quantile, scores)])
+
+    def _levels(self, budget: Budget, name: str) -> tuple[str, ...]:
+        begun, whole = [b""], dict[bytes, float]()
+        mechanism = self.counts
+        for depth in range(1, self.longest + 1):
+            candidates = [begin + letter for begin in begun for letter in ALPHABET]
+            place = {text: i for i, text in enumerate(candidates)}
+
+            def histogram(batch: Columns, depth: int = depth, place: dict[bytes, int] = place) -> np.ndarray:
+                counts = np.zeros(len(place) or 1)
+                for text, hits in Counter(batch.texts[name]).items():
+                    if (i := place.get((text + END)[:depth])) is not None:
+                        counts[i] += hits
+                return counts
+
+            noisy = budget.release(mechanism, histogram)[: len(candidates)]
+            kept = [i for i in np.argsort(-noisy)[: self.widest] if noisy[i] > self.threshold * mechanism.sigma]
+            whole |= {candidates[i][:-1]: float(noisy[i]) for i in kept if candidates[i].endswith(END)}
+            begun = [candidates[i] for i in kept if not candidates[i].endswith(END)]
+        most = sorted(whole, key=lambda text: -whole[text])[: self.widest]
+        return tuple(sorted({text.decode(errors="replace") for text in most} - {""}))
+
+
+def calibrated(estimate: EstimateColumns, target: Target, form: str = "rounded") -> EstimateColumns:
+    """The estimate with the least ``noise_multiplier`` (to 1 part in 1000) that fits ``target``."""
+
+    def events(noise: float) -> Events:
+        return replace(estimate, noise_multiplier=noise).events(form=form)
+
+    return replace(estimate, noise_multiplier=_least_noise(events, target))
+
+
+def calibrated_gaussian(sensitivity: float, target: Target, adjacency: Adjacency, form: str = "rounded") -> Gaussian:
+    """One Gaussian release of the least noise that fits ``target``."""
+
+    def single(noise: float) -> Gaussian:
+        return Gaussian(sensitivity, sensitivity * noise)
+
+    def events(noise: float) -> Events:
+        return Events.of([in_form(single(noise), form)], adjacency=adjacency)
+
+    return single(_least_noise(events, target))
+
+
+def _least_noise(events: Callable[[float], Events], target: Target) -> float:
+    low = high = 1e-2
+    while target.ratio(events(high)) > 1.0:
+        low, high = high, high * 2.0
+        if high > 1e9:
+            raise target.refusal(events(high))
+    while high / low > 1.001:
+        middle = sqrt(low * high)
+        low, high = (middle, high) if target.ratio(events(middle)) > 1.0 else (low, middle)
+    return high
+
+
+def estimate_columns(
+    estimate: EstimateColumns,
+    columns: Columns,
+    *,
+    on_charge: Any = None,
+    fixed_noise_seed: int | None = None,
+    form: str = "rounded",
+) -> dict[str, dict[str, Any]]:
+    """Run the estimate through a door of its own; ``on_charge`` is called after each charge, before a row is read."""
+    planned = estimate.events(form=form)
+    return estimate.fit(open_door(planned, columns, form=form, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed))

@@ -1,0 +1,132 @@
+"""Plan a private training from public facts, then run it through its one door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+
+from dpcore.accounting.budget import Budget, open_door
+from dpcore.accounting.events import Events
+from dpcore.errors import InputError
+from dpcore.losses import Array
+from dpcore.objective import LinearObjective, Objective
+from dpcore.problem import Adjacency, Problem
+from dpcore.train.planning import Planned
+
+# A trace with more points than this is thinned: nobody can see more in a figure.
+TRACE_POINTS = 500
+# Composing privacy-loss distributions takes a good part of a second a point.
+SLOW_TRACE_POINTS = 10
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run released, and the public numbers that describe it.
+
+    ``events`` is what really ran; the guarantee is the planned price. ``trace`` has one row for (at most 500) releases
+    with the epsilon spent so far and the notes of the algorithm. ``fixed_noise`` marks a run that may never leave.
+    """
+
+    weights: Array
+    events: Events
+    notes: list[dict[str, float]] = field(repr=False)
+    trace: list[dict[str, float]] = field(repr=False)
+    seconds: float
+    fixed_noise: bool = False
+
+
+def run(
+    planned: Planned,
+    objective: Objective,
+    *,
+    seed: int | None = None,
+    on_charge: Callable[[], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    on_weights: Callable[[Array], None] | None = None,
+    fixed_noise_seed: int | None = None,
+    door: Callable[..., Budget] | None = None,
+) -> Result:
+    """Train: the only place that brings records, secret noise and an algorithm together.
+
+    ``seed`` feeds the public generator (starts, mutations). ``on_charge`` is called after each charge, before rows are
+    drawn; ``on_progress(done, total)`` after each release; ``on_weights`` with the weights as soon as they are there,
+    before anything is computed from them. ``fixed_noise_seed`` is for tests: its result is marked.
+    ``door`` makes another kind of budget: that of a canary run looks at what it releases (``dpcore.audit.canaries``).
+    Raises ``InputError``, before anything is charged, where the records break a public fact of the problem.
+    """
+    own = _own(planned)
+    check_public_facts(planned.problem, objective)
+    budget = open_door(
+        own,
+        objective,
+        adaptive=planned.algorithm.adaptive,
+        form=planned.noise,
+        on_charge=on_charge,
+        on_progress=on_progress,
+        fixed_noise_seed=fixed_noise_seed,
+        door=door,
+    )
+    start = perf_counter()
+    with np.errstate(all="ignore"):  # a warning would tell of the records, and turned into an error lose what is paid
+        weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(seed))
+        if on_weights is not None:
+            on_weights(weights)
+    seconds = perf_counter() - start
+    events = budget.events
+    points = trace(planned, events, budget.notes)
+    return Result(weights, events, budget.notes, points, seconds, fixed_noise_seed is not None)
+
+
+def _own(planned: Planned) -> Events:
+    """The releases of the training alone."""
+    if planned.before is None:
+        return planned.events
+    if planned.own is None:
+        raise InputError(
+            "Expected the releases before the training to be made first; call replan() with what they gave."
+        )
+    return planned.own
+
+
+def check_public_facts(problem: Problem, objective: Objective) -> None:
+    """Raise ``InputError`` where the records break what the price relied on: dimension, exact n, norm bound."""
+    if objective.n == 0:
+        raise InputError("Expected at least one record, got an empty table; check the path and the split.")
+    if problem.adjacency is not Adjacency.ADD_REMOVE and objective.n != problem.n:
+        raise InputError(
+            f"Expected exactly n={problem.n} records under {problem.adjacency}, where n is public, got {objective.n}; "
+            "declare the exact count of the training part, or use adjacency=add_remove with a nominal n."
+        )
+    if problem.documents is not None:
+        objective.check_documents(problem.documents)  # type: ignore[attr-defined]
+    if problem.kind == "linear" and problem.outputs > 1:
+        objective.check_labels(problem.outputs)  # type: ignore[attr-defined]
+    if problem.outputs == 1 and problem.loss.argument == "margin" and isinstance(objective, LinearObjective):
+        objective.check_margins()
+    check_records = getattr(objective, "check_records", None)
+    if check_records is not None:
+        check_records(problem.dimension, problem.norm_bound)
+
+
+def trace(planned: Planned, events: Events, notes: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """Rows (release, spent_epsilon, noted numbers) for at most ``TRACE_POINTS`` releases, the last one included."""
+    total = len(events)
+    if not planned.algorithm.private or total == 0:
+        return []
+    slow = planned.target is not None and planned.target.accountant_of(events) == "pld"
+    most = SLOW_TRACE_POINTS if slow else TRACE_POINTS
+    points = np.unique(np.linspace(1, total, min(total, most)).round().astype(int))
+    noted: dict[int, dict[str, float]] = {}
+    for note in notes:
+        noted.setdefault(int(note["release"]), {}).update(note)
+    rows = []
+    for k in points:
+        row: dict[str, float] = {"release": int(k)}
+        if planned.target is not None:
+            so_far = events.prefix(int(k))
+            row["spent_epsilon"] = planned.target.spent(planned.before.then(so_far) if planned.before else so_far)
+        rows.append(row | noted.get(int(k), {}))
+    return rows

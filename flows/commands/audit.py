@@ -1,0 +1,178 @@
+"""``dpflows audit``: check a run before it may leave, and mark it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dpcore.errors import DPFlowsError, InputError, VerificationFailed
+from tasks.audit import Audit, Finding, Subject, audit
+from tasks.audit.database import Database
+from tasks.audit.subject import CONFIG, from_record, ledger_facts
+from tasks.home import Home
+from tasks.ledger.place import ledger_url
+from tasks.record.tags import AUDIT
+from tasks.stores.moved import require_in_place
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+RUN_ID = "[0-9a-f]{32}"
+
+
+def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool, any_signer: bool = False) -> None:
+    """Audit a run of the store, or a record in a JSON file; raises ``VerificationFailed`` where it is blocked."""
+    path = Path(run)
+    if path.suffix == ".json" and path.is_file():
+        subject = from_record(path)
+        report = audit(subject)
+    elif path.suffix == ".json" or os.sep in run:
+        wrong = "which is no file with JSON" if path.exists() else "which is missing"
+        raise InputError(f"Expected a run id, or a run record in a JSON file, got {run!r}, {wrong}; correct the path.")
+    elif (found := quick(run)) is not None:
+        database, stored = found
+        subject = with_ledger(stored, ledger)
+        report = audit(subject)
+        database.set_tag(run, AUDIT, verdict(report))
+    else:
+        client = open_store()
+        known = run
+        more: list[Finding] = []
+        if not re.fullmatch(RUN_ID, run) and is_name(client, run):
+            known, subject, more = registered(client, run, ledger, any_signer)
+        else:
+            subject = read(client, known, ledger)
+        report = audit(subject, more)
+        mark(client, known, report)
+    measured = measure(subject) if empirical else None
+    if measured is not None and "skipped" not in measured and path.suffix != ".json":
+        keep(report.run_id, measured)
+    show(report, measured, as_json)
+    if report.blocked:
+        raise VerificationFailed(f"Run {report.run_id} must not be released: {', '.join(sorted(report.codes))}.")
+
+
+def quick(run: str) -> tuple[Database, Subject] | None:
+    """A run read straight from the local database, without MLflow's import; None where the client has to look."""
+    require_in_place(Home.find().prepare())
+    database = Database.of(os.environ["MLFLOW_TRACKING_URI"]) if re.fullmatch(RUN_ID, run) else None
+    stored = None if database is None else database.read_run(run)
+    return None if database is None or stored is None else (database, stored)
+
+
+def open_store() -> MlflowClient:
+    """The client of this project's store."""
+    home = Home.find().prepare()
+    from tasks.record.tracking import tracking_client
+
+    return tracking_client(home)
+
+
+def is_name(client: MlflowClient, name: str) -> bool:
+    """Whether a registered model has this name, or releases of it lie in the home folder."""
+    from tasks.release.registry import find_model
+
+    return find_model(client, name) is not None or (
+        os.sep not in name and (Home.find().root / "releases" / name / "front.json").is_file()
+    )
+
+
+def registered(
+    client: MlflowClient, name: str, ledger: str | None, any_signer: bool
+) -> tuple[str, Subject, list[Finding]]:
+    """The run behind a registered model's released version, with what differs between bundle, run and registry."""
+    from tasks.release.bundle import trusted_keys
+    from tasks.release.gate import load_policy
+    from tasks.release.registered import released, same_chain, same_run
+
+    trusted = None if any_signer else trusted_keys(load_policy().trusted_keys)
+    found, shown = released(client, Home.find().root / "releases" / name, name, trusted)
+    subject = read(client, found.manifest.run_id, ledger)
+    chain = same_chain(found, ledger or ledger_of(subject))
+    return found.manifest.run_id, subject, [*shown, *same_run(found, subject), *chain]
+
+
+def read(client: MlflowClient, run: str, ledger: str | None = None) -> Subject:
+    """A run of the store with the facts of its ledger."""
+    from tasks.audit.mlflow_run import read_run
+
+    return with_ledger(read_run(client, run), ledger)
+
+
+def with_ledger(subject: Subject, ledger: str | None) -> Subject:
+    """A run with what its ledger knows of it."""
+    facts, metric_facts = ledger_facts(subject.files, ledger or ledger_of(subject))
+    return replace(subject, ledger=facts, metric_ledger=metric_facts)
+
+
+def ledger_of(subject: Subject) -> str:
+    """Where the budget of the run is kept: its configuration, its data schema, ``DPFLOWS_LEDGER``, the home folder."""
+    from tasks.config import parse_config
+    from tasks.schema import find_schema
+
+    home = Home.find()
+    try:
+        config = parse_config(json.loads(subject.files[CONFIG]))
+        return ledger_url(config, find_schema(config.data.name), home)
+    except (KeyError, ValueError, DPFlowsError):
+        return os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
+
+
+def mark(client: MlflowClient, run: str, report: Audit) -> None:
+    """Write on the run what the audit found."""
+    client.set_tag(run, AUDIT, verdict(report))
+
+
+def verdict(report: Audit) -> str:
+    """What the audit found, as a tag."""
+    return f"blocked: {', '.join(sorted(report.codes))}"[:1000] if report.blocked else "clean"
+
+
+def measure(subject: Subject) -> dict[str, Any]:
+    """Empirical lower bounds for the algorithm of the run, on synthetic data of the same shape."""
+    from tasks.audit.empirical import measure_run
+
+    return measure_run(subject)
+
+
+def keep(run: str, measured: dict[str, Any]) -> None:
+    """Store metrics and figure of an empirical audit with the run; they stand on synthetic data alone."""
+    from tasks.audit.empirical import FIGURE, draw, metrics_of
+    from tasks.record.tracking import log_files, log_metrics
+
+    client = open_store()
+    log_metrics(client, run, metrics_of(measured))
+    with TemporaryDirectory() as folder:
+        draw(measured, Path(folder) / FIGURE)
+        log_files(client, run, Path(folder), [FIGURE])
+
+
+def show(report: Audit, measured: dict[str, Any] | None, as_json: bool) -> None:
+    """Print the findings."""
+    if as_json:
+        answer = report.to_dict() | ({"empirical": measured} if measured is not None else {})
+        sys.stdout.write(json.dumps(answer) + "\n")
+        return
+    console = Console()
+    state = "blocked" if report.blocked else "nothing found that blocks a release"
+    table = Table(title=f"Audit of {report.run_id}: {state}", title_justify="left")
+    for name in ("severity", "code", "what", "why", "fix"):
+        table.add_column(name, overflow="fold")
+    for item in report.findings:
+        table.add_row(str(item.severity), item.code, item.what, item.why, item.fix)
+    console.print(table if report.findings else f"Audit of {report.run_id}: {state} ({len(report.checks)} rules).")
+    if measured is not None:
+        empirical = Table(title="Empirical lower bounds on epsilon", title_justify="left", show_header=False)
+        for name, value in measured.items():
+            empirical.add_row(name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
+        console.print(empirical)

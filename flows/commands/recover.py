@@ -1,0 +1,146 @@
+"""``dpflows recover``: store in MLflow what was trained and charged by processes that were killed before they did."""
+
+from __future__ import annotations
+
+import json
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from dpcore.errors import DPFlowsError, InputError
+from tasks.config import TrainConfig, parse_config
+from tasks.home import Home
+from tasks.ledger import Ledger, place
+from tasks.ledger.summary import entry as ledger_entry
+from tasks.record import inventory, outbox, tracking
+from tasks.record import run as record_run
+from tasks.record.model import file_hash
+from tasks.record.outbox import Pending
+from tasks.record.tags import MODEL
+from tasks.stores.made import making_stores
+from tasks.training import steps
+
+AGAIN = "dpflows.recovered"
+
+
+def recover(run: str | None, as_json: bool) -> None:
+    """Track every model that waits in the outbox, or that of one run; say what became of each."""
+    home = Home.find().prepare()
+    found = [(folder, pending) for folder, pending in outbox.waiting(home) if run in (None, folder.name)]
+    if run is not None and not found:
+        known = ", ".join(folder.name for folder, _ in outbox.waiting(home)) or "none"
+        raise InputError(f"Expected a run that waits in {home.outbox}, got {run!r}; waiting: {known}.")
+    with making_stores(home.root):
+        client = tracking.tracking_client(home)
+        tracking.close_stale_runs(client)
+    answers = [one(client, home, folder, pending) for folder, pending in found]
+    if as_json:
+        sys.stdout.write(json.dumps({"schema_version": 1, "runs": answers, "unfinished": unfinished(home)}) + "\n")
+    else:
+        for answer in answers:
+            sys.stdout.write(f"{answer['run_id']}: {answer['outcome']}{answer['note'] and ': '}{answer['note']}\n")
+        for name in unfinished(home):
+            sys.stdout.write(f"{name}: not finished, or of a process that lives; it is left in {home.outbox / name}\n")
+        if not answers:
+            sys.stdout.write("Nothing waits to be recovered.\n")
+    if any(answer["outcome"] == "kept" for answer in answers):
+        raise DPFlowsError("Expected every model in MLflow, but some are kept in the outbox for the reasons above.")
+
+
+def unfinished(home: Home) -> list[str]:
+    """Folders of the outbox that nobody can track: their process lives, or was killed before its result was whole."""
+    waiting = {folder.name for folder, _ in outbox.waiting(home)}
+    return sorted(folder.name for folder in home.outbox.iterdir() if folder.name not in waiting)
+
+
+def one(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> dict[str, Any]:
+    """Track one folder; the answer says what became of it and why."""
+    try:
+        note = stored(client, home, folder, pending)
+    except (DPFlowsError, MlflowException, OSError) as error:
+        text = " ".join(str(error).split())[:400]
+        return {"run_id": folder.name, "outcome": "kept", "note": f"{text} (files: {folder})"}
+    return {"run_id": folder.name, "outcome": "recovered", "note": note}
+
+
+def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> str:
+    """Close the ledger's entry where that is still to be done, then track as the training would have."""
+    config = parse_config(json.loads((folder / record_run.CONFIG).read_text(encoding="utf-8")))
+    job = steps.prepare(config)
+    require_intact(folder, pending)
+    with Ledger(place.ledger_url(config, job.schema, home)) as ledger:
+        note = settle(ledger, pending)
+        metrics = outbox.kept_metrics(folder) | released(ledger, folder)
+    run_id = run_of(client, home, config, folder.name)
+    if MODEL not in client.get_run(run_id).data.tags:
+        trace = json.loads((folder / record_run.TRACE).read_text(encoding="utf-8"))
+        record_run.send(client, run_id, folder, job, pending, trace, metrics)
+    else:
+        # Everything was stored; only the folder was left.
+        outbox.remove(folder)
+    client.set_tag(run_id, AGAIN, "yes")
+    client.set_terminated(run_id, "FINISHED")
+    return "; ".join(
+        part for part in (note, "" if metrics else "it was not evaluated: the process ended before") if part
+    )
+
+
+def require_intact(folder: Path, pending: Pending) -> None:
+    """Raise ``DPFlowsError`` unless the files are those whose hashes close the entry, and the code is that of then."""
+    names = {**record_run.HASHED, **{key: f"model/{name}" for key, name in record_run.MODEL_HASHED.items()}}
+    names["weights"] = "model/weights.npz"
+    for key, digest in pending.hashes.items():
+        if file_hash(folder / names[key]) != digest:
+            raise DPFlowsError(f"Expected {names[key]} as the training wrote it, but its hash differs.")
+    listed, _ = inventory.read_inventory((folder / inventory.FILE).read_bytes())
+    code = inventory.code_hashes()
+    if {name: listed.get(name) for name in code} != code:
+        raise DPFlowsError(
+            "Expected the version of dpflows that trained the model, got another; recover with that one."
+        )
+
+
+def settle(ledger: Ledger, pending: Pending) -> str:
+    """Require a committed entry with these hashes; one that is still open is committed now."""
+    found = ledger_entry(ledger, pending.entry)
+    if found["state"] == "reserved":
+        ledger.commit_for(pending.entry, pending.dataset, pending.hashes, pending.draws)
+        return "its ledger entry is committed now"
+    if found["state"] != "committed":
+        raise DPFlowsError(
+            f"Expected a committed entry, got {pending.entry}, which is {found['state']}: the run stays charged and "
+            "its model can never be released; remove its folder, or keep it for yourself."
+        )
+    if any(found["hashes"].get(key) != digest for key, digest in pending.hashes.items()):
+        raise DPFlowsError(f"Expected the files that entry {pending.entry} was committed with, got others.")
+    return ""
+
+
+def released(ledger: Ledger, folder: Path) -> dict[str, float]:
+    """Noisy metrics that were drawn and committed; a file whose entry is not committed is removed."""
+    path = folder / record_run.METRICS
+    if not path.is_file():
+        return {}
+    text = path.read_bytes()
+    try:
+        stored_ = json.loads(text)
+        entry = ledger_entry(ledger, stored_["ledger_entry"])
+        if entry["state"] == "committed" and entry["hashes"].get("metrics") == sha256(text).hexdigest():
+            return {f"released.{name}": float(value) for name, value in stored_["values"].items()}
+    except (ValueError, KeyError, DPFlowsError):
+        pass
+    path.unlink()
+    return {}
+
+
+def run_of(client: MlflowClient, home: Home, config: TrainConfig, name: str) -> str:
+    """The run that the training opened; a new one where the store does not know it any more."""
+    try:
+        return str(client.get_run(name).info.run_id)
+    except MlflowException:
+        experiment = tracking.ensure_experiment(client, home, config.tracking.experiment)
+        return tracking.open_run(client, experiment, config.tracking.name, {"dpflows.first_run": name})

@@ -1,0 +1,433 @@
+"""``dpflows release``: audit, price of the search, policy, champion, registry version, aliases, signed bundle."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dpcore.accounting.events import Events
+from dpcore.errors import InputError, VerificationFailed
+from flows.commands.audit import ledger_of, mark, open_store, read
+from tasks.audit import Subject, audit
+from tasks.audit.rules_content import is_quality, noisy_metrics
+from tasks.audit.subject import METRICS as METRICS_FILE
+from tasks.home import Home, one_at_a_time
+from tasks.ledger import Ledger
+from tasks.record.statement import Statement, now
+from tasks.record.wording import RENDERED, rendered_again
+from tasks.release import front, registry
+from tasks.release import manifest as names
+from tasks.release.bundle import checksums, load_key, own_fingerprint, require_place, trusted_keys, write_bundle
+from tasks.release.card import make_card, read_model
+from tasks.release.front import Front, Released
+from tasks.release.gate import (
+    Candidate,
+    Champion,
+    Decision,
+    Policy,
+    Trial,
+    charged,
+    decide,
+    load_policy,
+    newest_of,
+    position,
+    require_chain,
+    require_head,
+    search,
+    search_epsilon,
+)
+from tasks.release.manifest import Approval, Manifest, Position, Price, ReleasedMetric
+from tasks.release.probe import fault
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+# Letters that look alike in every font are one letter only among these.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,98}[A-Za-z0-9]|[A-Za-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the operator wants released."""
+
+    run: str
+    name: str
+    approval: Approval
+    policy: Policy
+    output: Path | None
+    ledger: str | None
+    head: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the releases of this name lie."""
+        return Home.find().root / "releases" / self.name
+
+
+def release_run(
+    run: str,
+    to: str,
+    approved_by: str,
+    note: str,
+    policy: str | None,
+    key: Path | None,
+    output: Path | None,
+    ledger: str | None,
+    as_json: bool,
+    head: str | None = None,
+) -> None:
+    """Release a run and print where it is; raises ``VerificationFailed`` where gate or policy say no."""
+    if not approved_by.strip():
+        raise InputError("Expected a name for --approved-by, got none; a release needs somebody who decides.")
+    for option, text in (("--approved-by", approved_by.strip()), ("--note", note)):
+        if not (text.isprintable() or not text):
+            raise InputError(
+                f"Expected one line of printable text for {option}, got {text!r}; it stands in the model card."
+            )
+    if not NAME.fullmatch(to):
+        raise InputError(
+            f"Expected 1 to 100 letters a-z, digits, blanks, '.', '_' or '-' for --to, with a letter or digit at both "
+            f"ends, got {to!r}: other letters look like these."
+        )
+    secret = load_key(key)
+    asked = Asked(
+        run, to, Approval(who=approved_by.strip(), when=now(), note=note), load_policy(policy), output, ledger, head
+    )
+    if output is not None:
+        require_place(output, to)
+    client = open_store()
+    with one_at_a_time(Home.find(), "release"):
+        answer = release(client, asked, secret)
+    if as_json:
+        sys.stdout.write(json.dumps(answer) + "\n")
+    else:
+        Console().print(_table(answer))
+
+
+def _table(answer: dict[str, Any]) -> Table:
+    table = Table(title="Release", show_header=False, title_justify="left")
+    for name, value in answer.items():
+        if name != "schema_version":
+            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+    return table
+
+
+def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
+    """One gate, start to end. The same run again changes nothing.
+
+    Of earlier releases only their signed bundles are believed; MLflow's tags and aliases are for people to see.
+    """
+    _require_own_name(client, asked.name)
+    trusted = (own_fingerprint(secret), *trusted_keys(asked.policy.trusted_keys))
+    pointer, champion = front.in_front(client, asked.folder, asked.name, trusted)
+    subject = read(client, asked.run, asked.ledger)
+    report = audit(subject)
+    mark(client, asked.run, report)
+    if report.blocked:
+        raise VerificationFailed(
+            f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the audit."
+        )
+    statement = subject.statement
+    assert statement is not None
+    with Ledger(asked.ledger or ledger_of(subject)) as ledger:
+        require_head(ledger, asked.head)
+        if champion is not None and champion.dataset == statement.ledger.dataset:
+            require_chain(ledger, f"{asked.name}@{champion.version}", champion.manifest.ledger)
+        done = _released_before(client, asked, trusted)
+        if done is not None:
+            return _already(client, asked, done, subject, ledger, pointer, champion, secret)
+        seq, head = position(ledger)
+        trials = _trials(asked, subject, statement, champion, ledger)
+    price = _price(statement, trials, asked.policy)
+    metrics = released_metrics(subject, statement)
+    decision = _decide(asked, subject, statement, price, metrics, champion)
+    before = None if champion is None else champion.version
+    if decision.promote is None:
+        raise VerificationFailed(
+            f"Nothing is released to {asked.name!r}{f', version {before} stays' if before else ''}: "
+            f"{'; '.join(decision.reasons)}."
+        )
+    tags = {
+        "epsilon": f"{price.epsilon:.6g}",
+        "delta": f"{price.delta:g}",
+        "adjacency": str(price.adjacency),
+        "approved_by": asked.approval.who,
+        "approved_at": asked.approval.when,
+        **{f"{registry.METRIC_TAG}{one.name}": repr(one.value) for one in metrics},
+    }
+    registry.ensure_model(client, asked.name)
+    version = registry.add_version(
+        client, asked.name, asked.run, client.get_run(asked.run).data.tags["dpflows.model"], tags
+    )
+    folder = require_place(asked.output or asked.folder / version, asked.name, version)
+    serial = _next_serial(pointer, champion)
+    bundle = make_bundle(
+        asked, version, subject, statement, price, metrics, trials, before, _position(subject, seq, head), serial
+    )
+    write_bundle(folder, *bundle, secret)
+    client.set_model_version_tag(asked.name, version, registry.DONE_TAG, str(folder))
+    previous = _put_in_front(client, asked, version, serial, folder, secret)
+    client.set_tag(asked.run, "dpflows.released_as", f"{asked.name}@{version}")
+    return _answer(asked, version, price.epsilon, price.delta, previous, folder, own_fingerprint(secret), True)
+
+
+def _require_own_name(client: MlflowClient, name: str) -> None:
+    """Raise ``InputError`` for a name that another one differs from by case or blanks alone."""
+    plain = re.sub(r"[ ._-]+", "", name).casefold()
+    for one in registry.model_names(client):
+        if one != name and re.sub(r"[ ._-]+", "", one).casefold() == plain:
+            raise InputError(f"Expected a name for --to that no other looks like, got {name!r} beside {one!r}.")
+
+
+def _next_serial(pointer: Front | None, champion: Released | None) -> int:
+    stated = (champion.manifest.serial or 0) if champion is not None else 0
+    return max(pointer.serial if pointer is not None else 0, stated) + 1
+
+
+def _position(subject: Subject, seq: int, head: str) -> Position:
+    """Where the ledger stands, and the hashes that it holds of the run's files."""
+    hashes = dict(subject.ledger.hashes) if subject.ledger is not None else {}
+    metric = subject.metric_ledger.hashes.get("metrics") if subject.metric_ledger is not None else None
+    return Position(head=head, seq=seq, hashes=hashes | ({"metrics": metric} if metric else {}))
+
+
+def _put_in_front(
+    client: MlflowClient, asked: Asked, version: str, serial: int, folder: Path, secret: Any
+) -> str | None:
+    """Sign that this version is in front, then move MLflow's aliases; return the version called previous."""
+    place = folder.relative_to(asked.folder) if folder.is_relative_to(asked.folder) else folder
+    decided = Front(asked.name, version, serial, str(place), asked.approval.who, asked.approval.when)
+    front.write_front(asked.folder, decided, secret)
+    return registry.promote(client, asked.name, version, serial)
+
+
+def _answer(
+    asked: Asked,
+    version: str,
+    epsilon: float,
+    delta: float,
+    previous: str | None,
+    folder: Path,
+    signer: str,
+    changed: bool,
+) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "name": asked.name,
+        "version": version,
+        "run_id": asked.run,
+        "epsilon": epsilon,
+        "delta": delta,
+        "previous": previous,
+        "bundle": str(folder),
+        "signer": signer,
+        "changed": changed,
+    }
+
+
+def _released_before(client: MlflowClient, asked: Asked, trusted: Sequence[str]) -> Released | None:
+    """The release of this run to this name by its signed bundle, None where there was none.
+
+    Raises ``VerificationFailed`` where MLflow shows one and no bundle proves it.
+    """
+    done = registry.version_of(client, asked.name, asked.run)
+    if done is None:
+        return None
+    version = str(done.version)
+    shown = registry.AT_TAG in done.tags or registry.DONE_TAG in done.tags
+    if not shown and not (asked.folder / version).exists():
+        return None  # an interrupted release left the version alone
+    return front.released(client, asked.folder, asked.name, version, trusted)
+
+
+def _already(
+    client: MlflowClient,
+    asked: Asked,
+    done: Released,
+    subject: Subject,
+    ledger: Ledger,
+    pointer: Front | None,
+    champion: Released | None,
+    secret: Any,
+) -> dict[str, Any]:
+    """A run that was released before: nothing changes where it is in front, else it is put there again (a way back).
+
+    The price is that of its own release. A way back may depend on what was learned since, so the answer holds the
+    price of everything up to now beside it.
+    """
+    manifest = done.manifest
+    if manifest.run_id != asked.run or (other := done.differs(subject)):
+        what = f"of run {manifest.run_id}" if manifest.run_id != asked.run else f"with another {other}"
+        raise VerificationFailed(
+            f"Expected {asked.name}@{done.version} to be the release of run {asked.run} as it is now, got a bundle "
+            f"{what}; restore what was changed."
+        )
+    require_chain(ledger, f"{asked.name}@{done.version}", manifest.ledger)
+    current = registry.aliases(client, asked.name)
+    shown = current.get(registry.RELEASED) == done.version
+    changed = not shown or champion is None or champion.version != done.version
+    previous = current.get(registry.PREVIOUS)
+    if changed or pointer is None:
+        serial = _next_serial(pointer, champion)
+        previous = _put_in_front(client, asked, done.version, serial, done.folder, secret)
+        client.set_model_version_tag(asked.name, done.version, "approved_by", asked.approval.who)
+        client.set_model_version_tag(asked.name, done.version, "approved_at", asked.approval.when)
+    price = manifest.price
+    signer = own_fingerprint(secret) if pointer is None else json.loads(done.bundle[names.SIGNATURE])["fingerprint"]
+    answer = _answer(asked, done.version, price.epsilon, price.delta, previous, done.folder, signer, changed)
+    since = manifest.ledger.seq if manifest.ledger is not None else newest_of(ledger, done.entries)
+    return answer | ({"epsilon_with_runs_since": _with_later(done, subject, ledger, since)} if changed else {})
+
+
+def _with_later(done: Released, subject: Subject, ledger: Ledger, since: int) -> float:
+    """Epsilon of a release together with all runs on its records since, at its delta."""
+    price = done.manifest.price
+    stored: Any = json.loads(done.bundle[names.TUNING])
+    own = [Events.from_json(json.dumps(item)) for item in stored["trials"]]
+    blocks = subject.ledger.blocks if subject.ledger is not None else ()
+    later = search(charged(ledger, done.dataset), (), blocks, since)
+    if not later:
+        return price.epsilon
+    return search_epsilon([*own, *(one.events for one in later)], price.adjacency, price.delta, price.conversion)
+
+
+def _trials(
+    asked: Asked, subject: Subject, statement: Statement, champion: Released | None, ledger: Ledger
+) -> list[Trial]:
+    """The charged runs behind the release: those since the signed release before it, on the same records."""
+    own = [statement.ledger.entry]
+    if METRICS_FILE in subject.files:
+        own.append(str(json.loads(subject.files[METRICS_FILE])["ledger_entry"]))
+    found = charged(ledger, statement.ledger.dataset)
+    since = 0
+    if champion is not None and champion.dataset == statement.ledger.dataset:
+        stated = champion.manifest.ledger
+        since = stated.seq if stated is not None else newest_of(ledger, champion.entries)
+    if asked.policy.tuning == "run" or statement.data.public:
+        since = max((one.seq for one in found), default=0)
+    blocks = subject.ledger.blocks if subject.ledger is not None else ()
+    return search(found, own, blocks, since)
+
+
+def _price(statement: Statement, trials: list[Trial], policy: Policy) -> Price:
+    promise = statement.guarantee
+    conversion = policy.conversion or promise.conversion
+    if len(trials) == 1:
+        epsilon = promise.epsilon
+    else:
+        epsilon = search_epsilon((one.events for one in trials), promise.adjacency, promise.delta, conversion)
+    scope = "public" if statement.data.public else policy.tuning
+    return Price(
+        unit=promise.unit,
+        adjacency=promise.adjacency,
+        epsilon=epsilon,
+        delta=promise.delta,
+        conversion=conversion,
+        trials=len(trials),
+        scope=scope,
+    )
+
+
+def released_metrics(subject: Subject, statement: Statement) -> list[ReleasedMetric]:
+    """Numbers about quality that may leave: from a charged mechanism, or any on public data."""
+    noisy = noisy_metrics(subject)
+    errors = json.loads(subject.files[METRICS_FILE]).get("standard_errors", {}) if noisy else {}
+    found = [
+        ReleasedMetric(name=key, value=value, source="charged mechanism", standard_error=errors.get(key))
+        for key, value in noisy.items()
+    ]
+    if statement.data.public:
+        public = {key.removeprefix("released."): values[-1] for key, values in subject.metrics.items()}
+        found += [
+            ReleasedMetric(name=key, value=value, source="public data")
+            for key, value in sorted(public.items())
+            if is_quality(key) and f"released.{key}" in subject.metrics and key not in noisy
+        ]
+    return found
+
+
+def _decide(
+    asked: Asked,
+    subject: Subject,
+    statement: Statement,
+    price: Price,
+    metrics: list[ReleasedMetric],
+    champion: Released | None,
+) -> Decision:
+    # Of public data the exact numbers of baselines are public too.
+    exact = subject.metrics if statement.data.public else {}
+    label = read_model(subject.model["model.json"])["label"]
+    candidate = Candidate(
+        asked.run,
+        finished=True,
+        stated=True,
+        metrics={one.name: one.value for one in metrics},
+        delta=statement.guarantee.delta,
+        n=statement.data.public_n,
+        classes=len(label.get("levels", ())) or 2,
+        baselines={key.removeprefix("internal."): values[-1] for key, values in exact.items() if values},
+        fault=fault(subject.model),
+    )
+    before = None if champion is None else Champion(champion.version, champion.metrics())
+    return decide([candidate], before, asked.policy, price.epsilon, price.delta)
+
+
+def make_bundle(
+    asked: Asked,
+    version: str,
+    subject: Subject,
+    statement: Statement,
+    price: Price,
+    metrics: list[ReleasedMetric],
+    trials: list[Trial],
+    before: str | None,
+    ledger: Position,
+    serial: int,
+) -> tuple[Manifest, dict[str, bytes]]:
+    """Manifest and files of a release, from what the run holds and nothing else."""
+    model, stored = subject.model, subject.files
+    card = make_card(asked.name, version, statement, read_model(model["model.json"]), price, metrics, asked.approval)
+    tuning = {"schema_version": 1, "trials": [json.loads(one.events.to_json()) for one in trials]}
+    files = {
+        names.WEIGHTS: model["weights.npz"],
+        names.ENCODER: model["encoder.json"],
+        names.CARD: model["model.json"],
+        names.STATEMENT: stored["privacy/statement.json"],
+        names.MECHANISMS: stored["privacy/mechanisms.json"],
+        names.TUNING: json.dumps(tuning, indent=1, sort_keys=True).encode(),
+        names.CONFIG: stored["config.json"],
+        names.README: card.encode(),
+        **({names.STATE: model["state.safetensors"]} if "state.safetensors" in model else {}),
+        **{name: _readable(name, subject, statement) for name in RENDERED},
+        **({names.METRICS: stored[names.METRICS]} if names.METRICS in stored else {}),
+    }
+    manifest = Manifest(
+        name=asked.name,
+        version=version,
+        created=now(),
+        run_id=asked.run,
+        price=price,
+        approval=asked.approval,
+        policy=asked.policy.model_dump(mode="json"),
+        metrics=metrics,
+        previous=before,
+        files=checksums(files),
+        ledger=ledger,
+        serial=serial,
+    )
+    return manifest, files
+
+
+def _readable(name: str, subject: Subject, statement: Statement) -> bytes:
+    """A readable form whose hash the ledger holds, as the audit compared it; one without is made again."""
+    held = subject.ledger is not None and name in subject.ledger.hashes
+    return subject.files[name] if held else rendered_again(statement, name)

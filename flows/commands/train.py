@@ -1,0 +1,178 @@
+"""The commands ``train`` and ``plan``: what happens around the flow, and what is printed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from dpcore.accounting.limits import order_index
+from dpcore.train import Planned
+from flows.terminal import Terminal, plan_table, summary_table
+from tasks.config import TrainConfig, load_config
+from tasks.data import peek
+from tasks.home import Home
+from tasks.kinds.base import Job
+from tasks.ledger import Ledger, place
+from tasks.options import tune
+from tasks.options.bounds import widest
+from tasks.options.noisy_metric import planned_release, release_words, require_room
+from tasks.record import statement
+from tasks.stores.made import stores_to_make
+from tasks.stores.moved import require_in_place
+from tasks.training import steps
+
+
+def run_training(config: str | None, overrides: Sequence[str], as_json: bool) -> None:
+    """``dpflows train``: refuse early what can be refused from public facts, then run the flow on a local server."""
+    home = Home.find()
+    settings = load_config(config, overrides)
+    with Terminal(Console(stderr=True), None if as_json else show_summary) as terminal:
+        terminal.step("plan")
+        job, *_ = check(settings, home)
+        look(job)
+        summary = on_server(settings, home.prepare(), terminal, lambda: run_flow(settings))
+    if as_json:
+        sys.stdout.write(json.dumps(summary) + "\n")
+
+
+def show_summary(summary: Mapping[str, Any]) -> None:
+    """Print the table of a training on standard output."""
+    Console().print(summary_table(summary))
+    sys.stdout.flush()
+
+
+def check(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:
+    """Plan and ask the ledger without any server: a refusal takes a second and starts nothing.
+
+    Returns job, plan for the run's own target, and the plan that the ledger admits. The flow does the same again,
+    where it is seen.
+    """
+    job = steps.prepare(settings)
+    planned = steps.plan_training(job)
+    with Ledger(place.ledger_url(settings, job.schema, home)) as ledger:
+        admitted = steps.fit_to_ledger(job, planned, ledger)
+        require_room(job, admitted, ledger)
+    steps.require_files(job)
+    return job, planned, admitted
+
+
+def look(job: Job) -> None:
+    """Refuse a table whose header or first rows are wrong before any server starts; the flow reads all of it."""
+    data, blocks = job.config.data, None if job.blocks == ("all",) else job.blocks
+    peek(widest(job.schema), job.encoder, data.path, data.test_path, blocks)
+
+
+def on_server(
+    settings: TrainConfig, home: Home, terminal: Terminal, work: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Call a flow on a local Prefect server, which starts while the libraries are imported; returns its answer."""
+    from flows.server import LocalServer
+
+    require_in_place(home)
+    if stores_to_make(home):
+        terminal.step("making the stores of this home folder")
+    with LocalServer(home) as server:
+        terminal.step("starting Prefect and MLflow")
+        from flows.steps import reporter
+        from flows.train import open_store
+
+        keep_quiet()
+        # The tables of a new MLflow store are made while the server starts.
+        open_store(settings)
+        server.ready()
+        token = reporter.set(terminal)
+        try:
+            answer = work()
+        finally:
+            reporter.reset(token)
+            send_logs()
+        terminal.step("closing")
+        server.drain(answer["flow_run_id"])
+    return answer
+
+
+def run_flow(settings: TrainConfig) -> dict[str, Any]:
+    """The training flow; imported when the server already starts."""
+    from flows.train import train
+
+    return train(settings)
+
+
+def keep_quiet() -> None:
+    """Keep Prefect's copies of our errors off the terminal; they reach Prefect's store, and ours are printed."""
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).propagate = False
+
+
+def send_logs() -> None:
+    """Hand Prefect's last log lines to its server, while that still runs."""
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        for handler in logging.getLogger(name).handlers:
+            handler.flush()
+
+
+def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> None:
+    """``dpflows plan``: the price of a training and what the ledger would have left."""
+    home = Home.find()
+    settings = load_config(config, overrides)
+    job = steps.prepare(settings)
+    planned = steps.plan_training(job)
+    with Ledger(place.ledger_url(settings, job.schema, home)) as ledger:
+        opened = job.public or any(found.name == job.schema.name for found in ledger.datasets())
+        admitted = steps.fit_to_ledger(job, planned, ledger) if opened else planned
+        room = ledger.room(job.schema.name, job.blocks, public=job.public) if opened else None
+        if opened:
+            require_room(job, admitted, ledger)
+    noisy = planned_release(job)
+    report = plan_report(job, admitted)
+    if words := release_words(job):
+        report["released_metric"] = words
+    if not opened:
+        # A price needs no budget, but the training will.
+        report["ledger_left"] = f"no budget yet: dpflows ledger init {job.schema.name} --epsilon E --delta D"
+    elif room is not None:
+        charged = [admitted.events, *([noisy] if noisy else [])]
+        cost = sum(float(events.price(room.adjacency)[order_index(room.order)]) for events in charged)
+        report |= {"ledger_order": room.order, "ledger_left": room.left, "ledger_cost": cost}
+        report["ledger_left_after"] = room.left - cost
+    else:
+        report["ledger_left"] = "unlimited (public data)"
+    if as_json:
+        sys.stdout.write(json.dumps(report) + "\n")
+    else:
+        Console().print(plan_table(report))
+
+
+def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
+    """The public numbers of a plan."""
+    promise, curve = statement.guarantee(planned), statement.renyi(planned)
+    parameters = {key: value for key, value in planned.parameters.items() if key != "tuning"}
+    return {
+        "schema_version": 1,
+        "data": job.schema.name,
+        "public_n": job.problem.n,
+        "dimension": job.problem.dimension,
+        "norm_bound": None if job.ranker is not None else job.problem.norm_bound,
+        "algorithm": planned.name,
+        "reason": planned.reason,
+        "parameters": parameters,
+        **tune.report(planned),
+        "phases": planned.phases,
+        "noise_multiplier": parameters["noise_multiplier"],
+        "releases": len(planned.events),
+        "unit": promise.unit,
+        "adjacency": str(promise.adjacency),
+        "epsilon_asked": promise.target_epsilon,
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "accountant": promise.accountant,
+        "conversion": promise.conversion,
+        "best_order": curve.best_order,
+        "renyi_epsilon": curve.epsilon,
+        "warnings": [*job.warnings, *([planned.warning] if planned.warning else [])],
+    }

@@ -1,0 +1,79 @@
+"""How a command ends: what an error says, on one line of standard error, and which exit code it gives."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from typing import Any
+
+UNEXPECTED = 1
+USAGE = 2
+INTERRUPTED = 130
+
+# Signals that asked this process to stop: a library may wrap the exception that they raise in one of its own.
+_asked: list[int] = []
+
+
+class Terminated(BaseException):
+    """The process was told to end (SIGTERM)."""
+
+
+def listen() -> None:
+    """Turn SIGINT and SIGTERM into exceptions, and remember that they came."""
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+
+
+def _stop(signum: int, frame: object) -> None:
+    _asked.append(signum)
+    heed()
+
+
+def heed() -> None:
+    """Raise what a signal asked for: an exception inside a callback is swallowed, and nothing may be spent after it."""
+    if _asked:
+        raise KeyboardInterrupt if _asked[-1] == signal.SIGINT else Terminated
+
+
+def interrupted() -> int:
+    complain("interrupted; a charge, where there was one, is named above and in `dpflows ledger show`.")
+    return INTERRUPTED
+
+
+def other(error: Exception) -> int:
+    """Usage errors and aborts, which typer raises through classes that moved between its versions; else a fault."""
+    if _asked or type(error).__name__ == "Abort":
+        return interrupted()
+    if hasattr(error, "format_message"):
+        complain(usage(error))
+        return USAGE
+    traceback.print_exception(error)
+    complain(f"unexpected {type(error).__name__}; this is a fault of dpflows or of its environment.")
+    return UNEXPECTED
+
+
+def usage(error: Any) -> str:
+    """A usage error in one line that ends in the help of the command that was called."""
+    from pydantic import ValidationError
+
+    from tasks.config.read import rule
+
+    context, cause = getattr(error, "ctx", None), error.__cause__
+    see = f"see `{context.command_path if context else 'dpflows'} --help`"
+    if isinstance(cause, ValidationError) and getattr(error, "param", None):
+        finding = cause.errors(include_url=False)[0]
+        given = finding["input"]
+        return f"Expected {rule(finding)} for {_shown(error.param)}, got {given}; {see}."
+    return f"{str(error.format_message()).rstrip('.')}; {see}."
+
+
+def _shown(parameter: Any) -> str:
+    """An option as it is written, an argument as the help shows it."""
+    options = [name for name in parameter.opts if name.startswith("--")]
+    return options[0] if options else str(parameter.name).upper()
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(f"dpflows: {' '.join(text.split())}\n")

@@ -1,0 +1,228 @@
+"""The rows of a comparison: read once for each data set and encoding, then cut into folds where cells ask for them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpcore.errors import InputError
+from dpcore.objective import LinearObjective
+from dpcore.objective.multiclass import MulticlassObjective
+from dpcore.preprocess.design import Data
+from dpcore.problem import Adjacency
+from dpcore.ranking.sessions import Sessions, join
+from tasks.compare.config import ProtocolSection, fold_numbers, secret_fold_numbers
+from tasks.compare.grid import Cell, Setting
+from tasks.data import Reading
+from tasks.kinds.base import Job
+from tasks.readers import source_paths
+from tasks.training.steps import reading_of
+
+KEPT = 4  # folds that a thread keeps: the cells of a batch walk over few of them
+
+
+@dataclass(frozen=True)
+class Part:
+    """One fold: the training part as sums over its rows, and the rows that it is tested on.
+
+    ``optima``: the least objective by L2 strength, where it was asked for.
+    """
+
+    objective: Any
+    test: Any
+    optima: dict[float, float] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Encoded rows: those to be split, the declared test part, or the partition files of a ranking, each whole."""
+
+    train: Any
+    test: Any = None
+    parts: tuple[Sessions, ...] = ()
+
+
+class Rows:
+    """All rows of a comparison. It never crosses to another process with private rows in it: it pickles empty.
+
+    ``secrets``: the seed of secret folds by name of the data set (private rows under add/remove).
+    """
+
+    def __init__(self, protocol: ProtocolSection, seed: int, secrets: dict[str, bytes], names: tuple[str, ...]) -> None:
+        self.protocol, self.seed, self.secrets, self.private = protocol, seed, secrets, names
+        self._tables: dict[str, Table] = {}
+        self._lock = threading.Lock()
+        self._local = threading.local()
+
+    def __reduce__(self) -> Any:
+        if self.private:
+            raise TypeError("Private rows stay in the process that read them.")
+        return Rows, (self.protocol, self.seed, {}, ())
+
+    def table(self, setting: Setting, repeat: int = 0) -> Table:
+        """The rows of a setting, read at the first call; raises ``InputError`` for what is not as declared."""
+        job = redrawn(setting.job, repeat)
+        key = table_key(job)
+        with self._lock:
+            if key not in self._tables:
+                self._tables[key] = read(job, self.protocol)
+        found = self._tables[key]
+        rows = found.train.n
+        exact = setting.private and job.problem.adjacency is not Adjacency.ADD_REMOVE
+        if exact and rows != job.problem.n and not found.parts:
+            raise InputError(
+                f"Expected exactly {job.problem.n} {job.schema.unit}s in {job.schema.name!r} under "
+                f"{job.problem.adjacency}, where their number is public, got {rows}; correct public.n, or use "
+                "adjacency add_remove."
+            )
+        return found
+
+    def part(self, cell: Cell) -> Part:
+        """The fold of a cell; the last few are kept, for each thread its own."""
+        job = cell.setting.job
+        secret = self.secret(cell.setting)
+        drawn = table_key(redrawn(job, cell.repeat))
+        key = (drawn, repr(job.problem.loss), repr(job.ranker), secret is not None, cell.repeat, cell.fold)
+        kept: OrderedDict[Any, Part] = self._local.__dict__.setdefault("kept", OrderedDict())
+        if key not in kept:
+            table = self.table(cell.setting, cell.repeat)
+            while len(kept) >= KEPT:
+                kept.popitem(last=False)
+            kept[key] = self._cut(job, table, secret, cell.repeat, cell.fold)
+        return kept[key]
+
+    def secret(self, setting: Setting) -> bytes | None:
+        """The secret seed of the folds, where their number of rows is private."""
+        declared = setting.job.problem.adjacency is Adjacency.ADD_REMOVE and not setting.job.public
+        return self.secrets[setting.data] if declared else None
+
+    def _cut(self, job: Job, table: Table, secret: bytes | None, repeat: int, fold: int) -> Part:
+        if table.parts:
+            others = [part for index, part in enumerate(table.parts) if index != fold]
+            train, test = join(others), table.parts[fold]
+        elif self.protocol.folds == 1:
+            train, test = table.train, table.train if table.test is None else table.test
+        else:
+            numbers = self._numbers(table.train.n, secret, repeat)
+            train, test = (table.train.take(np.flatnonzero(side)) for side in (numbers != fold, numbers == fold))
+        return Part(sums(job, train), test)
+
+    def _numbers(self, rows: int, secret: bytes | None, repeat: int) -> np.ndarray:
+        folds = self.protocol.folds
+        if secret is None:
+            return fold_numbers(rows, folds, self.seed, repeat)
+        return secret_fold_numbers(rows, folds, secret, repeat)
+
+    def check_classes(self, setting: Setting) -> None:
+        """Raise ``InputError`` where a fold leaves one class for training; asked before anything is reserved."""
+        job, protocol = setting.job, self.protocol
+        if job.schema.label.kind != "binary" or protocol.folds == 1:
+            return
+        secret = self.secret(setting)
+        for repeat in range(protocol.partitions):
+            y = self.table(setting, repeat).train.y
+            numbers = self._numbers(len(y), secret, repeat)
+            for fold in range(protocol.folds):
+                if len(np.unique(y[numbers != fold])) < 2:
+                    raise InputError(
+                        f"Expected both classes in the training part of every fold of {setting.data!r}, got one in "
+                        f"fold {fold} of repeat {repeat} (label {job.schema.label.column!r}); use fewer folds or "
+                        "another seed. Nothing was spent."
+                    )
+
+
+def sums(job: Job, train: Data | Sessions) -> Any:
+    """Private sums over training rows or sessions."""
+    if job.ranker is not None:
+        return job.ranker.objective(train)  # type: ignore[arg-type]
+    kind = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
+    return kind(train.X, train.y, job.problem.loss)  # type: ignore[union-attr]
+
+
+def redrawn(job: Job, repeat: int) -> Job:
+    """The job of one repeat: generated data that declare a ``seed`` are generated anew, with ``seed`` + ``repeat``."""
+    source = job.schema.source
+    if repeat == 0 or not is_redrawn(job):
+        return job
+    arguments = {**source.arguments, "seed": int(source.arguments["seed"]) + repeat}
+    schema = job.schema.model_copy(update={"source": source.model_copy(update={"arguments": arguments})})
+    return replace(job, schema=schema)
+
+
+def is_redrawn(job: Job) -> bool:
+    """Whether every repeat has a data set of its own."""
+    return job.schema.source.kind == "generator" and "seed" in job.schema.source.arguments
+
+
+def table_key(job: Job) -> str:
+    """What the encoded rows depend on: files, schema and encoder."""
+    data = job.config.data
+    named = (str(data.path), str(data.test_path), str(job.blocks))
+    text = "\n".join([*named, job.schema.model_dump_json(), job.encoder.to_json()])
+    return sha256(text.encode()).hexdigest()
+
+
+def read(job: Job, protocol: ProtocolSection) -> Table:
+    """Read and encode the rows of a job: those of the blocks that its reservation names."""
+    if job.ranker is not None and protocol.parts and job.schema.source.kind == "file":
+        return _partition(job, protocol.folds)
+    loaded = reading_of(job).load(job.encoder)
+    return Table(loaded.train, loaded.test)
+
+
+def _partition(job: Job, folds: int) -> Table:
+    """The partition files S1, S2, ... of a ranking, one a fold."""
+    whole = job.schema.model_copy(update={"split": job.schema.split.model_copy(update={"kind": "none"})})
+    files = partition_files(job, folds)
+    parts = tuple(Reading(whole, file).load(job.encoder).train for file in files)
+    return Table(join(parts), None, parts)  # type: ignore[arg-type]
+
+
+def partition_files(job: Job, folds: int) -> list[Path]:
+    """S1 to S``folds`` in the folder of the data; raises ``InputError`` where they are not there. None is opened."""
+    folder = data_files(job)[0].parent
+    found = [next(iter(sorted(folder.glob(f"S{k}.txt*"))), None) for k in range(1, folds + 1)]
+    missing = [f"S{k}.txt" for k, file in enumerate(found, 1) if file is None]
+    if missing:
+        raise InputError(
+            f"Expected partition files S1.txt to S{folds}.txt in {folder}, got no {missing[0]}; correct data.path, or "
+            "set protocol.parts=false to cut folds by query."
+        )
+    return [file for file in found if file is not None]
+
+
+def data_files(job: Job) -> list[Path]:
+    """The files of the training part; none for generated data."""
+    if job.schema.source.kind != "file" and job.config.data.path is None:
+        return []
+    return source_paths(job.schema, job.config.data.path, job.schema.source.path)
+
+
+def fingerprint(job: Job, protocol: ProtocolSection, digest: Callable[[Path], str]) -> str:
+    """A hash of schema and files; ``digest`` says what stands for a file."""
+    files = data_files(job)
+    if job.ranker is not None and protocol.parts and files:
+        files = partition_files(job, protocol.folds)
+    if job.config.data.test_path is not None:
+        files += source_paths(job.schema, job.config.data.test_path, job.schema.split.path, "data.test_path")
+    texts = [job.schema.model_dump_json(), *(digest(file) for file in files)]
+    return sha256("\n".join(texts).encode()).hexdigest()
+
+
+def content_digest(file: Path) -> str:
+    """SHA-256 of a file of public rows."""
+    with file.open("rb") as opened:
+        return file_digest(opened, "sha256").hexdigest()
+
+
+def stat_digest(file: Path) -> str:
+    """What stands for a file of private rows, which nobody has opened: name, length and time of change."""
+    facts = file.stat()
+    return f"{file.resolve()} {facts.st_size} {facts.st_mtime_ns}"

@@ -1,0 +1,1 @@
+"""Charts, curves and pages from plain numbers; nothing here knows a run."""

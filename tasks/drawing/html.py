@@ -1,0 +1,159 @@
+"""One self-contained HTML page: inline style, no script, no remote asset; fit for phones and screen readers.
+
+A table that sorts on a click or a key, in a few lines of script; without script it is a plain table.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 1rem/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; margin: 0 auto; max-width: 60rem;
+  padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; } caption { text-align: left; color: #444; padding: .3rem 0; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #ccc; }
+th[scope=row] { width: 14rem; font-weight: 600; } td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
+.wide { overflow-x: auto; } img { max-width: 100%; height: auto; } figure { margin: 1rem 0; }
+figcaption { color: #444; font-size: .9rem; } .lead { font-size: 1.1rem; }
+.beside { display: flex; flex-wrap: wrap; gap: 0 2rem; } .beside figure { flex: 1 1 22rem; max-width: 35rem; }
+.tiles { display: flex; flex-wrap: wrap; gap: .6rem; margin: 1rem 0; padding: 0; list-style: none; }
+.tiles li { flex: 1 1 9rem; background: #f1f5f9; padding: .6rem .8rem; border-radius: .3rem; color: #444; }
+.tiles strong { display: block; font-size: 1.5rem; line-height: 1.3; color: #1b1b1b; }
+.internal { border-left: .4rem solid #9a3412; padding-left: .8rem; }
+.note { background: #f1f5f9; padding: .6rem .8rem; }
+.grid { overflow-wrap: normal; } .grid th[scope=row] { width: auto; } .grid th { vertical-align: bottom; }
+@media (max-width: 36rem) { th[scope=row] { width: 8rem; } body { padding: .6rem; } }
+"""
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole document from parts that are HTML already; ``title`` is text."""
+    body = "\n".join(parts)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def heading(text: str) -> str:
+    return f"<h2>{escape(text)}</h2>"
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def rows(pairs: Sequence[tuple[str, str]]) -> str:
+    """A table of names and values."""
+    lines = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in pairs)
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+
+
+def grid(caption: str, names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table with a head; the first cell of a line names it."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    body = "".join(
+        f'<tr><th scope="row">{escape(line[0])}</th>'
+        + "".join(f'<td class="number">{escape(cell)}</td>' for cell in line[1:])
+        + "</tr>"
+        for line in lines
+    )
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption, quote=True)}">'
+        f'<table class="grid"><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def figure(png: bytes, description: str, caption: str | None = None, width: int | None = None) -> str:
+    """A picture inside the page, at most ``width`` wide (CSS pixels); ``description`` says in words what it shows.
+
+    ``caption`` stands below it, by default the description.
+    """
+    data = base64.b64encode(png).decode()
+    size = "" if width is None else f' width="{width}"'
+    return (
+        f'<figure><img src="data:image/png;base64,{data}" alt="{escape(description, quote=True)}"{size}>'
+        f"<figcaption>{escape(description if caption is None else caption)}</figcaption></figure>"
+    )
+
+
+def beside(figures: Iterable[str]) -> str:
+    """Figures next to each other where the page is wide enough."""
+    return f'<div class="beside">{"".join(figures)}</div>'
+
+
+def tiles(pairs: Iterable[tuple[str, str]]) -> str:
+    """A few numbers to see first: (number, what it is)."""
+    inner = "".join(f"<li><strong>{escape(value)}</strong> {escape(name)}</li>" for value, name in pairs)
+    return f'<ul class="tiles">{inner}</ul>'
+
+
+def items(texts: Iterable[str]) -> str:
+    """A list."""
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
+
+
+Cell = tuple[str, float | str | None]
+"""What is shown, and what it is sorted by; None goes last."""
+
+SORTABLE_STYLE = """<style>
+table.sortable thead th { white-space: nowrap; }
+table.sortable button { font: inherit; font-weight: 600; color: inherit; background: none;
+  border: 1px solid transparent; padding: .15rem .25rem; margin-left: -.25rem; cursor: pointer; text-align: left; }
+table.sortable button:hover { background: #e2e8f0; }
+table.sortable button:focus-visible { outline: 3px solid #0072b2; outline-offset: 1px; }
+table.sortable th[aria-sort=ascending] button::after { content: " \\25B2"; }
+table.sortable th[aria-sort=descending] button::after { content: " \\25BC"; }
+table.sortable th[scope=row] { width: auto; min-width: 11rem; } table.sortable td { white-space: nowrap; }
+table.sortable caption { position: sticky; left: 0; max-width: calc(100vw - 2rem); }
+@media (min-width: 64rem) { body { max-width: 90rem; } figure img { max-width: 60rem; } }
+</style>"""
+
+SCRIPT = """<script>
+document.querySelectorAll("table.sortable").forEach(function (table) {
+  table.querySelectorAll("thead th").forEach(function (head, column) {
+    var button = document.createElement("button");
+    button.type = "button";
+    button.textContent = head.textContent;
+    head.textContent = "";
+    head.appendChild(button);
+    button.addEventListener("click", function () {
+      var down = head.getAttribute("aria-sort") === "ascending";
+      table.querySelectorAll("thead th").forEach(function (other) { other.removeAttribute("aria-sort"); });
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      var body = table.tBodies[0];
+      Array.from(body.rows).sort(function (a, b) {
+        var x = a.cells[column].dataset.key, y = b.cells[column].dataset.key;
+        if (x === undefined || y === undefined) { return (x === undefined) - (y === undefined); }
+        var order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
+        return down ? -order : order;
+      }).forEach(function (row) { body.appendChild(row); });
+    });
+  });
+});
+</script>"""
+
+
+def sortable(caption: str, names: Sequence[str], lines: Iterable[Sequence[Cell]]) -> str:
+    """The table; the first cell of a line names it. ``STYLE`` and ``SCRIPT`` go into the page once."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    body = "".join(f"<tr>{''.join(_cell(cell, index == 0) for index, cell in enumerate(line))}</tr>" for line in lines)
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption, quote=True)}">'
+        f'<table class="sortable"><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(cell: Cell, names_row: bool) -> str:
+    text, key = cell
+    sorted_by = "" if key is None else f' data-key="{escape(str(key), quote=True)}"'
+    if names_row:
+        return f'<th scope="row"{sorted_by}>{escape(text)}</th>'
+    return f'<td class="number"{sorted_by}>{escape(text)}</td>'

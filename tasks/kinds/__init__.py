@@ -1,0 +1,1 @@
+"""What a training is of: one file a kind of model."""

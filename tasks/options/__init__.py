@@ -1,0 +1,1 @@
+"""What a configuration adds to a training: one file an option."""

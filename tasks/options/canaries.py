@@ -1,0 +1,182 @@
+"""Canaries in a real training: planted among the records, looked for in what is released, never released.
+
+The canaries follow from public facts (dimension, norm bound) and coins; the public n of the data stays: under
+add_remove it is a nominal divisor and no count, under replace_one canaries take the places of records. Price and charge
+are those of any training with this plan. The attack knows the records, so its numbers are internal.
+
+Where canaries have a theorem and a place: decided from configuration and schema, before a file is opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dpcore.algorithms import registry
+from dpcore.audit.bounds import promise_of
+from dpcore.audit.canaries import Canaries, Guessed, Watch, guess, plant, planted
+from dpcore.errors import InputError
+from dpcore.noise import secure_generator
+from dpcore.objective import LinearObjective
+from dpcore.problem import Adjacency
+from dpcore.train import Planned
+from tasks.config import TrainConfig
+from tasks.kinds.base import Job, Sealed
+from tasks.schema import Schema
+
+LEAST, MOST = 20, 1000
+
+
+def count_of(config: TrainConfig, dimension: int) -> int:
+    """How many canaries a run gets: the number given, else one for each column, from 20 to 1,000."""
+    assert config.audit is not None
+    return config.audit.canaries or min(max(dimension, LEAST), MOST)
+
+
+def check_canaries(config: TrainConfig, schema: Schema) -> None:
+    """Raise ``InputError`` where canaries have no theorem or no place in this training."""
+    if config.audit is None:
+        return
+    faults = {
+        "sessions of a ranking are no single records": schema.label.kind == "relevance",
+        "a network's canaries would need gradients of their own": config.model is not None,
+        "the attack scores one margin, so it needs a binary label": schema.label.kind != "binary",
+        "a canary is a record and the unit is another": schema.unit != "record",
+        "a search (tune) splits the records before it trains": config.tune is not None,
+        "bounds and levels must be declared: an estimate would be made without the canaries": (
+            bool(schema.undeclared_columns)
+        ),
+        "evaluate.release would pay for a metric of a model that is never released": (
+            config.evaluate.release is not None
+        ),
+    }
+    for reason, found in faults.items():
+        if found:
+            raise InputError(
+                f"Expected no audit.canaries here, got {_shown(config)}: {reason}; leave the section audit out, or use "
+                "`dpflows audit RUN --empirical`."
+            )
+
+
+def crowd(config: TrainConfig, n: int, dimension: int) -> tuple[str, ...]:
+    """A warning where canaries hide each other. Raises ``InputError`` where they leave too few places for records.
+
+    Under replace_one they take the places of as many records, since the number of records is public.
+    """
+    if config.audit is None:
+        return ()
+    count = count_of(config, dimension)
+    if config.privacy.adjacency is Adjacency.REPLACE_ONE and 2 * count > n:
+        raise InputError(
+            f"Expected audit.canaries of at most half of n={n} under replace_one, where they take the places of "
+            f"records, got {count}; lower it, or use privacy.adjacency=add_remove."
+        )
+    if count > 2 * dimension:
+        return (
+            f"audit.canaries={count} share {dimension} columns and hide each other: about as many canaries as columns "
+            "show most.",
+        )
+    return ()
+
+
+def _shown(config: TrainConfig) -> str:
+    assert config.audit is not None
+    return "the section" if config.audit.canaries is None else str(config.audit.canaries)
+
+
+Array = np.ndarray
+
+CONFIDENCE = 0.95
+FIGURE = "figures/canaries.png"
+REASON = "canaries were added to the records (audit.canaries), so the model learned from records that are none"
+TAG = "dpflows.canaries"
+PREFIX = "internal.canary."
+
+
+def plant_canaries(job: Job, planned: Planned, objective: Sealed) -> tuple[Sealed, Sealed]:
+    """The sums over records and canaries, and the watch that looks for them."""
+    sums: LinearObjective = objective.open()
+    rng = np.random.default_rng(job.config.seed)
+    within_blocks = registry[planned.name].bounds_rows_by == "blocks"
+    canaries = plant(job.problem, count_of(job.config, job.problem.dimension), rng, secure_generator(), within_blocks)
+    mixed, watch = planted(sums, canaries, rng)
+    mixed.check_records(job.problem.dimension, job.problem.norm_bound)
+    return Sealed(mixed), Sealed(watch)
+
+
+def measure_canaries(
+    planned: Planned, weights: Array, watch: Sealed, objective: Sealed, folder: Path
+) -> dict[str, float]:
+    """Lower bounds on epsilon beside the claim, as internal numbers; a figure of both in ``folder``."""
+    target = planned.target
+    assert target is not None
+    looked: Watch = watch.open()
+    canaries = looked.canaries
+    scores = looked.scores(planned, weights, objective.open())
+    found = guess(canaries, scores, target.delta, CONFIDENCE, promise_of(target, planned.events))
+    numbers = {
+        "epsilon_lower_bound": found.epsilon,
+        "claimed_epsilon": planned.spent_epsilon,
+        "p_value": found.p_value,
+        "count": float(len(canaries.y)),
+        "guesses": float(found.guesses),
+        "right": float(found.right),
+        "releases_seen": float(looked.looked),
+    }
+    if target.accountant_of(planned.events) == "gdp":
+        numbers["gaussian_lower_bound"] = found.gaussian_epsilon
+    draw(canaries, found, numbers, folder / FIGURE)
+    return {PREFIX + name: value for name, value in numbers.items()}
+
+
+def sentence(metrics: dict[str, float]) -> str:
+    """One line for the person who trains."""
+    found = {key.removeprefix(PREFIX): value for key, value in metrics.items() if key.startswith(PREFIX)}
+    gaussian = found.get("gaussian_lower_bound")
+    also = "" if gaussian is None else f", {gaussian:.3g} for Gaussian outputs"
+    refuted = found["p_value"] <= 1.0 - CONFIDENCE
+    verdict = "the claim is REFUTED: noise or price is wrong" if refuted else "nothing against the claim"
+    return (
+        f"Canaries: {found['right']:.0f} of {found['guesses']:.0f} guesses right; epsilon is at least "
+        f"{found['epsilon_lower_bound']:.3g}{also} ({CONFIDENCE:.0%} confidence), claimed "
+        f"{found['claimed_epsilon']:.3g}; chance of such guesses under the claim at most {found['p_value']:.2g}: "
+        f"{verdict}."
+    )
+
+
+def reasons(config: TrainConfig) -> list[str]:
+    """Why a run with canaries must never leave; empty for the others."""
+    return [] if config.audit is None else [REASON]
+
+
+def tags(job: Job) -> dict[str, str]:
+    """How many canaries were among the records; empty for other runs."""
+    return {} if job.config.audit is None else {TAG: str(count_of(job.config, job.problem.dimension))}
+
+
+def draw(canaries: Canaries, found: Guessed, numbers: dict[str, float], path: Path) -> None:
+    """Draw the scores by coin, and bounds against claim; write a PNG to ``path``."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = Figure(figsize=(8.0, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    scores, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+    edges = np.histogram_bin_edges(found.scores, bins=40)
+    yes, no = ("first label", "other label") if canaries.paired else ("included", "left out")
+    scores.hist(found.scores[canaries.included], edges, alpha=0.6, label=yes, color="#1f5a99")
+    scores.hist(found.scores[~canaries.included], edges, alpha=0.6, label=no, color="#c2571a")
+    scores.set_xlabel("score of a canary (what the releases say about its coin)")
+    scores.set_ylabel("canaries")
+    scores.legend(fontsize=8)
+    shown = {"claimed": "claimed_epsilon", "at least": "epsilon_lower_bound", "Gaussian": "gaussian_lower_bound"}
+    shown = {label: key for label, key in shown.items() if key in numbers}
+    colors = ["#555555", "#1f5a99", "#6f9fd0"][: len(shown)]
+    drawn = bars.bar(list(shown), [numbers[key] for key in shown.values()], color=colors)
+    bars.bar_label(drawn, fmt="%.3g")
+    bars.margins(y=0.12)
+    bars.set_ylabel("epsilon")
+    figure.suptitle(f"{len(canaries.y)} canaries, {found.right} of {found.guesses} guesses right", fontsize=10)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,182 @@
+"""Released metrics: noisy counts of right and wrong predictions, charged before they are drawn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpcore.accounting.events import Events
+from dpcore.accounting.limits import SLACK, order_index
+from dpcore.errors import BudgetExceeded, InputError
+from dpcore.mechanisms import Laplace, laplace_for
+from dpcore.preprocess.design import Data
+from dpcore.problem import Adjacency
+from tasks.ledger import Ledger, charged_once
+from tasks.ledger.reader import LedgerReader
+
+if TYPE_CHECKING:
+    from dpcore.train import Planned
+    from tasks.kinds.base import Job, Sealed
+
+
+Array = np.ndarray
+
+FILE = "privacy/metrics.json"
+STATEMENT = "privacy/statement.json"
+METRICS = ("accuracy", "balanced_accuracy")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Private counts, shape (2, 2): true class (+1, -1) by right and wrong; the data of one release."""
+
+    data: Data
+    weights: Array
+    outputs: int
+
+    @property
+    def n(self) -> int:
+        return self.data.n
+
+    def cells(self) -> Array:
+        if self.outputs > 1:
+            scores = self.data.X @ self.weights.reshape(self.outputs, -1).T
+            right = np.argmax(scores, axis=1) == self.data.y
+            positive = np.ones_like(right)
+        else:
+            positive = np.asarray(self.data.y) > 0
+            right = (np.asarray(self.data.X @ self.weights) >= 0) == positive
+        cells = [
+            [(positive & right).sum(), (positive & ~right).sum()],
+            [(~positive & right).sum(), (~positive & ~right).sum()],
+        ]
+        return np.array(cells, dtype=np.float64)
+
+
+def planned_release(job: Job) -> Events | None:
+    """What ``evaluate.release`` costs, None where it is not asked for."""
+    mechanism = mechanism_of(job)
+    if mechanism is None:
+        return None
+    return Events.of([mechanism], adjacency=job.problem.adjacency, unit=job.problem.unit)
+
+
+def mechanism_of(job: Job) -> Laplace | None:
+    """The mechanism of ``evaluate.release``, with its noise in the form of the run; None where it is not asked for.
+
+    A record is in one cell, so an added one moves the counts by 1 in L1 and a replaced one by 2; Laplace noise of scale
+    sensitivity / epsilon gives pure epsilon. No divisor is needed: the noisy counts give their own sum.
+    Raises ``InputError`` for a metric that does not exist for this label.
+    """
+    wanted = job.config.evaluate.release
+    if wanted is None:
+        return None
+    kind = job.schema.label.kind
+    fitting = METRICS if kind == "binary" else METRICS[:1] if kind == "classes" else ()
+    if wanted.metric not in fitting:
+        raise InputError(
+            f"Expected evaluate.release.metric {' or '.join(fitting) or 'left out'} for a {kind} label, got "
+            f"{wanted.metric!r}."
+        )
+    sensitivity = 1.0 if job.problem.adjacency is Adjacency.ADD_REMOVE else 2.0
+    return laplace_for(sensitivity, wanted.epsilon, job.config.privacy.noise)
+
+
+def release_words(job: Job) -> list[str]:
+    """What ``evaluate.release`` lets out and what it costs beside the training; empty where nothing was asked."""
+    wanted = job.config.evaluate.release
+    if wanted is None:
+        return []
+    part = "trained on, who pays for both" if job.schema.split.kind == "none" else "of the test part"
+    return [
+        f"{wanted.metric} with noise, an entry of its own in the ledger: epsilon {wanted.epsilon:g} more (delta 0) for "
+        f"one {job.problem.unit} {part}"
+    ]
+
+
+def require_room(job: Job, planned: Planned, ledger: LedgerReader) -> None:
+    """Raise ``BudgetExceeded`` unless the ledger has room for the training and its noisy metrics together."""
+    events = planned_release(job)
+    room = ledger.room(job.schema.name, job.blocks, public=job.public)
+    if events is None or room is None:
+        return
+    index = order_index(room.order)
+    asked = float(planned.events.price(room.adjacency)[index] + events.price(room.adjacency)[index])
+    if asked > room.left * (1 + SLACK):
+        raise BudgetExceeded(
+            f"Expected room for the training and evaluate.release in {job.schema.name!r}: {room.left:.6g} is left and "
+            f"{asked:.6g} was asked; lower an epsilon, or leave evaluate.release out.",
+            asked=asked,
+            left=room.left,
+        )
+
+
+def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, folder: Path) -> dict[str, float]:
+    """Charge and draw the noisy counts; write ``privacy/metrics.json`` and return the metrics as ``released.NAME``.
+
+    They are of the test part where there is one, else of the training records. The charge is an entry of its own.
+    """
+    from tasks.training.steps import charge_of
+
+    mechanism, wanted = mechanism_of(job), job.config.evaluate.release
+    if mechanism is None or wanted is None:
+        return {}
+    data: Any = loaded.open()
+    part = data.train if data.test is None else data.test
+
+    def tell(counts: Array, events: Events, entry: str) -> str:
+        values, errors = from_counts(counts, mechanism.scale)
+        stored = {
+            "schema_version": 1,
+            "values": {wanted.metric: values[wanted.metric]},
+            "standard_errors": {wanted.metric: errors[wanted.metric]},
+            "counts": counts.tolist(),
+            "records": "training part" if data.test is None else "test part",
+            "mechanisms": json.loads(events.to_json()),
+            "epsilon": mechanism.pure_epsilon,
+            "ledger_entry": entry,
+            "of": belongs_to(folder),
+        }
+        return json.dumps(stored, indent=1, sort_keys=True)
+
+    records = Counts(part, weights, job.problem.outputs)
+    counts, text = charged_once(ledger, charge_of(job), mechanism, records, Counts.cells, tell, "metrics")
+    (folder / FILE).write_text(text, encoding="utf-8")
+    return {f"released.{wanted.metric}": from_counts(counts, mechanism.scale)[0][wanted.metric]}
+
+
+def belongs_to(folder: Path) -> dict[str, str]:
+    """What the metrics are of: weights, configuration and ledger entry of the training, from its statement."""
+    stated = json.loads((folder / STATEMENT).read_text(encoding="utf-8"))
+    return {
+        "weights_sha256": stated["weights_sha256"],
+        "config_sha256": stated["config_sha256"],
+        "training_entry": stated["ledger"]["entry"],
+    }
+
+
+def from_counts(counts: Array, scale: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Metrics of noisy ``counts`` (2, 2), and the standard error that Laplace noise of ``scale`` gives them.
+
+    The error is the first-order one of a ratio r / (r + w): sqrt(2) scale sqrt((1-p)^2 + p^2) / (r + w).
+    """
+    kept = np.maximum(counts, 0.0)
+    right, total = kept[:, 0], np.maximum(kept.sum(axis=1), 1.0)
+    share = float(right.sum() / total.sum())
+    classes = right / total
+    noise = sqrt(2.0) * scale
+
+    def error(p: float, size: float, cells: int) -> float:
+        return noise * sqrt(cells * ((1 - p) ** 2 + p**2)) / size
+
+    parts = [error(float(p), float(size), 1) for p, size in zip(classes, total, strict=True)]
+    values = {"accuracy": share, "balanced_accuracy": float(classes.mean())}
+    return values, {
+        "accuracy": error(share, float(total.sum()), 2),
+        "balanced_accuracy": float(np.linalg.norm(parts) / 2),
+    }

@@ -1,0 +1,69 @@
+"""``select:`` before training: both phases as one algorithm, with one price, one reservation and one statement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpcore.algorithms import make, registry
+from dpcore.algorithms.two_phase import SECOND
+from dpcore.errors import InputError
+from dpcore.problem import Problem
+from tasks.config import TrainConfig
+from tasks.config.train import AlgorithmSection
+from tasks.schema import Schema
+
+# What trains after a selection where the configuration leaves the choice to ``auto``.
+DEFAULT_TRAINER = "ssadmm"
+
+
+def algorithm_of(config: TrainConfig) -> AlgorithmSection:
+    """The algorithm that runs: that of the configuration, or with ``select`` ``two_phase`` with it as second phase.
+
+    Raises ``InputError`` for a trainer whose price needs the norm bound of whole rows: on the kept columns alone that
+    bound is a guess, which clipping enforces and nothing else does.
+    """
+    chosen, select = config.algorithm, config.select
+    if select is None:
+        return chosen
+    trainer = DEFAULT_TRAINER if chosen.name == "auto" else chosen.name
+    if registry[trainer].name == "two_phase":
+        raise InputError(
+            f"Expected a trainer in algorithm.name beside select, got {chosen.name!r}, which selects by itself; name "
+            f"one of {', '.join(SECOND)}, or leave select out and write keep and share under algorithm."
+        )
+    if registry[trainer].name not in SECOND:
+        raise InputError(
+            f"Expected a trainer that clips gradients in algorithm.name beside select, got {chosen.name!r}: its price "
+            "is not one of clipping alone, and the norm of rows on the kept columns is a guess; use "
+            f"{', '.join(SECOND)}."
+        )
+    parameters = dict(chosen.parameters)
+    make(trainer, parameters, chosen.preset)
+    common = {name: parameters.pop(name) for name in ("noise_multiplier",) if name in parameters}
+    preset: dict[str, Any] = registry[trainer].presets[chosen.preset] if chosen.preset else {}
+    given = {name: value for name, value in select.model_dump(exclude={"method"}).items() if value is not None}
+    both = {"second": registry[trainer].name, "settings": {**preset, **parameters}, **common, **given}
+    return AlgorithmSection.model_validate({"name": "two_phase", **both})
+
+
+def check_select(config: TrainConfig, schema: Schema) -> None:
+    """Raise ``InputError`` for a trainer that cannot follow, and on ranked lists, where columns have no label."""
+    if config.select is not None and schema.label.kind == "relevance":
+        raise InputError(
+            f"Expected no section select for data set {schema.name!r}, whose label is of kind relevance: only columns "
+            "of a table are selected; leave it out, or use algorithm.name=best_feature."
+        )
+    algorithm_of(config)
+
+
+def check_kept(config: TrainConfig, problem: Problem) -> None:
+    """Raise ``InputError`` where more columns are to be kept than there are: a selection of all is paid for nothing."""
+    keep = algorithm_of(config).parameters.get("keep")
+    columns = problem.dimension - int(problem.intercept)
+    if not isinstance(keep, int) or keep <= columns:
+        return
+    where = "algorithm.keep" if config.select is None else "select.keep"
+    raise InputError(
+        f"Expected {where} of at most {columns}, the encoded columns without the constant, got {where}={keep}: all "
+        "would be kept, and the selection paid for nothing; keep fewer, or train without a selection."
+    )

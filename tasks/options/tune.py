@@ -1,0 +1,225 @@
+"""``tune:`` in a training: a grid of public settings, tried a secret random number of times, charged as one release."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from dpcore.accounting import ORDERS
+from dpcore.accounting.curves import epsilon_of
+from dpcore.accounting.limits import Room, Target
+from dpcore.errors import InputError, unknown_name
+from dpcore.mechanisms.repeated import Repeated
+from dpcore.problem import Problem
+from dpcore.train import Planned, Result
+from dpcore.train.search import Candidate, Search, Tuned, plan_tuning, select
+from tasks.config import TrainConfig, parse_config
+from tasks.config.train import TuneSection
+from tasks.schema import find_schema
+
+if TYPE_CHECKING:
+    from dpcore.objective import LinearObjective
+    from tasks.kinds.base import Job, Sealed
+
+
+# Keys outside ``algorithm`` that a grid may vary: they change what is minimised, not whose records are protected.
+OBJECTIVE = ("objective.l1", "objective.l2")
+ENCODING = "preprocess."
+MOST_SETTINGS = 1000
+
+REASONS = {
+    "privacy": "the promise is fixed before the records are read",
+    "data": "which records are read and charged is fixed before the search",
+    "objective": "the model's kind is fixed before the search",
+    "evaluate": "what is measured says nothing about the training",
+    "preprocess.intercept": "the constant column belongs to the model, not to its tuning",
+    "algorithm.name": "one search tunes one algorithm",
+    "algorithm.preset": "it stands for several parameters; name those",
+    "algorithm.noise_multiplier": "the noise follows from the budget",
+    "algorithm.start": "a start is a model with a charge of its own",
+}
+
+
+def plan_tuned(job: Job, target: Target, *limits: Room) -> Planned:
+    """Plan the search that the configuration asks for; no record is read.
+
+    Raises ``InputError`` for a grid that moves more than the training, and where the score has no known sensitivity.
+    """
+    _check(job)
+    return _plan(job.config.canonical(), job.problem, target, *limits)
+
+
+@lru_cache(maxsize=8)
+def _plan(config: str, problem: Problem, *limits: Target | Room) -> Planned:
+    """A plan follows from its arguments alone; the command line asks for the same one before and in the flow."""
+    stored = json.loads(config)
+    settings = parse_config(stored)
+    assert settings.tune is not None
+    algorithm = settings.algorithm
+    try:
+        grid = grid_of(settings.tune)
+        candidates = [candidate(stored, problem, values, encodings_of(grid)) for values in combinations(grid)]
+        search = search_of(settings.tune)
+        return plan_tuning(
+            algorithm.name,
+            candidates,
+            problem,
+            search,
+            *limits,
+            preset=algorithm.preset,
+            noise=settings.privacy.noise,
+        )
+    except InputError as error:
+        raise type(error)(f"tune of algorithm {algorithm.name}: {error}") from None
+
+
+def search_of(tune: TuneSection) -> Search:
+    """Law and mean of the number of trials, and the score's share."""
+    trials = tune.trials
+    return Search(trials.distribution, trials.mean, trials.eta, tune.score.share)
+
+
+def candidate(
+    stored: Mapping[str, Any], problem: Problem, values: Mapping[str, Any], encodings: list[dict[str, Any]]
+) -> Candidate:
+    """The setting that ``values`` make of the configuration ``stored``; checked like a configuration of its own."""
+    config = varied(stored, values)
+    if not encodings:
+        l2 = problem.l2 if config.objective.l2 is None else config.objective.l2
+        return Candidate(dict(values), config.algorithm.parameters, replace(problem, l1=config.objective.l1, l2=l2))
+    from tasks.training.steps import describe
+
+    part = encodings.index({key: value for key, value in values.items() if key.startswith(ENCODING)})
+    own = describe(config, find_schema(config.data.name)).problem
+    return Candidate(dict(values), config.algorithm.parameters, own, part)
+
+
+def varied(stored: Mapping[str, Any], values: Mapping[str, Any]) -> TrainConfig:
+    """The configuration ``stored`` with ``values`` and without a search."""
+    changed = json.loads(json.dumps({**stored, "tune": None}))
+    for key, value in values.items():
+        section, name = key.split(".")
+        changed[section][name] = value
+    return parse_config(changed, "tune.grid")
+
+
+def encodings_of(grid: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Every choice of the grid about how rows are encoded; empty where it has none."""
+    own = {key: values for key, values in grid.items() if key.startswith(ENCODING)}
+    return list(combinations(own)) if own else []
+
+
+def with_parts(job: Job, objective: LinearObjective, build: Callable[[Job], tuple[Sealed, Sealed]]) -> LinearObjective:
+    """``objective`` that also holds the same records in the other columns that a search may draw, ``parts``.
+
+    ``build`` reads and checks the records of a job: every encoding is a public map, so all are made before a trial.
+    """
+    if job.config.tune is None or not (encodings := encodings_of(grid_of(job.config.tune))):
+        return objective
+    from tasks.training.steps import describe
+
+    stored = json.loads(job.config.canonical())
+    jobs = [describe(varied(stored, values), job.schema) for values in encodings]
+    built = [(one, *build(one)) for one in jobs]
+    objective.encoded = built  # type: ignore[attr-defined]
+    objective.parts = [sums.open() for _, _, sums in built]  # type: ignore[attr-defined]
+    return objective
+
+
+def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Every choice of one value for each key."""
+    for values in product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def grid_of(tune: TuneSection) -> dict[str, tuple[Any, ...]]:
+    """The values to try by dotted key, from nested or dotted keys. Raises ``InputError`` for what cannot be tuned."""
+    grid = dict(sorted(_leaves(tune.grid, "")))  # one order of settings, whatever the file's
+    for key, values in grid.items():
+        _check_key(key)
+        if not isinstance(values, list) or not values:
+            raise InputError(f"Expected a list of values for tune.grid.{key}, got {values!r}; for example [0.5, 1, 2].")
+        if any(isinstance(value, list | dict) for value in values):
+            raise InputError(f"Expected single values in tune.grid.{key}, got {values!r}; name numbers or words.")
+    size = prod(len(values) for values in grid.values())
+    if not grid or not 2 <= size <= MOST_SETTINGS:
+        raise InputError(
+            f"Expected 2 to {MOST_SETTINGS} settings in tune.grid, got {size if grid else 0}; give one key at least "
+            "two values, for example {algorithm.learning_rate: [1, 4]}, or leave tune out."
+        )
+    return {key: tuple(values) for key, values in grid.items()}
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _check_key(key: str) -> None:
+    section = key.split(".")[0]
+    reason = REASONS.get(key)
+    if reason is None and section not in ("algorithm", "preprocess") and key not in OBJECTIVE:
+        if section not in TrainConfig.model_fields:
+            raise unknown_name("key of tune.grid", key, (*OBJECTIVE, "algorithm.learning_rate"))
+        reason = REASONS.get(section, "it has no part in the training")
+    if reason is not None or key.count(".") != 1:
+        raise InputError(
+            f"Expected parameters of the algorithm, preprocess or {', '.join(OBJECTIVE)} in tune.grid, got {key!r}: "
+            f"{reason or 'it is no single parameter'}; leave it out of the grid."
+        )
+
+
+def _check(job: Job) -> None:
+    """Raise ``InputError`` where a tuned training has no proof, or no meaning."""
+    config, kind = job.config, job.schema.label.kind
+    reason = ""
+    if job.ranker is not None or kind not in ("binary", "classes"):
+        reason = f"a score is a count of right predictions, which a label of kind {kind} has not; fix the parameters"
+    elif job.problem.kind != "linear":
+        reason = f"right predictions are counted for linear models, and this one is a {job.problem.kind}"
+    elif job.schema.unit != "record":
+        reason = f"the score's noise is for one record, and the unit is {job.schema.unit}; fix the parameters"
+    elif job.schema.undeclared_columns:
+        reason = "bounds and levels must be declared before the search; declare them"
+    elif config.select is not None:
+        reason = "a selection of columns is planned by itself; use algorithm.name=two_phase and tune its parameters"
+    elif config.algorithm.parameters.get("noise_multiplier") is not None:
+        reason = "algorithm.noise_multiplier follows from the budget; leave it out"
+    if reason:
+        raise InputError(f"Expected no section tune for {job.schema.name!r}, got one: {reason}.")
+
+
+def selected(
+    job: Job, planned: Planned, result: Result, loaded: Sealed, objective: Sealed
+) -> tuple[Job, Planned, Sealed, Sealed]:
+    """Job, plan and records as the setting has them that a tuned run selected, which its charge covers.
+
+    All as they were for a training without a search.
+    """
+    planned = select(planned, result.notes)
+    if not isinstance(planned.algorithm, Tuned) or planned.algorithm.selected is None:
+        return job, planned, loaded, objective
+    chosen = planned.algorithm.settings[planned.algorithm.selected]
+    if chosen.part is None:
+        return replace(job, problem=chosen.problem), planned, loaded, objective
+    encoded, loaded, objective = objective.open().encoded[chosen.part]
+    return replace(job, problem=chosen.problem, encoder=encoded.encoder), planned, loaded, objective
+
+
+def report(planned: Planned) -> dict[str, Any]:
+    """What ``dpflows plan`` says about a search; empty for another training."""
+    if not isinstance(planned.algorithm, Tuned) or planned.target is None:
+        return {}
+    [law] = list(planned.events)
+    assert isinstance(law, Repeated)
+    target = planned.target
+    trial = epsilon_of(law.trial_rdp(ORDERS), target.delta, target.conversion)
+    return {"tuning": {**planned.algorithm.words(planned.problem), "trial_epsilon": float(trial)}}

@@ -1,0 +1,1 @@
+"""What a run leaves: statement, model, files, and its place in MLflow."""

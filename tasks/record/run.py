@@ -1,0 +1,324 @@
+"""What a training leaves behind: files in the outbox first, then an MLflow run, then only the MLflow run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpcore.preprocess import encoder_from_json
+from dpcore.problem import Adjacency
+from dpcore.train import Planned, Result
+from tasks.drawing.curves import curve_rows, written
+from tasks.home import Home
+from tasks.kinds import network, quality, sessions
+from tasks.kinds import network as kinds_network
+from tasks.kinds.base import Job
+from tasks.kinds.sessions import conventions, ranks
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger.place import ledger_url
+from tasks.ledger.reservation import this_process
+from tasks.options import canaries
+from tasks.options.noisy_metric import release_words
+from tasks.record import inventory, outbox, tracking
+from tasks.record import statement as words
+from tasks.record.model import file_hash, log_model, requirements_of, save_model, start_without_price
+from tasks.record.outbox import Pending, keep_metrics
+from tasks.record.tags import MODEL
+from tasks.record.wording import RENDERED as READABLE
+from tasks.report import budget_figure
+from tasks.report.store import attach
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+CONFIG = "config.json"
+STATEMENT = "privacy/statement.json"
+MECHANISMS = "privacy/mechanisms.json"
+CURVE = "privacy/curve.json"
+TRACE = "privacy/trace.json"
+METRICS = "privacy/metrics.json"  # only where evaluate.release asked for it
+FIGURE = "figures/budget.png"
+FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, inventory.FILE, FIGURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The guarantee of a planned run and the Rényi curve behind it."""
+
+    guarantee: words.Guarantee
+    renyi: words.Renyi
+
+
+def convert(planned: Planned) -> Price:
+    """The Rényi curve of the whole plan and its (epsilon, delta)."""
+    return Price(words.guarantee(planned), words.renyi(planned))
+
+
+def commit(
+    folder: Path, job: Job, planned: Planned, price: Price, result: Result, ledger: Ledger, reservation: Reservation
+) -> words.Statement:
+    """Write model and statement to ``folder``, then close the ledger's entry with their hashes.
+
+    The files are on disk first: a training that was paid for is not lost when tracking fails afterwards.
+    """
+    uses = quality.columns_used(job, planned, result.weights)
+    save_model(folder / "model", result.weights, job.encoder, job.schema, job.problem.loss.name, job.ranker, uses)
+    if job.network is not None:
+        network.save_state(folder / "model", job, result.weights)
+    weights = file_hash(folder / "model" / "weights.npz")
+    statement = make_statement(job, planned, price, result, ledger, reservation, weights)
+    texts = {
+        CONFIG: job.config.canonical(),
+        STATEMENT: statement.to_json(),
+        MECHANISMS: planned.events.to_json(),
+        CURVE: price.renyi.model_dump_json(indent=1),
+        TRACE: json.dumps([dict(row) for row in result.trace]),
+        **{name: render(statement) for name, render in READABLE.items()},
+        inventory.FILE: inventory.inventory(folder / "model", requirements_of(folder / "model")),
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    hashes = {key: sha256(texts[name].encode()).hexdigest() for key, name in HASHED.items()}
+    model = {key: file_hash(folder / "model" / name) for key, name in MODEL_HASHED.items()}
+    found = {**hashes, "weights": weights, **model}
+    pending_of(job, planned, statement, result, found, reservation.draws).write(folder)
+    reservation.commit(found)
+    return statement
+
+
+def pending_of(
+    job: Job,
+    planned: Planned,
+    statement: words.Statement,
+    result: Result,
+    hashes: Mapping[str, str] | None = None,
+    draws: int = 0,
+) -> Pending:
+    """What tracking needs beside the files."""
+    return Pending(
+        entry=statement.ledger.entry,
+        dataset=statement.ledger.dataset,
+        title=f"{planned.name} on {job.schema.name}, {statement.guarantee.adjacency}",
+        delta=statement.guarantee.delta,
+        seconds=result.seconds,
+        draws=draws,
+        params=run_params(job, planned, statement),
+        tags=run_tags(job, statement),
+        hashes=dict(hashes or {}),
+        owner=this_process(),
+    )
+
+
+# Files of the run whose hashes close the ledger's entry, by their name there. Records before the list of files was
+# kept hold the first three alone.
+HASHED = {
+    "config": CONFIG,
+    "statement": STATEMENT,
+    "mechanisms": MECHANISMS,
+    inventory.KEY: inventory.FILE,
+    **{name: name for name in (*READABLE, CURVE, TRACE)},
+}
+# Files of the model whose hashes close the ledger's entry too, beside the weights.
+MODEL_HASHED = {"encoder": "encoder.json", "model": "model.json"}
+
+
+def make_statement(
+    job: Job, planned: Planned, price: Price, result: Result, ledger: Ledger, reservation: Reservation, weights: str
+) -> words.Statement:
+    """Everything that the guarantee depends on. The head is the reservation's: the commit holds this text's hash."""
+    mechanisms = json.loads(planned.events.to_json())
+    reasons = words.unreleasable(planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise)
+    reasons += start_without_price(planned.parameters.get("start"), job.schema.name, ledger)
+    reasons += canaries.reasons(job.config)
+    exact = planned.problem.adjacency != "add_remove"
+    return words.Statement(
+        created=words.now(),
+        guarantee=price.guarantee,
+        renyi=price.renyi,
+        mechanisms=mechanisms,
+        mechanisms_sha256=sha256(planned.events.to_json().encode()).hexdigest(),
+        samplers=words.sampler_names(mechanisms),
+        sensitivity=words.sensitivity_argument(planned),
+        training=words.Training(
+            algorithm=planned.name,
+            parameters=planned.parameters,
+            preset=planned.preset,
+            reason=planned.reason,
+            loss=job.problem.loss.name,
+            l1=job.problem.l1,
+            l2=job.problem.l2,
+        ),
+        data=words.DataFacts(
+            name=job.schema.name,
+            public=job.public,
+            public_n=job.problem.n,
+            n_kind="exact" if exact else "declared nominal count",
+            dimension=job.problem.dimension,
+            norm_bound=job.problem.norm_bound,
+            bounds=job.schema.releasable[1],
+        ),
+        released=[
+            *(["bounds and levels of columns, estimated with noise"] if planned.before else []),
+            "the weights",
+            *quality.words(job, planned, result.weights),
+            f"what the algorithm shows on the way: {planned.algorithm.releases}",
+            *release_words(job),
+        ],
+        not_released=[
+            "metrics marked internal: they are exact numbers on records",
+            "any record, count or seed of noise",
+        ],
+        noise="none: fixed seed" if result.fixed_noise else words.noise_form(mechanisms),
+        noise_source="fixed seed (test)"
+        if result.fixed_noise
+        else "ChaCha20 keyed by the operating system, key not kept",
+        ledger=words.LedgerEntry(
+            dataset=reservation.dataset,
+            entry=reservation.entry_id,
+            head=reservation.head,
+            blocks=list(job.blocks),
+            spent_units=ledger.spent(reservation.dataset),
+            **limit_of(ledger, reservation.dataset),
+        ),
+        config_sha256=job.config.sha256,
+        weights_sha256=weights,
+        releasable=not reasons,
+        reasons=reasons,
+        limits=[
+            *words.known_limits(planned),
+            *([words.ESTIMATED] if planned.before else []),
+            *([words.WARM_START] if planned.parameters.get("start") else []),
+            *([words.PUBLIC_DOCUMENTS] if promise_of_labels(planned) else []),
+            *network.limits(job),
+        ],
+        versions=words.software(),
+        lock_sha256=words.lock_hash(),
+        git_commit=words.git_commit(),
+    )
+
+
+def limit_of(ledger: Ledger, dataset: str) -> dict[str, Any]:
+    """The order of a budget and its size in units, beside which the spent ones say something; {} without a limit."""
+    found = ledger.dataset(dataset)
+    return {"order": found.order, "limit_units": found.limit} if found.limited else {}
+
+
+def promise_of_labels(planned: Planned) -> bool:
+    """Whether only the labels of a session are protected."""
+    return planned.problem.adjacency == Adjacency.REPLACE_LABELS
+
+
+def track(
+    client: MlflowClient,
+    run_id: str,
+    folder: Path,
+    job: Job,
+    planned: Planned,
+    statement: words.Statement,
+    result: Result,
+    metrics: Mapping[str, float],
+) -> str:
+    """Write parameters, curves, metrics, files, figure and model to the MLflow run; return the model's URI."""
+    keep_metrics(folder, metrics)
+    if job.network is not None:
+        kinds_network.step_figure(job, result.notes, folder)
+    return send(client, run_id, folder, job, pending_of(job, planned, statement, result), result.trace, metrics)
+
+
+def send(
+    client: MlflowClient,
+    run_id: str,
+    folder: Path,
+    job: Job,
+    pending: Pending,
+    trace: Sequence[Mapping[str, float]],
+    metrics: Mapping[str, float],
+) -> str:
+    """What ``track`` does, from the files of the outbox; points that the run has already are not written again."""
+    (folder / FIGURE).parent.mkdir(parents=True, exist_ok=True)
+    budget_figure(list(trace), pending.title, pending.delta, folder / FIGURE)
+    tracking.log_params(client, run_id, pending.params)
+    tracking.log_curves(client, run_id, trace)
+    for kind in (sessions, kinds_network):
+        tracking.log_curves(client, run_id, curve_rows(folder, kind.REPORT))
+    spent = {"spent.delta": pending.delta, "internal.fit_seconds": pending.seconds}
+    tracking.log_metrics(client, run_id, {**metrics, **spent})
+    for key, value in pending.tags.items():
+        client.set_tag(run_id, key, value)
+    tracking.log_files(
+        client, run_id, folder, [name for name in (*FILES, METRICS, canaries.FIGURE) if (folder / name).is_file()]
+    )
+    for kind in (sessions, kinds_network):
+        tracking.log_files(client, run_id, folder, written(folder, kind.REPORT, kind.FIGURES))
+    if (folder / quality.TABLE).is_file():
+        tracking.log_files(client, run_id, folder, [quality.TABLE])
+        client.set_tag(run_id, quality.TABLE_TAG, quality.TABLE_NOTE)
+    page = attach(client, run_id, folder, {**metrics, **spent}, ledger_url(job.config, job.schema, Home.find()))
+    tracking.log_files(client, run_id, folder, page)
+    encoder = encoder_from_json((folder / "model" / "encoder.json").read_text(encoding="utf-8"))
+    uri = log_model(client, run_id, folder / "model", encoder, job.schema)
+    client.set_tag(run_id, MODEL, uri)
+    outbox.remove(folder)
+    return uri
+
+
+def run_params(job: Job, planned: Planned, statement: words.Statement) -> dict[str, Any]:
+    """Single-valued parameters, each under one name."""
+    promise = statement.guarantee
+    return {
+        "data.name": job.schema.name,
+        "data.n": job.problem.n,
+        "data.dimension": job.problem.dimension,
+        "data.public": job.public,
+        "preprocess.normalise": getattr(job.encoder, "normalise", None),
+        "preprocess.numeric": getattr(job.encoder, "numeric", None),
+        "preprocess.intercept": job.problem.intercept,
+        "objective.loss": job.problem.loss.name,
+        "objective.l1": job.problem.l1,
+        "objective.l2": job.problem.l2,
+        "privacy.unit": promise.unit,
+        "privacy.adjacency": str(promise.adjacency),
+        "privacy.epsilon": promise.target_epsilon,
+        "privacy.delta": promise.delta,
+        "privacy.accountant": promise.accountant,
+        "privacy.conversion": promise.conversion,
+        "privacy.best_order": statement.renyi.best_order,
+        "algorithm.name": planned.name,
+        "algorithm.preset": planned.preset,
+        **{f"algorithm.{key}": value for key, value in planned.parameters.items()},
+        **({} if job.ranker is None else ranking_params(job)),
+        **network.params(job),
+        "config.sha256": job.config.sha256,
+        "seed": job.config.seed,
+    }
+
+
+def ranking_params(job: Job) -> dict[str, Any]:
+    """Model and conventions of a ranking."""
+    shown = {"features": ",".join(job.ranker.features), "scorer": job.ranker.scorer} if job.ranker else {}
+    shown |= {**asdict(conventions(job.config)), "at": ",".join(map(str, ranks(job.config)))}
+    return {f"ranking.{key}": value for key, value in shown.items()}
+
+
+def run_tags(job: Job, statement: words.Statement) -> dict[str, str]:
+    """Where to find the run in the ledger, whether it may be released, and the guarantee in words for the UI."""
+    promise = statement.guarantee
+    note = (
+        f"Epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, {promise.adjacency}, by "
+        f"{promise.accountant} ({promise.conversion}). Metrics named internal are exact numbers on records."
+    )
+    return {
+        "dpflows.data": job.schema.name,
+        "dpflows.releasable": "yes" if statement.releasable else "no",
+        "dpflows.reasons": "; ".join(statement.reasons) or "none",
+        **canaries.tags(job),
+        "dpflows.ledger_entry": statement.ledger.entry,
+        "dpflows.ledger_head": statement.ledger.head,
+        "mlflow.note.content": note,
+    }

@@ -1,0 +1,335 @@
+"""The report of one run: one self-contained page, internal to the operator.
+
+The metrics of a run beside the baselines and other draws, as rows of a table and of a figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean, stdev
+
+from tasks.drawing import html
+from tasks.record.wording import (
+    accountant_words,
+    algorithm_words,
+    curve_words,
+    in_words,
+    mechanism_lines,
+    odds,
+    percent_in_words,
+    right_guess,
+    unit_words,
+)
+from tasks.report import figures
+from tasks.report import figures as report_figures
+from tasks.report.facts import Facts
+from tasks.report.figures import Row
+
+BASELINES = {
+    "majority_": "majority class",
+    "mean_label_": "mean of the label",
+    "random_": "random order",
+    "best_feature_": "best feature",
+    "non_private_": "non-private",
+}
+TITLES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "roc_auc": "ROC AUC",
+    "average_precision": "average precision",
+    "brier_score": "Brier score",
+    "mean_squared_error": "mean squared error, scaled label",
+    "root_mean_squared_error": "root mean squared error, label's unit",
+    "mean_absolute_error": "mean absolute error, label's unit",
+    "map": "MAP",
+}
+LOWER = ("brier_score", "mean_squared_error", "root_mean_squared_error", "mean_absolute_error")
+# Counts, times and attacks that stand among the internal numbers and say nothing about quality.
+OTHER = ("rows_", "sessions_", "fit_seconds", "curve.", "subgroup.", "canary.", "empirical.")
+# Rows, and cells that were filled, clipped or unknown, by the part of the data.
+COUNTED = ("_train", "_test")
+
+
+def metric_title(key: str) -> str:
+    """The name of a metric as people write it."""
+    if key.startswith("ndcg_at_"):
+        return f"NDCG@{key.removeprefix('ndcg_at_')}"
+    return TITLES.get(key, key.replace("_", " "))
+
+
+def metric_keys(internal: Mapping[str, float]) -> list[str]:
+    """Names of the metrics of the model itself, known ones first, in their order."""
+    found = [key for key in internal if not key.startswith((*BASELINES, *OTHER)) and not key.endswith(COUNTED)]
+    known = list(TITLES)
+    return sorted(found, key=lambda key: (known.index(key) if key in known else len(known), found.index(key)))
+
+
+def quality_rows(internal: Mapping[str, float], draws: Sequence[Mapping[str, float]]) -> list[Row]:
+    """A row for each metric of the model."""
+    return [
+        Row(
+            title=metric_title(key),
+            value=internal[key],
+            draws=[one[key] for one in draws if key in one],
+            baselines={name: internal[p + key] for p, name in BASELINES.items() if p + key in internal},
+            note=" (lower is better)" if key in LOWER else "",
+        )
+        for key in metric_keys(internal)
+    ]
+
+
+def quality_table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of the table; the columns of the spread only where a metric has other draws."""
+    names = list(dict.fromkeys(name for row in found for name in row.baselines))
+    spread = any(row.draws for row in found)
+    head = ["metric", "this run", *(["mean", "standard deviation", "lowest to highest"] if spread else []), *names]
+    lines = []
+    for row in found:
+        every = [row.value, *row.draws]
+        between = f"{quality_number(min(every))} to {quality_number(max(every))}"
+        shown = [quality_number(fmean(every)), quality_number(stdev(every)), between] if row.draws else ["", "", ""]
+        beside = [quality_number(row.baselines[name]) if name in row.baselines else "" for name in names]
+        lines.append([f"{row.title}{row.note}", quality_number(row.value), *(shown if spread else []), *beside])
+    return head, lines
+
+
+def quality_number(value: float) -> str:
+    """Four decimals for a share, four digits for what is larger or much smaller."""
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 10 or value == 0 else f"{value:.4g}"
+
+
+WIDTH = 560
+# Figures of noted numbers beside the step size; a trace may hold many.
+MOST_NOTED = 3
+
+WARNING = (
+    "Internal: this page shows exact numbers computed on private records, which no epsilon covers. It is for the "
+    "operator of the training. What may leave is the privacy statement, and what `dpflows release` writes."
+)
+PUBLIC = "The data set is declared public, so the exact numbers on this page are no secret."
+
+
+def run_report(facts: Facts) -> str:
+    """The whole page."""
+    sections: tuple[Callable[[Facts], Iterator[str]], ...] = (
+        _promise,
+        _budget,
+        _quality,
+        _groups,
+        _steps,
+        _attacks,
+        _run,
+    )
+    parts = [part for section in sections for part in section(facts)]
+    public = facts.statement.data.public
+    banner = html.paragraph(PUBLIC, "note") if public else html.paragraph(WARNING, "internal")
+    return html.page(f"Report of {facts.name}", [banner, html.tiles(_tiles(facts)), *parts])
+
+
+def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
+    promise, internal, share = facts.statement.guarantee, facts.internal, facts.share
+    yield f"ε = {promise.epsilon:.4g}", f"at delta = {promise.delta:g}, for {unit_words(promise)}, {promise.adjacency}"
+    yield (
+        percent_in_words(right_guess(promise.epsilon, promise.delta)),
+        "of an attacker's best guesses are right, at most (a coin: 50 %)",
+    )
+    for row in quality_rows(internal, [])[:1]:
+        others = ", ".join(f"{name} {quality_number(value)}" for name, value in row.baselines.items())
+        yield quality_number(row.value), row.title + (f" ({others})" if others else "")
+    if share is not None and share.limited:
+        yield f"{100 * share.left:.3g} %", f"of the budget of {share.dataset} left"
+
+
+def _beside(*found: figures.Picture | None) -> Iterator[str]:
+    shown = [html.figure(one.png, one.description, one.caption, WIDTH) for one in found if one is not None]
+    if shown:
+        yield html.beside(shown)
+
+
+def _promise(facts: Facts) -> Iterator[str]:
+    s, promise = facts.statement, facts.statement.guarantee
+    yield html.heading("What an attacker may learn")
+    yield html.paragraph(in_words(promise), "lead")
+    yield html.paragraph(s.composition)
+    if facts.noisy and facts.noisy.get("values"):
+        yield html.paragraph(
+            f"The noisy metric below is a release of its own: it adds epsilon {facts.noisy['epsilon']:g} for one "
+            f"{promise.unit} of the {facts.noisy['records']}, which the figures here leave out."
+        )
+    for reason in s.reasons:
+        yield html.paragraph(f"This run must not be released: {reason}.", "internal")
+    yield html.rows(
+        [
+            ("epsilon", f"{promise.epsilon:.6g} (asked: {promise.target_epsilon:g})"),
+            ("delta", f"{promise.delta:g}"),
+            ("odds of any conclusion", f"change by a factor of at most {odds(promise.epsilon)}, beyond delta"),
+            ("unit, adjacency", f"{unit_words(promise)}, {promise.adjacency}"),
+            ("accountant", accountant_words(promise)),
+            ("may be released", "yes, where audit and policy agree" if s.releasable else "no"),
+        ]
+    )
+    yield from _beside(figures.epsilon_figure(s), _spent(facts))
+    if why := curve_words(promise, s.renyi.epsilon):
+        yield html.paragraph(why)
+
+
+def _spent(facts: Facts) -> figures.Picture | None:
+    return figures.trace_figure(facts.trace, "spent_epsilon", facts.statement.guarantee.delta)
+
+
+def _budget(facts: Facts) -> Iterator[str]:
+    yield html.heading("Budget")
+    if not facts.trace:
+        yield html.paragraph("The run holds no trace, so when epsilon was spent is not known, only how much.")
+    elif len(facts.trace) == 1:
+        yield html.paragraph("Epsilon was spent at once: there was one release.")
+    share = facts.share
+    if share is None:
+        yield html.paragraph("There is no ledger to ask here, or it does not hold this data set.")
+    elif not share.limited:
+        yield html.paragraph(
+            f"The ledger records every run on {share.dataset!r} and limits none: the data set is declared public."
+        )
+    else:
+        yield html.paragraph(f"{share.dataset}: {share.guarantee}.")
+        yield from _beside(figures.share_figure(share), figures.history_figure(share))
+        yield html.grid(
+            "Shares of the budget, at the data set's one Rényi order",
+            ("charged", "share"),
+            [
+                ("before this run", f"{100 * share.before:.4g} %"),
+                ("by this run", f"{100 * share.own:.4g} %"),
+                ("since", f"{100 * share.after:.4g} %"),
+                ("left", f"{100 * share.left:.4g} %"),
+            ],
+        )
+
+
+def _quality(facts: Facts) -> Iterator[str]:
+    yield html.heading("How good the model is")
+    rows = quality_rows(facts.internal, facts.draws)
+    if rows:
+        tested = facts.internal.get("rows_test") or facts.internal.get("sessions_test")
+        where = f"exact, on the {'test' if tested else 'training'} records"
+        yield html.paragraph(_spread_words(facts))
+        head, lines = quality_table(rows)
+        yield html.grid(f"Metrics ({where})", head, lines)
+        if not any(row.baselines for row in rows):
+            yield html.paragraph("No baselines were measured (evaluate.baselines).")
+        yield from _beside(figures.metrics_figure(rows))
+    else:
+        yield html.paragraph("No metric was measured.")
+    if facts.noisy and facts.noisy.get("values"):
+        errors = facts.noisy.get("standard_errors", {})
+        noisy = [
+            (
+                metric_title(key),
+                *(quality_number(one[key]) if key in one else "" for one in (values, errors)),
+            )
+            for values in [facts.noisy["values"]]
+            for key in values
+        ]
+        cost = facts.noisy["epsilon"]
+        yield html.grid(
+            f"Released with noise, at epsilon {cost:g} of its own for the {facts.noisy['records']}",
+            ("metric", "value", "standard error of its noise"),
+            noisy,
+        )
+    if facts.conventions:
+        said = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts.conventions.items())
+        yield html.paragraph(f"Conventions of the ranking metrics: {said}.")
+    own = (report_figures.CANARIES, report_figures.EMPIRICAL)
+    yield from _beside(*(_curve(facts, name, png) for name, png in facts.pictures.items() if name not in own))
+
+
+def _curve(facts: Facts, name: str, png: bytes) -> figures.Picture:
+    """A stored curve over the iterations, with its ends in words."""
+    key = name.split("/")[-1].removesuffix(".png")
+    title = metric_title(key)
+    rows = [row for row in facts.curve if key in row]
+    ends = ""
+    if rows:
+        first, last = (f"{quality_number(row[key])} at iteration {row['iteration']:g}" for row in (rows[0], rows[-1]))
+        ends = f": {first}, {last}"
+    return figures.Picture(png, f"{title} over the iterations of the training{ends}.", f"{title} over the iterations.")
+
+
+def _spread_words(facts: Facts) -> str:
+    count = len(facts.draws)
+    if not count:
+        return (
+            "One draw of the noise has no spread: another run of the same configuration would give other numbers. "
+            "Train it again to see by how much; this page then shows mean and standard deviation."
+        )
+    others = "another finished run" if count == 1 else f"{count} other finished runs"
+    return (
+        f"Mean and spread are over this run and {others} of the same configuration; only the noise differs. Each of "
+        "them was charged."
+    )
+
+
+def _groups(facts: Facts) -> Iterator[str]:
+    table = facts.subgroups
+    if not table:
+        return
+    yield html.heading(f"By {table['column']}")
+    name = metric_title(str(table["metric"]))
+    if not table["groups"]:
+        yield html.paragraph(f"No group has the {table['least']} records that are needed to be shown.")
+        return
+    lines = [(str(row["group"]), f"{int(row['rows'])}", quality_number(float(row["value"]))) for row in table["groups"]]
+    caption = f"{name.capitalize()} in groups of at least {table['least']} records; smaller ones are put together"
+    yield html.grid(caption, (str(table["column"]), "records", name), lines)
+    yield from _beside(figures.subgroup_figure(table))
+
+
+def _steps(facts: Facts) -> Iterator[str]:
+    names = figures.noted(facts.trace)[:MOST_NOTED]
+    rate = facts.statement.training.parameters.get("learning_rate")
+    if not names and rate is None:
+        return
+    yield html.heading("Steps")
+    if "step_size" not in names:
+        said = "The trace holds no step sizes that change" + (
+            f"; the step size is {rate:g}." if isinstance(rate, int | float) else "."
+        )
+        yield html.paragraph(said)
+    delta = facts.statement.guarantee.delta
+    yield from _beside(*(figures.trace_figure(facts.trace, name, delta) for name in names))
+
+
+def _attacks(facts: Facts) -> Iterator[str]:
+    found = list(report_figures.found(facts))
+    if found:
+        yield html.heading("What attacks found")
+        for said, _ in found:
+            yield html.paragraph(said)
+        yield from _beside(*(picture for _, picture in found))
+
+
+def _run(facts: Facts) -> Iterator[str]:
+    s = facts.statement
+    lines = mechanism_lines(s)
+    shown = lines if len(lines) <= 6 else [*lines[:5], f"and {len(lines) - 5} more runs, in the statement"]
+    parameters = ", ".join(
+        f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in s.training.parameters.items()
+    )
+    what = algorithm_words(s.training.algorithm)
+    reason = f": {s.training.reason}" if s.training.reason else ""
+    yield html.heading("The run")
+    yield html.rows(
+        [
+            ("run", facts.run_id),
+            ("data set", f"{s.data.name}, public n = {s.data.public_n} ({s.data.n_kind}), {s.data.dimension} columns"),
+            ("algorithm", " ".join(filter(None, (s.training.algorithm, what and f"({what})"))) + reason),
+            ("parameters", parameters),
+            ("loss", f"{s.training.loss}, l1 = {s.training.l1:g}, l2 = {s.training.l2:g}"),
+            *[(f"releases {index}", line) for index, line in enumerate(shown, start=1)],
+            ("ledger entry", f"{s.ledger.entry}, head {s.ledger.head}"),
+            ("created", s.created),
+            ("check it", f"dpflows audit {facts.run_id}"),
+        ]
+    )
+    yield html.heading("Limits")
+    yield html.items(s.limits)
