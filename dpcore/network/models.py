@@ -5,10 +5,10 @@ Layers that cannot be trained record by record, refused by name before anything 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,13 +17,41 @@ from torch import Tensor, nn
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.network.clipping import Mapped
 from dpcore.network.scattering import Scattering, Standardise
-from dpcore.network.spec import NetworkSpec
 
 ACTIVATION: dict[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 POOL: dict[str, Callable[..., nn.Module]] = {"max": nn.MaxPool2d, "mean": nn.AvgPool2d}
 
 
-def make_module(spec: NetworkSpec) -> nn.Module:
+class Described(Protocol):
+    """A network as its layers are made: the public fields of ``dpcore.network.spec.NetworkSpec``, which builds one."""
+
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+    @property
+    def activation(self) -> str: ...
+    @property
+    def pool(self) -> str: ...
+    @property
+    def image(self) -> tuple[int, ...]: ...
+    @property
+    def standardise(self) -> bool: ...
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def arguments(self) -> Mapping[str, Any]: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def precision(self) -> str: ...
+
+
+def make_module(spec: Described) -> nn.Module:
     """The module of ``spec`` with parameters drawn from its seed; torch's own generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
@@ -41,17 +69,17 @@ def zero_linear(inputs: int, outputs: int) -> nn.Linear:
     return layer
 
 
-def linear(spec: NetworkSpec) -> nn.Module:
+def linear(spec: Described) -> nn.Module:
     """Softmax regression."""
     return nn.Sequential(zero_linear(spec.inputs, spec.outputs))
 
 
-def mlp(spec: NetworkSpec) -> nn.Module:
+def mlp(spec: Described) -> nn.Module:
     """Fully connected layers of the ``hidden`` widths."""
     return nn.Sequential(*dense([spec.inputs, *spec.hidden, spec.outputs], spec))
 
 
-def dense(widths: list[int], spec: NetworkSpec) -> list[nn.Module]:
+def dense(widths: list[int], spec: Described) -> list[nn.Module]:
     """Linear layers between ``widths`` with activations between them."""
     layers: list[nn.Module] = []
     for number, (a, b) in enumerate(pairwise(widths)):
@@ -59,7 +87,7 @@ def dense(widths: list[int], spec: NetworkSpec) -> list[nn.Module]:
     return layers
 
 
-def after(layers: list[nn.Module], spec: NetworkSpec) -> int:
+def after(layers: list[nn.Module], spec: Described) -> int:
     """How many numbers of a record ``layers`` give."""
     with torch.no_grad():
         try:
@@ -71,7 +99,7 @@ def after(layers: list[nn.Module], spec: NetworkSpec) -> int:
             ) from None
 
 
-def cnn(spec: NetworkSpec) -> nn.Module:
+def cnn(spec: Described) -> nn.Module:
     """Two convolutions (6 and 16 channels, 5 x 5) with pooling, then layers of 256 and 128. Chen (2020), 5.6.7."""
     act, pool = ACTIVATION[spec.activation], POOL[spec.pool]
     layers = [
@@ -87,7 +115,7 @@ def cnn(spec: NetworkSpec) -> nn.Module:
     return nn.Sequential(*layers, *dense([after(layers, spec), 256, 128, spec.outputs], spec))
 
 
-def small_cnn(spec: NetworkSpec) -> nn.Module:
+def small_cnn(spec: Described) -> nn.Module:
     """Two strided convolutions (16 and 32 channels) and a layer of 32: 26,010 parameters on MNIST.
 
     The shape of Papernot et al. (2021), tempered sigmoids.
@@ -106,7 +134,7 @@ def small_cnn(spec: NetworkSpec) -> nn.Module:
     return nn.Sequential(*layers, *dense([after(layers, spec), 32, spec.outputs], spec))
 
 
-def deep_cnn(spec: NetworkSpec) -> nn.Module:
+def deep_cnn(spec: Described) -> nn.Module:
     """Six 3 x 3 convolutions (32 to 256 channels), pooling after each pair, three linear layers. Chen (2020), 5.6.7."""
     act, pool = ACTIVATION[spec.activation], POOL[spec.pool]
     layers: list[nn.Module] = [nn.Unflatten(1, spec.image)]
@@ -119,13 +147,13 @@ def deep_cnn(spec: NetworkSpec) -> nn.Module:
     return nn.Sequential(*layers, *dense([after(layers, spec), 1024, 512, spec.outputs], spec))
 
 
-def scattering(spec: NetworkSpec) -> nn.Module:
+def scattering(spec: Described) -> nn.Module:
     """Fixed wavelet features of unit norm, then softmax regression from zero."""
     features = Scattering(spec.image)
     return nn.Sequential(features, zero_linear(features.size, spec.outputs))
 
 
-def imported(spec: NetworkSpec) -> nn.Module:
+def imported(spec: Described) -> nn.Module:
     """The user's class at ``path``, made with ``arguments``; raises ``InputError`` where it is no ``nn.Module``.
 
     Only a class of modules is ever called, with plain values, so that a stored model cannot name any other function.
@@ -148,7 +176,7 @@ def imported(spec: NetworkSpec) -> nn.Module:
         raise InputError(f"Expected arguments that {spec.path!r} takes, got {dict(spec.arguments)}: {error}.") from None
 
 
-MAKERS: dict[str, Callable[[NetworkSpec], nn.Module]] = {
+MAKERS: dict[str, Callable[[Described], nn.Module]] = {
     "linear": linear,
     "mlp": mlp,
     "cnn": cnn,

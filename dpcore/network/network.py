@@ -18,6 +18,7 @@ from dpcore.errors import InputError
 from dpcore.network.clipping import MARGIN, Closed, Mapped, has_closed_form, has_parameters, layers_of, places_of
 from dpcore.network.loss import CrossEntropy
 from dpcore.network.models import (
+    Described,
     make_module,
     refuse_branches,
     refuse_coarse_products,
@@ -25,7 +26,6 @@ from dpcore.network.models import (
     refuse_mixing,
     refuse_ties,
 )
-from dpcore.network.spec import NetworkSpec
 
 Array = np.ndarray
 
@@ -44,7 +44,7 @@ class Network:
     are trained are public ``features`` of a record, computed once. Parameters take no gradient of their own.
     """
 
-    def __init__(self, module: nn.Module, spec: NetworkSpec) -> None:
+    def __init__(self, module: nn.Module, spec: Described) -> None:
         self.spec = spec
         self.dtype = DTYPES[spec.precision]
         refuse_coarse_products()
@@ -71,7 +71,7 @@ class Network:
         self.rows = self._rows()
 
     @classmethod
-    def of(cls, spec: NetworkSpec) -> Network:
+    def of(cls, spec: Described) -> Network:
         """The network that ``spec`` names."""
         return cls(make_module(spec), spec)
 

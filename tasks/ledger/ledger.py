@@ -141,14 +141,14 @@ class Ledger(LedgerReader):
             log.warning(note)
         return Reservation(self, entry, dataset, record.hash, notes)
 
-    def _note_draw(self, entry: str, dataset: str) -> None:
+    def note_draw(self, entry: str, dataset: str) -> None:
         """Append the record of the first draw of ``entry``: afterwards nobody can give its budget back."""
         consequence = f"nothing was drawn, and entry {entry} of {dataset!r} stays reserved"
         with self._writing(consequence) as (connection, log_chain):
             _open_entry(connection, entry, dataset)
             log_chain.append(schema.DRAWN, dataset, {}, entry)
 
-    def _close_entry(self, entry: str, dataset: str, kind: str, body: dict[str, Any]) -> str:
+    def close_entry(self, entry: str, dataset: str, kind: str, body: dict[str, Any]) -> str:
         """Append the record that closes ``entry``; only a cancellation gives units back. Return the new head."""
         consequence = f"entry {entry} of {dataset!r} stays reserved, which is charged in full"
         with self._writing(consequence) as (connection, log_chain):
@@ -171,7 +171,7 @@ class Ledger(LedgerReader):
         record = next((record for record in self.open_entries() if record.entry == entry), None)
         if record is None or not is_gone(json.loads(record.body)["owner"]):
             raise DPFlowsError(f"Expected an open entry whose process is gone, got {entry} of {dataset!r}.")
-        return self._close_entry(entry, dataset, "committed", {"hashes": hashes, "draws": draws, "by": "recover"})
+        return self.close_entry(entry, dataset, "committed", {"hashes": hashes, "draws": draws, "by": "recover"})
 
     def reap(self, kept: Collection[str] = ()) -> list[str]:
         """Forfeit entries whose process is certainly gone; return their ids. They stay charged in full.
@@ -185,7 +185,7 @@ class Ledger(LedgerReader):
                 continue
             reason = f"process {owner['pid']} on {owner['host']} ended without a result"
             try:
-                self._close_entry(record.entry, record.dataset, "forfeited", {"reason": reason, "by": "reaper"})
+                self.close_entry(record.entry, record.dataset, "forfeited", {"reason": reason, "by": "reaper"})
             except DPFlowsError as error:
                 # Another reaper was first: the entry is closed, which is all that is wanted here.
                 log.info("%s", error)

@@ -13,14 +13,19 @@ import platform
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import psutil
 
 from dpcore.errors import DPFlowsError, InputError
 
-if TYPE_CHECKING:
-    from tasks.ledger.ledger import Ledger
+
+class Entries(Protocol):
+    """What a reservation writes to: the ledger that it stands in."""
+
+    def note_draw(self, entry: str, dataset: str) -> None: ...
+
+    def close_entry(self, entry: str, dataset: str, kind: str, body: dict[str, Any]) -> str: ...
 
 
 def _read(path: str) -> str:
@@ -89,7 +94,7 @@ class Reservation:
     context manager it cancels or forfeits what was left open. A process that dies leaves it charged.
     """
 
-    def __init__(self, ledger: Ledger, entry_id: str, dataset: str, head: str, notes: tuple[str, ...] = ()) -> None:
+    def __init__(self, ledger: Entries, entry_id: str, dataset: str, head: str, notes: tuple[str, ...] = ()) -> None:
         self.entry_id = entry_id
         self.dataset = dataset
         self.head = head  # hash of the reserving record, for the statement
@@ -118,7 +123,7 @@ class Reservation:
                     f"Expected an open reservation, got {self._words()}; reserve again: a retry is a new charge."
                 )
             if not self._draws:
-                self._ledger._note_draw(self.entry_id, self.dataset)
+                self._ledger.note_draw(self.entry_id, self.dataset)
             self._draws += 1
 
     def commit(self, hashes: dict[str, str] | None = None) -> str:
@@ -171,7 +176,7 @@ class Reservation:
             self._open = False
 
     def _close(self, kind: str, body: dict[str, Any]) -> str:
-        head = self._ledger._close_entry(self.entry_id, self.dataset, kind, body)
+        head = self._ledger.close_entry(self.entry_id, self.dataset, kind, body)
         self.state = kind
         return head
 

@@ -184,7 +184,7 @@ def test_a_cancellation_after_the_first_draw_is_refused_and_shown(ledger: Ledger
     reservation = ledger.reserve("east", gaussian(50.0))
     reservation.on_charge()
     with pytest.raises(DPFlowsError, match="Expected no draw before a cancellation"):
-        ledger._close_entry(reservation.entry_id, "east", "cancelled", {"reason": "by hand"})
+        ledger.close_entry(reservation.entry_id, "east", "cancelled", {"reason": "by hand"})
     cancelled_by_hand(ledger, reservation.entry_id)
     words = f"cancels entry {reservation.entry_id} .* first draw is record 12"
     if head == "kept":
@@ -214,7 +214,7 @@ def test_a_draw_that_cannot_be_recorded_is_none(ledger: Ledger, monkeypatch: pyt
         raise LedgerUnavailable("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ledger, "_note_draw", fails)
+        patched.setattr(ledger, "note_draw", fails)
         with pytest.raises(LedgerUnavailable):
             reservation.on_charge()
     assert reservation.draws == 0
