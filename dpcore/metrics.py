@@ -15,13 +15,8 @@ from scipy.stats import rankdata
 
 from dpcore.errors import InputError, require_count
 from dpcore.losses import Array
-from dpcore.penalties import column_sizes, ranked_columns
+from dpcore.penalties import column_sizes
 from dpcore.ranking.metrics import mean_average_precision, ndcg
-
-
-def ranked_features(weights: Array, names: Sequence[str], intercept: bool = False) -> list[str]:
-    """The names of the columns by falling |weight|, the constant column left out."""
-    return [names[column] for column in ranked_columns(weights, intercept)]
 
 
 def coverage(weights: Array, relevant: Sequence[int] | Array, count: int, intercept: bool = False) -> float:

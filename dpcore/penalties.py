@@ -51,11 +51,6 @@ def prox_l2(v: Array, threshold: float) -> Array:
     return v / (1.0 + threshold)
 
 
-def prox_elastic_net(v: Array, l1: float, l2: float) -> Array:
-    """argmin_w ||w - v||^2 / 2 + l1 ||w||_1 + l2/2 ||w||^2. Zou & Hastie (2005), Equation 6."""
-    return soft_threshold(v, l1) / (1.0 + l2)
-
-
 def scad_value(w: Array, strength: float, a: float) -> float:
     """Sum of the SCAD penalty over the entries: lambda |w| up to lambda, a parabola up to a lambda, then constant.
 

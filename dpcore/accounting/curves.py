@@ -23,8 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpcore.errors import InputError, require_nonnegative, require_open_unit, require_positive, unknown_name
-from dpcore.mechanisms import renyi
+from dpcore.errors import InputError, require_open_unit, require_positive, unknown_name
 from dpcore.mechanisms.base import Mechanism
 
 
@@ -54,18 +53,6 @@ def curve_of(mechanism: Mechanism) -> Array:
     curve = np.array(mechanism.rdp(ORDERS), dtype=np.float64)
     curve.setflags(write=False)
     return curve
-
-
-def zcdp_curve(rho: float) -> Array:
-    """a rho: what rho-zero-concentrated DP means. Bun & Steinke (2016), Definition 1.1."""
-    require_nonnegative(rho=rho)
-    return ORDERS * rho
-
-
-def pure_curve(epsilon: float) -> Array:
-    """The least curve that every epsilon-DP mechanism has (randomised response attains it)."""
-    require_nonnegative(epsilon=epsilon)
-    return renyi.pure(ORDERS, epsilon)
 
 
 Array = np.ndarray

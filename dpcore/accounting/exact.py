@@ -23,7 +23,7 @@ from dpcore.accounting.curves import curve_of, epsilon_of
 from dpcore.errors import PriceUnknown, require_open_unit
 from dpcore.losses import Array
 from dpcore.mechanisms.base import Exact, Mechanism
-from dpcore.mechanisms.gaussian import Gaussian, gaussian_delta, gaussian_epsilon
+from dpcore.mechanisms.gaussian import Gaussian, gaussian_epsilon
 from dpcore.problem import Adjacency
 from dpcore.sampling import Permuted, Poisson, Sampled
 
@@ -73,11 +73,6 @@ def gdp_epsilon(counts: Counts, delta: float) -> float:
     return gaussian_epsilon(delta, gdp_mu(counts))
 
 
-def gdp_delta(counts: Counts, epsilon: float) -> float:
-    """Exact delta at ``epsilon`` of full-batch Gaussians run one after the other."""
-    return gaussian_delta(epsilon, gdp_mu(counts))
-
-
 def pld_epsilon(counts: Counts, delta: float, *, pessimistic: bool = True) -> float:
     """Epsilon at ``delta`` by composing privacy-loss distributions (dp-accounting, "connect the dots").
 
@@ -98,15 +93,6 @@ def pld_epsilon(counts: Counts, delta: float, *, pessimistic: bool = True) -> fl
             f"delta={delta:g}; use accountant='rdp' (or 'gdp' for Gaussians on all rows)."
         )
     return float(composed.get_epsilon_for_delta(left))
-
-
-def pld_delta(counts: Counts, epsilon: float, *, pessimistic: bool = True) -> float:
-    """Delta at ``epsilon`` by composing privacy-loss distributions; see ``pld_epsilon``."""
-    counts = tuple(counts)
-    composed = _composed(counts, pessimistic)
-    if composed is None or composed == inf:
-        return 0.0 if composed is None else 1.0
-    return min(float(composed.get_delta_for_epsilon(epsilon)) + (_rounding(counts) if pessimistic else 0.0), 1.0)
 
 
 def _rounding(counts: Counts) -> float:

@@ -193,11 +193,6 @@ def scale_target(values: np.ndarray, low: float, high: float, onto: tuple[float,
     return np.clip(onto[0] + share * (onto[1] - onto[0]), *onto)
 
 
-def unscale_target(targets: np.ndarray, low: float, high: float, onto: tuple[float, float]) -> np.ndarray:
-    """Inverse of ``scale_target`` inside the bounds: predictions in the label's own unit."""
-    return low + (targets - onto[0]) / (onto[1] - onto[0]) * (high - low)
-
-
 def with_queries(schema: Schema, chunk: Chunk, tally: Tally) -> Chunk:
     """``chunk`` with the canonical id of each row's session, from the file itself or from the column ``query``.
 

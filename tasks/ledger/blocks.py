@@ -142,12 +142,6 @@ class Blocks:
             raise InputError(f"Expected a window of whole {self.by}s, got last={last!r}; e.g. '12 {self.by}s'.")
         return int(match[1])
 
-    def nominal_n(self, blocks: Sequence[str]) -> int:
-        """Return the declared number of rows in ``blocks``: rows_per_block times their number, never a count."""
-        if self.rows_per_block is None:
-            raise InputError("Expected public.rows_per_block in the data schema, got none; declare a nominal number.")
-        return self.rows_per_block * len(blocks)
-
     def charged(self, read: Sequence[str], unit: str) -> tuple[str, ...]:
         """Return the blocks on which a run that reads ``read`` is charged.
 

@@ -18,8 +18,6 @@ from dpcore.accounting.curves import (
     epsilon_of,
     order_budget,
     order_budgets,
-    pure_curve,
-    zcdp_curve,
 )
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian, gaussian_epsilon
@@ -145,9 +143,3 @@ def test_order_budget_is_where_the_conversion_gives_the_target_back() -> None:
 def test_order_budget_refuses_what_no_order_can_state() -> None:
     with pytest.raises(InputError, match="epsilon"):
         order_budget(1e-9, 1e-15)
-
-
-def test_zcdp_and_pure_curves() -> None:
-    assert np.array_equal(zcdp_curve(0.3), ORDERS * 0.3)
-    assert epsilon_of(pure_curve(0.7), 1e-9) <= 0.7 * 1.001  # the grid ends at 2^14, not at infinity
-    assert np.all(pure_curve(0.7) <= np.minimum(0.7, ORDERS * 0.7**2 / 2) + 1e-15)

@@ -18,10 +18,10 @@ from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.config import load_compare
 from tasks.config import load_config
 from tasks.home import Home
-from tasks.ranking import partition_parts
 from tasks.schema import find_schema
 from tasks.training import steps
 from tests.compare.test_engine import bench_of
+from tests.ranking.parts import partition_parts
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 SIZES = (24, 24, 24, 24, 23)  # unequal, as 1,692 queries in five parts are

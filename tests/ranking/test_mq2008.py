@@ -9,7 +9,6 @@ import pytest
 
 from dpcore.accounting import Target
 from dpcore.errors import InputError
-from dpcore.ranking.comparison import Entry, crossval, paired, run_cell, summary
 from dpcore.ranking.losses import BayesRank, ListNet
 from dpcore.ranking.metrics import ranking_report
 from dpcore.ranking.model import RankingModel
@@ -19,8 +18,9 @@ from dpcore.ranking.sessions import Documents, Sessions, join, partition_folds
 from dpcore.train import run
 from tasks.data import load
 from tasks.drawing.curves import curve_figure, mean_curves
-from tasks.ranking import partition_parts, query_parts
 from tasks.schema import find_schema
+from tests.ranking.cells import Entry, crossval, paired, run_cell, summary
+from tests.ranking.parts import partition_parts, query_parts
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
 LABEL_BARS = (0.640, 0.647, 0.650, 0.655, 0.658)

@@ -11,11 +11,11 @@ from sklearn.base import clone
 from dpcore.accounting import Allowance, Target
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError
 from dpcore.estimators import DPRanker
-from dpcore.ranking.comparison import Entry, crossval, paired, run_cell, summary
 from dpcore.ranking.model import Iterates, RankingModel
 from dpcore.ranking.sessions import Fold, Sessions
 from dpcore.ranking.synthetic import FEATURES, search
 from dpcore.train import plan
+from tests.ranking.cells import Entry, crossval, paired, run_cell, summary
 
 
 def table(sessions: int = 500):

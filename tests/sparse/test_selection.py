@@ -12,7 +12,7 @@ from dpcore.algorithms import make
 from dpcore.errors import AssumptionNotMet, InputError, UnknownName
 from dpcore.losses import Logistic
 from dpcore.mechanisms import Gaussian
-from dpcore.metrics import coverage, ranked_features, support_precision_recall
+from dpcore.metrics import coverage, support_precision_recall
 from dpcore.objective import LinearObjective
 from dpcore.penalties import ranked_columns, top_columns
 from dpcore.problem import Block, Problem
@@ -78,7 +78,6 @@ def test_support_precision_and_recall():
 def test_rankings_leave_the_constant_out_and_join_classes():
     weights = np.array([[0.1, -3.0, 0.0, 50.0], [2.0, 0.0, 0.5, 60.0]])
     assert ranked_columns(weights, intercept=True).tolist() == [1, 0, 2]
-    assert ranked_features(weights, ["a", "b", "c", "one"], intercept=True) == ["b", "a", "c"]
     assert top_columns(weights[0], 1, intercept=True).tolist() == [1, 3]
     assert top_columns(np.array([0.0, 5.0, -6.0]), 2).tolist() == [1, 2]
 

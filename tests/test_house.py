@@ -1,0 +1,138 @@
+"""The house: which files there are, where they stand, and that imports go down and never round.
+
+The limits are what has been reached; none may rise. What still reaches up is named, so that it can only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("dpcore", "tasks", "flows")
+
+FILES = 280
+LOOSE = {"dpcore": 10, "tasks": 1}
+# ``tune`` asks for the description of a training with other settings, which stands where its options are called.
+CIRCLES = [["tasks/options/tune.py", "tasks/training/steps.py"]]
+# Rooms that import each other still, by name.
+PAIRS = {
+    ("dpcore/accounting", "dpcore/algorithms"),
+    ("dpcore/algorithms", "dpcore/ranking"),
+    ("tasks/compare", "tasks/drawing"),
+    ("tasks/kinds", "tasks/options"),
+    ("tasks/kinds", "tasks/record"),
+    ("tasks/options", "tasks/training"),
+    ("tasks/record", "tasks/report"),
+    ("tasks/record", "tasks/release"),
+}
+DOORS = {  # files that make a budget or ask for a secret generator, beside the door itself
+    "dpcore/noise.py",
+    "dpcore/accounting/budget.py",
+    "dpcore/audit/attack.py",
+    "tasks/options/canaries.py",
+}
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    return tuple(path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    """File -> files that it imports, inside functions too."""
+    by_name = {place(path)[:-3].replace("/", ".").removesuffix(".__init__"): place(path) for path in files()}
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[tuple[str, ...]] = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [(f"{node.module}.{alias.name}", node.module) for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [(alias.name,) for alias in node.names]
+            for choice in names:
+                used = next((by_name[name] for name in choice if name in by_name), None)
+                if used and used != place(path):
+                    found[place(path)].add(used)
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of nodes that reach each other (Tarjan 1972)."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(node: str) -> None:
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for other in graph.get(node, ()):
+            if other not in number:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], number[other])
+        if low[node] == number[node]:
+            part = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(part) > 1:
+                found.append(sorted(part))
+
+    for node in list(graph):
+        if node not in number:
+            visit(node)
+    return sorted(found)
+
+
+def room(path: str) -> str:
+    parts = path.split("/")
+    return "/".join(parts[:2]) if len(parts) > 2 else path
+
+
+def test_there_are_no_more_files_than_the_house_has_rooms_for() -> None:
+    assert len(files()) <= FILES
+
+
+def test_few_modules_stand_loose() -> None:
+    for package, most in LOOSE.items():
+        loose = [path.name for path in (ROOT / package).glob("*.py") if path.name != "__init__.py"]
+        assert len(loose) <= most, loose
+
+
+def test_files_import_no_file_that_imports_them() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [["b", "c"]]
+    assert circles(arrows()) == CIRCLES
+
+
+def test_rooms_import_no_room_that_imports_them() -> None:
+    seen = {(room(a), room(b)) for a, used in arrows().items() for b in used if room(a) != room(b)}
+    assert {(a, b) for a, b in seen if a < b and (b, a) in seen} <= PAIRS
+
+
+def test_one_file_makes_budgets_and_few_ask_for_secrets() -> None:
+    def asks(path: Path) -> bool:
+        calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+        return any(getattr(call, "id", None) in ("Budget", "secure_generator") for call in calls)
+
+    assert {place(path) for path in files() if asks(path)} <= DOORS
+
+
+def test_no_file_is_longer_than_a_person_reads() -> None:
+    long = {
+        place(path): count
+        for path in files()
+        if (count := path.read_text().count("\n")) > LONGEST.get(place(path), 400)
+    }
+    assert not long
+    assert all((ROOT / name).exists() and (ROOT / name).read_text().count("\n") > 400 for name in LONGEST)
+
+
+LONGEST: dict[str, int] = {}
