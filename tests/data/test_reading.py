@@ -20,8 +20,8 @@ from tests.flows.test_training import config_of
 from tests.retrain.weekly import write_weekly
 
 ROOT = Path(__file__).resolve().parents[2]
-# Who turns files into rows; all others ask a ``Reading``. The rest has no rows.
-READERS = ("tasks/readers/", "tasks/data/", "tasks/ranking.py")
+# Who turns files into rows; all others ask a ``Reading``.
+READERS = ("tasks/readers/", "tasks/data/")
 OPENERS = {"load", "open_chunks", "frame_chunks", "read_text", "made_frame"}
 
 
