@@ -13,14 +13,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dpcore", "tasks", "flows")
 
-FILES = 280
-LOOSE = {"dpcore": 10, "tasks": 1}
+FILES = 283
+LOOSE = {"dpcore": 11, "tasks": 1}
 # ``tune`` asks for the description of a training with other settings, which stands where its options are called.
 CIRCLES = [["tasks/options/tune.py", "tasks/training/steps.py"]]
 # Rooms that import each other still, by name.
 PAIRS = {
     ("dpcore/accounting", "dpcore/algorithms"),
-    ("dpcore/algorithms", "dpcore/ranking"),
     ("tasks/compare", "tasks/drawing"),
     ("tasks/kinds", "tasks/options"),
     ("tasks/kinds", "tasks/record"),
@@ -135,4 +134,4 @@ def test_no_file_is_longer_than_a_person_reads() -> None:
     assert all((ROOT / name).exists() and (ROOT / name).read_text().count("\n") > 400 for name in LONGEST)
 
 
-LONGEST: dict[str, int] = {}
+LONGEST = {"flows/commands/release.py": 433}
