@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, issparse
 from dpcore.errors import InputError
 from dpcore.losses import Array, Loss, Weighted, class_shares
 from dpcore.objective.base import readable
-from dpcore.objective.rows import bound_blocks
+from dpcore.objective.rows import bound_blocks, bound_norms
 from dpcore.objective.sparse import GatheredRows
 from dpcore.problem import Block
 from dpcore.rounding import UNIT, quotients, row_norms
@@ -21,6 +21,8 @@ from dpcore.rounding import UNIT, quotients, row_norms
 BLOCK_ROWS = 4096
 # float32 products may make a row look shorter than it is; norms used for clipping are enlarged by this share.
 NORM_MARGIN = 1e-5
+# How much longer than its bound a row may be: as much as rounding in the precision of the rows leaves of a quotient.
+LONGER = {"float32": 1e-6, "float64": 1e-9}
 # What a square may lose to underflow.
 TINY = 2.0**-1000
 
@@ -73,16 +75,24 @@ class LinearObjective:
             raise InputError(f"Expected finite labels, got NaN or inf in record {row}; fill or drop it by the schema.")
 
     def check_records(self, dimension: int, norm_bound: float) -> None:
-        """Raise ``InputError`` unless the rows are finite, have ``dimension`` columns and norms <= ``norm_bound``."""
+        """Raise ``InputError`` unless the rows are finite, have ``dimension`` columns and norms <= ``norm_bound``.
+
+        Rows that a caller brought to the bound in arithmetic of few digits may be longer by a share of ``LONGER``,
+        which no price covers: each of them, and nothing else, is scaled down to the bound here, in a copy.
+        """
         if self.dimension != dimension:
             raise InputError(f"Expected {dimension} columns as the problem declares, got {self.dimension}.")
         self.check_finite()
         longest = float(self.row_norms.max(initial=0.0))
-        if longest > norm_bound * (1.0 + (1e-6 if self.X.dtype == np.float32 else 1e-9)):
+        if longest > norm_bound * (1.0 + LONGER[self.X.dtype.name]):
             raise InputError(
                 f"Expected rows of norm <= norm_bound={norm_bound:g}, got a longer one; use normalise='cap', or "
                 "declare a larger norm_bound."
             )
+        rounding = 2 * (dimension + 8) * UNIT  # what ``row_norms`` may overstate
+        if longest > norm_bound * (1.0 + rounding) and self.shift is None and self.scale is None:
+            self.X, _ = bound_norms(self.X, norm_bound, rounding)
+            self._norms = self._within = self._view = self._columns = None
 
     def check_margins(self) -> None:
         """Raise ``InputError`` unless every label is -1 or +1, as the constants of a margin loss assume."""

@@ -74,6 +74,13 @@ class MulticlassObjective(LinearObjective):
         self.labels = self.y.astype(np.int64)
         self._against: dict[tuple[int, Loss], LinearObjective] = {}
 
+    def check_records(self, dimension: int, norm_bound: float) -> None:
+        """As for one weight vector; what was formed of longer rows is formed again."""
+        before = self.X
+        LinearObjective.check_records(self, dimension, norm_bound)
+        if self.X is not before:
+            self._against = {}
+
     def check_labels(self, outputs: int) -> None:
         """Raise ``InputError`` unless every label is one of the class numbers 0 .. ``outputs`` - 1."""
         if np.any(self.labels != self.y) or np.any((self.labels < 0) | (self.labels >= outputs)):

@@ -67,14 +67,17 @@ def _with_values(X: Matrix, values: Array) -> Matrix:
     return csr_array((values, X.indices, X.indptr), shape=X.shape)
 
 
-def bound_norms(X: Matrix, norm_bound: float) -> tuple[Matrix, Array]:
+def bound_norms(X: Matrix, norm_bound: float, over: float = 0.0) -> tuple[Matrix, Array]:
     """Scale rows longer than ``norm_bound`` down to it; returns the matrix and the factors (n,), 1 for short rows.
 
-    A relative margin covers the rounding of the products, so that the bound holds for the stored numbers.
+    A relative margin covers the rounding of the products, so that the bound holds for the stored numbers. Rows longer
+    by a share of ``over`` at most stay as they are. What becomes of a row depends on no other row.
     """
     norms = row_norms(X)
     margin = 1e-6 if X.dtype == np.float32 else 1e-12
-    factors = np.where(norms > norm_bound, norm_bound * (1.0 - margin) / np.maximum(norms, norm_bound), 1.0)
+    factors = np.where(
+        norms > norm_bound * (1.0 + over), norm_bound * (1.0 - margin) / np.maximum(norms, norm_bound), 1.0
+    )
     if np.all(factors == 1.0):
         return X, factors
     if issparse(X):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -9,6 +11,7 @@ from scipy.sparse import csr_array
 from dpcore.errors import InputError
 from dpcore.losses import losses, make_loss
 from dpcore.objective import LinearObjective
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from tests.tape import ConstantSlope
 
 RNG = np.random.default_rng(0)
@@ -101,6 +104,29 @@ def test_a_bad_number_is_refused_by_record(bad: float, sparse: bool) -> None:
 def test_long_rows_are_refused() -> None:
     with pytest.raises(InputError, match="norm_bound"):
         LinearObjective(X, Y, make_loss("logistic")).check_records(D, 0.5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("dtype", "share"), [(np.float64, 9e-10), (np.float32, 9e-7)])
+def test_rows_admitted_above_the_bound_are_scaled_down_to_it_and_no_others(
+    dtype: type, share: float, sparse: bool
+) -> None:
+    rows = (X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)).astype(dtype)
+    rows[7] = rows[7] * dtype(1.0 + share)
+    given = csr_array(rows) if sparse else rows.copy()
+    objective = MulticlassObjective(given, np.arange(N) % 3, Softmax())
+    before = objective.against_rest(0, make_loss("logistic"))
+    objective.check_records(D, 1.0)
+    objective.check_records(D, 1.0)
+    for held in (objective, objective.against_rest(0, make_loss("logistic"))):
+        stored = held.X.toarray() if sparse else held.X
+        exact = [sum(Fraction(float(value)) ** 2 for value in row) for row in stored]
+        assert max(exact) <= (1 + 4 * Fraction(D + 8) / 2**53) ** 2
+        longer = [sum(Fraction(float(value)) ** 2 for value in row) > (1 + Fraction(1, 10**13)) ** 2 for row in rows]
+        assert longer[7]
+        assert np.array_equal(stored[~np.array(longer)], rows[~np.array(longer)])
+    assert np.array_equal(given.toarray() if sparse else given, rows)
+    assert np.array_equal(before.X.toarray() if sparse else before.X, rows)
 
 
 def test_case_09_clipping_by_the_whole_gradient() -> None:
