@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -136,6 +137,16 @@ class Blocks:
             day = _before(day, self.by)
         return tuple(reversed(names))
 
+    def neighbours(self, block: str) -> tuple[str, ...]:
+        """Return the blocks before and after one by date; raises InputError for a text that is no such block."""
+        day = _first_day(self.check(block), self.by)
+        found = []
+        with suppress(OverflowError):  # the calendar ends
+            found.append(_before(day, self.by))
+        with suppress(OverflowError):
+            found.append(day + timedelta(days={"day": 1, "week": 7, "month": 31, "year": 366}[self.by]))
+        return tuple(other.strftime(FORMS[self.by]) for other in found)
+
     def _window_length(self, last: str | int) -> int:
         match = re.fullmatch(r"\s*(\d{1,4})\s*(?:(day|week|month|year)s?)?\s*", str(last))
         if not match or int(match[1]) < 1 or (match[2] or self.by) != self.by:
@@ -187,9 +198,12 @@ def _before(day: date, by: str) -> date:
     return day - timedelta(days=7 if by == "week" else 1)
 
 
+def _first_day(name: str, by: str) -> date:
+    return date.fromisoformat({"day": name, "week": f"{name}-1", "month": f"{name}-01", "year": f"{name}-01-01"}[by])
+
+
 def _is_date_block(name: str, by: str) -> bool:
-    whole = {"day": name, "week": f"{name}-1", "month": f"{name}-01", "year": f"{name}-01-01"}[by]
     try:
-        return date.fromisoformat(whole).strftime(FORMS[by]) == name
+        return _first_day(name, by).strftime(FORMS[by]) == name
     except ValueError:
         return False

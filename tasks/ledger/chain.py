@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from dpcore.errors import BudgetExceeded
 from tasks.ledger import schema
 from tasks.ledger.blocks import ALL
-from tasks.ledger.facts import RowFacts
+from tasks.ledger.facts import RowFacts, carried
 from tasks.ledger.records import Dataset, Record, left_of, next_record
 
 FIXED = "fixed"
@@ -112,11 +112,47 @@ def balances(connection: Connection, dataset: str, blocks: Iterable[str] | None 
     return {name: found.get(name, Balance()) for name in names}
 
 
-def admit(connection: Connection, target: Dataset, blocks: Iterable[str], units: int, cost: float) -> None:
+def counted(
+    connection: Connection, target: Dataset, blocks: Iterable[str] | None = None, facts: RowFacts | None = None
+) -> dict[str, int]:
+    """Return the units that count against each of ``blocks`` (None: all touched): its own and those ``carried``.
+
+    ``facts`` are those of a run that is about to fix them.
+    """
+    own = {block: balance.units for block, balance in balances(connection, target.name, blocks).items()}
+    if target.facts is not None or target.blocks.by == "one" or not target.limited:
+        return own
+    table = schema.records
+    fixing = select(func.min(table.c.seq)).where(table.c.kind == FIXED, table.c.dataset == target.name)
+    old = _balances_before(connection, target.name, connection.scalar(fixing))
+    facts = fixed_facts(connection, target.name) or facts
+    return {block: units + carried(target.blocks, facts, old, block) for block, units in own.items()}
+
+
+def _balances_before(connection: Connection, dataset: str, seq: int | None) -> dict[str, int]:
+    """Return what each block had spent before record ``seq`` (None: until now)."""
+    table = schema.balances
+    ours = table.c.dataset == dataset if seq is None else (table.c.dataset == dataset) & (table.c.seq < seq)
+    last = select(table.c.block, func.max(table.c.ordinal).label("ordinal")).where(ours).group_by(table.c.block)
+    newest_rows = last.subquery()
+    query = select(table.c.block, table.c.units).join(
+        newest_rows, (table.c.block == newest_rows.c.block) & (table.c.ordinal == newest_rows.c.ordinal)
+    )
+    return {row[0]: row[1] for row in connection.execute(query.where(table.c.dataset == dataset))}
+
+
+def admit(
+    connection: Connection,
+    target: Dataset,
+    blocks: Iterable[str],
+    units: int,
+    cost: float,
+    facts: RowFacts | None = None,
+) -> None:
     """Raise BudgetExceeded where a block would pass its limit; the caller's transaction keeps other writers out."""
-    for block, balance in balances(connection, target.name, blocks).items():
-        if balance.units + units > target.limit:
-            raise refusal(target, block, cost, balance.units)
+    for block, spent in counted(connection, target, blocks, facts).items():
+        if spent + units > target.limit:
+            raise refusal(target, block, cost, spent)
 
 
 def move(connection: Connection, record: Record, blocks: Iterable[str], units: int) -> None:

@@ -7,11 +7,17 @@ before the first reservation that states them.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from dpcore.errors import InputError
-from dpcore.identity import IDENTITY_RULE, canonical_marks
+from dpcore.identity import IDENTITY_RULE, canonical, canonical_marks
+from tasks.ledger.blocks import ALL, FORMS, Blocks
 
 if TYPE_CHECKING:
     from tasks.schema import Schema
@@ -116,3 +122,39 @@ def _shown(value: Any) -> str:
     if value is None or value == ():
         return "(none)"
     return ", ".join(map(repr, value)) if isinstance(value, tuple) else repr(value)
+
+
+EXPONENT = re.compile(r"-?[0-9](?:\.[0-9]+)?[eE][+-]?[0-9]{1,3}")
+MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T].*")
+
+
+def carried(division: Blocks, facts: RowFacts | None, old: Mapping[str, int], block: str) -> int:
+    """Units that ``block`` counts beside its own for what was spent before facts were fixed (``old``, by block).
+
+    Older versions named blocks by the raw text of a cell, where today's name is its canonical text ("7.0" then, "7"
+    now). So the same rows may have been charged to another block: by value, to each whose name reads as this one
+    today; by hash, to any (a record was in one of them: the worst counts); by the day of a moment with a zone, to a
+    neighbour. Without ``facts`` every rule that a schema can declare is taken.
+    """
+    if division.by == "hash":
+        return max(old.values(), default=0) - old.get(block, 0)
+    if division.by == "value":
+        return sum(units for name, units in old.items() if name != block and block in _names_today(name, facts))
+    zoned = facts is not None and "%z" in (facts.block_format or "").lower()
+    if division.by in FORMS and zoned and block != ALL:
+        return max(old.get(name, 0) for name in (block, *division.neighbours(block))) - old.get(block, 0)
+    return 0
+
+
+def _names_today(name: str, facts: RowFacts | None) -> set[str]:
+    """The canonical texts that a cell may have now which an older version wrote as ``name``."""
+    strips = (True, False) if facts is None else (bool(facts.strip),)
+    decimals = (".", ",") if facts is None else (facts.decimal or ".",)
+    found = {canonical(name, strip, decimal) for strip in strips for decimal in decimals}
+    # Numbers and moments of typed columns were written as Python shows them.
+    if EXPONENT.fullmatch(name):
+        found.add(canonical(Decimal(name)))
+    if MOMENT.fullmatch(name):
+        with suppress(ValueError):
+            found.add(canonical(datetime.fromisoformat(name)))
+    return found

@@ -130,7 +130,7 @@ class Ledger(LedgerReader):
                 )
             notes = files.other_names(connection, dataset, fingerprint.all) if fingerprint else ()
             if target.limited:
-                chain.admit(connection, target, body["blocks"], units, body["cost"])
+                chain.admit(connection, target, body["blocks"], units, body["cost"], facts)
                 if facts is not None and self._fixed(connection, target, facts) is None:
                     log_chain.append(chain.FIXED, dataset, {"facts": facts.to_dict()})
             chain.store_events(connection, body["events"], events.to_json())

@@ -100,11 +100,12 @@ class LedgerReader:
         return fixed
 
     def spent(self, dataset: str, blocks: Iterable[str] | None = None) -> dict[str, int]:
-        """Return the units spent in each block at the one order; without ``blocks``, in all that were touched."""
+        """Return the units that count against each block at the one order; without ``blocks``, each touched one."""
         with self.store.reading() as connection:
-            if connection is None:
-                return {}
-            return {name: balance.units for name, balance in chain.balances(connection, dataset, blocks).items()}
+            found = self._find(connection, dataset)
+            if connection is None or found is None:
+                return {} if connection is None else dict.fromkeys(blocks or (), 0)
+            return chain.counted(connection, found, blocks)
 
     def room(self, dataset: str, blocks: Sequence[str] | None = None, public: bool = False) -> Room | None:
         """Return what every one of ``blocks`` has left, or None for public data without a limit.
@@ -120,9 +121,9 @@ class LedgerReader:
                 return None
             assert connection is not None
             charged = None if blocks is None else found.blocks.charged(blocks, found.unit)
-            balances = chain.balances(connection, dataset, charged)
+            spent = chain.counted(connection, found, charged)
         assert found.order is not None and found.adjacency is not None
-        fullest = max((balance.units for balance in balances.values()), default=0)
+        fullest = max(spent.values(), default=0)
         return Room(found.order, found.left(fullest), found.adjacency, dataset)
 
     def private_names(self, dataset: str | None, paths: Iterable[Path] = ()) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.limits import order_index
 from dpcore.errors import DPFlowsError
 from tasks.ledger import chain, schema
-from tasks.ledger.facts import RowFacts
+from tasks.ledger.facts import RowFacts, carried
 from tasks.ledger.guard import given_back
 from tasks.ledger.records import GENESIS, Dataset, Record, choose_order, cost_units, priced_under
 
@@ -111,6 +111,7 @@ class _Replay:
         self.entries: dict[str, tuple[str, dict[str, Any]]] = {}
         self.draws: dict[str, int] = {}
         self.totals: dict[tuple[str, str], tuple[int, int]] = {}
+        self.before: dict[str, dict[str, int]] = {}  # what was spent before facts were fixed, of each data set
         self.balances = balances
         self.next_balance = next(balances, None) if balances is not None else None
         self.rounded = 0
@@ -174,6 +175,9 @@ class _Replay:
             self.report.problem(f"record {record.seq}: what maps rows of {dataset.name!r} is fixed a second time")
             return
         self.datasets[dataset.name] = replace(dataset, facts=RowFacts.from_dict(body["facts"]))
+        self.before[dataset.name] = {
+            block: spent for (name, block), (_, spent) in self.totals.items() if name == dataset.name
+        }
 
     def _same_rows(self, record: Record, dataset: Dataset, stated: dict[str, Any] | None) -> None:
         """An entry states the facts that were fixed; those of older versions state none."""
@@ -230,14 +234,16 @@ class _Replay:
     def _move(self, record: Record, blocks: list[str], units: int) -> None:
         if not units:
             return
-        limit = self.datasets[record.dataset].limit
+        dataset = self.datasets[record.dataset]
+        before = self.before.get(dataset.name, {})
         expected = []
         for block in blocks:
             ordinal, spent = self.totals.get((record.dataset, block), (0, 0))
             spent += units
             self.totals[record.dataset, block] = (ordinal + 1, spent)
             expected.append((record.dataset, block, ordinal + 1, record.seq, spent))
-            if units > 0 and spent > limit:
+            more = carried(dataset.blocks, dataset.facts, before, block) if before else 0
+            if units > 0 and spent + more > dataset.limit:
                 self.report.problem(f"record {record.seq}: block {block} of {record.dataset!r} is above its budget")
         if self.balances is not None and sorted(self._stored(record.seq)) != sorted(expected):
             self.report.problem(f"record {record.seq}: the stored totals differ from the sum of the records")

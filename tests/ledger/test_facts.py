@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from dpcore.accounting import Events
-from dpcore.errors import InputError
+from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import Gaussian
 from flows.cli import run
 from tasks.ledger import Blocks, Charge, Ledger, RowFacts, schema
@@ -188,6 +188,61 @@ def test_older_ledgers_go_on_and_are_fixed_by_the_next_reservation(tmp_path: Pat
     assert ledger.facts("clinic") is None and ledger.verify().ok
     charge_of(found).reserve(ledger, EVENTS).commit()
     assert ledger.facts("clinic") == RowFacts.of(found) and ledger.verify().ok
+
+
+@pytest.mark.parametrize("division", ["value", "hash", "day"])
+def test_what_older_versions_charged_to_raw_names_counts(tmp_path: Path, division: str) -> None:
+    """A block by value was named "7.0" where it is "7" today; hashes and days of zoned moments moved likewise."""
+    count = {"count": 4} if division == "hash" else {}
+    blocks = Blocks(division, "site", **count)
+    form = {"block_format": "%Y-%m-%d %H:%M%z", "block_zone": "UTC"} if division == "day" else {}
+    facts = RowFacts("record", None, 1, True, None, "site", division, count.get("count"), **form)
+    old, now, other = {
+        "value": (["7.0", "7.00"], "7", "8"),
+        "hash": (["h1"], "h3", "h0"),
+        "day": (["2026-03-01"], "2026-02-28", "2026-03-05"),
+    }[division]
+    events = Events.of([Gaussian(1.0, 4.0)], adjacency="add_remove")
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.init("clinic", 3.0, 1e-5, "add_remove", blocks=blocks)
+    with pytest.raises(BudgetExceeded):
+        for _ in range(100):
+            ledger.reserve("clinic", events, old).commit()
+
+    def charge(block: str) -> None:
+        ledger.reserve("clinic", events, [block], facts=facts).commit()
+
+    assert ledger.verify().ok
+    with pytest.raises(BudgetExceeded):
+        charge(now)
+    if division == "hash":
+        with pytest.raises(BudgetExceeded):
+            charge(other)
+        assert ledger.room("clinic", [other]).left < 0.2 * ledger.dataset("clinic").budget  # type: ignore[union-attr]
+        return
+    charge(other)
+    with pytest.raises(BudgetExceeded):  # and after the facts were fixed as before
+        charge(now)
+    with pytest.raises(BudgetExceeded):
+        ledger.window("clinic", [now], events)
+    assert min(ledger.spent("clinic", [now]).values()) > 0
+    assert ledger.verify().ok
+    # A charge on the new name that is written by hand is seen by a replay.
+    seq = records_of(ledger)[-2].seq
+    found = forged(ledger, seq, lambda body: body.update(read=[now], blocks=[now]))
+    assert any("above its budget" in problem for problem in found)
+
+
+def test_ledgers_with_facts_from_the_start_carry_nothing(tmp_path: Path) -> None:
+    """Names are canonical from the first record on, and 7e0 is a name of its own."""
+    blocks = Blocks("value", "site")
+    facts = RowFacts("record", None, 1, True, None, "site", "value")
+    events = Events.of([Gaussian(1.0, 4.0)], adjacency="add_remove")
+    for name, opening in (("by schema", facts), ("by name", None)):
+        ledger = Ledger(tmp_path / f"{name}.db")
+        ledger.init("clinic", 3.0, 1e-5, "add_remove", blocks=blocks, facts=opening)
+        ledger.reserve("clinic", events, ["7e0"], facts=facts).commit()
+        assert ledger.spent("clinic", ["7", "8"]) == {"7": 0, "8": 0}
 
 
 def test_the_command_fixes_what_the_schema_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
