@@ -27,6 +27,7 @@ from tasks.data.rows import (
     group_names,
     in_blocks,
     mine_of,
+    named_in,
     row_blocks,
     test_rows,
     with_queries,
@@ -239,7 +240,7 @@ def _rows(schema: Schema, chunk: Chunk, start: int, tally: Tally, whole: Whole, 
     places: np.ndarray | None = None
     aside = test_rows(schema, chunk, start) if split and schema.split.kind in BY_PLACE else None
     if where is not None and wanted.blocks is not None:
-        places = np.flatnonzero(np.isin(where, list(wanted.blocks)))
+        places = np.flatnonzero(named_in(where, wanted.blocks))
         chunk, where, aside = chunk.take(places), where[places], None if aside is None else aside[places]
     tally.places = places
     if chunk.rows:

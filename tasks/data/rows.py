@@ -86,7 +86,12 @@ def in_blocks(schema: Schema, blocks: Sequence[str] | None, frame: pd.DataFrame,
     if blocks is None or not isinstance(frame, pd.DataFrame):
         return None
     where = row_blocks(schema, frame, Tally() if tally is None else tally)
-    return None if where is None else np.isin(where, list(blocks))
+    return None if where is None else named_in(where, blocks)
+
+
+def named_in(where: np.ndarray, blocks: Sequence[str]) -> np.ndarray:
+    """Which of the names ``where`` are ``blocks``, shape (n,); numpy's own texts would lose NULs at their end."""
+    return np.asarray(np.isin(where, np.array([*blocks], dtype=object)))
 
 
 def mine_of(schema: Schema, blocks: Sequence[str] | None) -> Mine | None:

@@ -117,9 +117,13 @@ def counted(
 ) -> dict[str, int]:
     """Return the units that count against each of ``blocks`` (None: all touched): its own and those ``carried``.
 
-    ``facts`` are those of a run that is about to fix them.
+    ``facts`` are those of a run that is about to fix them. Older versions let a run on blocks by value read all rows
+    for a charge on a block ``all``, so that one counts against each.
     """
     own = {block: balance.units for block, balance in balances(connection, target.name, blocks).items()}
+    if target.blocks.by == "value":
+        whole = balances(connection, target.name, [ALL])[ALL].units
+        own = {block: units + (whole if block != ALL else 0) for block, units in own.items()}
     if target.facts is not None or target.blocks.by == "one" or not target.limited:
         return own
     table = schema.records

@@ -139,7 +139,8 @@ def carried(division: Blocks, facts: RowFacts | None, old: Mapping[str, int], bl
     if division.by == "hash":
         return max(old.values(), default=0) - old.get(block, 0)
     if division.by == "value":
-        return sum(units for name, units in old.items() if name != block and block in _names_today(name, facts))
+        others = {name: units for name, units in old.items() if name not in (block, ALL)}
+        return sum(units for name, units in others.items() if block in _names_today(name, facts))
     zoned = facts is not None and "%z" in (facts.block_format or "").lower()
     if division.by in FORMS and zoned and block != ALL:
         return max(old.get(name, 0) for name in (block, *division.neighbours(block))) - old.get(block, 0)
@@ -150,7 +151,8 @@ def _names_today(name: str, facts: RowFacts | None) -> set[str]:
     """The canonical texts that a cell may have now which an older version wrote as ``name``."""
     strips = (True, False) if facts is None else (bool(facts.strip),)
     decimals = (".", ",") if facts is None else (facts.decimal or ".",)
-    found = {canonical(name, strip, decimal) for strip in strips for decimal in decimals}
+    # Without NULs at the end: so named, a block was charged for the rows of the one that has none.
+    found = {canonical(name.rstrip("\0"), strip, decimal) for strip in strips for decimal in decimals}
     # Numbers and moments of typed columns were written as Python shows them.
     if EXPONENT.fullmatch(name):
         found.add(canonical(Decimal(name)))

@@ -228,6 +228,16 @@ def _named(dataset: str) -> str:
     return dataset
 
 
+def _require_names(target: Dataset, charged: Sequence[str]) -> None:
+    """Raise InputError for a block that may stand for others: ``all``, or one that ends where another text goes on."""
+    for name in charged:
+        if name == ALL or "\0" in name:
+            raise InputError(
+                f"Expected blocks of {target.name!r} by the {target.blocks.words()}, got {name!r}, which names none; "
+                "list the blocks to read."
+            )
+
+
 def _charge(target: Dataset, events: Events, blocks: Sequence[str], limited: bool) -> tuple[dict[str, Any], int]:
     """Return the body of a reserving record, and the cost in units."""
     digest = sha256(events.to_json().encode()).hexdigest()
@@ -235,6 +245,8 @@ def _charge(target: Dataset, events: Events, blocks: Sequence[str], limited: boo
     if not limited:
         return common | {"adjacency": str(events.adjacency), "cost": None, "units": 0, "blocks": list(blocks)}, 0
     charged = target.blocks.charged(blocks, target.unit)
+    if target.blocks.by == "value" and (target.unit != "user" or target.blocks.person_in_one_block):
+        _require_names(target, charged)
     adjacency, curve = price_for(target, events)
     assert target.order is not None and target.budget is not None
     cost = float(curve[order_index(target.order)])

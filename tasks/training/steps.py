@@ -45,6 +45,11 @@ from tasks.schema import Schema, find_schema
 def prepare(config: TrainConfig) -> Job:
     """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit."""
     schema = find_schema(config.data.name)
+    if schema.block is not None and not config.data.blocks and not schema.public.public:
+        raise InputError(
+            f"Expected data.blocks for schema {schema.name!r}, whose rows lie in blocks ({schema.block.by} of "
+            f"{schema.block.column}), got none; list the blocks to train on."
+        )
     require_open(schema)
     check_select(config, schema)
     check_subgroup(config, schema)
@@ -196,7 +201,8 @@ def reading_of(job: Job, blocks: tuple[str, ...] | None = None, sides: tuple[str
     A data set without blocks is read whole.
     """
     data, chosen = job.config.data, blocks or job.blocks
-    return Reading(job.schema, data.path, data.test_path, None if chosen == ("all",) else chosen, sides)
+    whole = job.schema.block is None or (job.public and chosen == ("all",))
+    return Reading(job.schema, data.path, data.test_path, None if whole else chosen, sides)
 
 
 def build_objective(job: Job, loaded: Sealed) -> Sealed:

@@ -12,7 +12,7 @@ from dpcore.accounting import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
 from tasks.data import Reading
-from tasks.ledger import Ledger
+from tasks.ledger import Blocks, Ledger, RowFacts
 from tasks.schema import Schema, find_schema
 from tasks.training import steps
 from tests.flows.small import small_frame, write_small
@@ -49,6 +49,35 @@ def test_what_a_job_reads_is_what_it_charges(tmp_path: Path) -> None:
     assert steps.charge_of(job, one).blocks == one.blocks == ("2026-W04",)
     rows = reading.load(job.encoder)
     assert rows.train.n == 120 and set(rows.blocks) == {"2026-W03", "2026-W04"}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("public", "blocks"),
+    [("rows_per_block: 300", ["all"]), ("rows_per_block: 300", ["a\0"]), ("n: 300", None), ("n: 300", [" all "])],
+)
+def test_a_name_that_stands_for_other_blocks_reads_nothing(
+    tmp_path: Path, public: str, blocks: list[str] | None
+) -> None:
+    """``all`` read every row for a block of its own, and numpy's texts take "a" and "a" with a NUL for one."""
+    write_small(tmp_path, np.random.default_rng(7))
+    frame = small_frame(np.random.default_rng(7))
+    frame["site"] = ["a", "b"] * 150
+    frame.to_csv(tmp_path / "small.csv", index=False)
+    path = tmp_path / "small.yaml"
+    text = path.read_text().replace("{n: 300}", f"{{{public}}}").replace("columns:", "columns:\n  site: {kind: block}")
+    path.write_text(f"{text}block: {{column: site, by: value}}\n")
+    found = find_schema(path)
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.init("small", 3.0, 1e-5, "add_remove", blocks=Blocks.of(found), facts=RowFacts.of(found))
+    with pytest.raises(InputError, match=r"no row belongs|Expected data\.blocks"):
+        steps.load_records(steps.prepare(config_of(path, data={"blocks": blocks})))
+    events = Events.of([Gaussian(1.0, 20.0)], adjacency="add_remove")
+    if blocks:
+        with pytest.raises(InputError, match="which names none"):
+            ledger.reserve("small", events, [name.strip() for name in blocks])
+    assert not ledger.spent("small")
+    job = steps.prepare(config_of(path, data={"blocks": ["a"]}))
+    assert steps.load_records(job).open().train.n == 150
 
 
 def test_a_side_that_is_not_wanted_is_not_decoded(tmp_path: Path) -> None:
