@@ -54,12 +54,16 @@ class UserObjective:
         self.rows.check_records(dimension, norm_bound)
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
-        """Sum over users of their gradients at ``w`` (d,), each scaled down to norm ``clip_norm``; shape (d,)."""
+        """Sum over users of their gradients at ``w`` (d,), each scaled down to norm ``clip_norm``; shape (d,).
+
+        A user whose gradient overflows contributes nothing.
+        """
         gradients = self._gradients(w)
         if clip_norm == inf:
             return gradients.sum(axis=0)
         margin = NORM_MARGIN if self.rows.X.dtype == np.float32 else 0.0
         norms = row_norms(gradients) * (1.0 + margin)
+        gradients[norms == np.inf] = 0.0  # no factor brings infinity, or what is no number, within a clip
         return np.minimum(1.0, quotients(clip_norm, norms)) @ gradients
 
     def _gradients(self, w: Array) -> Array:

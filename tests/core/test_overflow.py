@@ -51,6 +51,18 @@ def test_one_more_record_moves_the_sums_by_no_more_than_the_clip(loss_name: str,
             assert np.all((raised >= -1e-12) & (raised <= CLIP + 1e-12))
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_user_whose_gradient_overflows_adds_nothing(sparse: bool) -> None:
+    """A target of 1e308 and entries above 1: the product is no number, and no factor brings it within the clip."""
+    X, y = np.array([[0.5, 0.0], [2.0, 2.0], [-2.0, 2.0]]), np.array([1.0, HUGE, HUGE])
+    users = UserObjective(
+        LinearObjective(csr_array(X) if sparse else X, y, make_loss("squared")), np.array([0, 1, 2]), 1
+    )
+    with np.errstate(all="ignore"):
+        total = users.gradient_sum(np.zeros(2), CLIP)
+    assert np.array_equal(total, users.take(np.array([0])).gradient_sum(np.zeros(2), CLIP))
+
+
 @pytest.mark.parametrize("w", WEIGHTS.values(), ids=WEIGHTS)
 def test_several_classes(w: np.ndarray) -> None:
     W = np.concatenate([w, -w, w[::-1]])
