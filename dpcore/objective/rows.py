@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from dpcore.losses import Array
 from dpcore.problem import Block
-from dpcore.rounding import row_norms
+from dpcore.rounding import quotients, row_norms
 
 Matrix = Any  # a dense array or a CSR array, (n, d)
 
@@ -75,9 +75,8 @@ def bound_norms(X: Matrix, norm_bound: float, over: float = 0.0) -> tuple[Matrix
     """
     norms = row_norms(X)
     margin = 1e-6 if X.dtype == np.float32 else 1e-12
-    factors = np.where(
-        norms > norm_bound * (1.0 + over), norm_bound * (1.0 - margin) / np.maximum(norms, norm_bound), 1.0
-    )
+    shrunk = quotients(norm_bound * (1.0 - margin), np.maximum(norms, norm_bound))
+    factors = np.where(norms > norm_bound * (1.0 + over), shrunk, 1.0)
     if np.all(factors == 1.0):
         return X, factors
     if issparse(X):

@@ -117,7 +117,7 @@ def test_encoders_give_rows_of_at_most_one(normalise: str, dtype: str) -> None:
                 assert all(squares(rows[[i]]) <= 1 for i in range(len(X)))
 
 
-@pytest.mark.parametrize("bound", [1e-150, 1e-3, 1.0, 1e5, 1e290])
+@pytest.mark.parametrize("bound", [1e-150, 1e-12, 1e-3, 1.0, 1e5, 1e290])
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_are_brought_within_a_bound(form: str, bound: float) -> None:
     for dtype in (np.float64, np.float32):
