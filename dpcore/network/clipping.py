@@ -141,6 +141,7 @@ def shares(squared: Tensor, clip_norm: float, dtype: torch.dtype) -> tuple[Tenso
     if clip_norm == inf:
         return torch.ones_like(norms, dtype=dtype), sound
     share = (clip_norm * (1.0 - MARGIN[dtype]) / norms.clamp_min(1e-30)).clamp_max(1.0)
+    share = torch.where(share < torch.finfo(dtype).tiny, 0.0, share)  # numbers without full digits may be rounded up
     return share.to(dtype), sound
 
 
@@ -174,7 +175,8 @@ def lengths(x: Tensor) -> Tensor:
     k = x.shape[1]
     norms = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64 if k > LONG else None)
     limits = torch.finfo(norms.dtype)
-    return (norms.double().square() + k * limits.tiny) / (1.0 - (k + 3) * limits.eps / 2.0)
+    squared = (norms.double().square() + k * limits.tiny) / (1.0 - (k + 3) * limits.eps / 2.0)
+    return torch.where(squared > torch.finfo(x.dtype).max, inf, squared)  # as where squares are formed in x's precision
 
 
 class Places:

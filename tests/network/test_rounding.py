@@ -48,6 +48,21 @@ def test_numbers_whose_squares_underflow_still_count() -> None:
     assert float(Dense(layer, a, d).squared()[0]) >= true
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_shares_without_full_digits_never_leave_more_than_the_clip(dtype: torch.dtype) -> None:
+    """Gradients near the largest number and a small clip: a subnormal share may be rounded up by half of itself."""
+    top = min(torch.finfo(dtype).max, 1e150)
+    norms = torch.tensor(top * np.geomspace(1e-3, 1.0, 400), dtype=torch.float64)
+    for clip in top * torch.finfo(dtype).tiny * np.geomspace(1e-7, 1.0, 8):
+        share, _ = clipping.shares(norms.square(), clip, dtype)
+        assert torch.all(share.double() * norms <= clip)
+
+
+@pytest.mark.parametrize("k", [4000, 9000])
+def test_records_that_single_precision_cannot_square_contribute_nothing(k: int) -> None:
+    assert torch.isinf(lengths(torch.full((1, k), 3e38))).all()
+
+
 @pytest.mark.parametrize("places", [2, 50, 400])
 def test_a_norm_by_products_between_places_is_an_upper_bound(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the places' gradients nearly cancel, single precision would report a tenth of the norm, or nothing."""
