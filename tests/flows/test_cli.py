@@ -261,6 +261,7 @@ def test_init_copies_the_configuration_once(tmp_path: Path, capsys: pytest.Captu
     assert len(edited.read_text(encoding="utf-8")) > 100
 
 
+@pytest.mark.slow
 def test_a_swallowed_interrupt_spends_nothing(
     server: str, home: Home, small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,7 +95,7 @@ def check(world: World, point: str, capsys: pytest.CaptureFixture[str], metric: 
     require_whole(world, run_id)
 
 
-@pytest.mark.parametrize("point", ["before the commit", "before the model"])
+@pytest.mark.parametrize("point", [pytest.param("before the commit", marks=pytest.mark.slow), "before the model"])
 def test_what_was_paid_for_is_stored(world: World, point: str, capsys: pytest.CaptureFixture[str]) -> None:
     check(world, point, capsys)
 

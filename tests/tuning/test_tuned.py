@@ -65,7 +65,7 @@ class Door:
     ("name", "parameters"),
     [
         ("dp_sgd", {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5}),
-        ("dp_sgd", {"steps": 3, "clip_norm": 0.05, "sampling_rate": 0.5}),
+        pytest.param("dp_sgd", {"steps": 3, "clip_norm": 0.05, "sampling_rate": 0.5}, marks=pytest.mark.slow),
         ("objective_perturbation", {}),
         ("dp_agd", {}),
     ],
