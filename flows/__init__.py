@@ -1,5 +1,9 @@
-"""Flows and commands. Whoever imports one, alone or before Prefect and MLflow, gets them silent."""
+"""Flows and commands. Whoever imports one, alone or before Prefect and MLflow, gets them silent and patient."""
 
-from tasks.home import silence
+import os
+
+from tasks.home import PATIENCE, silence
 
 silence()
+for name, value in PATIENCE.items():
+    os.environ.setdefault(name, value)

@@ -14,7 +14,14 @@ from dpcore.errors import InputError
 
 PRIVATE_FOLDER = 0o700
 # Nothing is told to the makers of the libraries: what a flow is called and how often it runs is nobody's business.
-SILENCE = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+# Prefect's server asks its own switch alone, whatever ``DO_NOT_TRACK`` says.
+SILENCE = {
+    "DO_NOT_TRACK": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+}
+# How long Prefect waits for a server that it starts itself, in a script: 20 seconds are too few for a new store.
+PATIENCE = {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120"}
 # The configuration files of the installed package. They lie beside it: the first ``conf`` on Python's path may be a
 # folder of the user's.
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -57,10 +64,9 @@ class Home:
         """Variables that keep Prefect and MLflow inside ``root``, silent towards the network and free of pickle."""
         return {
             "PREFECT_HOME": str(self.prefect),
-            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-            "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
             "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
             **SILENCE,
+            **PATIENCE,
             **self._guards(),
         }
 

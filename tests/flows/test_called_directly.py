@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from tasks.home import Home
+from tasks.home import SILENCE, Home
 from tasks.ledger import Ledger
 from tests.compare.test_engine import comparison_of, public
 from tests.flows.test_training import config_of
@@ -63,7 +63,7 @@ def test_a_script_and_another_flow_call_the_training(server: str, small: Path, e
     config = config_of(small)
     before = dict(os.environ)
     first = train_flow(config)
-    assert dict(os.environ) == before | {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    assert dict(os.environ) == before | SILENCE
 
     @flow(name="nightly", log_prints=False)
     def nightly(config: Any) -> dict[str, Any]:
@@ -108,6 +108,20 @@ def test_a_library_that_was_imported_before_falls_silent_too(monkeypatch: pytest
 
     silence()
     assert telemetry.get_telemetry_client() is None
+
+
+@pytest.mark.parametrize("chosen", [None, "300"])
+def test_a_script_that_starts_prefect_itself_has_it_silent_and_patient(chosen: str | None) -> None:
+    """Settings that Prefect reads when it is imported, here after ``flows`` as in any script."""
+    script = (
+        "import os, flows; print(os.environ['PREFECT_SERVER_ANALYTICS_ENABLED'],"
+        " os.environ['PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment |= {} if chosen is None else {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": chosen}
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["false", chosen or "120"], done.stderr
 
 
 SCRIPT = """
