@@ -82,8 +82,8 @@ def count_warning(n: int, found: int, unit: str) -> str:
     if n / FAR <= found <= n * FAR:
         return ""
     return (
-        f"for the operator alone: {found} units ({unit}) were read for training, public.n declares {n}. Path, split or "
-        "public.n may be wrong: steps and noise are those of the declared number."
+        f"for the operator alone: {found} units ({unit}) were read for training, the schema declares {n}. Path, split, "
+        "blocks, public.n or public.rows_per_block may be wrong: steps and noise are those of the declared number."
     )
 
 

@@ -111,6 +111,11 @@ class Blocks:
             fits = 0 < len(name) <= 120
         else:
             fits = _is_date_block(name, self.by)
+        if not fits and name == ALL:
+            raise InputError(
+                f"Expected the blocks to read, which each have a budget of their own, got none; name them, for example "
+                f"data.blocks=[{self._example()}]: the division is by {self.words()}."
+            )
         if not fits:
             raise InputError(
                 f"Expected a block like {self._example()!r}, got block={name!r}; the division is by {self.words()}."

@@ -24,6 +24,11 @@ def costing(ledger: Ledger, events, name: str, share: float) -> Events:
     return events((50 * opened.order / (2 * share * opened.budget)) ** 0.5 * (1 + 1e-9), 50)
 
 
+def test_who_names_no_blocks_is_told_where_they_are_named() -> None:
+    with pytest.raises(InputError, match=r"got none; name them, for example data\.blocks=\[2026-W02\]"):
+        WEEKS.charged(["all"], "record")
+
+
 @pytest.mark.parametrize(
     ("by", "last", "until", "names"),
     [
