@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log, log1p, sqrt
+from math import ceil, log, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -159,5 +159,5 @@ def geometric(rho: float, terms: int) -> float:
     """1 + rho + ... + rho^(terms - 1), rounded up by a part in 1e12 so that it stays an upper bound; rho in [0, 1]."""
     if rho == 1.0 or (1.0 - rho) * terms < 1e-9:
         return float(terms)
-    tail = -np.expm1(terms * log1p(rho - 1.0)) if rho > 0 else 1.0
+    tail = -np.expm1(terms * log(rho)) if rho > 0 else 1.0
     return min(float(tail / (1.0 - rho)) * (1.0 + 1e-12), float(terms))

@@ -161,7 +161,7 @@ def test_nsgd_in_the_given_order_pays_for_its_worst_batch() -> None:
 
 
 def test_geometric_sum() -> None:
-    for rho, terms in ((0.5, 10), (0.999999, 1000), (1.0, 7), (0.0, 5), (1 - 1e-13, 100)):
+    for rho, terms in ((0.5, 10), (0.999999, 1000), (1.0, 7), (0.0, 5), (1e-300, 4), (1 - 1e-13, 100)):
         exact = float(sum(rho**t for t in range(terms)))
         assert exact * (1 - 1e-12) <= geometric(rho, terms) <= exact * (1 + 1e-9)
 
