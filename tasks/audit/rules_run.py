@@ -10,7 +10,7 @@ from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
 from tasks.audit.findings import Finding, block, note, warn
 from tasks.audit.recompute import UPPER_BOUND, agrees, close, curve_problem, independent_epsilon, own_epsilon
-from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT, LedgerFacts, Subject
+from tasks.audit.subject import CONFIG, MECHANISMS, METRICS, STATEMENT, LedgerFacts, Subject
 from tasks.record.statement import Statement
 
 FILES = {"statement": STATEMENT, "config": CONFIG, "mechanisms": MECHANISMS}
@@ -229,20 +229,19 @@ def entry_of(facts: LedgerFacts | None, subject: str) -> Iterator[Finding]:
 
 
 def second_names(run: Subject) -> Iterator[Finding]:
-    """The files of the run have no other name, or its budget paid for the run too."""
-    facts = run.ledger
-    if facts is None:
-        return
+    """The files of the run have no other name, or its budget paid for the run, and for its noisy metrics, too."""
     entry = run.statement.ledger.entry if run.statement else "ENTRY"
-    for name in facts.unpaid:
-        yield block(
-            "second_name",
-            name,
-            f"the file was also read as {name!r}, whose budget did not pay for this run",
-            "Both budgets are about the same records, and each promises what only their sum keeps",
-            f"Charge it there too: `dpflows ledger charge {name} --for {entry}`",
-        )
-    for name in facts.public_names:
+    metrics = run.metric_ledger.entry if run.metric_ledger is not None else ""
+    for facts, paying, what in ((run.ledger, entry, "this run"), (run.metric_ledger, metrics, "its noisy metrics")):
+        for name in () if facts is None else facts.unpaid:
+            yield block(
+                "second_name",
+                name if facts is run.ledger else f"{name} ({METRICS})",
+                f"the file was also read as {name!r}, whose budget did not pay for {what}",
+                "Both budgets are about the same records, and each promises what only their sum keeps",
+                f"Charge it there too: `dpflows ledger charge {name} --for {paying}`",
+            )
+    for name in () if run.ledger is None else run.ledger.public_names:
         yield warn(
             "second_name_public",
             name,

@@ -35,6 +35,7 @@ class LedgerFacts:
     ok: bool
     problems: tuple[str, ...]
     states: tuple[str, ...]
+    entry: str = ""
     dataset: str = ""
     adjacency: str = ""
     events_sha256: str = ""
@@ -238,6 +239,7 @@ def entry_facts(ledger: LedgerReader, report: Verification, entry: str, head: st
         ok=report.ok,
         problems=tuple(report.problems),
         states=tuple(record.kind for record in records if record.kind != DRAWN),
+        entry=entry,
         dataset=records[0].dataset if records else "",
         adjacency=str(body.get("adjacency", "")),
         events_sha256=str(body.get("events", "")),

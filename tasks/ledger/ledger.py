@@ -150,6 +150,7 @@ class Ledger(LedgerReader):
 
     def close_entry(self, entry: str, dataset: str, kind: str, body: dict[str, Any]) -> str:
         """Append the record that closes ``entry``; only a cancellation gives units back. Return the new head."""
+        require_choice(schema.CLOSING, kind=kind)
         consequence = f"entry {entry} of {dataset!r} stays reserved, which is charged in full"
         with self._writing(consequence) as (connection, log_chain):
             reserving, drawn = _open_entry(connection, entry, dataset)
@@ -214,7 +215,7 @@ def _open_entry(connection: Connection, entry: str, dataset: str) -> tuple[Recor
     """Return the reserving record of an entry that nothing closed, and whether it was drawn on."""
     history = chain.history(connection, entry)
     kinds = [record.kind for record in history]
-    if kinds not in (["reserved"], ["reserved", schema.DRAWN]):
+    if kinds not in (["reserved"], ["reserved", schema.DRAWN]) or history[0].dataset != dataset:
         raise DPFlowsError(
             f"Expected an open entry, got {entry} of {dataset!r}, which is {' -> '.join(kinds) or 'unknown'}; nothing "
             "was changed."

@@ -31,18 +31,35 @@ def others(connection: Connection, records: Sequence[Record]) -> Others:
     reserving = next((record for record in records if record.kind == "reserved"), None)
     if reserving is None or reserving.fingerprint is None:
         return Others()
-    marks = (reserving.fingerprint, *json.loads(reserving.body).get("files", ()))
+    marks = _marks(reserving)
     names = [name for name in files.read_as(connection, marks) if name != reserving.dataset]
     found = {name: chain.find_dataset(connection, name) for name in names}
     limited = [name for name, dataset in found.items() if dataset is not None and dataset.limited]
-    paid = _paid(connection, reserving.entry)
+    paid = _paid(connection, reserving.entry, marks)
     return Others(
         tuple(name for name in limited if name not in paid), tuple(name for name in names if name not in limited)
     )
 
 
-def _paid(connection: Connection, entry: str) -> set[str]:
-    """The names that were charged for ``entry`` with at least its mechanisms."""
+def _marks(reserving: Record) -> tuple[str, ...]:
+    """The fingerprints of the files that an entry read."""
+    return tuple(mark for mark in (reserving.fingerprint, *json.loads(reserving.body).get("files", ())) if mark)
+
+
+def _blocks_of(connection: Connection, name: str, marks: Sequence[str]) -> set[str]:
+    """The blocks that runs of ``name`` on one of these files were charged on: the same rows lie there."""
+    table = schema.records
+    rows = connection.execute(select(table).where(schema.IS_RESERVING, table.c.dataset == name))
+    return {
+        block
+        for record in (Record(*row) for row in rows)
+        if set(marks) & set(_marks(record))
+        for block in json.loads(record.body)["blocks"]
+    }
+
+
+def _paid(connection: Connection, entry: str, marks: Sequence[str]) -> set[str]:
+    """The names that were charged for ``entry`` with at least its mechanisms, on all blocks that hold its files."""
     table = schema.records
     reserved = table.c.kind == "reserved"
     [own] = connection.scalars(select(table.c.body).where(reserved, table.c.entry == entry))
@@ -51,6 +68,7 @@ def _paid(connection: Connection, entry: str) -> set[str]:
         record.dataset
         for record in (Record(*row) for row in rows)
         if json.loads(record.body)["events"] == json.loads(own)["events"]
+        and set(json.loads(record.body)["blocks"]) >= _blocks_of(connection, record.dataset, marks)
         and chain.history(connection, record.entry)[-1].kind == "committed"
     }
 
@@ -70,7 +88,13 @@ def charge_also(ledger: Ledger, entry: str, name: str, blocks: Sequence[str] = (
             )
         text = chain.events_text(connection, json.loads(records[0].body)["events"])
         hashes = json.loads(records[-1].body)["hashes"]
-    ledger.dataset(name)
+        needed = _blocks_of(connection, name, _marks(records[0]))
+    found = ledger.dataset(name)
+    if found.limited and (missing := sorted(needed - set(found.blocks.charged(blocks, found.unit)))):
+        raise InputError(
+            f"Expected all blocks of {name!r} that were charged for the same file, got none for {missing[0]!r}: its "
+            f"rows were read by {entry} too; add {' '.join(f'--block {block}' for block in missing)}."
+        )
     with ledger.reserve(name, Events.from_json(text or ""), blocks, reading={FOR: entry}) as reservation:
         # The numbers were drawn already: from here on nothing is given back.
         reservation.on_charge()

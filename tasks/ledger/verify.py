@@ -109,6 +109,7 @@ class _Replay:
         self.last = GENESIS
         self.datasets: dict[str, Dataset] = {}
         self.entries: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.payers: dict[str, str] = {}  # the data set of each entry
         self.draws: dict[str, int] = {}
         self.totals: dict[tuple[str, str], tuple[int, int]] = {}
         self.before: dict[str, dict[str, int]] = {}  # what was spent before facts were fixed, of each data set
@@ -194,6 +195,7 @@ class _Replay:
         if record.entry in self.entries:
             self.report.problem(f"record {record.seq}: entry {record.entry} is reserved a second time")
         self.entries[record.entry] = ("reserved", body)
+        self.payers[record.entry] = record.dataset
         self._same_rows(record, dataset, body.get("facts"))
         events = self.events(body["events"])
         curve = self.curve(body["events"], body["adjacency"])
@@ -214,13 +216,22 @@ class _Replay:
             self.report.problem(f"record {record.seq}: charged on other blocks than those it read")
         self._move(record, body["blocks"], body["units"])
 
+    def _own(self, record: Record) -> None:
+        """A record of an entry is of the data set that was charged: another one's budget is not its to give back."""
+        if record.dataset != (payer := self.payers[record.entry]):
+            self.report.problem(
+                f"record {record.seq}: {record.kind} for {record.dataset!r}, but entry {record.entry} is of {payer!r}"
+            )
+
     def _drawn(self, record: Record) -> None:
+        self._own(record)
         state, _ = self.entries[record.entry]
         if state != "reserved" or record.entry in self.draws:
             self.report.problem(f"record {record.seq}: a first draw of entry {record.entry}, which is {state} already")
         self.draws.setdefault(record.entry, record.seq)
 
     def _closed(self, record: Record) -> None:
+        self._own(record)
         state, body = self.entries[record.entry]
         if state != "reserved":
             self.report.problem(f"record {record.seq}: entry {record.entry} is {state} already")

@@ -121,6 +121,12 @@ def payer(name: str, path: Path) -> Iterator[tuple[Any, Pay, Callable[[Sequence[
         schema = None
     with ledger_of(schema) as ledger:
         dataset = ledger.dataset(name)
+        owners = {*budgets_of(path), *ledger.private_names(None, [path])}
+        if owners and name not in owners:
+            raise InputError(
+                f"{path}: these are rows of {' and '.join(map(repr, sorted(owners)))}, whose budget must count the "
+                f"estimates, not that of {name!r}; add --charge {min(owners)}."
+            )
         by = dataset.blocks.by
         if by not in ("one", "hash"):
             raise InputError(

@@ -48,6 +48,21 @@ def test_a_second_name_blocks_until_it_is_charged(world: World, tmp_path: Path, 
         assert ledger.spent("twin")["all"] - before == ledger.spent("small")["all"] and ledger.verify().ok
 
 
+def test_the_other_budget_pays_for_noisy_metrics_too(world: World) -> None:
+    """They are an entry of their own, which was once not asked for."""
+    run_id = world.train(world.config(evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}}))
+    with Ledger(world.ledger_url) as ledger:
+        ledger.init("twin", 12.0, 1e-4, "add_remove")
+        mark = ledger.fingerprint([world.folder / "small.csv"])
+        cheap = Events.of([Gaussian(1.0, 80.0)], adjacency="add_remove")
+        ledger.reserve("twin", cheap, fingerprint=mark).commit()
+        for left in (2, 1, 0):
+            fixes = [finding.fix for finding in audited(world, run_id).findings if finding.code == "second_name"]
+            assert len(fixes) == left
+            if left:
+                charge_also(ledger, fixes[0].split("--for ")[1].rstrip("`"), "twin")
+
+
 def test_what_cannot_be_charged_also(world: World) -> None:
     cheap = Events.of([Gaussian(1.0, 80.0)], adjacency="add_remove")
     with Ledger(world.ledger_url) as ledger:

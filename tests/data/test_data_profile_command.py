@@ -117,6 +117,11 @@ def test_the_file_of_a_known_budget_is_charged_there(known: Path, capsys: pytest
         copy.write_bytes(known.read_bytes())
         assert run(["profile", str(copy), "--private", "--label", "again"]) == 2
         assert "rows of 'visits'" in capsys.readouterr().err
+        # nor may another budget pay for these rows
+        ledger.init("elsewhere", 6.0, 1e-5, "replace_one")
+        assert run([*private, "--charge", "elsewhere"]) == 2
+        assert "not that of 'elsewhere'; add --charge visits" in capsys.readouterr().err
+        assert not entries(ledger, "elsewhere")
         # no room for both lists: nothing is charged
         assert run([*private, "--epsilon", "12", "--charge", "visits"]) == 3
         assert len(entries(ledger, "visits")) == 2

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from dpcore.accounting import Events
-from dpcore.errors import BudgetExceeded, InputError
+from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
 from dpcore.mechanisms import Gaussian
 from flows.cli import run
 from tasks.ledger import Blocks, Charge, Ledger, RowFacts, schema
@@ -243,6 +243,31 @@ def test_ledgers_with_facts_from_the_start_carry_nothing(tmp_path: Path) -> None
         ledger.init("clinic", 3.0, 1e-5, "add_remove", blocks=blocks, facts=opening)
         ledger.reserve("clinic", events, ["7e0"], facts=facts).commit()
         assert ledger.spent("clinic", ["7", "8"]) == {"7": 0, "8": 0}
+
+
+def test_an_entry_is_closed_for_the_data_set_that_was_charged(tmp_path: Path) -> None:
+    """Cancelled under another name it would give that one's budget back, which the replay names too."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    for name in ("clinic", "other"):
+        ledger.init(name, 3.0, 1e-5, "add_remove")
+    events = Events.of([Gaussian(1.0, 4.0)], adjacency="add_remove")
+    reservation = ledger.reserve("clinic", events)
+    reservation.dataset = "other"
+    for ask in (reservation.cancel, lambda: ledger.note_draw(reservation.entry_id, "other")):
+        with pytest.raises(DPFlowsError, match="nothing was changed"):
+            ask()
+    with pytest.raises(InputError, match="kind='drawn'"):
+        ledger.close_entry(reservation.entry_id, "clinic", "drawn", {})
+    assert ledger.spent("other") == {}
+    ledger.close_entry(reservation.entry_id, "clinic", "cancelled", {})
+    chain = []
+    for record in records_of(ledger):
+        moved = record._replace(dataset="other") if record.kind == "cancelled" else record
+        chain.append(moved._replace(hash=moved.expected_hash()))
+    with ledger.store.reading() as connection:
+        assert connection is not None
+        texts = dict(connection.execute(select(schema.events.c.sha256, schema.events.c.text)).all())
+    assert any("cancelled for 'other'" in problem for problem in replay(chain, texts.get, None).problems)
 
 
 def test_the_command_fixes_what_the_schema_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

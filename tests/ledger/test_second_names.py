@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from dpcore.accounting import Events
 from dpcore.errors import InputError
 from tasks.home import Home
-from tasks.ledger import Ledger
+from tasks.ledger import Blocks, Ledger, chain, schema
 from tasks.ledger.place import ledger_url
+from tasks.ledger.records import Record
+from tasks.ledger.second_names import FOR, charge_also, others
 from tasks.training import steps
 from tests.flows.test_training import config_of
 
@@ -118,3 +123,36 @@ def test_a_configuration_names_no_other_ledger_than_the_schema(small: Path, tmp_
     small.write_text(small.read_text().replace(f"ledger: {job.schema.ledger}\n", ""))
     free = steps.prepare(config_of(small, ledger={"url": other}))
     assert ledger_url(free.config, free.schema, Home(tmp_path)) == other
+
+
+def test_another_name_pays_on_the_blocks_that_hold_the_file(small: Path, ledger: Ledger, events) -> None:
+    """A block that nobody reads is no payment: those that were charged for the same file are asked for."""
+    [entry] = [record.entry for record in ledger_records(ledger)]
+    ledger.init("parts", 3.0, 1e-4, "add_remove", blocks=Blocks("value", "site"))
+    mark = ledger.fingerprint([small.with_name("small.csv")])
+    for site in ("a", "b"):
+        ledger.reserve("parts", events(50.0), [site], fingerprint=mark).commit()
+    for blocks in (["never"], ["a"], ["a", "never"]):
+        with pytest.raises(InputError, match=r"charged for the same file.*--block"):
+            charge_also(ledger, entry, "parts", blocks)
+    assert unpaid(ledger, entry) == ("parts",)
+    with ledger.store.reading() as connection:
+        assert connection is not None
+        text = chain.events_text(connection, json.loads(chain.history(connection, entry)[0].body)["events"])
+    paid = ledger.reserve("parts", Events.from_json(text or ""), ["never"], reading={FOR: entry})
+    paid.commit()
+    assert unpaid(ledger, entry) == ("parts",)
+    charge_also(ledger, entry, "parts", ["a", "b"])
+    assert unpaid(ledger, entry) == ()
+
+
+def ledger_records(ledger: Ledger) -> list[Record]:
+    with ledger.store.reading() as connection:
+        assert connection is not None
+        return [Record(*row) for row in connection.execute(select(schema.records).where(schema.IS_RESERVING))]
+
+
+def unpaid(ledger: Ledger, entry: str) -> tuple[str, ...]:
+    with ledger.store.reading() as connection:
+        assert connection is not None
+        return others(connection, chain.history(connection, entry)).unpaid
