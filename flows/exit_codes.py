@@ -45,6 +45,9 @@ def other(error: Exception) -> int:
     """Usage errors and aborts, which typer raises through classes that moved between its versions; else a fault."""
     if _asked or type(error).__name__ == "Abort":
         return interrupted()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{error.format_message()}\n")  # type: ignore[attr-defined]
+        return USAGE
     if hasattr(error, "format_message"):
         complain(usage(error))
         return USAGE

@@ -153,6 +153,14 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert not small.with_name("ledger.db").exists()
 
 
+@pytest.mark.parametrize("arguments", [[], ["ledger"]])
+def test_without_a_command_the_help_keeps_its_lines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Usage: dpflows") and "Commands:" in lines
+    assert max(map(len, lines)) <= 80
+
+
 SMALL = ["--set", "data.name=small.yaml", "--set", "privacy.delta=1e-4", "--set", "algorithm.steps=8"]
 
 BAD_ROWS = [
