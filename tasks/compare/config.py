@@ -354,7 +354,7 @@ def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) 
     if config.data.blocks or config.data.period:
         raise InputError(
             f"Expected no data.blocks to cross-validate, got {list(config.data.blocks or ())}: folds cut through "
-            "blocks; leave them out, or name a schema without blocks."
+            "blocks; leave them out where the data are public, else name a schema without blocks."
         )
     refused = {
         "tune": "its search would run in every fold",

@@ -48,7 +48,8 @@ def prepare(config: TrainConfig) -> Job:
     if schema.block is not None and not config.data.blocks and not schema.public.public:
         raise InputError(
             f"Expected data.blocks for schema {schema.name!r}, whose rows lie in blocks ({schema.block.by} of "
-            f"{schema.block.column}), got none; list the blocks to train on."
+            f"{schema.block.column}), got none; list the blocks to train on. Folds cut through "
+            "blocks: comparisons of private data take a schema without them."
         )
     require_open(schema)
     check_select(config, schema)
