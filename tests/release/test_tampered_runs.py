@@ -94,6 +94,7 @@ TAMPERED: dict[str, tuple[Callable[[Subject], Subject], str]] = {
     "metric": (metric("released.accuracy", 0.7, 0.99), "metric_changed"),
     "metric without a charge": (metric("released.roc_auc", 0.99), "metric_unaccounted"),
     "epsilon shown": (metric("spent.epsilon", 0.01), "shown_differs"),
+    "exact number called spent": (metric("spent.accuracy", 0.9), "metric_unaccounted"),
     "infinite metric": (metric("internal.accuracy", 1.7976931348623157e308), "metric_infinite"),
     "parameter": (param("privacy.epsilon", "0.1"), "shown_differs"),
     "second value of a parameter": (param("algorithm.steps", "8", "9"), "param_changed"),
