@@ -19,6 +19,8 @@ KINDS = ("numeric", "flag", "categorical", "ordinal", "date")
 GROUP_KINDS = ("numeric", "flag", "one_hot")
 UNKNOWN_RULES = ("refuse", "zeros", "other")
 DATE_PARTS = ("year", "month", "day", "weekday", "hour", "elapsed")
+# The finest split of one column by ``hats(k)``.
+MOST_HATS = 10_000
 WIDE_SPAN = 200.0  # from this declared span on, "log" and "hats" work on the signed log scale
 ZEROS = "zeros"
 
@@ -187,9 +189,13 @@ def numeric_map(text: str) -> tuple[str, int]:
         return text, 1
     if text == "hats":
         return "hats", 8
-    if text.startswith("hats(") and text.endswith(")") and text[5:-1].isdigit() and int(text[5:-1]) >= 2:
-        return "hats", int(text[5:-1])
-    raise InputError(f"Expected numeric to be minmax, log, centred, hats or hats(k) with k >= 2, got numeric={text!r}.")
+    digits = text[5:-1] if text.startswith("hats(") and text.endswith(")") else ""
+    if digits.isascii() and digits.isdigit() and len(digits) < 10 and 2 <= int(digits) <= MOST_HATS:
+        return "hats", int(digits)
+    raise InputError(
+        "Expected numeric to be minmax, log, centred, hats or hats(k) with k >= 2, "
+        f"at most {MOST_HATS}, got numeric={text!r}."
+    )
 
 
 def signed_log(values: np.ndarray, low: float) -> np.ndarray:

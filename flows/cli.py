@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -311,8 +312,21 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point: run a command and exit with 0, 1 (unexpected), 2 (input), 3 (budget), 4 (verification) or 130."""
     # Everything that a command writes is for its owner alone.
     os.umask(0o077)
+    write_anything(sys.stdout)
+    write_anything(sys.stderr)
     listen()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def write_anything(stream: Any) -> None:
+    """Let ``stream`` take every letter in any locale, or a command that has charged would fail at its last words.
+
+    Files and pipes get UTF-8, which is what they are read as; a terminal of fewer letters shows the number of others.
+    """
+    if isinstance(stream, TextIOWrapper):
+        if not stream.isatty():
+            stream.reconfigure(encoding="utf-8")
+        stream.reconfigure(errors="backslashreplace")
 
 
 def run(arguments: list[str]) -> int:

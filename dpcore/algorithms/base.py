@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from numbers import Integral
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -72,6 +73,11 @@ class Registry(dict[str, Any]):
 
 
 registry = Registry()
+
+# The largest count that an algorithm may be asked for, batches apart: a plan lists the releases of a loop one by one.
+MOST_PASSES = 10_000_000
+# The smallest size of a number that is not 0, and one over the largest: products of three are numbers.
+TINY = 1e-100
 
 Class = TypeVar("Class", bound=type)
 
@@ -146,11 +152,28 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
         if parameter not in known:
             raise unknown_name(f"parameter of {name!r}", parameter, known)
     try:
-        return cls(**chosen)
+        made: Algorithm = cls(**chosen)
     except TypeError as error:
         raise InputError(
             f"Expected values of the right type for the parameters of {name!r}, got {chosen}: {error}."
         ) from error
+    _require_usable(chosen, {name for name, field in known.items() if "int" in str(field.type)} - {"batch_size"})
+    return made
+
+
+def _require_usable(chosen: dict[str, Any], counts: set[str]) -> None:
+    """Refuse what only a slip asks for: a loop whose plan fills the memory, a number whose products are 0 or infinite.
+
+    A class says what its own values may be; this holds for those of all. ``counts`` names the whole ones.
+    """
+    for name, value in chosen.items():
+        if name in counts and isinstance(value, Integral) and int(value) > MOST_PASSES:
+            raise InputError(f"Expected {name} of at most {MOST_PASSES}, got {name}={value!r}; lower it.")
+        if isinstance(value, float | int) and value != 0 and not TINY <= abs(value) <= 1.0 / TINY:
+            raise InputError(
+                f"Expected {name} of a size from {TINY:g} to {1.0 / TINY:g}, got {name}={value!r}; "
+                "leave it out for the default."
+            )
 
 
 def check(algorithm: Algorithm, problem: Problem) -> None:

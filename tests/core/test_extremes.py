@@ -13,6 +13,7 @@ from dpcore.algorithms import make, registry
 from dpcore.algorithms.objective_perturbation import least_tolerance
 from dpcore.descent.minimise import Perturbed, minimise
 from dpcore.errors import DPFlowsError, InputError
+from dpcore.features import numeric_map
 from dpcore.losses import Logistic
 from dpcore.mechanisms import Gaussian
 from dpcore.objective import LinearObjective
@@ -133,3 +134,26 @@ def test_stored_events_have_whole_counts(count: str) -> None:
     if count != "0":
         with pytest.raises(InputError):
             Events.from_json(text.replace("[[0,3]]", f"[[{count},3]]"))
+
+
+@pytest.mark.parametrize("name", ["dp_sgd", "dp_agd", "dp_blsgd", "ssadmm", "scaled_gd"])
+def test_a_loop_that_would_fill_the_memory_is_refused_unplanned(name: str) -> None:
+    count = {"dp_agd": "rounds", "dp_blsgd": "iterations"}.get(name, "steps")
+    with pytest.raises(InputError, match=rf"Expected {count} of at most 10000000, got {count}=1000000000000; "):
+        make(name, {count: 10**12})
+    make(name, {count: 1000})
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-320, 1e-101, 1e101, 1e308])
+def test_a_number_whose_products_are_no_numbers_is_refused(value: float) -> None:
+    with pytest.raises(InputError, match="Expected clip_norm of a size from 1e-100 to 1e\\+100"):
+        make("dp_sgd", {"clip_norm": value})
+
+
+@pytest.mark.parametrize(
+    "text", ["hats(1000000000)", "hats(10001)", "hats(" + "9" * 5000 + ")", "hats(\u00b2)", "hats(1)"]
+)
+def test_hats_that_would_fill_the_memory_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="at most 10000"):
+        numeric_map(text)
+    assert numeric_map("hats(10000)") == ("hats", 10000)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from dpcore.errors import DPFlowsError
 from flows import exit_codes
 from flows import server as server_module
-from flows.cli import run
+from flows.cli import run, write_anything
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.record.tracking import tracking_client
@@ -243,6 +244,21 @@ def test_plan_counts_the_released_metric_too(home: Home, small: Path, capsys: py
     assert "epsilon 0.1 more" in both["released_metric"][0]
     assert run(["plan", *SMALL, "--set", "evaluate.release.epsilon=9"]) == 3
     assert "evaluate.release" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("terminal", "expected"), [(False, "Rényi ü"), (True, "R\\xe9nyi \\xfc")])
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_no_letter_of_an_output_is_an_error(terminal: bool, expected: str, errors: str) -> None:
+    class Raw(BytesIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    raw = Raw()
+    stream = TextIOWrapper(raw, encoding="ascii", errors=errors)
+    write_anything(stream)
+    stream.write("Rényi ü")
+    stream.flush()
+    assert raw.getvalue().decode("utf-8") == expected
 
 
 def test_help_imports_no_heavy_library() -> None:
