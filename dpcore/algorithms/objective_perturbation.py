@@ -23,6 +23,8 @@ from dpcore.rounding import UNIT
 OUTPUT_RATIO = 100.0
 # Constant of ``default_ridge``.
 RIDGE = 2.5
+# Least curvature as a share of the largest that records may add: below it steps no longer shrink in floating point.
+FLATTEST = 1e-13
 
 
 @register("objective_perturbation", "objpert")
@@ -108,6 +110,12 @@ def perturbation(
     if curvature <= 0:
         raise AssumptionNotMet(
             "Expected some curvature for objective perturbation, got l2=0 and ridge=0; use l2 > 0, or leave ridge out."
+        )
+    if curvature < FLATTEST * problem.n * beta:
+        raise AssumptionNotMet(
+            f"Expected a curvature of {FLATTEST * problem.n * beta:.1e} or more over n={problem.n} records, got "
+            f"{curvature:.1e} by l2={problem.l2:g} and ridge={ridge:g}, where no solver finds the minimiser of every "
+            "data set; use a larger l2, or leave ridge out."
         )
     inner = ObjectivePerturbation(lipschitz, beta, curvature, scale, problem.dimension, problem.adjacency, noise)
     least = least_tolerance(problem, noise_multiplier)

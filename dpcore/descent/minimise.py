@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from math import ceil, log
+from math import ceil, log, log1p
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
@@ -224,8 +224,8 @@ def _certain(problem: Perturbed, w: Array, tolerance: float) -> Array:
         gradient = problem.gradient(w)
         norm = float(np.linalg.norm(gradient))
     eta = 2.0 / (problem.curvature + problem.steepest)
-    shrink = (problem.steepest - problem.curvature) / (problem.steepest + problem.curvature)
-    steps = ceil(log(norm / tolerance) / -log(shrink)) + 1 if shrink > 0 else 1
+    taken = eta * problem.curvature  # 1 less the share that a step leaves
+    steps = ceil(log(norm / tolerance) / -log1p(-taken)) + 1 if taken < 1.0 else 1
     for _ in range(steps):
         w = w - eta * gradient
         gradient = problem.gradient(w)

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from dpcore.accounting import Target
 from dpcore.algorithms import make
 from dpcore.descent import minimise
-from dpcore.descent.minimise import Perturbed
+from dpcore.descent.minimise import Perturbed, _certain
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import HuberHinge, HuberRegression, Logistic
 from dpcore.objective import LinearObjective
@@ -129,6 +129,15 @@ def test_pure_version_is_pure():
     assert release.pure_epsilon <= 0.5 * (1 + 1e-6)
     assert release.pure_epsilon == pytest.approx(0.5, rel=1e-3)
     assert np.all(np.isfinite(run(planned, records(Logistic(), n=5000, d=5)).weights))
+
+
+def test_a_curvature_that_rounding_hides_is_refused_and_raises_nothing_in_the_solver():
+    problem = Problem(n=200, dimension=2, loss=Logistic(), l2=1e-20)
+    with pytest.raises(AssumptionNotMet, match="curvature"):
+        make("objective_perturbation", {"ridge": 0.0}).plan(problem)
+    flat = Perturbed(records(Logistic(), d=2), 1e-16, np.zeros(2))
+    flat.gradient = lambda w: np.zeros(2) if w.any() else np.ones(2)
+    assert np.isfinite(_certain(flat, np.zeros(2), 1e-5)).all()
 
 
 def test_more_than_one_weight_vector_or_no_curvature_is_refused():
