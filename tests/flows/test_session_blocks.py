@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refused_before_a_file_is_opened(
 
 
 def test_blocks_must_be_listed(log: Path) -> None:
-    with pytest.raises(InputError, match=r"data.blocks for schema 'log', which declares rows_per_block"):
+    with pytest.raises(InputError, match=r"Expected data.blocks for schema 'log'.*list the blocks"):
         steps.prepare(config_of(log))
 
 
