@@ -31,7 +31,7 @@ def listed() -> tuple[str, ...]:
 
 def words(report: Verified) -> str:
     """The report for people."""
-    lines = [f"Bundle {report.name}@{report.version}" if report.name else "Bundle without a readable manifest"]
+    lines = [f"Bundle {report.name}@{report.version}" if report.name else "Bundle (its manifest was not read)"]
     if report.ok:
         lines.append(f"  epsilon {report.epsilon:.6g} at delta {report.delta:g}")
         lines.append(

@@ -15,9 +15,10 @@ import pytest
 
 from dpcore.errors import InputError
 from flows.cli import run
+from flows.commands.verify import words
 from tasks.release.bundle import load_key, read_bundle, sign
 from tasks.release.manifest import MANIFEST, SIGNATURE
-from tasks.release.verify import verify_files
+from tasks.release.verify import Verified, verify_files
 from tests.release.runs import World
 from tests.release_fixtures import write_key
 
@@ -205,6 +206,11 @@ def test_signed_by_the_key_but_untrue(
     report = verify_files(files, signer)
     assert report.known_signer
     assert expected in report.names, report.problems
+
+
+def test_of_a_bundle_by_nobody_known_no_more_is_said_than_was_looked_at() -> None:
+    unknown = Verified(problems=[("signer_unknown", "no key is trusted here")])
+    assert words(unknown).startswith("Bundle (its manifest was not read)\n  FAILED  signer_unknown")
 
 
 def test_older_bundle_is_caught_by_the_expected_version(files: Files, signer: str) -> None:
