@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def predict_file(model: str, file: Path, output: Path | None, as_json: bool) -> 
 
     A ranking reads documents with their query (a table, or a LETOR file by its ending) and writes query, score, rank.
     """
-    if not file.is_file():
+    if not isfile(file):  # noqa: PTH113  (False for too long a name, where Path raises)
         raise InputError(f"Expected a table to score, got {str(file)!r}, which is no file; correct the path.")
     home = Home.find().prepare()
     uri = model_uri(tracking_client(home), model)

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from os.path import isfile
 from pathlib import Path, PurePosixPath
 
 from dpcore.accounting import Target
@@ -36,7 +37,7 @@ def profile_file(
     """
     if output is not None and output.exists():
         raise InputError(f"Expected a new file for --output, got {output}, which exists; choose another name.")
-    if not path.is_file():
+    if not isfile(path):  # noqa: PTH113  (False for too long a name, where Path raises)
         raise InputError(f"Expected a table at {path}, got no file; correct the path.")
     spent = None
     if private is None:

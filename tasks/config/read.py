@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from os.path import isfile
 from pathlib import Path
 from typing import Any, get_args
 
@@ -188,7 +189,7 @@ def find_config(name: str | None, default: str = "train.yaml") -> tuple[str, str
     """Return (where, text) of a configuration: the file ``name``, else ./conf/ or ./, else the one in the package."""
     if name is not None:
         path = Path(name)
-        if not path.is_file():
+        if not isfile(path):  # noqa: PTH113  (False for too long a name, where Path raises)
             raise InputError(
                 f"Expected a configuration file, got {name!r}, which is none; `dpflows init DIR` writes examples."
             )

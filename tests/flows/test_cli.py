@@ -261,6 +261,14 @@ def test_no_letter_of_an_output_is_an_error(terminal: bool, expected: str, error
     assert raw.getvalue().decode("utf-8") == expected
 
 
+@pytest.mark.parametrize(
+    "call", [["plan", "x" * 3000], ["plan", "--set", "data.name=" + "x" * 3000], ["predict", "m", "x" * 3000]]
+)
+def test_a_name_longer_than_any_file_has_is_one_line(call: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(call) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_help_imports_no_heavy_library() -> None:
     code = "import sys; from flows.cli import run; run(['--help']); print([m for m in HEAVY if m in sys.modules])"
     heavy = "HEAVY = ['prefect', 'mlflow', 'pandas', 'sklearn', 'scipy', 'sqlalchemy', 'numpy']; "
