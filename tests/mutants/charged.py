@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 DOOR, FACTS, BLOCKS = "tests/core/test_one_door.py", "tests/ledger/test_facts.py", "tests/neighbours/test_blocks.py"
+DRAWN = "tests/neighbours/test_more_doors.py"
 READING, NAMES, ASKS = (
     "tests/data/test_reading.py",
     "tests/ledger/test_second_names.py",
@@ -64,6 +65,27 @@ MUTANTS = [
     ),
     Mutant("tasks/training/steps.py", '        blocks=rows.blocks or ("all",),', "        blocks=job.blocks,", READING),
     Mutant("tasks/ledger/charge.py", "if others := sorted(set(owners) - {self.dataset}):", "if others := []:", READING),
+    Mutant(
+        "tasks/options/tune.py",
+        "describe(varied(stored, values), job.schema)",
+        'describe(varied(stored, values), job.schema.model_copy(update={"block": None}))',
+        DRAWN,
+    ),
+    Mutant(
+        "dpcore/train/search.py",
+        "Composition(mechanisms, counts, setting",
+        "Composition(mechanisms, tuple(1 for _ in counts), setting",
+        DRAWN,
+    ),
+    Mutant(
+        "dpcore/audit/canaries.py",
+        "            return released\n",
+        "            return released + 1e-9 * query(self._objective)\n",
+        DRAWN,
+    ),
+    Mutant("tasks/compare/folds.py", "        if secret is None:", "        if True:", DRAWN),
+    Mutant("tasks/compare/charge.py", "((index, each * count),)", "((index, each),)", DRAWN),
+    Mutant("tasks/data/rows.py", 'moment.tz_convert("UTC")).strftime', "moment.tz_localize(None)).strftime", DRAWN),
     # publicness
     Mutant(
         "tasks/ledger/reader.py",

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from dpcore.accounting import Target
+from tasks.compare import resume
+from tasks.compare.cell import run_cell
+from tasks.compare.charge import charges
+from tasks.compare.config import parse_compare
 from tasks.config import TrainConfig, parse_config
+from tasks.home import Home
 from tasks.kinds import base
 from tasks.ledger import Blocks, Ledger
-from tasks.options import estimate
+from tasks.options import canaries, estimate, tune
 from tasks.options.noisy_metric import release_metrics
 from tasks.profile.private import draft_private
 from tasks.retraining import drift
@@ -112,6 +118,66 @@ def profile_door(adjacency: str) -> Door:
     def door(schema: Path, paths: list[Path]) -> Any:
         draft = draft_private(paths[0], "y", Target(2.0, DELTA), adjacency)
         return json.dumps({key: value for key, value in draft.values.items() if key != "source"}), draft.notes
+
+    return door
+
+
+SETTINGS = {"preprocess.numeric": ["minmax", "hats(3)"], "algorithm.learning_rate": [0.5, 4.0]}
+
+
+def tuning_door(**sections: Any) -> Door:
+    """Search settings and encodings on the records; the selected setting and its weights leave."""
+
+    def door(schema: Path, paths: list[Path]) -> Any:
+        wanted = {"grid": SETTINGS, "trials": {"distribution": "poisson", "mean": 4}}
+        job = steps.prepare(config_of(schema, paths, tune=wanted, **sections))
+        planned = steps.plan_training(job)
+        loaded, sums = steps.read_records(job)
+        result = steps.fit_model(job, planned, sums, Uncharged())  # type: ignore[arg-type]
+        chosen, planned, _, _ = tune.selected(job, planned, result, loaded, sums)
+        return result.weights.tobytes(), result.notes, planned.parameters, chosen.encoder.to_json()
+
+    return door
+
+
+def canary_door(**sections: Any) -> Door:
+    """Train among canaries whose coins are fixed; the weights leave, what the watch says stays inside."""
+
+    def door(schema: Path, paths: list[Path]) -> Any:
+        job = steps.prepare(config_of(schema, paths, audit={"canaries": 20}, **sections))
+        planned = steps.plan_training(job)
+        sums = steps.build_objective(job, steps.load_records(job))
+        with patch.object(canaries, "secure_generator", lambda: np.random.default_rng(9)):
+            mixed, watch = canaries.plant_canaries(job, planned, sums)
+        result = steps.fit_model(job, planned, mixed, Uncharged(), watch=watch)  # type: ignore[arg-type]
+        return result.weights.tobytes(), result.notes, canaries.tags(job)
+
+    return door
+
+
+def comparison_door(**privacy: Any) -> Door:
+    """Two folds cut by a fixed seed: records of the private cells without exact numbers, and what is charged."""
+
+    def door(schema: Path, paths: list[Path]) -> Any:
+        home = Home(schema.parent)
+        algorithm = {"name": "dp_sgd", "parameters": {"steps": 2, "clip_norm": CLIP, "learning_rate": 0.5}}
+        values = {
+            "data": {"name": str(schema), "path": str(paths[0].parent)},
+            "privacy": {"epsilon": [1.0], "delta": DELTA, **privacy},
+            "algorithms": [algorithm],
+            "protocol": {"repeats": 1, "folds": 2},
+        }
+        with patch.object(resume, "secret_seed", lambda *_: bytes(range(32))):
+            comparison = resume.make_comparison(parse_compare(values), home)
+        [job] = comparison.private_jobs.values()
+        open_ledger(schema, job).close()
+        [charge] = charges(comparison, home).values()
+        cells = [cell for cell in comparison.to_run if cell.setting.private]
+        comparison.rows.check_classes(cells[0].setting)
+        records = [run_cell(cell, comparison.config, comparison.rows, comparison.plans) for cell in cells]
+        inside = ("metrics", "curve", "seconds", "cell")
+        left = [{key: value for key, value in record.items() if key not in inside} for record in records]
+        return left, charge.cost, dict(charge.events.counts)
 
     return door
 

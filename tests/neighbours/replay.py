@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dpcore.errors import DPFlowsError
 from tests.neighbours.schemas import write_schema
@@ -45,6 +47,11 @@ class Compared:
         bound = (1.0 + SLACK) if self.charged else 0.0
         assert max(self.ratios, default=0.0) <= bound, f"moved by {max(self.ratios):.4g} of {bound:.4g} sensitivities"
         assert self.first.left == self.second.left, "what left is not a function of what was released"
+
+
+def chosen(cases: Iterable[tuple[str, ...]], default: Callable[..., bool]) -> list[Any]:
+    """Parameters of a test: the cases that ``default`` picks run always, the others are slow."""
+    return [pytest.param(*case, marks=() if default(*case) else pytest.mark.slow) for case in cases]
 
 
 def run(door: Door, world: World, write: Writer, schema: dict[str, Any], folder: Path, tape: Tape) -> Outcome:

@@ -3,13 +3,18 @@
 All noise is added by ``release`` of a mechanism, whichever door calls it, so that is where the tape sits. On the
 neighbour each release gives back what it gave on the first data set: whatever is done with released values is then the
 same, bit for bit, and only the exact values that went in may differ, by no more than the sensitivity that was charged.
+
+A selection among trials is charged as one release, and what moves are the values inside its trials. So the tape looks
+into each trial; how many there are and what each draws comes from a fixed seed, as the records have no part in it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -17,8 +22,10 @@ import numpy as np
 
 from dpcore.mechanisms import Mechanism
 from dpcore.mechanisms.base import MECHANISMS
+from dpcore.mechanisms.repeated import Repeated, Trial
 
 SLACK = 1e-9
+TRIALS = 5  # the seed of a selection's draws: three trials or more, of more than one setting
 
 
 @dataclass
@@ -57,6 +64,8 @@ class Tape:
 
     def _watched(self, release: Any) -> Any:
         def watched(mechanism: Mechanism, value: Any, rng: np.random.Generator) -> Any:
+            if isinstance(mechanism, Repeated):
+                return release(mechanism, self._priced(mechanism, value), np.random.default_rng(TRIALS))
             if self.depth:
                 return release(mechanism, value, rng)
             self.depth += 1
@@ -66,6 +75,20 @@ class Tape:
                 self.depth -= 1
 
         return watched
+
+    def _priced(self, mechanism: Repeated, trial: Trial) -> Trial:
+        """``trial`` from a seed of its own, and an ``AssertionError`` unless it releases what a trial is priced for."""
+        number = count()
+
+        def seen(_: np.random.Generator) -> tuple[float, Any]:
+            place = len(self.log)
+            found = trial(np.random.default_rng([TRIALS, next(number)]))
+            made = Counter(item.mechanism for item in self.log[place:])
+            priced = [Counter(dict(zip(one.mechanisms, one.counts, strict=True))) for one in mechanism.trials]
+            assert any(made <= one for one in priced), f"a trial released {made}, which none of {priced} pays for"
+            return found
+
+        return seen
 
     def _release(self, release: Any, mechanism: Mechanism, value: Any, rng: np.random.Generator) -> Any:
         assert not callable(value), f"{mechanism.kind} minimises for its noise: see tests/tape.py"

@@ -1,0 +1,120 @@
+"""Doors that draw more than noise, fixed by a seed: searches, canaries, comparisons; and blocks of zoned moments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.neighbours import schemas
+from tests.neighbours.doors import canary_door, comparison_door, drift_door, metric_door, training_door, tuning_door
+from tests.neighbours.replay import Door, chosen
+from tests.neighbours.test_doors import BLOCK, READERS, RELATIONS, checked, neighbour_of, records
+from tests.neighbours.world import Row, World, Writer, write_arff, write_csv, write_parquet
+
+REACHED = 0.1  # a bound that nothing comes near to would hide a missing row
+DRAWN: dict[str, Callable[[str], Door]] = {
+    "search": lambda relation: tuning_door(privacy={"adjacency": relation}),
+    "canaries": lambda relation: canary_door(privacy={"adjacency": relation}),
+    "comparison": lambda relation: comparison_door(adjacency=relation),
+}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("door", DRAWN)
+def test_one_record_moves_what_is_drawn_and_released_by_what_was_charged(door: str, reader: str, relation: str) -> None:
+    """The differing record is the last: secret folds belong to places, and all places before it keep theirs."""
+    write, more = READERS[reader]
+    world = World(tuple(replace(row, part=int(k >= 20)) for k, row in enumerate(records(8, 48).rows)), "record")
+    schema = schemas.table("record", public={"n": len(world.rows)}, **more)
+    found = checked(DRAWN[door](relation), world, neighbour_of(world, 47, relation), write, schema)
+    assert max(found.ratios) > REACHED
+    if door == "comparison":
+        assert found.first.left[-1] == Counter(release.mechanism for release in found.first.log)
+
+
+@pytest.mark.parametrize("door", ["search", "canaries"])
+def test_a_record_of_another_block_moves_nothing_that_is_drawn_and_released(door: str) -> None:
+    """The other encodings that a search may draw are of the charged rows too."""
+    world = records(8, 48)
+    aside = next(k for k, row in enumerate(world.rows) if row.block != "2026-01")
+    made = {"search": tuning_door, "canaries": canary_door}[door]
+    run = made(privacy={"adjacency": "add_remove"}, data={"blocks": ["2026-01"]})
+    checked(run, world, world.without(aside), write_csv, schemas.table("record", **BLOCK), charged=False)
+
+
+# Local month and offset beside the month in UTC.
+MOMENTS = (
+    ("2026-01-15T12:00:00+0000", "2026-01"),
+    ("2026-02-01T00:30:00+0200", "2026-01"),
+    ("2025-12-31T23:30:00-0500", "2026-01"),
+    ("2026-01-31T23:30:00-0500", "2026-02"),
+    ("2026-01-01T00:30:00+0200", "2025-12"),
+    ("2026-02-10T08:00:00+0530", "2026-02"),
+)
+
+
+def write_moments(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Parquet whose block column holds moments of one zone, far from UTC."""
+    paths = write_parquet(rows, folder)
+    for path in paths:
+        frame = pd.read_parquet(path)
+        frame["day"] = pd.to_datetime(frame["day"], utc=True).dt.tz_convert("Pacific/Auckland")
+        frame.to_parquet(path, index=False)
+    return paths
+
+
+ZONED: dict[str, tuple[Writer, dict[str, Any]]] = {
+    "csv": (write_csv, {}),
+    "parquet texts": (write_parquet, {}),
+    "parquet moments": (write_moments, {}),
+    "arff": (write_arff, {"source": {"format": "arff"}}),
+}
+
+
+def travels() -> World:
+    """Records whose local month is not always that of their block, five of each moment."""
+    rng = np.random.default_rng(11)
+    rows = []
+    for k in range(5 * len(MOMENTS)):
+        day, block = MOMENTS[k % len(MOMENTS)]
+        x = (round(rng.uniform(0.5, 1.0), 3), round(rng.uniform(), 3))
+        rows.append(Row(k, str(100 + k), x, (k // len(MOMENTS)) % 2, day, block, part=k % 2))
+    return World(tuple(rows), "record")
+
+
+def often(door: str, reader: str, relation: str) -> bool:
+    """Every reader by a training, the other doors by one reader each."""
+    return door == "training" or (door, reader, relation) in (
+        ("metric", "csv", "add_remove"),
+        ("drift", "parquet moments", "replace_one"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("door", "reader", "relation"), chosen(product(("training", "metric", "drift"), ZONED, RELATIONS), often)
+)
+def test_a_moment_with_a_zone_is_charged_to_its_month_in_utc(door: str, reader: str, relation: str) -> None:
+    """Records of February by UTC, whose own clocks say January, move nothing where January is charged."""
+    write, more = ZONED[reader]
+    world, january = travels(), {"data": {"blocks": ["2026-01"]}, "privacy": {"adjacency": relation}}
+    mine = sum(row.block == "2026-01" for row in world.rows)
+    schema = schemas.table("record", public={"rows_per_block": mine}, **more)
+    schema["block"] = {**BLOCK["block"], "format": "%Y-%m-%dT%H:%M:%S%z"}
+    run = {
+        "training": lambda: training_door(**january),
+        "metric": lambda: metric_door(**january),
+        "drift": lambda: drift_door("2026-01", **january),
+    }[door]
+    for who in (3, 4):
+        checked(run(), world, neighbour_of(world, who, relation), write, schema, charged=False)
+    found = [checked(run(), world, neighbour_of(world, who, relation), write, schema) for who in (1, 2)]
+    assert max(max(one.ratios) for one in found) > REACHED
