@@ -132,12 +132,15 @@ def audit(
     any_signer: Annotated[
         bool, typer.Option("--any-signer", help="Of a registered model: take whoever signed its bundle.")
     ] = False,
+    replan: Annotated[
+        bool, typer.Option("--replan", help="Also plan the run again from its stored configuration, and compare.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a run against its statement, its ledger and itself; exit 4 where it must not be released."""
     from flows.commands.audit import audit_run
 
-    audit_run(run, ledger, empirical, as_json, any_signer)
+    audit_run(run, ledger, empirical, as_json, any_signer, replan)
 
 
 def release(

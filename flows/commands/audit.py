@@ -30,8 +30,13 @@ if TYPE_CHECKING:
 RUN_ID = "[0-9a-f]{32}"
 
 
-def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool, any_signer: bool = False) -> None:
-    """Audit a run of the store, or a record in a JSON file; raises ``VerificationFailed`` where it is blocked."""
+def audit_run(
+    run: str, ledger: str | None, empirical: bool, as_json: bool, any_signer: bool = False, replan: bool = False
+) -> None:
+    """Audit a run of the store, or a record in a JSON file; raises ``VerificationFailed`` where it is blocked.
+
+    ``replan``: also plan a run of this project again, which needs the libraries of a training.
+    """
     path = Path(run)
     if path.suffix == ".json" and path.is_file():
         subject = from_record(path)
@@ -42,7 +47,7 @@ def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool, any_
     elif (found := quick(run)) is not None:
         database, stored = found
         subject = with_ledger(stored, ledger)
-        report = audit(subject)
+        report = audit(subject, planned_again(subject, ledger) if replan else [])
         database.set_tag(run, AUDIT, verdict(report))
     else:
         client = open_store()
@@ -52,7 +57,7 @@ def audit_run(run: str, ledger: str | None, empirical: bool, as_json: bool, any_
             known, subject, more = registered(client, run, ledger, any_signer)
         else:
             subject = read(client, known, ledger)
-        report = audit(subject, more)
+        report = audit(subject, [*more, *(planned_again(subject, ledger) if replan else [])])
         mark(client, known, report)
     measured = measure(subject) if empirical else None
     if measured is not None and "skipped" not in measured and path.suffix != ".json":
@@ -126,6 +131,13 @@ def ledger_of(subject: Subject) -> str:
         return ledger_url(config, find_schema(config.data.name), home)
     except (KeyError, ValueError, DPFlowsError):
         return os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
+
+
+def planned_again(subject: Subject, ledger: str | None) -> list[Finding]:
+    """What differs where the run is planned again from its own configuration."""
+    from tasks.audit.planned import plan_again
+
+    return plan_again(subject, ledger or ledger_of(subject))
 
 
 def mark(client: MlflowClient, run: str, report: Audit) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from dpcore.accounting.events import Events
 from dpcore.errors import InputError, VerificationFailed
-from flows.commands.audit import ledger_of, mark, open_store, read
+from flows.commands.audit import ledger_of, mark, open_store, planned_again, read
 from tasks.audit import Subject, audit
 from tasks.audit.rules_content import is_quality, noisy_metrics
 from tasks.audit.subject import METRICS as METRICS_FILE
@@ -130,7 +130,7 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     trusted = (own_fingerprint(secret), *trusted_keys(asked.policy.trusted_keys))
     pointer, champion = front.in_front(client, asked.folder, asked.name, trusted)
     subject = read(client, asked.run, asked.ledger)
-    report = audit(subject)
+    report = audit(subject, planned_again(subject, asked.ledger))
     mark(client, asked.run, report)
     if report.blocked:
         raise VerificationFailed(

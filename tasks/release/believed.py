@@ -19,6 +19,7 @@ class By(StrEnum):
     CHAIN = "hash chain of the ledger, and the head that the signed manifest holds"
     SIGNATURE = "signature of the manifest, which holds the file's checksum"
     DERIVED = "derived again"
+    PLANNED = "derived again: the stored configuration is planned again, and statement and mechanisms compared with it"
     SHOWN = "nobody: shown to people, compared where a step shows it too"
 
 
@@ -42,6 +43,12 @@ RUN_FILES = (
     Believed("run", "privacy/trace.json", "names and values of curves", By.COMMIT),
     Believed("run", "privacy/metrics.json", "metrics that may leave, of this training", By.COMMIT),
     Believed("run", "privacy/files.json", "which files the model has", By.COMMIT),
+)
+# What follows from configuration and data schema, not from a file alone: seen by ``release`` and ``audit --replan``.
+PLAN = (
+    Believed("run", "mechanisms and their order", "that they are those of the configuration", By.PLANNED),
+    Believed("run", "guarantee, parameters, facts of the data", "that they are those of the configuration", By.PLANNED),
+    Believed("home", "data schema", "n, bounds, levels; of the row facts the ledger has its own", By.PLANNED),
 )
 MODEL_FILES = (
     Believed("model", "artifacts/model/weights.npz", "the model", By.COMMIT),
@@ -107,4 +114,4 @@ LEDGER = (
     Believed("ledger", "events", "mechanisms of an entry", By.CHAIN),
     Believed("ledger", "balances", "what is spent", By.CHAIN),
 )
-TABLE = (*RUN_FILES, *MODEL_FILES, *MLFLOW, *BUNDLE_FILES, *HOME, *LEDGER)
+TABLE = (*RUN_FILES, *PLAN, *MODEL_FILES, *MLFLOW, *BUNDLE_FILES, *HOME, *LEDGER)

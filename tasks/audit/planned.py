@@ -1,0 +1,233 @@
+"""A run planned again: from its stored configuration, the schema that it names and the encoder stored with its model.
+
+No file of the data is opened. What the plan comes to is compared with the stored mechanisms and with the statement.
+Apart from the other rules, since it needs the libraries of a training.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from math import isclose
+from typing import Any
+
+from dpcore.accounting.events import Events
+from dpcore.accounting.limits import Within
+from dpcore.errors import DPFlowsError
+from dpcore.preprocess import encoder_from_json
+from dpcore.train import Planned, replan
+from dpcore.train.search import Tuned
+from tasks.audit.findings import Finding, Severity, note
+from tasks.audit.rules_run import RETRAIN
+from tasks.audit.subject import CONFIG, MECHANISMS, Subject
+from tasks.config import TrainConfig, parse_config
+from tasks.kinds.base import Job
+from tasks.ledger import RowFacts
+from tasks.ledger.reader import LedgerReader
+from tasks.record.statement import Statement, Training, guarantee, software
+from tasks.schema import find_schema
+from tasks.training.steps import plan_training, prepare
+
+ENCODER = "encoder.json"
+# Rounding between versions of the numerical libraries, and how close calibrated noise is to what a limit asks for.
+ROUNDED, CALIBRATED = 1e-6, 1e-3
+# A plan that was given more noise than its own target asks for took nearly all that the ledger had left.
+FULL = 0.99
+RESTORE = "Put configuration and data schema back as they were when it was trained, or train again"
+Differences = Iterator[tuple[str, Any, Any]]
+
+
+def plan_again(run: Subject, ledger: str) -> list[Finding]:
+    """What differs between ``run`` and the plan that its own configuration leads to now; what cannot be planned is
+    a note. The ledger at ``ledger`` says which facts of the rows are fixed."""
+    if (found := run.statement) is None:
+        return []  # a rule of the audit says so
+    severity, version = Severity.BLOCK, software()["dpflows"]
+    if found.versions.get("dpflows") != version:
+        severity = Severity.WARN  # another version may plan otherwise
+    try:
+        config = parse_config(json.loads(run.files[CONFIG]))
+    except (KeyError, ValueError, RecursionError) as error:
+        return [_refused(severity, error)]
+    try:
+        schema = find_schema(config.data.name)
+    except (DPFlowsError, OSError) as error:
+        return [_unplanned(f"its data schema cannot be read: {error}")]
+    if config.model is not None and find_spec("torch") is None:
+        return [_unplanned("its network needs torch, which is not installed")]
+    try:
+        with LedgerReader(ledger) as reader:
+            reader.require_facts(schema.name, RowFacts.of(schema))
+        stored = Events.from_json(run.files[MECHANISMS].decode())
+        job, planned, tolerance = _plan(config, run, found, stored)
+    except ImportError as error:
+        return [_unplanned(f"a package is not installed: {error}")]
+    except (DPFlowsError, KeyError, ValueError) as error:
+        return [_refused(severity, error)]
+    return [
+        Finding(
+            code,
+            severity,
+            subject,
+            f"planned again from the configuration {subject} is {_shown(again)}, stored is {_shown(there)}",
+            "Configuration, data schema and what was charged are not of one run"
+            + ("" if severity is Severity.BLOCK else f", or version {found.versions.get('dpflows')} planned otherwise"),
+            RESTORE,
+        )
+        for code, subject, again, there in _compared(job, planned, stored, run, found, tolerance)
+    ] + ([_fitted()] if tolerance == CALIBRATED else [])
+
+
+def _plan(config: TrainConfig, run: Subject, found: Statement, stored: Events) -> tuple[Job, Planned, float]:
+    """Job and plan as they were when the run was committed, and how close its noise must come to the stored one."""
+    job, tolerance = prepare(config), ROUNDED
+    if job.schema.undeclared_columns and job.estimate is None:
+        job = _encoded(job, run)
+    planned = plan_training(job)
+    if _filled(found) and "noise_multiplier" not in config.algorithm.parameters and _differs(planned.events, stored):
+        with suppress(DPFlowsError):  # where no noise makes it what is stored, the difference is named
+            planned, tolerance = plan_training(job, Within(stored)), CALIBRATED  # type: ignore[arg-type]
+    if job.estimate is not None:
+        job = _encoded(job, run)
+        planned = replan(planned, job.problem, "noise_multiplier" in config.algorithm.parameters)
+    if isinstance(planned.algorithm, Tuned):
+        job, planned = _selected(job, planned, found)
+    return job, planned, tolerance
+
+
+def _encoded(job: Job, run: Subject) -> Job:
+    """The job in the columns of the stored encoder, where bounds or levels are not declared."""
+    encoder = encoder_from_json(run.model[ENCODER].decode())
+    design = encoder.design
+    problem = replace(
+        job.problem,
+        dimension=design.dimension,
+        norm_bound=design.norm_bound,
+        blocks=design.blocks,
+        intercept=design.intercept,
+    )
+    return replace(job, encoder=encoder, problem=problem)
+
+
+def _selected(job: Job, planned: Planned, found: Statement) -> tuple[Job, Planned]:
+    """A search with the setting that the statement says was selected, the first one where it has no such setting."""
+    tuned: Any = planned.algorithm
+    said = (found.training.parameters.get("tuning") or {}).get("selected")
+    index = next((k for k, one in enumerate(tuned.settings) if dict(one.values) == said), 0)
+    chosen = tuned.settings[index]
+    own = replace(job, problem=chosen.problem) if chosen.part is None else _encoded_part(job, chosen)
+    return own, replace(planned, algorithm=replace(tuned, selected=index))
+
+
+def _encoded_part(job: Job, chosen: Any) -> Job:
+    """The job of a setting with columns of its own."""
+    from tasks.options.tune import varied
+    from tasks.training.steps import describe
+
+    own = describe(varied(json.loads(job.config.canonical()), chosen.values), job.schema)
+    return replace(job, problem=chosen.problem, encoder=own.encoder)
+
+
+def _filled(found: Statement) -> bool:
+    """Whether the run took what its budget had left, so that it may have more noise than it asked for."""
+    limit, spent = found.ledger.limit_units, found.ledger.spent_units
+    return limit is not None and max(spent.values(), default=0) >= FULL * limit
+
+
+def _differs(planned: Events, stored: Events) -> bool:
+    return any(differences(json.loads(planned.to_json()), json.loads(stored.to_json()), "", ROUNDED))
+
+
+def _compared(
+    job: Job, planned: Planned, stored: Events, run: Subject, found: Statement, tolerance: float
+) -> Iterator[tuple[str, str, Any, Any]]:
+    """Code, subject and both values of what differs; of the mechanisms and the encoder the first difference each."""
+    events = differences(json.loads(planned.events.to_json()), json.loads(stored.to_json()), "mechanisms", tolerance)
+    for one in list(events)[:1]:
+        yield "mechanisms_not_as_planned", *one
+    encoder = json.loads(run.model[ENCODER]) if ENCODER in run.model else None
+    if encoder is not None:
+        for one in list(differences(json.loads(job.encoder.to_json()), encoder, "encoder", ROUNDED))[:1]:
+            yield "encoder_not_as_planned", *one
+    training = Training(
+        algorithm=planned.name,
+        parameters=planned.parameters,
+        preset=planned.preset,
+        reason=planned.reason,
+        loss=job.problem.loss.name,
+        l1=job.problem.l1,
+        l2=job.problem.l2,
+    )
+    facts = {
+        "name": job.schema.name,
+        "public": job.public,
+        "public_n": job.problem.n,
+        "n_kind": "exact" if planned.problem.adjacency != "add_remove" else "declared nominal count",
+        "dimension": job.problem.dimension,
+        "norm_bound": job.problem.norm_bound,
+    }
+    again = {
+        "guarantee": guarantee(planned).model_dump(mode="json"),
+        "training": training.model_dump(mode="json", exclude={"reason"}),
+        "data": facts,
+        "ledger": {"dataset": job.schema.name, "blocks": list(job.blocks)},
+    }
+    there = found.model_dump(mode="json")
+    for part, values in again.items():
+        kept = {key: there[part][key] for key in values}
+        for one in differences(values, kept, part, tolerance):
+            yield "not_as_planned", *one
+
+
+def differences(again: Any, there: Any, where: str, tolerance: float) -> Differences:
+    """Where two plain values differ, with both; numbers may differ by ``tolerance`` of the larger one."""
+    if isinstance(again, Mapping) and isinstance(there, Mapping):
+        for key in (*again, *(key for key in there if key not in again)):
+            if key not in again or key not in there:
+                yield f"{where}.{key}", again.get(key, "absent"), there.get(key, "absent")
+            else:
+                yield from differences(again[key], there[key], f"{where}.{key}", tolerance)
+    elif isinstance(again, list | tuple) and isinstance(there, list | tuple):
+        if len(again) != len(there):
+            yield f"{where}, its length", len(again), len(there)
+        for k, (one, other) in enumerate(zip(again, there, strict=False)):
+            yield from differences(one, other, f"{where}[{k}]", tolerance)
+    elif isinstance(again, float) or isinstance(there, float):
+        plain = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (again, there))
+        if not plain or not isclose(again, there, rel_tol=tolerance):
+            yield where, again, there
+    elif type(again) is not type(there) or again != there:
+        yield where, again, there
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _unplanned(why: str) -> Finding:
+    return note(
+        "not_planned_again",
+        CONFIG,
+        f"the run was not planned again, for {why}"[:300],
+        "That its mechanisms follow from its configuration was not looked at",
+        "Put back what is missing, and audit again",
+    )
+
+
+def _refused(severity: Severity, error: Exception) -> Finding:
+    what = f"the stored configuration leads to no plan: {error}"[:300].rstrip(".")
+    return Finding("not_plannable", severity, CONFIG, what, "What was trained was planned from another one", RETRAIN)
+
+
+def _fitted() -> Finding:
+    return note(
+        "noise_for_the_ledger",
+        MECHANISMS,
+        "the run has more noise than its own target asks for",
+        "It took what its budget had left",
+        "Nothing has to be done",
+    )
