@@ -51,8 +51,8 @@ def test_the_budget_at_the_order_converts_to_the_target(epsilon: float, exponent
 @pytest.mark.parametrize("seed", range(3))
 def test_a_ledger_does_what_a_sum_of_fractions_does(sqlite_ledger: Ledger, events, seed: int) -> None:
     """Random reservations, cancellations and refusals in three blocks against exact sums in memory."""
-    opened = sqlite_ledger.init("east", 1.0, 1e-6, "add_remove", blocks=Blocks(by="hash", column="id", count=3))
-    random, spent, still_open = Random(seed), {f"h{i}": Fraction(0) for i in range(3)}, []
+    opened = sqlite_ledger.init("east", 1.0, 1e-6, "add_remove", blocks=Blocks(by="value", column="ward"))
+    random, spent, still_open = Random(seed), {f"w{i}": Fraction(0) for i in range(3)}, []
     for _ in range(80):
         if still_open and random.random() < 0.4:
             reservation, cost, blocks = still_open.pop(random.randrange(len(still_open)))
