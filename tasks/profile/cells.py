@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from dpcore.errors import InputError
+from dpcore.identity import canonical
 from tasks.profile.layouts import arff_cells, layout_of
 from tasks.readers.chunk import is_gzip, truncated
 from tasks.readers.tables import whole_parquet
@@ -19,8 +20,17 @@ MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-",
 ENCODINGS = ("utf-8", "cp1252", "latin-1")
 
 
-def read_cells(path: Path, notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The whole file as text cells, and the ``text``/``source`` keys that say how it is laid out."""
+COMMA_NUMBER = r"([-+]?\d*),(\d+)"
+
+
+def read_cells(path: Path, notes: list[str], by_row: bool = False) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The whole file as text cells, and the ``text``/``source`` keys that say how it is laid out.
+
+    ``by_row``: what a cell reads as follows from this cell alone, as private estimates need it, whose sensitivity is
+    that of one row: the encoding is UTF-8 with marks where bytes are none, a decimal comma is one in each cell that is
+    a number with it, and neither is told. Separator, header and uneven lines still follow the file; the operator sees
+    what they come to before anything is drawn.
+    """
     layout = layout_of(path)
     if layout in ("letor", "svmlight"):
         raise InputError(f"Expected a table with named columns, got numbered features in {path}; declare them by hand.")
@@ -28,18 +38,20 @@ def read_cells(path: Path, notes: list[str]) -> tuple[pd.DataFrame, dict[str, An
         return arff_cells(path), {"source": {"format": "arff"}}
     if layout == "parquet":
         frame = whole_parquet(path)
+        if by_row:  # a gap elsewhere makes 1 into 1.0; both are the id 1
+            return frame.apply(lambda column: column.astype(object).map(canonical)), {}
         return frame.astype(object).where(frame.notna(), "").astype(str), {}
     try:
         with (gzip.open if is_gzip(path) else open)(path, "rb") as file:
             raw = file.read()
     except (EOFError, gzip.BadGzipFile):
         raise truncated(path) from None
-    encoding = next(e for e in ENCODINGS if _decodes(raw, e))
+    encoding = "utf-8" if by_row else next(e for e in ENCODINGS if _decodes(raw, e))
     if encoding != "utf-8":
         notes.append(f"the file is not UTF-8; {encoding} decodes it, but check for cp1251 and others")
     if raw.startswith(b"\xef\xbb\xbf"):
         notes.append("the file starts with a byte order mark, which is read over")
-    lines = raw.decode(encoding).removeprefix("\ufeff").splitlines()
+    lines = raw.decode(encoding, "replace" if by_row else "strict").removeprefix("\ufeff").splitlines()
     separator = _separator(lines[:50])
     rows = [r for r in csv.reader(lines, delimiter=separator, skipinitialspace=True) if r]
     text: dict[str, Any] = {} if separator == "," else {"separator": separator}
@@ -57,7 +69,9 @@ def read_cells(path: Path, notes: list[str]) -> tuple[pd.DataFrame, dict[str, An
         notes.append(f"{uneven} lines have another number of fields than the header")
     body = [(r + [""] * len(names))[: len(names)] for r in body]
     frame = pd.DataFrame({n: [r[i].strip() for r in body] for i, n in enumerate(names)}, dtype=object)
-    if _only_with_comma(frame):
+    if by_row:
+        frame = frame.apply(lambda c: c.str.replace(f"^{COMMA_NUMBER}$", r"\1.\2", regex=True))
+    elif _only_with_comma(frame):
         text["decimal"] = ","
         notes.append("some columns are numbers only with a decimal comma")
         frame = frame.apply(lambda c: c.str.replace(",", ".") if _comma_numbers(c) else c)

@@ -205,7 +205,8 @@ def draft_private(
     """
     path, adjacency = Path(path), Adjacency(adjacency)
     draft = Draft({"schema_version": 1, "name": draft_name(path, name)})
-    frame, layout = read_cells(path, [])
+    frame, layout = read_cells(path, [], by_row=True)
+    draft.notes.append("decimal mark and encoding are not estimated: declare text.decimal and text.encoding")
     if label not in frame:
         raise InputError(f"Expected a label column of {path}, got label={label!r}; it has {', '.join(frame.columns)}.")
     names = list(frame.columns)
