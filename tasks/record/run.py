@@ -248,7 +248,7 @@ def send(
     for kind in (sessions, kinds_network):
         tracking.log_curves(client, run_id, curve_rows(folder, kind.REPORT))
     spent = {"spent.delta": pending.delta, "internal.fit_seconds": pending.seconds}
-    tracking.log_metrics(client, run_id, {**metrics, **spent})
+    tracking.log_metrics(client, run_id, {**metrics, **spent}, resumed=True)
     for key, value in pending.tags.items():
         client.set_tag(run_id, key, value)
     tracking.log_files(

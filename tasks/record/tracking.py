@@ -113,13 +113,24 @@ def log_params(client: MlflowClient, run_id: str, params: Mapping[str, Any]) -> 
     client.log_batch(run_id, params=[Param(key, text[:PARAM_LENGTH]) for key, text in texts.items()])
 
 
-def log_metrics(client: MlflowClient, run_id: str, metrics: Mapping[str, float]) -> None:
-    """Write finite metrics in one batch; others become tags, since MLflow would store a false number for them."""
+def log_metrics(client: MlflowClient, run_id: str, metrics: Mapping[str, float], resumed: bool = False) -> None:
+    """Write finite metrics in one batch; others become tags, since MLflow would store a false number for them.
+
+    What was measured before keeps its point, and the new one, a step later, is what MLflow shows. With ``resumed`` the
+    numbers are those of a process that was killed while it wrote them: only what it did not write is written.
+    """
     now = int(time.time() * 1000)
     finite = {key: float(value) for key, value in metrics.items() if math.isfinite(value)}
     rest = [RunTag(f"not_finite.{key}", _reason(value)) for key, value in metrics.items() if key not in finite]
-    points = missing(client, run_id, [Metric(key, value, now, 0) for key, value in finite.items()])
-    client.log_batch(run_id, metrics=points, tags=rest)
+    step = 0 if resumed else _next_step(client, run_id, finite)
+    points = [Metric(key, value, now, step) for key, value in finite.items()]
+    client.log_batch(run_id, metrics=missing(client, run_id, points) if resumed else points, tags=rest)
+
+
+def _next_step(client: MlflowClient, run_id: str, keys: Iterable[str]) -> int:
+    """One more than the last step at which any of ``keys`` was measured; 0 where none was."""
+    known = client.get_run(run_id).data.metrics.keys() & set(keys)
+    return max((point.step + 1 for key in known for point in client.get_metric_history(run_id, key)), default=0)
 
 
 def missing(client: MlflowClient, run_id: str, points: Sequence[Metric]) -> list[Metric]:

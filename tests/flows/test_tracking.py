@@ -55,6 +55,20 @@ def test_numbers_that_are_not_finite_become_tags(store: tuple[tracking.MlflowCli
     assert data.tags["not_finite.internal.b"] == "inf"
 
 
+def test_a_second_measurement_is_shown_and_a_resumed_one_writes_what_is_missing(
+    store: tuple[tracking.MlflowClient, str],
+) -> None:
+    client, experiment = store
+    run_id = tracking.open_run(client, experiment, None, {})
+    for value in (0.3, 0.1):
+        tracking.log_metrics(client, run_id, {"internal.a": value})
+    tracking.log_metrics(client, run_id, {"internal.a": 0.7, "internal.b": 2.0}, resumed=True)
+    tracking.close_run(client, run_id, "FINISHED")
+    assert client.get_run(run_id).data.metrics == {"internal.a": 0.1, "internal.b": 2.0}
+    points = client.get_metric_history(run_id, "internal.a")
+    assert [(point.step, point.value) for point in points] == [(0, 0.3), (1, 0.1)]
+
+
 def test_long_curves_are_thinned_and_keep_their_ends() -> None:
     trace = [{"release": k, "spent_epsilon": k / 5000, "step_size": 0.1} for k in range(1, 5001)]
     points = [point for point in tracking.curve_points(trace) if point.key == "spent.epsilon"]
