@@ -28,7 +28,7 @@ from tasks.compare import tracking as children
 from tasks.compare.cell import CellRecord
 from tasks.compare.charge import Charge
 from tasks.compare.config import CompareConfig
-from tasks.compare.report import report
+from tasks.compare.page import report
 from tasks.compare.resume import Comparison
 from tasks.compare.tracking import write_view
 from tasks.config import TrainConfig

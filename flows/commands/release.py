@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from dpcore.accounting.events import Events
 from dpcore.errors import InputError, VerificationFailed
 from flows.commands.audit import ledger_of, mark, open_store, planned_again, read
 from tasks.audit import Subject, audit
-from tasks.audit.rules_content import is_quality, noisy_metrics
-from tasks.audit.subject import METRICS as METRICS_FILE
 from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger
 from tasks.record.statement import Statement, now
@@ -29,23 +25,16 @@ from tasks.release.bundle import checksums, load_key, own_fingerprint, require_p
 from tasks.release.card import make_card, read_model
 from tasks.release.front import Front, Released
 from tasks.release.gate import (
-    Candidate,
-    Champion,
-    Decision,
     Policy,
-    Trial,
-    charged,
-    decide,
+    epsilon_with_later,
+    judged,
     load_policy,
-    newest_of,
-    position,
-    require_chain,
-    require_head,
-    search,
-    search_epsilon,
+    price_of,
+    released_metrics,
+    trials_behind,
 )
 from tasks.release.manifest import Approval, Manifest, Position, Price, ReleasedMetric
-from tasks.release.probe import fault
+from tasks.release.trials import Trial, newest_of, position, require_chain, require_head
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -142,14 +131,14 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
         require_head(ledger, asked.head)
         if champion is not None and champion.dataset == statement.ledger.dataset:
             require_chain(ledger, f"{asked.name}@{champion.version}", champion.manifest.ledger)
-        done = _released_before(client, asked, trusted)
+        done = front.released_before(client, asked.folder, asked.name, asked.run, trusted)
         if done is not None:
             return _already(client, asked, done, subject, ledger, pointer, champion, secret)
         seq, head = position(ledger)
-        trials = _trials(asked, subject, statement, champion, ledger)
-    price = _price(statement, trials, asked.policy)
+        trials = trials_behind(subject, statement, champion, asked.policy, ledger)
+    price = price_of(statement, trials, asked.policy)
     metrics = released_metrics(subject, statement)
-    decision = _decide(asked, subject, statement, price, metrics, champion)
+    decision = judged(subject, statement, price, metrics, champion, asked.policy)
     before = None if champion is None else champion.version
     if decision.promote is None:
         raise VerificationFailed(
@@ -234,21 +223,6 @@ def _answer(
     }
 
 
-def _released_before(client: MlflowClient, asked: Asked, trusted: Sequence[str]) -> Released | None:
-    """The release of this run to this name by its signed bundle, None where there was none.
-
-    Raises ``VerificationFailed`` where MLflow shows one and no bundle proves it.
-    """
-    done = registry.version_of(client, asked.name, asked.run)
-    if done is None:
-        return None
-    version = str(done.version)
-    shown = registry.AT_TAG in done.tags or registry.DONE_TAG in done.tags
-    if not shown and not (asked.folder / version).exists():
-        return None  # an interrupted release left the version alone
-    return front.released(client, asked.folder, asked.name, version, trusted)
-
-
 def _already(
     client: MlflowClient,
     asked: Asked,
@@ -285,100 +259,7 @@ def _already(
     signer = own_fingerprint(secret) if pointer is None else json.loads(done.bundle[names.SIGNATURE])["fingerprint"]
     answer = _answer(asked, done.version, price.epsilon, price.delta, previous, done.folder, signer, changed)
     since = manifest.ledger.seq if manifest.ledger is not None else newest_of(ledger, done.entries)
-    return answer | ({"epsilon_with_runs_since": _with_later(done, subject, ledger, since)} if changed else {})
-
-
-def _with_later(done: Released, subject: Subject, ledger: Ledger, since: int) -> float:
-    """Epsilon of a release together with all runs on its records since, at its delta."""
-    price = done.manifest.price
-    stored: Any = json.loads(done.bundle[names.TUNING])
-    own = [Events.from_json(json.dumps(item)) for item in stored["trials"]]
-    blocks = subject.ledger.blocks if subject.ledger is not None else ()
-    later = search(charged(ledger, done.dataset), (), blocks, since)
-    if not later:
-        return price.epsilon
-    return search_epsilon([*own, *(one.events for one in later)], price.adjacency, price.delta, price.conversion)
-
-
-def _trials(
-    asked: Asked, subject: Subject, statement: Statement, champion: Released | None, ledger: Ledger
-) -> list[Trial]:
-    """The charged runs behind the release: those since the signed release before it, on the same records."""
-    own = [statement.ledger.entry]
-    if METRICS_FILE in subject.files:
-        own.append(str(json.loads(subject.files[METRICS_FILE])["ledger_entry"]))
-    found = charged(ledger, statement.ledger.dataset)
-    since = 0
-    if champion is not None and champion.dataset == statement.ledger.dataset:
-        stated = champion.manifest.ledger
-        since = stated.seq if stated is not None else newest_of(ledger, champion.entries)
-    if asked.policy.tuning == "run" or statement.data.public:
-        since = max((one.seq for one in found), default=0)
-    blocks = subject.ledger.blocks if subject.ledger is not None else ()
-    return search(found, own, blocks, since)
-
-
-def _price(statement: Statement, trials: list[Trial], policy: Policy) -> Price:
-    promise = statement.guarantee
-    conversion = policy.conversion or promise.conversion
-    if len(trials) == 1:
-        epsilon = promise.epsilon
-    else:
-        epsilon = search_epsilon((one.events for one in trials), promise.adjacency, promise.delta, conversion)
-    scope = "public" if statement.data.public else policy.tuning
-    return Price(
-        unit=promise.unit,
-        adjacency=promise.adjacency,
-        epsilon=epsilon,
-        delta=promise.delta,
-        conversion=conversion,
-        trials=len(trials),
-        scope=scope,
-    )
-
-
-def released_metrics(subject: Subject, statement: Statement) -> list[ReleasedMetric]:
-    """Numbers about quality that may leave: from a charged mechanism, or any on public data."""
-    noisy = noisy_metrics(subject)
-    errors = json.loads(subject.files[METRICS_FILE]).get("standard_errors", {}) if noisy else {}
-    found = [
-        ReleasedMetric(name=key, value=value, source="charged mechanism", standard_error=errors.get(key))
-        for key, value in noisy.items()
-    ]
-    if statement.data.public:
-        public = {key.removeprefix("released."): values[-1] for key, values in subject.metrics.items()}
-        found += [
-            ReleasedMetric(name=key, value=value, source="public data")
-            for key, value in sorted(public.items())
-            if is_quality(key) and f"released.{key}" in subject.metrics and key not in noisy
-        ]
-    return found
-
-
-def _decide(
-    asked: Asked,
-    subject: Subject,
-    statement: Statement,
-    price: Price,
-    metrics: list[ReleasedMetric],
-    champion: Released | None,
-) -> Decision:
-    # Of public data the exact numbers of baselines are public too.
-    exact = subject.metrics if statement.data.public else {}
-    label = read_model(subject.model["model.json"])["label"]
-    candidate = Candidate(
-        asked.run,
-        finished=True,
-        stated=True,
-        metrics={one.name: one.value for one in metrics},
-        delta=statement.guarantee.delta,
-        n=statement.data.public_n,
-        classes=len(label.get("levels", ())) or 2,
-        baselines={key.removeprefix("internal."): values[-1] for key, values in exact.items() if values},
-        fault=fault(subject.model),
-    )
-    before = None if champion is None else Champion(champion.version, champion.metrics())
-    return decide([candidate], before, asked.policy, price.epsilon, price.delta)
+    return answer | ({"epsilon_with_runs_since": epsilon_with_later(done, subject, ledger, since)} if changed else {})
 
 
 def make_bundle(

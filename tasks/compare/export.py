@@ -12,6 +12,7 @@ import pandas as pd
 
 from tasks.compare.grouping import Record, metrics_of
 from tasks.compare.statistics import Summary, resampling, summarise
+from tasks.drawing.chart import write_frame, write_text
 
 COLUMNS = (
     *(
@@ -48,13 +49,13 @@ def write(records: Sequence[Record], facts: Mapping[str, Any], folder: Path) -> 
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = write_frame(cells_frame(records), folder / "cells")
-    written.append(_write_text(folder / "summary.csv", summary_frame(records, facts).to_csv(index=False)))
+    written.append(write_text(folder / "summary.csv", summary_frame(records, facts).to_csv(index=False)))
     curves = curves_frame(records)
     if len(curves):
         written += write_frame(curves, folder / "curves")
     found = {**facts, "cells": count_cells(records), "resampling": resampling(records, facts).words}
     text = json.dumps(plain(found), indent=2, sort_keys=True, allow_nan=False)
-    return [*written, _write_text(folder / "facts.json", text + "\n")]
+    return [*written, write_text(folder / "facts.json", text + "\n")]
 
 
 def count_cells(records: Sequence[Record]) -> dict[str, int]:
@@ -115,15 +116,6 @@ def summary_row(summary: Summary) -> dict[str, Any]:
     return row
 
 
-def write_frame(frame: pd.DataFrame, stem: Path) -> list[Path]:
-    """Write ``stem``.csv and ``stem``.parquet."""
-    csv, parquet = Path(f"{stem}.csv"), Path(f"{stem}.parquet")
-    _write_text(csv, frame.to_csv(index=False))
-    beside = Path(f"{parquet}.part")
-    frame.to_parquet(beside, index=False)
-    return [csv, beside.replace(parquet)]
-
-
 def plain(value: Any) -> Any:
     """``value`` for JSON: other objects become text, numbers that are not finite null."""
     if isinstance(value, Mapping):
@@ -151,10 +143,3 @@ def _typed(frame: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
 
 def _one_type(column: pd.Series) -> bool:
     return len({type(item) for item in column if item is not None}) <= 1
-
-
-def _write_text(path: Path, text: str) -> Path:
-    """Write beside and rename: a reader never sees half a file."""
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(text, encoding="utf-8")
-    return beside.replace(path)

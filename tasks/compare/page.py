@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tasks.compare.export import count_cells
+import pandas as pd
+
+from tasks.compare.export import count_cells, write
+from tasks.compare.figures import draw
 from tasks.compare.grouping import SECONDS, Place, Record, done, is_private, metrics_of
-from tasks.compare.ratios import ratios, table
+from tasks.compare.ratios import ratios, rows_of, table
 from tasks.compare.statistics import LEAST, LEVEL, Summary, explain, summarise
-from tasks.drawing.chart import description_of
+from tasks.drawing.chart import description_of, write_frame
 from tasks.drawing.html import SCRIPT, SORTABLE_STYLE, Cell, figure, grid, heading, page, paragraph, rows, sortable
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+PAGE = "comparison.html"
 SHOWN_METRICS = 4  # columns of the table; all others stand in summary.csv
 SHOWN_FAILURES = 50
 INSIDE = ("title", "charge", "public", "machine", "metrics", "warnings", "data", "config", "effects", "reproducible")
 """Facts that have a place of their own on the page."""
+
+
+def report(
+    client: MlflowClient, run_id: str, folder: Path, records: Sequence[Record], facts: Mapping[str, Any]
+) -> list[str]:
+    """Write tables, figures and page to ``folder``, attach them under report/ and remove the folder; returns names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write(records, facts, folder)
+    if beside := rows_of(ratios(records, facts)):
+        write_frame(pd.DataFrame(beside), folder / "ratios")
+    write_page(records, facts, draw(records, folder, facts), folder / PAGE)
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    client.log_artifacts(run_id, str(folder), "report")
+    shutil.rmtree(folder)
+    return names
 
 
 def write_page(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequence[Path], path: Path) -> Path:

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasks.compare.export import write_frame
-
 # Okabe & Ito (2008) without their yellow, which is lost on white paper. Markers and dashes tell more than seven apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*X<>ph"
@@ -369,3 +367,19 @@ def _heading(panel: Any, shown: Panel) -> None:
     panel.set_title("\n".join(filter(None, (shown.title, shown.note))), fontsize=9, loc="left", color=INK)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
+
+
+def write_frame(frame: pd.DataFrame, stem: Path) -> list[Path]:
+    """Write ``stem``.csv and ``stem``.parquet."""
+    csv, parquet = Path(f"{stem}.csv"), Path(f"{stem}.parquet")
+    write_text(csv, frame.to_csv(index=False))
+    beside = Path(f"{parquet}.part")
+    frame.to_parquet(beside, index=False)
+    return [csv, beside.replace(parquet)]
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write beside and rename: a reader never sees half a file."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(text, encoding="utf-8")
+    return beside.replace(path)

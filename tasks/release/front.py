@@ -151,6 +151,21 @@ def released(
     return Released(report.manifest, found, place)
 
 
+def released_before(client: MlflowClient, folder: Path, name: str, run: str, trusted: Sequence[str]) -> Released | None:
+    """The release of ``run`` to ``name`` by its signed bundle, None where there was none.
+
+    Raises ``VerificationFailed`` where MLflow shows one and no bundle proves it.
+    """
+    done = registry.version_of(client, name, run)
+    if done is None:
+        return None
+    version = str(done.version)
+    shown = registry.AT_TAG in done.tags or registry.DONE_TAG in done.tags
+    if not shown and not (folder / version).exists():
+        return None  # an interrupted release left the version alone
+    return released(client, folder, name, version, trusted)
+
+
 def in_front(
     client: MlflowClient, folder: Path, name: str, trusted: Sequence[str] | None
 ) -> tuple[Front | None, Released | None]:

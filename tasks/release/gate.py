@@ -1,32 +1,29 @@
-"""The gate: what a release costs with the search behind it, and which candidate may replace the champion.
-
-The policy of a release: what a run must meet, from a YAML file.
-
-The charged runs that a release was chosen from, read from the ledger.
-"""
+"""The gate: the policy from a YAML file, the price of a release with its search, and who may replace the champion."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from sqlalchemy import select
 
-from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.accounting.events import Events
-from dpcore.errors import InputError, VerificationFailed
-from dpcore.problem import Adjacency
+from dpcore.errors import InputError
+from tasks.audit.rules_content import is_quality, noisy_metrics
 from tasks.config.read import describe, find_config, load_yaml
-from tasks.ledger import Ledger, schema
-from tasks.ledger.chain import events_text, history, newest
-from tasks.ledger.records import Record
-from tasks.record.statement import First
-from tasks.release.manifest import Position
+from tasks.ledger import Ledger
+from tasks.record.statement import First, Statement
+from tasks.release.card import read_model
+from tasks.release.manifest import METRICS, TUNING, Price, ReleasedMetric
+from tasks.release.probe import fault
+from tasks.release.trials import Trial, charged, newest_of, search, search_epsilon
+
+if TYPE_CHECKING:
+    from tasks.audit import Subject
+    from tasks.release.front import Released
 
 # A difference of scores below this is rounding of their decimals.
 ROUNDING = 1e-9
@@ -76,20 +73,6 @@ class Decision:
     delta: float
     reasons: tuple[str, ...] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
-
-
-def search_epsilon(
-    trials: Iterable[Events], adjacency: Adjacency | str, delta: float, conversion: str = "cks"
-) -> float:
-    """Epsilon at ``delta`` of all ``trials`` together: their curves add, and the sum is converted once.
-
-    The released model is a function of all of them, so its guarantee is that of the whole list; a failed trial and one
-    without a score were run on the records too. Number and settings of the trials count as fixed beforehand.
-    """
-    total = np.zeros(len(ORDERS))
-    for events in trials:
-        total = total + events.price(adjacency)
-    return float(epsilon_of(total, delta, conversion))
 
 
 def decide(
@@ -223,88 +206,96 @@ def load_policy(name: str | None = None) -> Policy:
         raise InputError(describe(error, Policy, where)) from None
 
 
-SHORTEST_HEAD = 12
+def trials_behind(
+    subject: Subject, statement: Statement, champion: Released | None, policy: Policy, ledger: Ledger
+) -> list[Trial]:
+    """The charged runs behind the release: those since the signed release before it, on the same records."""
+    own = [statement.ledger.entry]
+    if METRICS in subject.files:
+        own.append(str(json.loads(subject.files[METRICS])["ledger_entry"]))
+    found = charged(ledger, statement.ledger.dataset)
+    since = 0
+    if champion is not None and champion.dataset == statement.ledger.dataset:
+        stated = champion.manifest.ledger
+        since = stated.seq if stated is not None else newest_of(ledger, champion.entries)
+    if policy.tuning == "run" or statement.data.public:
+        since = max((one.seq for one in found), default=0)
+    blocks = subject.ledger.blocks if subject.ledger is not None else ()
+    return search(found, own, blocks, since)
 
 
-class Trial(NamedTuple):
-    """A charged entry: when it was reserved, on which blocks, and what it may have released."""
+def price_of(statement: Statement, trials: Sequence[Trial], policy: Policy) -> Price:
+    """The guarantee of a release that was chosen from ``trials``; its own promise where it is the only one."""
+    promise = statement.guarantee
+    conversion = policy.conversion or promise.conversion
+    if len(trials) == 1:
+        epsilon = promise.epsilon
+    else:
+        epsilon = search_epsilon((one.events for one in trials), promise.adjacency, promise.delta, conversion)
+    scope = "public" if statement.data.public else policy.tuning
+    return Price(
+        unit=promise.unit,
+        adjacency=promise.adjacency,
+        epsilon=epsilon,
+        delta=promise.delta,
+        conversion=conversion,
+        trials=len(trials),
+        scope=scope,
+    )
 
-    seq: int
-    entry: str
-    blocks: tuple[str, ...]
-    events: Events
+
+def epsilon_with_later(done: Released, subject: Subject, ledger: Ledger, since: int) -> float:
+    """Epsilon of a release together with all runs on its records since, at its delta."""
+    price = done.manifest.price
+    stored: Any = json.loads(done.bundle[TUNING])
+    own = [Events.from_json(json.dumps(item)) for item in stored["trials"]]
+    blocks = subject.ledger.blocks if subject.ledger is not None else ()
+    later = search(charged(ledger, done.dataset), (), blocks, since)
+    if not later:
+        return price.epsilon
+    return search_epsilon([*own, *(one.events for one in later)], price.adjacency, price.delta, price.conversion)
 
 
-def charged(ledger: Ledger, dataset: str) -> list[Trial]:
-    """All entries of ``dataset`` that were not cancelled, oldest first: failed and open ones touched the data too."""
-    with ledger.store.reading() as connection:
-        if connection is None:
-            return []
-        table = schema.records
-        query = select(table).where(table.c.dataset == dataset, table.c.kind.in_(("reserved", "cancelled")))
-        records = [Record(*row) for row in connection.execute(query.order_by(table.c.seq))]
-        cancelled = {record.entry for record in records if record.kind == "cancelled"}
-        found = []
-        for record in records:
-            if record.kind != "reserved" or record.entry in cancelled:
-                continue
-            body = json.loads(record.body)
-            text = events_text(connection, body["events"])
-            if text is None:
-                raise VerificationFailed(f"The ledger lacks the mechanisms of entry {record.entry}; restore a copy.")
-            found.append(Trial(record.seq, record.entry, tuple(body["blocks"]), Events.from_json(text)))
+def released_metrics(subject: Subject, statement: Statement) -> list[ReleasedMetric]:
+    """Numbers about quality that may leave: from a charged mechanism, or any on public data."""
+    noisy = noisy_metrics(subject)
+    errors = json.loads(subject.files[METRICS]).get("standard_errors", {}) if noisy else {}
+    found = [
+        ReleasedMetric(name=key, value=value, source="charged mechanism", standard_error=errors.get(key))
+        for key, value in noisy.items()
+    ]
+    if statement.data.public:
+        public = {key.removeprefix("released."): values[-1] for key, values in subject.metrics.items()}
+        found += [
+            ReleasedMetric(name=key, value=value, source="public data")
+            for key, value in sorted(public.items())
+            if is_quality(key) and f"released.{key}" in subject.metrics and key not in noisy
+        ]
     return found
 
 
-def search(trials: Sequence[Trial], own: Sequence[str], blocks: Sequence[str], since: int) -> list[Trial]:
-    """The trials that the choice of the entries ``own`` may depend on.
-
-    Those after record ``since`` (the last release) that share a block with it, and ``own`` themselves.
-    """
-    shared = set(blocks)
-    return [one for one in trials if one.entry in own or (one.seq > since and shared & set(one.blocks))]
-
-
-def position(ledger: Ledger) -> tuple[int, str]:
-    """Number and hash of the newest record; (0, "") for an empty ledger."""
-    with ledger.store.reading() as connection:
-        return (connection is not None and newest(connection)) or (0, "")
-
-
-def require_chain(ledger: Ledger, where: str, stated: Position | None) -> None:
-    """Raise ``VerificationFailed`` unless the ledger still holds the head that a release states, at its place."""
-    if stated is None or not stated.seq:
-        return
-    with ledger.store.reading() as connection:
-        table = schema.records
-        query = select(table.c.hash).where(table.c.seq == stated.seq)
-        found = None if connection is None else connection.scalars(query).one_or_none()
-    if found != stated.head:
-        raise VerificationFailed(
-            f"Expected record {stated.seq} of {ledger.store.shown} to be {stated.head[:16]}..., the head that {where} "
-            f"states, got {'none' if found is None else f'{found[:16]}...'}: records were removed or rewritten, or it "
-            "is another ledger; restore the newest copy."
-        )
-
-
-def require_head(ledger: Ledger, head: str | None) -> None:
-    """Raise ``VerificationFailed`` unless the ledger holds ``head``, and ``InputError`` for what is no hash."""
-    if head is None:
-        return
-    digits = head.strip().lower()
-    if len(digits) < SHORTEST_HEAD or set(digits) - set("0123456789abcdef"):
-        raise InputError(f"Expected at least {SHORTEST_HEAD} hex digits of a hash for --head, got {head!r}.")
-    report = ledger.check(digits)
-    if report.head_found_at is None:
-        raise VerificationFailed(
-            f"Expected the head {digits[:16]}... in {ledger.store.shown}, got a chain without it: records were removed "
-            "or rewritten, or it is another ledger; restore the newest copy."
-        )
-
-
-def newest_of(ledger: Ledger, entries: Sequence[str]) -> int:
-    """Number of the newest reserving record of ``entries``; 0 where the ledger knows none."""
-    with ledger.store.reading() as connection:
-        if connection is None:
-            return 0
-        return max((record.seq for entry in entries for record in history(connection, entry)[:1]), default=0)
+def judged(
+    subject: Subject,
+    statement: Statement,
+    price: Price,
+    metrics: Sequence[ReleasedMetric],
+    champion: Released | None,
+    policy: Policy,
+) -> Decision:
+    """What the policy says of a training that comes alone, at the price of its search."""
+    # Of public data the exact numbers of baselines are public too.
+    exact = subject.metrics if statement.data.public else {}
+    label = read_model(subject.model["model.json"])["label"]
+    candidate = Candidate(
+        subject.run_id,
+        finished=True,
+        stated=True,
+        metrics={one.name: one.value for one in metrics},
+        delta=statement.guarantee.delta,
+        n=statement.data.public_n,
+        classes=len(label.get("levels", ())) or 2,
+        baselines={key.removeprefix("internal."): values[-1] for key, values in exact.items() if values},
+        fault=fault(subject.model),
+    )
+    before = None if champion is None else Champion(champion.version, champion.metrics())
+    return decide([candidate], before, policy, price.epsilon, price.delta)

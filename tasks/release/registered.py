@@ -74,7 +74,7 @@ def same_run(found: Released, run: Subject) -> list[Finding]:
 def same_chain(found: Released, ledger: str) -> list[Finding]:
     """The ledger goes on from the head that the bundle states."""
     from tasks.ledger import Ledger
-    from tasks.release.gate import require_chain
+    from tasks.release.trials import require_chain
 
     with Ledger(ledger) as opened:
         try:

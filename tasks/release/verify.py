@@ -22,7 +22,6 @@ from tasks.audit.rules_run import price_of
 from tasks.record.statement import Statement
 from tasks.record.wording import RENDERED
 from tasks.release.bundle import LARGEST, Bundle, check, manifest_of, same_key
-from tasks.release.gate import search_epsilon
 from tasks.release.manifest import (
     CARD,
     CONFIG,
@@ -37,6 +36,7 @@ from tasks.release.manifest import (
     WEIGHTS,
     Manifest,
 )
+from tasks.release.trials import search_epsilon
 
 CANNOT_SHOW = (
     "that the ledger lists every run on these records",

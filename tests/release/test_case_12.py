@@ -11,7 +11,8 @@ import yaml
 
 from dpcore.accounting.events import Events
 from dpcore.mechanisms import Gaussian
-from tasks.release.gate import Candidate, Champion, Policy, decide, search_epsilon
+from tasks.release.gate import Candidate, Champion, Policy, decide
+from tasks.release.trials import search_epsilon
 
 CONVERSIONS = {"rdp_prop_2_1": "prop21"}
 SCORES = ("accuracy", "balanced_accuracy", "predicted_positive_rate")

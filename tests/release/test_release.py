@@ -16,7 +16,7 @@ from flows.cli import run
 from tasks.ledger import Ledger
 from tasks.options.noisy_metric import from_counts
 from tasks.release import registry
-from tasks.release.gate import charged, search_epsilon
+from tasks.release.trials import charged, search_epsilon
 from tests.release.runs import World
 from tests.release_fixtures import write_key
 

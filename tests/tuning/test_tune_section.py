@@ -21,7 +21,8 @@ from tasks.config import TrainConfig, load_config
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.options import tune as options_tune
-from tasks.release.gate import Candidate, Policy, charged, decide, search_epsilon
+from tasks.release.gate import Candidate, Policy, decide
+from tasks.release.trials import charged, search_epsilon
 from tasks.retraining.config import RetrainConfig, check
 from tasks.training import steps as training_steps
 from tests.flows.test_training import config_of

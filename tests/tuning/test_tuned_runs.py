@@ -22,7 +22,7 @@ from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.record import statement, tracking
 from tasks.record.statement import Statement
-from tasks.release.gate import charged
+from tasks.release.trials import charged
 from tasks.training import steps
 from tests.flows.test_flow import records
 from tests.release.runs import World
