@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from dpcore.errors import DPFlowsError, InputError, VerificationFailed
+from dpcore.errors import InputError, VerificationFailed
 from tasks.audit import Audit, Finding, Subject, audit
 from tasks.audit.database import Database
 from tasks.audit.subject import CONFIG, from_record, ledger_facts
 from tasks.home import Home
-from tasks.ledger.place import ledger_url
+from tasks.ledger.place import ledger_of_run
 from tasks.record.tags import AUDIT
 from tasks.stores.moved import require_in_place
 
@@ -122,15 +122,11 @@ def with_ledger(subject: Subject, ledger: str | None) -> Subject:
 
 def ledger_of(subject: Subject) -> str:
     """Where the budget of the run is kept: its configuration, its data schema, ``DPFLOWS_LEDGER``, the home folder."""
-    from tasks.config import parse_config
-    from tasks.schema import find_schema
-
-    home = Home.find()
     try:
-        config = parse_config(json.loads(subject.files[CONFIG]))
-        return ledger_url(config, find_schema(config.data.name), home)
-    except (KeyError, ValueError, DPFlowsError):
-        return os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
+        values = json.loads(subject.files[CONFIG])
+    except (KeyError, ValueError):
+        values = {}
+    return ledger_of_run(values, Home.find())
 
 
 def planned_again(subject: Subject, ledger: str | None) -> list[Finding]:

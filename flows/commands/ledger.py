@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ import typer
 from dpcore.errors import InputError, UnknownName, VerificationFailed
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger, RowFacts, Verification
+from tasks.ledger.place import ledger_for
 from tasks.schema import Schema, find_schema
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -81,7 +81,7 @@ def init(
     check_delta(name, schema, delta, confirm_delta)
     known = schema.name if schema else name
     chosen = unit or (unit_under(schema.unit, adjacency) if schema else "record")
-    with Ledger(ledger_url(ledger, schema)) as opened:
+    with Ledger(ledger or ledger_for(schema, Home.find())) as opened:
         facts = None if schema is None else RowFacts.of(schema)
         dataset = opened.init(known, epsilon, delta, adjacency, chosen, conversion, order, blocks, facts)
         if schema is None:
@@ -252,12 +252,6 @@ def migrate(ledger: Url = None, as_json: AsJson = False) -> None:
     _answer({"ledger": opened.store.shown, "steps": applied}, as_json, "Ledger migrated")
 
 
-def ledger_url(given: str | None, schema: Schema | None) -> str:
-    """Return where the budget is kept: the option, the data schema, ``DPFLOWS_LEDGER``, else the home folder's file."""
-    declared = schema.ledger if schema else None
-    return given or declared or os.environ.get("DPFLOWS_LEDGER") or Home.find().ledger_url
-
-
 def _schema(name: str | None) -> Schema | None:
     """Return the data schema of that name; None where there is none."""
     if name is None:
@@ -274,7 +268,7 @@ def _known(name: str) -> str:
 
 
 def _open(name: str | None, given: str | None) -> Ledger:
-    opened = Ledger(ledger_url(given, _schema(name)))
+    opened = Ledger(given or ledger_for(_schema(name), Home.find()))
     path, witness = opened.store.path, opened.store.witness
     # Where a head was kept there was a ledger: reading says that it is lost.
     if path is not None and not path.exists() and not (witness and witness.path.exists()):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dpcore.errors import InputError
+from dpcore.errors import DPFlowsError, InputError
 from tasks.home import Home
 
 if TYPE_CHECKING:
@@ -23,4 +23,25 @@ def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
             f"Expected the ledger of data set {schema.name!r}, {schema.ledger}, got ledger.url={config.ledger.url!r}: "
             "a second ledger would be a second budget; leave ledger.url out, or move the budget in the data schema."
         )
-    return schema.ledger or config.ledger.url or os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
+    return ledger_for(schema, home, config.ledger.url)
+
+
+def ledger_for(schema: Schema | None, home: Home, otherwise: str | None = None) -> str:
+    """Where the budget is kept without a configuration: ``otherwise`` speaks where the data schema names no ledger."""
+    declared = schema.ledger if schema is not None else None
+    return declared or otherwise or os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
+
+
+def ledger_of_run(values: dict[str, Any], home: Home) -> str:
+    """Where the budget of a run is kept whose stored configuration is ``values``.
+
+    A schema that is gone, or a configuration that no longer reads, names none: then as for no schema.
+    """
+    from tasks.config import parse_config
+    from tasks.schema import find_schema
+
+    try:
+        config = parse_config(values)
+        return ledger_url(config, find_schema(config.data.name), home)
+    except DPFlowsError:
+        return ledger_for(None, home)

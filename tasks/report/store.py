@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -114,14 +113,7 @@ def write_report(client: MlflowClient, run_id: str | None, folder: Path, ledger:
 
 def ledger_of(files: Path) -> str:
     """Where the budget of the run in ``files`` is kept."""
-    from tasks.config import parse_config
     from tasks.home import Home
-    from tasks.ledger.place import ledger_url
-    from tasks.schema import find_schema
+    from tasks.ledger.place import ledger_of_run
 
-    home = Home.find()
-    try:
-        config = parse_config(read_json(files / "config.json") or {})
-        return ledger_url(config, find_schema(config.data.name), home)
-    except DPFlowsError:
-        return os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
+    return ledger_of_run(read_json(files / "config.json") or {}, Home.find())
