@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from tasks.config import TrainConfig
-from tasks.config.read import describe, find_config, load_yaml, override, require_kind
+from tasks.config.read import load, parse
 from tasks.config.train import DELTA as DELTA_WORDS
 from tasks.config.train import (
     MOST_EPSILON,
@@ -330,23 +330,12 @@ def load_compare(
     name: str | None = None, overrides: Sequence[str] = (), default: str = "compare_adult.yaml"
 ) -> CompareConfig:
     """Read a comparison and apply ``key=value`` overrides; raises ``InputError`` on one line."""
-    where, text = find_config(name, default)
-    values = load_yaml(text, where)
-    require_kind(values, where, "compare")
-    for text_ in overrides:
-        override(values, text_)
-    return parse_compare(values, where, overrides)
+    return load(CompareConfig, name, default, overrides, "compare")[0]
 
 
-def parse_compare(values: dict[str, Any], where: str = "configuration", overrides: Sequence[str] = ()) -> CompareConfig:
-    """Validate a nested dict; raises ``InputError`` that names field, value, rule and way out."""
-    try:
-        return CompareConfig.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        if not first["loc"]:
-            raise InputError(f"{where}: Expected {first['ctx']['error']}.") from None
-        raise InputError(describe(error, CompareConfig, where, overrides)) from None
+def parse_compare(values: dict[str, Any]) -> CompareConfig:
+    """The comparison that nested values describe; raises ``InputError`` that names field, value, rule and way out."""
+    return parse(CompareConfig, values)
 
 
 def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) -> CompareConfig:

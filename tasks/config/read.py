@@ -6,10 +6,10 @@ Errors of a configuration on one line: what pydantic found in our words, and fil
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -17,6 +17,8 @@ from pydantic import BaseModel, ValidationError
 from dpcore.errors import InputError, unknown_name
 from tasks.config.train import TrainConfig
 from tasks.home import CONF
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -139,6 +141,8 @@ def describe(error: ValidationError, model: type[BaseModel], where: str, overrid
     owner, field = _place(model, path)
     if unknown:
         line = f"{where}: {unknown_name('key', path[-1], owner.model_fields, inside='.'.join(path[:-1]))}"
+    elif not path:  # a rule about several fields names them itself
+        line = f"{where}: Expected {rule(first)}."
     else:
         description = owner.model_fields[field].description if field is not None else None
         way_out = f"; {description}" if description else ""
@@ -193,36 +197,98 @@ def find_config(name: str | None, default: str = "train.yaml") -> tuple[str, str
             raise InputError(
                 f"Expected a configuration file, got {name!r}, which is none; `dpflows init DIR` writes examples."
             )
-        return name, _read(path)
+        return name, read_text(path)
     for path in (Path("conf") / default, Path(default)):
         if path.is_file():
-            return str(path), _read(path)
+            return str(path), read_text(path)
     return f"built-in {default}", (CONF / default).read_text(encoding="utf-8")
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a configuration's file; raises ``InputError`` on one line."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Expected a readable UTF-8 file at {path}, got {error}; correct the file.") from error
 
 
-def load_config(name: str | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read a configuration and apply ``key=value`` overrides; raises ``InputError`` on one line."""
-    where, text = find_config(name)
+def _base_config(name: str, where: str) -> tuple[str, str]:
+    """The configuration that the one at ``where`` extends: beside it, else as it would be found without a folder."""
+    path = Path(name)
+    beside = Path(where).parent / path
+    if beside.is_file():
+        return str(beside), read_text(beside)
+    if path.parent == Path() and (CONF / path).is_file():
+        return find_config(None, name)
+    raise InputError(f"{where}: Expected a configuration file for extends, got {name!r}, which is none; correct it.")
+
+
+def extended(
+    where: str, text: str, base: Callable[[str, str], tuple[str, str]], seen: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The values of a file which may say ``extends: OTHER``: its own keys then go over those of OTHER.
+
+    Sections are merged key by key, a null removes a key. ``base(OTHER, where)`` finds the other file and its text.
+    """
+    if where in seen:
+        raise InputError(f"{where}: extends itself by way of {' -> '.join(seen)}; name another file.")
     values = load_yaml(text, where)
-    require_kind(values, where, "train")
-    for override_ in overrides:
-        override(values, override_)
-    return parse_config(values, where, overrides)
+    if "extends" not in values:
+        return values
+    found = base(str(values.pop("extends")), where)
+    return over(extended(*found, base, (*seen, where)), values)
+
+
+def over(base: Any, values: Any) -> Any:
+    """``values`` over ``base``, section by section; a null removes a key."""
+    if not (isinstance(base, dict) and isinstance(values, dict)):
+        return values
+    merged = dict(base)
+    for key, value in values.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = over(base.get(key), value)
+    return merged
+
+
+def load(
+    model: type[M],
+    name: str | None,
+    default: str,
+    overrides: Sequence[str] = (),
+    kind: str | None = None,
+) -> tuple[M, str]:
+    """Read a configuration of one command, apply ``key=value`` overrides, and check it; return it and its place.
+
+    ``kind`` is the command's key of ``KINDS``: a file that was written for another is named as such. Raises
+    ``InputError`` on one line.
+    """
+    where, text = find_config(name, default)
+    values = extended(where, text, _base_config)
+    if kind is not None:
+        require_kind(values, where, kind)
+    for text_ in overrides:
+        override(values, text_)
+    return parse(model, values, where, overrides), where
+
+
+def parse(model: type[M], values: Any, where: str = "configuration", overrides: Sequence[str] = ()) -> M:
+    """Validate nested values; raises ``InputError`` that names field, value, rule and way out."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise InputError(describe(error, model, where, overrides)) from None
+
+
+def load_config(name: str | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read the configuration of a training; raises ``InputError`` on one line."""
+    return load(TrainConfig, name, "train.yaml", overrides, "train")[0]
 
 
 def parse_config(values: dict[str, Any], where: str = "configuration", overrides: Sequence[str] = ()) -> TrainConfig:
-    """Validate a nested dict; raises ``InputError`` that names field, value, rule and way out."""
-    try:
-        return TrainConfig.model_validate(values)
-    except ValidationError as error:
-        raise InputError(describe(error, TrainConfig, where, overrides)) from None
+    """The training that nested values describe; raises ``InputError`` that names field, value, rule and way out."""
+    return parse(TrainConfig, values, where, overrides)
 
 
 def override(values: dict[str, Any], text: str) -> None:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from dpcore.accounting.events import Events
-from dpcore.errors import InputError
 from tasks.audit.rules_content import is_quality, noisy_metrics
-from tasks.config.read import describe, find_config, load_yaml
+from tasks.config.read import load
 from tasks.ledger import Ledger
 from tasks.record.statement import First, Statement
 from tasks.release.card import read_model
@@ -199,11 +198,7 @@ class Policy(BaseModel):
 
 def load_policy(name: str | None = None) -> Policy:
     """Read a policy file, conf/release.yaml or the built-in one; raises ``InputError`` on one line."""
-    where, text = find_config(name, "release.yaml")
-    try:
-        return Policy.model_validate(load_yaml(text, where))
-    except ValidationError as error:
-        raise InputError(describe(error, Policy, where)) from None
+    return load(Policy, name, "release.yaml")[0]
 
 
 def trials_behind(

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from cronsim import CronSim, CronSimError
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from dpcore.errors import InputError
 from tasks.config import TrainConfig
-from tasks.config.read import describe, find_config, load_yaml, override, require_kind
+from tasks.config.read import load
 from tasks.config.train import SCHEMA_VERSION, Number, Section
 from tasks.options.tune import encodings_of, grid_of
 
@@ -89,15 +89,7 @@ class RetrainConfig(Section):
 
 def load_retraining(name: str | None = None, overrides: Sequence[str] = ()) -> RetrainConfig:
     """Read conf/retrain.yaml, another file or the built-in one; raises ``InputError`` on one line."""
-    where, text = find_config(name, "retrain.yaml")
-    values = load_yaml(text, where)
-    require_kind(values, where, "retrain")
-    for override_ in overrides:
-        override(values, override_)
-    try:
-        config = RetrainConfig.model_validate(values)
-    except ValidationError as error:
-        raise InputError(describe(error, RetrainConfig, where, overrides)) from None
+    config, where = load(RetrainConfig, name, "retrain.yaml", overrides, "retrain")
     check(config, where)
     return config
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 from difflib import get_close_matches
 from os.path import isfile
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from dpcore.errors import NEAR, InputError, unknown_name
-from tasks.config.read import load_yaml
+from tasks.config.read import extended, read_text
 from tasks.home import CONF
 from tasks.schema.model import Schema
 from tasks.schema.sections import (
@@ -45,11 +44,12 @@ def find_schema(name: str | Path) -> Schema:
     A file may say ``extends: OTHER``; its own keys then go over those of OTHER (mappings are merged key by key, a
     null removes a key). Raises ``InputError`` (one line: file, key, value, rule, way out).
     """
-    where, values = _merged(str(name), ())
+    place, text = _place_and_text(str(name), "")
+    values = extended(place, text, _place_and_text)
     try:
         return Schema.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"{where}: {_first_problem(error)}") from None
+        raise InputError(f"{place}: {_first_problem(error)}") from None
 
 
 def known_schemas() -> list[str]:
@@ -70,31 +70,10 @@ def _locate(name: str) -> Path:
     raise unknown_name("data set", name, known_schemas())
 
 
-def _merged(name: str, seen: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+def _place_and_text(name: str, _: str) -> tuple[str, str]:
+    """How errors call the schema ``name``, and what stands in it."""
     found = _locate(name)
-    where = str(found) if name.endswith((".yaml", ".yml")) else f"conf/data/{found.name}"
-    if name in seen:
-        raise InputError(f"{where}: extends itself by way of {' -> '.join(seen)}; name another schema.")
-    try:
-        values = load_yaml(found.read_text(encoding="utf-8"), where)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{where}: cannot be read: {error}; correct the file.") from None
-    if "extends" in values:
-        _, base = _merged(str(values.pop("extends")), (*seen, name))
-        values = _over(base, values)
-    return where, values
-
-
-def _over(base: Any, values: Any) -> Any:
-    if not (isinstance(base, dict) and isinstance(values, dict)):
-        return values
-    merged = dict(base)
-    for key, value in values.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _over(base.get(key), value)
-    return merged
+    return str(found) if name.endswith((".yaml", ".yml")) else f"conf/data/{found.name}", read_text(found)
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -86,6 +86,28 @@ def test_missing_file_and_repeated_key_are_named(tmp_path: Path) -> None:
         load_config(str(twice))
 
 
+def test_a_file_may_extend_another_beside_it(tmp_path: Path) -> None:
+    """Sections are merged, a null removes a key, and the file next to it wins over one of that name elsewhere."""
+    (tmp_path / "mnist_mlp.yaml").write_text("privacy: {epsilon: 0.25, delta: 1e-7}\nseed: 3\n")
+    (tmp_path / "mine.yaml").write_text("extends: mnist_mlp.yaml\nprivacy: {delta: null}\nobjective: {l2: 0.5}\n")
+    config = load_config(str(tmp_path / "mine.yaml"), ["privacy.epsilon=0.5"])
+    assert (config.privacy.epsilon, config.privacy.delta) == (0.5, TrainConfig().privacy.delta)
+    assert (config.seed, config.objective.l2) == (3, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("extends: loop.yaml", "loop.yaml: extends itself by way of"), ("extends: ghost.yaml", "got 'ghost.yaml'")],
+)
+def test_what_cannot_be_extended_is_named(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "loop.yaml"
+    path.write_text(text)
+    for load in (load_config, load_compare, load_retraining):
+        with pytest.raises(InputError, match=words) as caught:
+            load(str(path))
+        assert "\n" not in str(caught.value)
+
+
 def test_several_faults_are_counted() -> None:
     with pytest.raises(InputError, match=r"\(1 more fault\)"):
         parse_config({"privacy": {"epsilon": -1, "delta": 2}})
