@@ -169,6 +169,12 @@ class Blocks:
         names = tuple(dict.fromkeys(self.check(name) for name in read))
         return names if unit != "user" or self.person_in_one_block else (ALL,)
 
+    def unnamed(self, charged: Sequence[str], unit: str) -> str | None:
+        """Return a block by value that may stand for others: ``all``, or one that ends where another text goes on."""
+        if self.by != "value" or (unit == "user" and not self.person_in_one_block):
+            return None
+        return next((name for name in charged if name == ALL or "\0" in name), None)
+
     @property
     def person_in_one_block(self) -> bool:
         """Whether all rows of a person are in one block, by construction or by declaration."""

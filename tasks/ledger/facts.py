@@ -2,7 +2,7 @@
 
 A budget promises something about people. Whose row a row is, and where it is charged, follows from these declarations,
 so a ledger fixes them once: in the opening record, or, for data that were opened by name alone, in a record ``fixed``
-before the first reservation that states them.
+before the first reservation. Each reservation states them; of undivided records alone there is nothing to state.
 """
 
 from __future__ import annotations
@@ -102,6 +102,44 @@ class RowFacts:
             if mine != theirs:
                 found.append(f"{DECLARED[field.name]} {_shown(mine)} became {_shown(theirs)}")
         return found
+
+    @staticmethod
+    def follow(unit: str, blocks: Blocks) -> bool:
+        """Whether the opening alone says what a row is: of undivided records no column decides over unit or block."""
+        return unit == "record" and blocks.by == "one"
+
+    def other_than(self, unit: str, blocks: Blocks) -> str:
+        """Words for what cannot be a fact of a data set opened with ``unit`` and ``blocks``; empty for nothing.
+
+        Of sessions a budget may protect the labels alone (``session_labels``).
+        """
+        declared: dict[str, tuple[Any, Any]] = {
+            "unit": (self.unit.removesuffix("_labels"), unit.removesuffix("_labels")),
+            "block_by": (self.block_by or "one", blocks.by),
+            "block_column": (self.block_column, blocks.column),
+            "block_count": (self.block_count, blocks.count),
+        }
+        if unit == "user" and blocks.user_column is not None:
+            declared["id_column"] = (self.id_column, blocks.user_column)
+        if self.follow(unit, blocks):
+            declared |= {name: (value, None) for name, value in self.to_dict().items() if name not in declared}
+        wrong = ((DECLARED[name], mine, opened) for name, (mine, opened) in declared.items() if mine != opened)
+        return next((f"{what} {_shown(opened)} became {_shown(mine)}" for what, mine, opened in wrong), "")
+
+    def require_of(self, unit: str, blocks: Blocks, dataset: str) -> None:
+        """Raise ``InputError`` where these are no facts of a data set opened with ``unit`` and ``blocks``."""
+        if wrong := self.other_than(unit, blocks):
+            raise InputError(
+                f"Expected rows of {dataset!r} to mean what its budget was opened for, but {wrong}. Put the "
+                "declaration back in the data schema; a budget is never moved to another name."
+            )
+
+    def same_units(self, other: RowFacts) -> bool:
+        """Whether both see the same units in the same rows, whatever blocks they lie in."""
+        if self.unit == other.unit == "record":
+            return True
+        names = ("unit", "id_column", "identity_rule", "strip", "decimal")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def require_same(self, other: RowFacts, dataset: str) -> None:
         """Raise ``InputError`` where ``other`` maps rows otherwise: the same people would be charged as others."""

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 from uuid import uuid4
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import order_index
@@ -50,9 +51,10 @@ class Ledger(LedgerReader):
     ) -> Dataset:
         """Open ``dataset`` with its budget, once and for all; return it with its order and its budget there.
 
-        ``facts`` says what maps a row to its unit and block; left out, the first reservation that states it fixes it.
+        ``facts`` says what maps a row to its unit and block; left out, the first reservation fixes it.
 
-        Raises InputError for a data set that exists, or a budget that no order can hold.
+        Raises InputError for a data set that exists, for a name that looks like another's, for facts of other rows, and
+        for a budget that no order can hold.
         """
         require_choice(UNITS, unit=unit)
         require_choice(tuple(map(str, Adjacency)), adjacency=str(adjacency))
@@ -65,6 +67,8 @@ class Ledger(LedgerReader):
             raise InputError(
                 "Expected user_column and rows_per_user in the blocks for unit='user', got none; declare them."
             )
+        if facts is not None:
+            facts.require_of(unit, blocks, dataset)
         chosen, budget = choose_order(epsilon, delta, conversion, order)
         opened = Dataset(
             _named(dataset), epsilon, delta, relation, unit, conversion, chosen, budget, blocks, facts=facts
@@ -75,6 +79,7 @@ class Ledger(LedgerReader):
                     f"Expected a data set without a budget, got {dataset!r}, opened {found.opened_at[:10]}: "
                     f"{found.guarantee()}; a budget is never changed: use it, or open new data under another name."
                 )
+            _require_unlike(connection, dataset)
             log_chain.append("opened", dataset, opened.to_body())
         return self.dataset(dataset)
 
@@ -96,9 +101,9 @@ class Ledger(LedgerReader):
         ``public`` data that were never opened are opened here without a limit. ``period`` names a scheduled period
         that is trained once. ``fingerprint`` (see ``fingerprint()``) warns of one file under two names. ``division``
         is how the rows were divided in this run: it must be the one of the opening. ``facts`` say what maps a row to
-        unit and block in this run: they must be the fixed ones, and fix them where none are. ``reading`` is recorded
-        beside them (split, test source, n, rows per block). Raises InputError, or BudgetExceeded where a block has no
-        room, and leaves the ledger as it was.
+        unit and block in this run: they must be the fixed ones, and fix them where none are; only a budget of
+        undivided records is charged without them. ``reading`` is recorded beside them (split, test source, n, rows per
+        block). Raises InputError, or BudgetExceeded where a block has no room, and leaves the ledger as it was.
         """
         with self.store.reading() as connection:
             known = self._find(connection, dataset)
@@ -110,6 +115,8 @@ class Ledger(LedgerReader):
         target.blocks.require_same(division or target.blocks, dataset)
         target.require_delta((reading or {}).get("n"))
         body, units = _charge(target, events, blocks, self._is_limited(target, public))
+        if target.limited:
+            self._require_stated(target, facts)
         body |= {"hashes": dict(hashes or {}), "owner": this_process()}
         body |= fingerprint.body() if fingerprint else {}
         body |= {} if facts is None else {"facts": facts.to_dict()}
@@ -118,6 +125,7 @@ class Ledger(LedgerReader):
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
             found = self._find(connection, dataset)
             if found is None:
+                _require_unlike(connection, dataset)
                 log_chain.append("opened", dataset, target.to_body())
             elif found.to_body() != target.to_body():
                 raise InputError(
@@ -140,6 +148,17 @@ class Ledger(LedgerReader):
         for note in notes:
             log.warning(note)
         return Reservation(self, entry, dataset, record.hash, notes)
+
+    def _require_stated(self, target: Dataset, facts: RowFacts | None) -> None:
+        """Raise InputError where a run leaves open what its rows are, though a declaration decides over it."""
+        if facts is None and not RowFacts.follow(target.unit, target.blocks):
+            raise InputError(
+                f"Expected facts with a charge on {target.name!r} (unit {target.unit}, divided by "
+                f"{target.blocks.words()}), got none: what maps its rows to units and blocks is part of the promise; "
+                "give facts=RowFacts.of(schema)."
+            )
+        if facts is not None and self.facts(target.name) is None:
+            facts.require_of(target.unit, target.blocks, target.name)
 
     def note_draw(self, entry: str, dataset: str) -> None:
         """Append the record of the first draw of ``entry``: afterwards nobody can give its budget back."""
@@ -229,14 +248,30 @@ def _named(dataset: str) -> str:
     return dataset
 
 
+def _require_unlike(connection: Connection, dataset: str) -> None:
+    """Raise InputError for a new name that people take for one which is there: its rows would have two budgets."""
+    rows = connection.execute(select(schema.records.c.dataset).where(schema.IS_OPENING))
+    near = next((name for (name,) in rows if look_of(name) == look_of(dataset)), None)
+    if near is not None:
+        raise InputError(
+            f"Expected a name that is not taken for another, got dataset={dataset!r} beside {near!r}; use {near!r} for "
+            "the same data, or a name that differs by more than case, width or accents' form."
+        )
+
+
+def look_of(name: str) -> str:
+    """What a name looks like: without case, blanks, width and form of its letters (NFKC)."""
+    return "".join(normalize("NFKC", normalize("NFKC", name).casefold()).split())
+
+
 def _require_names(target: Dataset, charged: Sequence[str]) -> None:
-    """Raise InputError for a block that may stand for others: ``all``, or one that ends where another text goes on."""
-    for name in charged:
-        if name == ALL or "\0" in name:
-            raise InputError(
-                f"Expected blocks of {target.name!r} by the {target.blocks.words()}, got {name!r}, which names none; "
-                "list the blocks to read."
-            )
+    """Raise InputError for a block that may stand for others."""
+    wrong = target.blocks.unnamed(charged, target.unit)
+    if wrong is not None:
+        raise InputError(
+            f"Expected blocks of {target.name!r} by the {target.blocks.words()}, got {wrong!r}, which names none; "
+            "list the blocks to read."
+        )
 
 
 def _charge(target: Dataset, events: Events, blocks: Sequence[str], limited: bool) -> tuple[dict[str, Any], int]:
@@ -246,8 +281,7 @@ def _charge(target: Dataset, events: Events, blocks: Sequence[str], limited: boo
     if not limited:
         return common | {"adjacency": str(events.adjacency), "cost": None, "units": 0, "blocks": list(blocks)}, 0
     charged = target.blocks.charged(blocks, target.unit)
-    if target.blocks.by == "value" and (target.unit != "user" or target.blocks.person_in_one_block):
-        _require_names(target, charged)
+    _require_names(target, charged)
     adjacency, curve = price_for(target, events)
     assert target.order is not None and target.budget is not None
     cost = float(curve[order_index(target.order)])

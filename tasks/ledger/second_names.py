@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
@@ -12,6 +12,7 @@ from dpcore.accounting.events import Events
 from dpcore.errors import InputError
 from tasks.ledger import chain, files, schema
 from tasks.ledger.blocks import ALL
+from tasks.ledger.facts import RowFacts
 from tasks.ledger.ledger import Ledger
 from tasks.ledger.records import Record
 
@@ -86,7 +87,8 @@ def charge_also(ledger: Ledger, entry: str, name: str, blocks: Sequence[str] = (
                 f"Expected a committed entry of another data set than {name!r}, got {entry!r} "
                 f"({' -> '.join(states) or 'unknown'}); `dpflows ledger show` lists them."
             )
-        text = chain.events_text(connection, json.loads(records[0].body)["events"])
+        body = json.loads(records[0].body)
+        text = chain.events_text(connection, body["events"])
         hashes = json.loads(records[-1].body)["hashes"]
         needed = _blocks_of(connection, name, _marks(records[0]))
     found = ledger.dataset(name)
@@ -95,8 +97,27 @@ def charge_also(ledger: Ledger, entry: str, name: str, blocks: Sequence[str] = (
             f"Expected all blocks of {name!r} that were charged for the same file, got none for {missing[0]!r}: its "
             f"rows were read by {entry} too; add {' '.join(f'--block {block}' for block in missing)}."
         )
-    with ledger.reserve(name, Events.from_json(text or ""), blocks, reading={FOR: entry}) as reservation:
+    facts = _facts_of(ledger, name, body, entry) if found.limited else None
+    with ledger.reserve(name, Events.from_json(text or ""), blocks, reading={FOR: entry}, facts=facts) as reservation:
         # The numbers were drawn already: from here on nothing is given back.
         reservation.on_charge()
         reservation.commit(hashes)
     return reservation.entry_id
+
+
+def _facts_of(ledger: Ledger, name: str, body: dict[str, Any], entry: str) -> RowFacts | None:
+    """The facts of ``name`` under which it pays for an entry with this ``body``, None where the opening says all.
+
+    Raises ``InputError`` where the entry saw other units in the same rows, and where nothing says which it saw.
+    """
+    fixed, dataset = ledger.facts(name), ledger.dataset(name)
+    if dataset.unit == "record":
+        return fixed
+    seen = RowFacts.from_dict(body["facts"]) if "facts" in body else None
+    if fixed is None or seen is None or not fixed.same_units(seen):
+        raise InputError(
+            f"Expected an entry that saw the {dataset.unit}s of {name!r} in the same rows, got {entry}, which "
+            f"{'states' if seen else 'does not state'} {'others' if seen else 'what its rows were'}; train again "
+            f"under {name!r}."
+        )
+    return fixed

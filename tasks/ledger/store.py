@@ -37,6 +37,10 @@ class LedgerDamaged(LedgerUnavailable):
     exit_code = 4
 
 
+class NotALedger(InputError, LedgerUnavailable):
+    """The file at the ledger's place is none, and never was one as far as is known: it is left as it is."""
+
+
 log = logging.getLogger(__name__)
 
 UNKNOWN = "whether the last record was stored is unknown: `dpflows ledger show` tells; if it was, it is charged"
@@ -222,7 +226,10 @@ class Store:
         _private_file(self.path)
         # Two processes that switch a new file to its write-ahead log at once do not wait for each other.
         with making_stores(self.path.parent):
-            return self._migrate()
+            applied = self._migrate()
+        with _writable(self.path):  # not before it is known to be a ledger: any other file keeps its permissions
+            self.path.chmod(0o600)
+        return applied
 
     def _migrate(self) -> int:
         with self._told(NOTHING_SPENT), self.engine.connect() as connection:
@@ -240,7 +247,7 @@ class Store:
         try:
             self.migrate()
         except LedgerUnavailable as error:
-            raise LedgerUnavailable(str(error).replace(NOTHING_SPENT, consequence)) from error
+            raise type(error)(str(error).replace(NOTHING_SPENT, consequence)) from error
 
     @contextmanager
     def _told(self, consequence: str) -> Iterator[None]:
@@ -259,6 +266,8 @@ class Store:
     def _unavailable(self, said: object, consequence: str) -> LedgerUnavailable:
         cause = " ".join(str(said).split())
         kind = LedgerDamaged if any(words in cause for words in _DAMAGED) else LedgerUnavailable
+        if "not a database" in cause and self.path is not None and not (self.witness and self.witness.path.exists()):
+            return not_a_ledger(self.path, consequence)
         hints = {
             "full": "make room on the disk and run again",
             "No space left": "make room on the server's disk and run again",
@@ -275,9 +284,16 @@ class Store:
         return kind(f"The ledger {self.shown} failed ({cause}): {consequence}; {hint}.")
 
 
+def not_a_ledger(path: Path, consequence: str) -> NotALedger:
+    return NotALedger(
+        f"Expected a ledger at {path}, got another file (file is not a database): {consequence}; correct --ledger, "
+        "DPFLOWS_LEDGER or the data schema's ledger."
+    )
+
+
 def _private_file(path: Path) -> None:
     """Create the file for the owner alone (0600), its folder for the owner alone (0700) where it is missing."""
-    try:
+    with _writable(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -286,7 +302,12 @@ def _private_file(path: Path) -> None:
             # hold on it (POSIX), and another process, taking itself for the last one, would delete the log under us.
             if not os.access(path, os.R_OK | os.W_OK):
                 raise PermissionError(EACCES, strerror(EACCES)) from None
-        path.chmod(0o600)
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise LedgerUnavailable(
             f"The ledger {path} cannot be written ({error.strerror}): {NOTHING_SPENT}; choose another place with "

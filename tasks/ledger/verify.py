@@ -116,6 +116,7 @@ class _Replay:
         self.balances = balances
         self.next_balance = next(balances, None) if balances is not None else None
         self.rounded = 0
+        self.silent = 0
         self.events = lru_cache(maxsize=256)(_reader(text_of))
         self.curve = lru_cache(maxsize=None)(lambda digest, adjacency: self.events(digest).price(adjacency))
 
@@ -167,6 +168,7 @@ class _Replay:
                 self.report.problem(
                     f"record {record.seq}: budget {dataset.budget} of {dataset.name!r} should be {budget}"
                 )
+        self._of_opening(record, dataset, dataset.facts)
         self.datasets[dataset.name] = dataset
 
     def _fixed(self, record: Record, body: dict[str, Any]) -> None:
@@ -175,16 +177,25 @@ class _Replay:
         if dataset.facts is not None:
             self.report.problem(f"record {record.seq}: what maps rows of {dataset.name!r} is fixed a second time")
             return
-        self.datasets[dataset.name] = replace(dataset, facts=RowFacts.from_dict(body["facts"]))
+        facts = RowFacts.from_dict(body["facts"])
+        self._of_opening(record, dataset, facts)
+        self.datasets[dataset.name] = replace(dataset, facts=facts)
         self.before[dataset.name] = {
             block: spent for (name, block), (_, spent) in self.totals.items() if name == dataset.name
         }
 
+    def _of_opening(self, record: Record, dataset: Dataset, facts: RowFacts | None) -> None:
+        """Facts are of the unit and the division with which the data set was opened."""
+        if facts is not None and dataset.limited and (wrong := facts.other_than(dataset.unit, dataset.blocks)):
+            self.report.problem(f"record {record.seq}: maps rows otherwise than it was opened ({wrong})")
+
     def _same_rows(self, record: Record, dataset: Dataset, stated: dict[str, Any] | None) -> None:
         """An entry states the facts that were fixed; those of older versions state none."""
-        if stated is None or not dataset.limited:
+        if not dataset.limited:
             return
-        if dataset.facts is None:
+        if stated is None:
+            self.silent += dataset.facts is not None and not RowFacts.follow(dataset.unit, dataset.blocks)
+        elif dataset.facts is None:
             self.report.problem(f"record {record.seq}: states what maps its rows, which nothing fixed before")
         elif changed := dataset.facts.differences(RowFacts.from_dict(stated)):
             self.report.problem(f"record {record.seq}: maps rows otherwise than was fixed ({'; '.join(changed)})")
@@ -214,6 +225,9 @@ class _Replay:
         self.rounded += cost != body["cost"]
         if tuple(body["blocks"]) != dataset.blocks.charged(body["read"], dataset.unit):
             self.report.problem(f"record {record.seq}: charged on other blocks than those it read")
+        # Older versions, which stated no facts, charged a run on all rows to a block of that name.
+        if "facts" in body and (name := dataset.blocks.unnamed(body["blocks"], dataset.unit)) is not None:
+            self.report.problem(f"record {record.seq}: charged on {name!r}, which is no block of {dataset.name!r}")
         self._move(record, body["blocks"], body["units"])
 
     def _own(self, record: Record) -> None:
@@ -276,6 +290,11 @@ class _Replay:
         if self.rounded:
             report.notes.append(
                 f"{self.rounded} prices differ from the stored ones by rounding below {PRICE_TOLERANCE:g}"
+            )
+        if self.silent:
+            report.notes.append(
+                f"{self.silent} entries do not state what maps their rows, though it was fixed before: they are of an "
+                "older version"
             )
         still_open = sum(state == "reserved" for state, _ in self.entries.values())
         if still_open:

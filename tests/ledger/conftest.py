@@ -14,6 +14,7 @@ from sqlalchemy.engine import make_url
 from dpcore.accounting import Events
 from dpcore.mechanisms import Gaussian
 from tasks.ledger import Ledger
+from tests.ledger_fixtures import DeclaredLedger
 
 
 def gaussian(noise_multiplier: float, count: int = 1, adjacency: str = "add_remove", unit: str = "record") -> Events:
@@ -47,13 +48,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
-    with Ledger(url, timeout=20) as opened:
+    with DeclaredLedger(url, timeout=20) as opened:
         yield opened
 
 
 @pytest.fixture
 def sqlite_ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger(tmp_path / "ledger.db", timeout=5) as opened:
+    with DeclaredLedger(tmp_path / "ledger.db", timeout=5) as opened:
         yield opened
 
 

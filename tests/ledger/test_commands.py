@@ -13,6 +13,7 @@ from dpcore.errors import InputError
 from flows.cli import run
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries, entry
+from tests.ledger_fixtures import DeclaredLedger
 
 HASHES = {"weights": "ab" * 32, "statement": "cd" * 32}
 
@@ -30,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def weekly(events) -> Ledger:
     """A ledger in the place where the commands look, with a weekly data set and three runs."""
     assert command("init east --epsilon 3 --delta 1e-6 --by week --column visit") == 0
-    with Ledger(Path("runs") / "ledger.db") as ledger:
+    with DeclaredLedger(Path("runs") / "ledger.db") as ledger:
         ledger.reserve("east", events(30.0, 2), ["2026-W01", "2026-W02"], {"config": "ef" * 32}).commit(HASHES)
         reservation = ledger.reserve("east", events(30.0), ["2026-W02"])
         reservation.on_charge()
@@ -191,7 +192,7 @@ def test_an_audit_finds_the_hashes_of_an_entry(weekly: Ledger, events) -> None:
     assert found["events"] == events(30.0, 2).to_json()
     digest = sha256(found["events"].encode()).hexdigest()
     assert found["hashes"] == HASHES | {"config": "ef" * 32, "events": digest}
-    assert weekly.verify(found["head"]).head_found_at == 3
+    assert weekly.verify(found["head"]).head_found_at == 4  # opened, fixed, reserved, committed
     with pytest.raises(InputError, match="ledger"):
         entry(weekly, "0" * 32)
 

@@ -20,6 +20,7 @@ from tasks.ledger.records import Record
 from tasks.ledger.summary import export_lines, verify_lines
 from tasks.ledger.verify import replay
 from tasks.schema import Schema, find_schema
+from tests.ledger_fixtures import OlderLedger, facts_of
 
 SCHEMA = """\
 schema_version: 1
@@ -182,7 +183,7 @@ def test_a_replay_sees_an_entry_that_maps_rows_otherwise(tmp_path: Path, how: st
 def test_older_ledgers_go_on_and_are_fixed_by_the_next_reservation(tmp_path: Path) -> None:
     """Entries of older versions state no facts; they verify, and the first one that does fixes them."""
     found = declared(tmp_path)
-    ledger = Ledger(tmp_path / "ledger.db")
+    ledger = OlderLedger(tmp_path / "ledger.db")
     ledger.init("clinic", 3.0, 1e-6, "add_remove", "user", blocks=Blocks.of(found))
     ledger.reserve("clinic", EVENTS, ["2026-01"]).commit()
     assert ledger.facts("clinic") is None and ledger.verify().ok
@@ -203,7 +204,7 @@ def test_what_older_versions_charged_to_raw_names_counts(tmp_path: Path, divisio
         "day": (["2026-03-01"], "2026-02-28", "2026-03-05"),
     }[division]
     events = Events.of([Gaussian(1.0, 4.0)], adjacency="add_remove")
-    ledger = Ledger(tmp_path / "ledger.db")
+    ledger = OlderLedger(tmp_path / "ledger.db")
     ledger.init("clinic", 3.0, 1e-5, "add_remove", blocks=blocks)
     with pytest.raises(BudgetExceeded):
         for _ in range(100):
@@ -308,3 +309,78 @@ def test_a_delta_that_allows_a_unit_to_be_published_opens_nothing(
     declared(tmp_path)
     assert run(["ledger", "init", *arguments, "--epsilon", "3", "--ledger", str(tmp_path / "new.db")]) == code
     assert (tmp_path / "new.db").exists() == (code == 0)
+
+
+DIVIDED = [
+    ("user", Blocks(user_column="patient", rows_per_user=3)),
+    ("session", Blocks()),
+    ("record", Blocks("month", "visit")),
+    ("user", Blocks("hash", "patient", 4, user_column="patient", rows_per_user=3)),
+]
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize(("unit", "blocks"), DIVIDED)
+def test_no_charge_leaves_open_what_its_rows_are(tmp_path: Path, unit: str, blocks: Blocks, fixed: bool) -> None:
+    """Whoever writes code of their own states the facts too, and only those of the opening."""
+    facts, names = facts_of(blocks, unit), {"one": ["all"], "month": ["2026-01"], "hash": ["h1"]}[blocks.by]
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.init("clinic", 3.0, 1e-6, "add_remove", unit, blocks=blocks, facts=facts if fixed else None)
+    events, head = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove", unit=unit), ledger.head()
+    with pytest.raises(InputError, match=r"Expected facts with a charge.*RowFacts\.of\(schema\)"):
+        ledger.reserve("clinic", events, names)
+    for other in (replace(facts, unit="record"), replace(facts, block_column="other"), replace(facts, block_by="day")):
+        if other != facts:
+            with pytest.raises(InputError, match="Put the declaration back"):
+                ledger.reserve("clinic", events, names, facts=other)
+    assert ledger.head() == head
+    ledger.reserve("clinic", events, names, facts=facts).commit()
+    assert ledger.verify().ok and not ledger.check().notes
+    if fixed:
+        with pytest.raises(InputError, match="was opened for, but"):
+            ledger.init("other", 3.0, 1e-6, "add_remove", unit, blocks=blocks, facts=replace(facts, block_by="day"))
+
+
+def test_undivided_records_need_no_facts_and_take_no_others(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.init("clinic", 3.0, 1e-6, "add_remove")
+    events = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove")
+    ledger.reserve("clinic", events).commit()
+    with pytest.raises(InputError, match="was opened for, but the column of kind user or id"):
+        ledger.reserve("clinic", events, facts=RowFacts("record", "patient"))
+    ledger.reserve("clinic", events, facts=RowFacts("record")).commit()
+    assert ledger.verify().ok and not ledger.check().notes
+
+
+def test_entries_of_older_versions_that_state_nothing_are_noted(tmp_path: Path) -> None:
+    ledger, _ = opened(tmp_path, "schema")
+    with OlderLedger(tmp_path / "ledger.db") as older:
+        older.reserve("clinic", EVENTS, ["2026-01"]).commit()
+    found = ledger.check()
+    assert found.ok and "1 entries do not state what maps their rows" in found.notes[0]
+
+
+def test_a_charge_by_hand_on_a_block_that_names_none_is_seen(tmp_path: Path) -> None:
+    ledger, blocks = Ledger(tmp_path / "ledger.db"), Blocks("value", "site")
+    ledger.init("clinic", 3.0, 1e-5, "add_remove", blocks=blocks, facts=facts_of(blocks))
+    events = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove")
+    ledger.reserve("clinic", events, ["a"], facts=facts_of(blocks)).commit()
+    for name in ("all", "a\0"):
+        [problem] = forged(ledger, 2, lambda body, name=name: body.update(read=[name], blocks=[name]))
+        assert "which is no block of 'clinic'" in problem
+
+
+LOOK_ALIKE = [("p", "P"), ("p", "\uff50"), ("caf\u00e9", "cafe\u0301"), ("my data", "my\u3000data"), ("st", "\ufb06")]
+
+
+@pytest.mark.parametrize(("taken", "near"), LOOK_ALIKE)
+def test_a_name_that_looks_like_another_opens_nothing(tmp_path: Path, taken: str, near: str) -> None:
+    """Case, width, blanks and form of the letters: what a person takes for one name is one budget."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.init(taken, 3.0, 1e-5, "add_remove")
+    head, events = ledger.head(), Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove")
+    with pytest.raises(InputError, match=r"not taken for another|printable name"):
+        ledger.init(near, 3.0, 1e-5, "add_remove")
+    with pytest.raises(InputError, match=r"not taken for another|printable name"):
+        ledger.reserve(near, events, public=True)
+    assert ledger.head() == head

@@ -172,3 +172,22 @@ def test_an_unfinished_migration_leaves_no_tables(ledger: Ledger, monkeypatch: p
     assert ledger.head() == ""
     ledger.init("east", 1.0, 1e-6, "add_remove")
     assert store.parse_url("ledger.db").drivername == "sqlite"
+
+
+def test_another_file_at_the_place_of_a_ledger_is_left_as_it_is(tmp_path: Path, events) -> None:
+    """A wrong path is a fault of the input (2), not damage (4); neither bytes nor permissions change."""
+    other = tmp_path / "notes.txt"
+    other.write_text("not a ledger\n" * 100)
+    other.chmod(0o644)
+    for act in (lambda ledger: ledger.head(), lambda ledger: ledger.init("east", 1.0, 1e-6, "add_remove")):
+        with pytest.raises(InputError, match="got another file") as refused:
+            act(Ledger(other))
+        assert refused.value.exit_code == 2
+    assert other.read_text() == "not a ledger\n" * 100 and other.stat().st_mode & 0o777 == 0o644
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.init("east", 1.0, 1e-6, "add_remove")
+    ledger.close()
+    (tmp_path / "ledger.db").write_bytes(b"gone" * 400)
+    with pytest.raises(LedgerUnavailable, match="not a database") as damaged:  # a head was kept: there was one
+        Ledger(tmp_path / "ledger.db").head()
+    assert damaged.value.exit_code == 4

@@ -17,6 +17,7 @@ from tasks.ledger.records import Record
 from tasks.ledger.second_names import FOR, charge_also, others
 from tasks.training import steps
 from tests.flows.test_training import config_of
+from tests.ledger_fixtures import facts_of
 
 
 @pytest.fixture
@@ -130,8 +131,9 @@ def test_another_name_pays_on_the_blocks_that_hold_the_file(small: Path, ledger:
     [entry] = [record.entry for record in ledger_records(ledger)]
     ledger.init("parts", 3.0, 1e-4, "add_remove", blocks=Blocks("value", "site"))
     mark = ledger.fingerprint([small.with_name("small.csv")])
+    facts = facts_of(Blocks("value", "site"))
     for site in ("a", "b"):
-        ledger.reserve("parts", events(50.0), [site], fingerprint=mark).commit()
+        ledger.reserve("parts", events(50.0), [site], fingerprint=mark, facts=facts).commit()
     for blocks in (["never"], ["a"], ["a", "never"]):
         with pytest.raises(InputError, match=r"charged for the same file.*--block"):
             charge_also(ledger, entry, "parts", blocks)
@@ -139,7 +141,7 @@ def test_another_name_pays_on_the_blocks_that_hold_the_file(small: Path, ledger:
     with ledger.store.reading() as connection:
         assert connection is not None
         text = chain.events_text(connection, json.loads(chain.history(connection, entry)[0].body)["events"])
-    paid = ledger.reserve("parts", Events.from_json(text or ""), ["never"], reading={FOR: entry})
+    paid = ledger.reserve("parts", Events.from_json(text or ""), ["never"], reading={FOR: entry}, facts=facts)
     paid.commit()
     assert unpaid(ledger, entry) == ("parts",)
     charge_also(ledger, entry, "parts", ["a", "b"])
