@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from dpcore.accounting.curves import ORDERS, curve_of
 from dpcore.accounting.events import Events, curves_of
 from dpcore.accounting.limits import SLACK
+from dpcore.accounting.observers import Call, Observer, Query, View
 from dpcore.errors import BudgetExceeded, DPFlowsError, InputError, here, require_maker
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism, in_form
@@ -21,9 +22,6 @@ from dpcore.noise import plain_generator, secure_generator
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency
 from dpcore.sampling import Sampled
-
-Query = Callable[[Any], Any]
-
 
 # What has one of these is a view of records, not a number made of them.
 READS = ("gradient_sum", "value_sum", "take", "forward")
@@ -35,32 +33,36 @@ class Lease:
     What is reached through it lives as long: views of the records (``transform``, ``within``, ``columns``, ``take``,
     one class against the rest, parts) are leases of the same life, and methods ask for it at every call. A query that
     keeps one cannot ask it for exact sums after its release. Plain numbers and arrays are handed out as they are.
+    Observers of the life are told of every call, with the ``views`` that lead from the batch to what is asked.
     """
 
-    __slots__ = ("_batch", "_life")
+    __slots__ = ("_batch", "_life", "_views")
 
-    def __init__(self, batch: Any, life: Life | None = None) -> None:
+    def __init__(self, batch: Any, life: Life | None = None, views: tuple[View, ...] = ()) -> None:
         self._batch: Any = batch
         self._life = Life() if life is None else life
+        self._views = views
 
     def __getattr__(self, name: str) -> Any:
         self._life.require(name)
-        return self._leased(name, getattr(self._batch, name))
+        return self._leased(View(name, ()), getattr(self._batch, name))
 
-    def _leased(self, name: str, value: Any) -> Any:
-        """``value`` with this life where records can be asked through it."""
+    def _leased(self, step: View, value: Any) -> Any:
+        """``value`` with this life where records can be asked through it, one ``step`` from here."""
         if isinstance(value, np.ndarray):
             return value
         if isinstance(value, list | tuple):
-            return type(value)([self._leased(name, item) for item in value]) if any(map(_reads, value)) else value
+            return type(value)([self._leased(step, item) for item in value]) if any(map(_reads, value)) else value
         if _reads(value):
-            return Lease(value, self._life)
+            return Lease(value, self._life, (*self._views, step))
         if not callable(value) or isinstance(value, type):
             return value
 
         def living(*arguments: Any, **named: Any) -> Any:
-            self._life.require(name)
-            return self._leased(name, value(*arguments, **named))
+            self._life.require(step.name)
+            given = (*arguments, *named.values())
+            self._life.tell(Call(step.name, given, getattr(self._batch, "n", 0), self._views))
+            return self._leased(View(step.name, given), value(*arguments, **named))
 
         return living
 
@@ -71,12 +73,18 @@ class Lease:
 
 
 class Life:
-    """How long a batch and its views may be asked."""
+    """How long a batch and its views may be asked, and who is told."""
 
-    __slots__ = ("over",)
+    __slots__ = ("observers", "over")
 
-    def __init__(self) -> None:
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self.over = False
+        self.observers = observers
+
+    def tell(self, call: Call) -> None:
+        """Tell the observers what is asked."""
+        for observer in self.observers:
+            observer.asked(call)
 
     def require(self, name: str) -> None:
         """Raise ``DPFlowsError`` after the end."""
@@ -97,7 +105,8 @@ class Budget:
     under any other that a ledger may charge it for (``Events.prices``); the one-order filter theorem (Feldman & Zrnic
     2021; Lécuyer 2021) at each order then gives the run that whole curve.
     ``form`` is the form of the noise (``dpcore.noise.FORMS``), in which ``planned`` was priced too. A budget refuses in
-    another process than the one that made it, and cannot be pickled. ``open_door`` makes one.
+    another process than the one that made it, and cannot be pickled. ``observers`` are told of what is asked and what
+    is released. ``open_door`` makes one.
     """
 
     def __init__(
@@ -110,6 +119,7 @@ class Budget:
         form: str = "rounded",
         on_charge: Callable[[], None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self._maker = here()
         self.planned = planned
@@ -119,7 +129,7 @@ class Budget:
         self._objective = objective
         self._secret = secret
         self._form = form
-        self._on_charge, self._on_progress = on_charge, on_progress
+        self._on_charge, self._on_progress, self._observers = on_charge, on_progress, tuple(observers)
         self._expected = iter(planned)
         self._total = len(planned)
         # A planned run releases what was priced; only an adaptive one needs a cap.
@@ -133,18 +143,21 @@ class Budget:
         Raises ``BudgetExceeded`` (and changes nothing) where the run has no room for it.
         """
         require_maker(self._maker, "a budget")
-        mechanism = in_form(mechanism, self._form)
-        self._charge(mechanism)
+        formed = in_form(mechanism, self._form)
+        self._charge(formed)
         if self._on_charge is not None:
             self._on_charge()
-        lease = Lease(self._batch(mechanism))
+        rows = self._rows(formed)
+        lease = Lease(self._batch(rows), Life(self._observers))
         try:
-            # The noise is added while the batch is alive: objective perturbation minimises for the drawn noise.
-            return mechanism.release(query(lease), self._secret)
+            value = self._noisy(formed, query, lease)
         finally:
             lease.close()
             if self._on_progress is not None:
                 self._on_progress(self.releases, self._total)
+        for observer in self._observers:
+            observer.released(mechanism, rows, query, value)
+        return value
 
     def affords(self, *mechanisms: Mechanism) -> bool:
         """Whether all of ``mechanisms`` could be released now, one after the other."""
@@ -190,9 +203,12 @@ class Budget:
         self.releases += 1
         self._ran.append(mechanism)
 
-    def _batch(self, mechanism: Mechanism) -> Objective:
-        rows = self._rows(mechanism)
+    def _batch(self, rows: Any) -> Objective:
         return self._objective if rows is None else self._objective.take(rows)
+
+    def _noisy(self, mechanism: Mechanism, query: Query, lease: Lease) -> Any:
+        # The noise is added while the batch is alive: objective perturbation minimises for the drawn noise.
+        return mechanism.release(query(lease), self._secret)
 
     def __reduce__(self) -> Any:
         raise TypeError("A budget holds records and secret noise: it stays in the process that made it.")
@@ -215,17 +231,27 @@ def open_door(
     fixed_noise_seed: int | None = None,
     secret: np.random.Generator | None = None,
     door: Callable[..., Budget] | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Budget:
     """The only maker of a budget over ``records``, which are what a query of it is asked on.
 
     The noise comes from a fresh secret generator, unless ``secret`` is one that an outer release has drawn already (a
-    trial of a search), or ``fixed_noise_seed`` makes a run for tests that may never leave. ``door`` is a class of
-    budgets that looks at what it releases (canaries), or a planted fault.
+    trial of a search), or ``fixed_noise_seed`` makes a run for tests that may never leave. ``observers`` look at what
+    is asked and released; ``door`` is another class of budgets, a planted fault.
     """
     if secret is None:
         secret = secure_generator() if fixed_noise_seed is None else plain_generator(fixed_noise_seed)
     made = Budget if door is None else door
-    return made(planned, records, secret, adaptive=adaptive, form=form, on_charge=on_charge, on_progress=on_progress)
+    return made(
+        planned,
+        records,
+        secret,
+        adaptive=adaptive,
+        form=form,
+        on_charge=on_charge,
+        on_progress=on_progress,
+        observers=observers,
+    )
 
 
 class Released(NamedTuple):

@@ -16,6 +16,7 @@ from dpcore.errors import AssumptionNotMet, require_below_one, require_count, re
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian
 from dpcore.objective import LinearObjective
+from dpcore.objective.base import unscaled
 from dpcore.objective.rows import SUM_TOLERANCE
 from dpcore.penalties import soft_threshold
 from dpcore.problem import Adjacency, Block, Problem, Requires
@@ -246,10 +247,7 @@ class Scaling:
 
     def weights(self, w: Array) -> Array:
         """Weights for x of the models with weights ``w`` for the scaled rows, shape (k, d)."""
-        weights = self.scale * w
-        if self.intercept:
-            weights[:, -1] -= weights @ self.shift
-        return weights
+        return unscaled(w, self.shift, self.scale, self.intercept)
 
     def pull_back(self, gradient: Array) -> Array:
         """Transpose of ``weights``: gradients in the weights for x as gradients in ``w``, shape (k, d)."""

@@ -9,13 +9,13 @@ from dpcore.audit.bounds import (
     one_run_gaussian_epsilon,
     promise_of,
 )
-from dpcore.audit.canaries import Canaries, Guessed, Watch, guess, margins, plant, planted
+from dpcore.audit.canaries import Canaries, CanaryWatch, Guessed, guess, margins, plant, planted
 
 __all__ = [
     "Canaries",
+    "CanaryWatch",
     "Guessed",
     "Measured",
-    "Watch",
     "audit",
     "clopper_pearson_epsilon",
     "curve_p_value",

@@ -5,7 +5,7 @@ is charged like any other, and it is never released. Under add/remove the coin s
 replace-one, where the number of records is public, it says which of two records is in: the same features, and one
 label or the other. Turning a coin over makes a neighbour either way, which is all that the theorems ask of coins.
 
-A door that looks: what canaries would have added to each noisy release, and how much of it is there.
+An observer that looks: what canaries would have added to each noisy release, and how much of it is there.
 
 For a query that adds up over records, a release less the known records is sum_i S_i g_i + noise, with g_i what canary i
 adds and S_i its coin. Where all noise is Gaussian, b_i = sum_t <g_i, release_t> / sigma_t^2 says all that there is to
@@ -20,7 +20,6 @@ independently; batches without replacement are not looked into. A number of a wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +27,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from dpcore.accounting.budget import Budget
+from dpcore.accounting.observers import Call, Query
 from dpcore.audit.bounds import Least, curve_p_value, one_run_epsilon, one_run_gaussian_epsilon
 from dpcore.errors import AssumptionNotMet, require_count
 from dpcore.losses import Array
@@ -151,10 +151,10 @@ class Products:
 
 
 @dataclass(eq=False)
-class Watch:
-    """Scores of ``canaries`` among the ``known`` records of one run, from its noisy releases.
+class CanaryWatch:
+    """Scores of ``canaries`` among the ``known`` records of one run, from its noisy releases: an observer of that run.
 
-    The run's objective must hold the known records first. ``door`` makes the budget that looks.
+    The run's objective must hold the known records first.
     """
 
     known: LinearObjective
@@ -172,11 +172,10 @@ class Watch:
         rows: Any = csr_array(X) if issparse(self.known.X) else X
         return [LinearObjective(rows[i : i + 1], y[i : i + 1], self.known.loss) for i in range(len(y))]
 
-    def door(self, *arguments: Any, **others: Any) -> Budget:
-        """A budget whose releases are looked at; the arguments are those of ``Budget``."""
-        return watching(Budget)(*arguments, watch=self, **others)
+    def asked(self, call: Call) -> None:
+        """What a query asks of the batch says nothing by itself."""
 
-    def look(self, mechanism: Mechanism, query: Callable[[Any], Any], released: Any, drawn: Any) -> None:
+    def released(self, mechanism: Mechanism, rows: Array | None, query: Query, value: Any) -> None:
         """Add what one release says; anything but Gaussian noise says nothing here."""
         inner: Any = mechanism.mechanism if isinstance(mechanism, Sampled) else mechanism
         if not isinstance(inner, Gaussian):
@@ -185,17 +184,18 @@ class Watch:
         rate = getattr(sampler, "rate", 1.0)
         empty = self._ask(query, self.known.take(np.arange(0)))
         if isinstance(sampler, Poisson):
-            without = self._ask(query, self.known.take(drawn[drawn < self.known.n]))
+            assert rows is not None
+            without = self._ask(query, self.known.take(rows[rows < self.known.n]))
         else:
             without = empty + rate * (self._ask(query, self.known) - empty)
         added = rate * np.array([self._ask(query, one) - empty for one in self._yes])
         if self._no is not None:
             other = rate * np.array([self._ask(query, one) - empty for one in self._no])
             without, added = without + other.sum(axis=0), added - other
-        self.seen += added @ (np.ravel(released) - without) / inner.sigma**2
+        self.seen += added @ (np.ravel(value) - without) / inner.sigma**2
         self._multiply(mechanism, added / inner.sigma)
 
-    def _ask(self, query: Callable[[Any], Any], records: LinearObjective) -> Array:
+    def _ask(self, query: Query, records: LinearObjective) -> Array:
         return np.ravel(np.asarray(query(records), dtype=np.float64))
 
     def _multiply(self, mechanism: Mechanism, added: Array) -> None:
@@ -234,30 +234,10 @@ def best_guess(pairs: Array, seen: Array) -> Array:
     return vectors @ (part / (values + 4.0 * v))
 
 
-def watching(door: type[Budget]) -> Callable[..., Budget]:
-    """A door like ``door`` (planted faults are doors too) whose releases a ``watch`` looks at."""
-
-    class Watching(door):  # type: ignore[valid-type, misc]
-        def __init__(self, *arguments: Any, watch: Watch, **others: Any) -> None:
-            super().__init__(*arguments, **others)
-            self._watch, self._drawn = watch, None
-
-        def _rows(self, mechanism: Mechanism) -> Any:
-            self._drawn = super()._rows(mechanism)
-            return self._drawn
-
-        def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
-            released = super().release(mechanism, query)
-            self._watch.look(mechanism, query, released, self._drawn)
-            return released
-
-    return Watching
-
-
-class Clear(Budget):
+class NoiselessBudget(Budget):
     """Values without noise, for a result that stays inside."""
 
-    def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
+    def release(self, mechanism: Mechanism, query: Query) -> Any:
         value = query(self._objective)
         return value(np.zeros(mechanism.perturbation.dimension)) if isinstance(mechanism, AMP) else value
 
@@ -267,11 +247,13 @@ def clear_weights(planned: Planned, records: LinearObjective) -> Array:
     inner = [one.mechanism if isinstance(one, Sampled) else one for one, _ in planned.events.counts]
     if planned.algorithm.adaptive or not all(isinstance(one, CLEAR) for one in inner):
         return np.zeros(records.dimension)
-    door = Clear(planned.events, records, np.random.default_rng(0))
+    door = NoiselessBudget(planned.events, records, np.random.default_rng(0))
     return planned.algorithm.fit(planned.problem, door, np.random.default_rng(0))
 
 
-def planted(known: LinearObjective, canaries: Canaries, rng: np.random.Generator) -> tuple[LinearObjective, Watch]:
+def planted(
+    known: LinearObjective, canaries: Canaries, rng: np.random.Generator
+) -> tuple[LinearObjective, CanaryWatch]:
     """The records of the run, canaries last, and the watch over them.
 
     Under replace-one the canaries take the places of as many records, chosen by ``rng``: the number stays.
@@ -286,4 +268,4 @@ def planted(known: LinearObjective, canaries: Canaries, rng: np.random.Generator
         rows: Any = vstack([known.X, csr_array(X)], format="csr")
     else:
         rows = np.concatenate([known.X, X])
-    return LinearObjective(rows, np.concatenate([known.y, y]), known.loss), Watch(known, canaries)
+    return LinearObjective(rows, np.concatenate([known.y, y]), known.loss), CanaryWatch(known, canaries)

@@ -35,3 +35,14 @@ def readable(W: Array) -> Array:
     if np.vdot(W, W) < LARGEST_WEIGHT**2:
         return W
     return np.clip(np.nan_to_num(W, nan=0.0), -LARGEST_WEIGHT, LARGEST_WEIGHT)
+
+
+def unscaled(W: Array, shift: Array, scale: Array, intercept: bool) -> Array:
+    """Weights for x of the models with weights ``W`` for rows scale * (x - shift), shape (k, d).
+
+    With ``intercept`` the last column is constant, and takes up the shift; without one the scores differ by a constant.
+    """
+    weights: Array = scale * W
+    if intercept:
+        weights[:, -1] -= weights @ shift
+    return weights

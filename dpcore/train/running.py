@@ -10,6 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.events import Events
+from dpcore.accounting.observers import Observer
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.objective import LinearObjective, Objective
@@ -47,6 +48,7 @@ def run(
     on_progress: Callable[[int, int], None] | None = None,
     on_weights: Callable[[Array], None] | None = None,
     fixed_noise_seed: int | None = None,
+    observers: Sequence[Observer] = (),
     door: Callable[..., Budget] | None = None,
 ) -> Result:
     """Train: the only place that brings records, secret noise and an algorithm together.
@@ -54,7 +56,8 @@ def run(
     ``seed`` feeds the public generator (starts, mutations). ``on_charge`` is called after each charge, before rows are
     drawn; ``on_progress(done, total)`` after each release; ``on_weights`` with the weights as soon as they are there,
     before anything is computed from them. ``fixed_noise_seed`` is for tests: its result is marked.
-    ``door`` makes another kind of budget: that of a canary run looks at what it releases (``dpcore.audit.canaries``).
+    ``observers`` look at what is asked and released (``dpcore.accounting.observers``); ``door`` makes another kind of
+    budget, a planted fault.
     Raises ``InputError``, before anything is charged, where the records break a public fact of the problem.
     """
     own = _own(planned)
@@ -68,6 +71,7 @@ def run(
         on_progress=on_progress,
         fixed_noise_seed=fixed_noise_seed,
         door=door,
+        observers=observers,
     )
     start = perf_counter()
     with np.errstate(all="ignore"):  # a warning would tell of the records, and turned into an error lose what is paid

@@ -21,9 +21,9 @@ from tasks.audit.findings import Finding, block
 from tasks.audit.recompute import close
 from tasks.audit.rules_run import RETRAIN, digest, entry_of
 from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject
+from tasks.drawing.curves import CURVE_POINTS, curve_name, thin
 from tasks.record import inventory
 from tasks.record.example import is_example
-from tasks.record.trace_points import CURVE_POINTS, curve_name, thin
 
 STATE = "state.safetensors"
 

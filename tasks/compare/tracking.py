@@ -24,7 +24,8 @@ from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
 from tasks.compare.statistics import interval
 from tasks.compare.variants import losses_of, several
-from tasks.record import trace_points, tracking
+from tasks.drawing import curves
+from tasks.record import tracking
 
 PARENT = "mlflow.parentRunId"
 COMPARISON = "dpflows.comparison"  # tag of all runs of a comparison: the id of its parent
@@ -99,9 +100,7 @@ def mean_curve(setting: Setting, records: Sequence[CellRecord]) -> list[Metric]:
                     points.setdefault((key, int(point["step"])), []).append(value)
     now = int(time.time() * 1000)
     steps = {step for _, step in points}
-    kept = {
-        int(row["step"]) for row in trace_points.thin([{"step": s} for s in sorted(steps)], trace_points.CURVE_POINTS)
-    }
+    kept = {int(row["step"]) for row in curves.thin([{"step": s} for s in sorted(steps)], curves.CURVE_POINTS)}
     return [
         Metric(
             "spent.epsilon" if key == "spent_epsilon" else f"{prefix}.curve.{key}", float(np.mean(values)), now, step

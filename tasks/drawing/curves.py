@@ -1,6 +1,6 @@
 """Curves of metrics over the iterations of a ranker or network, as Fig. 5.5, 6.1 and 6.2 of Chen (2020) show them.
 
-The figure of one run, from released numbers alone.
+The figure of one run, from released numbers alone; which points of a trace become curves, and under which names.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+# A figure shows no more points than this, and one batch carries them.
+CURVE_POINTS = 1000
 CURVE = "curve."
 TITLES = {"map": "MAP", "accuracy": "accuracy", "objective": "objective", "step_size": "step size"}
 
@@ -110,3 +112,18 @@ def changing(trace: Sequence[Mapping[str, float]]) -> list[str]:
             if key not in ("release", "spent_epsilon"):
                 values.setdefault(key, set()).add(value)
     return [key for key, seen in values.items() if len(seen) > 1]
+
+
+def curve_name(key: str) -> str:
+    """``spent.epsilon``, a name that has its prefix already, or ``released.NAME``."""
+    if key.startswith(("internal.", "released.")):
+        return key
+    return "spent.epsilon" if key == "spent_epsilon" else f"released.{key}"
+
+
+def thin(rows: Sequence[Mapping[str, float]], most: int) -> list[Mapping[str, float]]:
+    """At most ``most`` of ``rows``, evenly spread, with the first and the last one."""
+    if len(rows) <= most:
+        return list(rows)
+    step = (len(rows) - 1) / (most - 1)
+    return [rows[round(index * step)] for index in range(most)]

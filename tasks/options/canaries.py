@@ -15,7 +15,7 @@ import numpy as np
 
 from dpcore.algorithms import registry
 from dpcore.audit.bounds import promise_of
-from dpcore.audit.canaries import Canaries, Guessed, Watch, guess, plant, planted
+from dpcore.audit.canaries import Canaries, CanaryWatch, Guessed, guess, plant, planted
 from dpcore.errors import InputError
 from dpcore.noise import secure_generator
 from dpcore.objective import LinearObjective
@@ -111,7 +111,7 @@ def measure_canaries(
     """Lower bounds on epsilon beside the claim, as internal numbers; a figure of both in ``folder``."""
     target = planned.target
     assert target is not None
-    looked: Watch = watch.open()
+    looked: CanaryWatch = watch.open()
     canaries = looked.canaries
     scores = looked.scores(planned, weights, objective.open())
     found = guess(canaries, scores, target.delta, CONFIDENCE, promise_of(target, planned.events))

@@ -21,12 +21,11 @@ from sqlalchemy import select
 
 from dpcore.accounting.curves import epsilon_of
 from dpcore.errors import DPFlowsError, InputError
-from tasks.drawing.curves import BUDGET_TITLES, changing
+from tasks.drawing.curves import BUDGET_TITLES, changing, thin
 from tasks.ledger import schema
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import Dataset
 from tasks.record.statement import Statement
-from tasks.record.trace_points import thin
 from tasks.report.facts import Facts, Share
 
 # Okabe & Ito (2008): told apart by most eyes, dark enough on white.

@@ -287,7 +287,7 @@ def fit_model(
 ) -> Result:
     """Train through the one door; every release is counted in the reservation before its rows are drawn.
 
-    ``watch`` looks for canaries at the door (``tasks.options.canaries``).
+    ``watch`` looks for canaries in what is released (``tasks.options.canaries``).
     """
     config, sums = job.config, objective.open()
     if job.schema.undeclared_columns:
@@ -302,5 +302,5 @@ def fit_model(
         on_charge=reservation.on_charge,
         on_progress=on_progress,
         fixed_noise_seed=config.unsafe_fixed_noise_seed,
-        door=None if watch is None else watch.open().door,
+        observers=() if watch is None else (watch.open(),),
     )

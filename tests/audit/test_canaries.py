@@ -14,7 +14,7 @@ from dpcore.accounting.budget import Budget
 from dpcore.accounting.limits import Target
 from dpcore.audit import Canaries, Guessed, guess, one_run_epsilon, one_run_gaussian_epsilon, plant, planted, promise_of
 from dpcore.audit.bounds import curve_p_value, gaussian_curve, one_run_p_value, promised_curve
-from dpcore.audit.canaries import SHARES, best_guess, clear_weights, watching
+from dpcore.audit.canaries import SHARES, best_guess, clear_weights
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import make_loss
 from dpcore.mechanisms.gaussian import gaussian_epsilon
@@ -125,13 +125,9 @@ class Faulty(Budget):
 
     share = 1.0
 
-    def _batch(self, mechanism: Any) -> Any:
-        self._seen = super()._batch(mechanism)
-        return self._seen
-
-    def release(self, mechanism: Any, query: Any) -> Any:
-        noisy = super().release(mechanism, query)
-        clear = query(self._seen)
+    def _noisy(self, mechanism: Any, query: Any, lease: Any) -> Any:
+        noisy = super()._noisy(mechanism, query, lease)
+        clear = query(lease)
         return clear + self.share * (noisy - clear)
 
 
@@ -176,10 +172,14 @@ def attacked(
     mixed, watch = planted(known, plant(problem, COUNT, rng), rng)
     charges: list[int] = []
 
-    def watched(*arguments: Any, **others: Any) -> Budget:
-        return watching(door)(*arguments, watch=watch, **others)
-
-    result = run(planned, mixed, door=watched, on_charge=lambda: charges.append(1), fixed_noise_seed=seed)
+    result = run(
+        planned,
+        mixed,
+        door=door,
+        observers=[watch],
+        on_charge=lambda: charges.append(1),
+        fixed_noise_seed=seed,
+    )
     assert result.events == planned.events and len(charges) == watch.looked == 6
     assert mixed.n == (problem.n if adjacency is SWAP else problem.n + watch.canaries.included.sum())
     scores = watch.scores(planned, result.weights, known)
@@ -227,7 +227,7 @@ def test_missing_output_noise_is_seen(name: str) -> None:
     planned = plan(name, {}, problem, Target(CLAIM, DELTA))
     rng, known = np.random.default_rng(2), table(problem)
     mixed, watch = planted(known, plant(problem, COUNT, rng), rng)
-    sound = run(planned, mixed, door=watch.door, fixed_noise_seed=3).weights
+    sound = run(planned, mixed, observers=[watch], fixed_noise_seed=3).weights
     seen = guess(watch.canaries, watch.scores(planned, sound, known), DELTA)
     assert seen.epsilon <= seen.gaussian_epsilon <= CLAIM
     clear = clear_weights(planned, mixed)

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from dpcore.accounting.budget import Budget
 from dpcore.accounting.curves import curve_of
 from dpcore.accounting.events import Events
+from dpcore.accounting.observers import Call
 from dpcore.errors import BudgetExceeded, DPFlowsError
 from dpcore.losses import make_loss
 from dpcore.mechanisms import AboveThreshold, Gaussian
@@ -64,6 +65,46 @@ def test_a_refused_release_asks_no_query_and_charges_nothing() -> None:
     assert not asked
     assert not charged
     assert budget.affords(GAUSSIAN)
+
+
+class Seeing:
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def asked(self, call: Call) -> None:
+        self.told.append((call.name, call.n, [view.name for view in call.views]))
+
+    def released(self, mechanism: Any, rows: Any, query: Any, value: Any) -> None:
+        self.told.append((mechanism, None if rows is None else len(rows), value))
+
+
+def test_observers_are_told_of_every_call_and_release_after_the_charge() -> None:
+    """Through views too; the value is the one that the algorithm gets, and a release without observers is the same."""
+    shift, scale = np.zeros(2), np.ones(2)
+
+    def query(batch):
+        return batch.transform(shift, scale).columns(np.array([0, 1])).gradient_sum(np.zeros(2), 1.0)
+
+    seeing = Seeing()
+    budget = door([GAUSSIAN, SAMPLED], observers=[seeing], on_charge=lambda: seeing.told.append("charge"))
+    values = [budget.release(GAUSSIAN, query), budget.release(SAMPLED, query)]
+    charge, *calls = seeing.told[:5]
+    assert (charge, calls) == (
+        "charge",
+        [
+            ("transform", 50, []),
+            ("columns", 50, ["transform"]),
+            ("gradient_sum", 50, ["transform", "columns"]),
+            (GAUSSIAN, None, values[0]),
+        ],
+    )
+    drawn = seeing.told[-1][1]
+    assert drawn < 50 and seeing.told[6][1] == drawn and seeing.told[-1][2] is values[1]
+    plain = door([GAUSSIAN, SAMPLED])
+    for mechanism, value in zip((GAUSSIAN, SAMPLED), values, strict=True):
+        np.testing.assert_array_equal(plain.release(mechanism, query), value)
 
 
 def test_the_charge_comes_before_the_rows_and_the_query() -> None:

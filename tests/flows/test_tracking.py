@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tasks.drawing import curves
 from tasks.home import Home
-from tasks.record import tags, trace_points, tracking
+from tasks.record import tags, tracking
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,7 +73,7 @@ def test_a_second_measurement_is_shown_and_a_resumed_one_writes_what_is_missing(
 def test_long_curves_are_thinned_and_keep_their_ends() -> None:
     trace = [{"release": k, "spent_epsilon": k / 5000, "step_size": 0.1} for k in range(1, 5001)]
     points = [point for point in tracking.curve_points(trace) if point.key == "spent.epsilon"]
-    assert len(points) <= trace_points.CURVE_POINTS
+    assert len(points) <= curves.CURVE_POINTS
     assert (points[0].step, points[-1].step) == (1, 5000)
     assert {point.key for point in tracking.curve_points(trace[:2])} == {"spent.epsilon", "released.step_size"}
 

@@ -24,12 +24,12 @@ MUTANTS = [
     Mutant("dpcore/audit/bounds.py", "total * guesses / canaries - right_mass", "0.0", TEST_CANARIES),
     Mutant("dpcore/audit/bounds.py", "np.geomspace(1e-9, 0.5, 40)", "np.array([0.4, 0.5])", TEST_CANARIES),
     Mutant(
-        "dpcore/audit/canaries.py",
-        "released = super().release(mechanism, query)",
-        "released = mechanism.release(query(self._objective), self._secret)",
+        "dpcore/accounting/budget.py",
+        "observer.released(mechanism, rows, query, value)",
+        "observer.released(mechanism, rows, query, mechanism.release(query(self._objective), self._secret))",
         TEST_CANARIES,
     ),
-    Mutant("dpcore/audit/canaries.py", "np.ravel(released) - without", "np.ravel(released)", TEST_CANARIES),
+    Mutant("dpcore/audit/canaries.py", "np.ravel(value) - without", "np.ravel(value)", TEST_CANARIES),
     Mutant("dpcore/audit/canaries.py", "rng.permutation(known.n)[len(y) :]", "np.arange(known.n)", TEST_CANARIES),
     Mutant(
         "dpcore/audit/canaries.py",

@@ -78,9 +78,9 @@ MUTANTS = [
         DRAWN,
     ),
     Mutant(
-        "dpcore/audit/canaries.py",
-        "            return released\n",
-        "            return released + 1e-9 * query(self._objective)\n",
+        "dpcore/accounting/budget.py",
+        "        return value\n\n    def affords",
+        "        return value + 1e-9 * query(self._objective) if self._observers else value\n\n    def affords",
         DRAWN,
     ),
     Mutant("tasks/compare/folds.py", "        if secret is None:", "        if True:", DRAWN),

@@ -169,15 +169,20 @@ MUTANTS += [
     ),
     # views of a batch die with it
     Mutant(
-        "dpcore/accounting/budget.py", "return Lease(value, self._life)", "return value", "tests/core/test_budget.py"
+        "dpcore/accounting/budget.py",
+        "return Lease(value, self._life, (*self._views, step))",
+        "return value",
+        "tests/core/test_budget.py",
     ),
     Mutant(
         "dpcore/accounting/budget.py",
-        "return Lease(value, self._life)",
+        "return Lease(value, self._life, (*self._views, step))",
         "return Lease(value)",
         "tests/core/test_budget.py",
     ),
     Mutant("dpcore/accounting/budget.py", "return living", "return value", "tests/core/test_budget.py"),
+    # who looks is told through every view
+    Mutant("dpcore/accounting/budget.py", "(*self._views, step)", "(step,)", "tests/core/test_budget.py"),
     # what is paid for is there, or the price is back
     Mutant("dpcore/train/running.py", "if on_weights is not None:", "if False:", "tests/estimators/test_charge.py"),
     Mutant("dpcore/accounting/limits.py", "if not drawn:", "if True:", "tests/estimators/test_charge.py"),
