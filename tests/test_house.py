@@ -19,7 +19,6 @@ LOOSE = {"dpcore": 11, "tasks": 1}
 CIRCLES = [["tasks/options/tune.py", "tasks/training/steps.py"]]
 # Rooms that import each other still, by name.
 PAIRS = {
-    ("dpcore/accounting", "dpcore/algorithms"),
     ("tasks/kinds", "tasks/options"),
     ("tasks/kinds", "tasks/record"),
     ("tasks/options", "tasks/training"),

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import exp, inf, log
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from scipy.optimize import toms748
 
 from dpcore.accounting.events import Events
 from dpcore.accounting.exact import GridTooLarge, cell_of
 from dpcore.accounting.limits import SLACK, Limit, Target
-from dpcore.mechanisms import in_form
+from dpcore.mechanisms import Mechanism, in_form
 from dpcore.problem import Problem
-
-if TYPE_CHECKING:
-    from dpcore.algorithms.base import Algorithm
-
 
 # Relative gap between the noise that is returned and noise that no longer fits.
 GAP = 1e-4
@@ -29,7 +25,19 @@ GRID_GAP = 0.01
 PLD_GAIN = 1.3
 
 
-def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit, form: str = "rounded") -> Algorithm:
+class Planner(Protocol):
+    """What is priced: a frozen dataclass that lists its releases, with all noise scaled by ``noise_multiplier``."""
+
+    @property
+    def noise_multiplier(self) -> float: ...
+
+    def plan(self, problem: Problem) -> list[Mechanism]: ...
+
+
+Planning = TypeVar("Planning", bound=Planner)
+
+
+def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, form: str = "rounded") -> Planning:
     """Return ``algorithm`` with the least ``noise_multiplier`` for which every limit admits its plan.
 
     The price falls as noise grows, so the search brackets and then closes on the crossing of
@@ -62,7 +70,7 @@ def calibrate(algorithm: Algorithm, problem: Problem, *limits: Limit, form: str 
 
 
 def _near_rdp(
-    excess: Callable[[float], float], algorithm: Algorithm, problem: Problem, limits: tuple[Limit, ...], form: str
+    excess: Callable[[float], float], algorithm: Planner, problem: Problem, limits: tuple[Limit, ...], form: str
 ) -> tuple[float, float] | None:
     """A bracket just below the noise of a Rényi curve, for targets by distributions: each try takes long there.
 
@@ -73,19 +81,19 @@ def _near_rdp(
         return None
     others = [limit for limit in limits if limit not in targets]
     by_curve = calibrate(algorithm, problem, *others, *(replace(one, accountant="rdp") for one in targets), form=form)
-    high = float(by_curve.noise_multiplier)  # type: ignore[attr-defined]
+    high = by_curve.noise_multiplier
     cell_of(planned_events(with_noise(algorithm, high), problem, form).counts)
     low = high / PLD_GAIN
     return (low, high) if excess(high) <= 0.0 < excess(low) else None
 
 
-def with_noise(algorithm: Algorithm, multiplier: float) -> Algorithm:
+def with_noise(algorithm: Planning, multiplier: float) -> Planning:
     """``algorithm`` with another ``noise_multiplier``."""
-    changed: Algorithm = replace(algorithm, noise_multiplier=multiplier)  # type: ignore[type-var]
+    changed: Planning = replace(algorithm, noise_multiplier=multiplier)  # type: ignore[type-var]
     return changed
 
 
-def planned_events(algorithm: Algorithm, problem: Problem, form: str = "rounded") -> Events:
+def planned_events(algorithm: Planner, problem: Problem, form: str = "rounded") -> Events:
     """What ``algorithm`` would release on ``problem``, with its noise in ``form`` (``dpcore.noise.FORMS``)."""
     mechanisms = algorithm.plan(problem)
     if form != "rounded":
