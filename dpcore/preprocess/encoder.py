@@ -73,6 +73,11 @@ class Encoder(TransformerMixin, BaseEstimator):
         """Names, blocks and norm bound, from the declarations alone."""
         return self._compiled().design
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the columns that are read, in declared order."""
+        return tuple(_column(column).name for column in self.columns)
+
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         return np.array(self.design.names, dtype=object)
 

@@ -58,6 +58,11 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         return True
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the columns that are read, in declared order."""
+        return tuple(name for group in self.groups for name in group.names)
+
+    @property
     def width(self) -> int:
         """Columns of the raw matrix."""
         return sum(g.count for g in self.groups)
@@ -102,7 +107,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         """As ``transform``, with counts in ``tally``; raises ``InputError`` on another width, and on NaN or inf in
         columns without a fill."""
         if isinstance(X, pd.DataFrame):
-            X = X.to_numpy()
+            X = numbers_of(X)
         if X.shape[1] != self.width:
             raise InputError(
                 f"{tally.source + ': ' if tally.source else ''}Expected {self.width} columns of numbers as declared,"
@@ -222,3 +227,19 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         """Exact inverse of ``to_json``; raises ``InputError`` on unknown fields or another version."""
         settings = read_settings(text, "matrix", cls._get_param_names())
         return cls(**{**settings, "groups": tuple(FeatureGroup(**g) for g in settings["groups"])})
+
+
+def numbers_of(frame: pd.DataFrame) -> np.ndarray:
+    """The cells as an array; text is read as numbers and a gap of any kind is NaN. Raises ``InputError`` on others."""
+    if all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in frame.dtypes):
+        return frame.to_numpy()
+    try:
+        return frame.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError):
+        for name in frame:
+            found = pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()
+            if found.any():
+                raise InputError(
+                    f"Expected numbers in column {name!r}, got {frame[name][found].iloc[0]!r}; correct the row."
+                ) from None
+        raise

@@ -90,9 +90,7 @@ def file_hash(path: Path) -> str:
 
 def raw_columns(encoder: Encoder | MatrixEncoder) -> list[str]:
     """Names of the columns that the scorer reads from a table."""
-    if isinstance(encoder, MatrixEncoder):
-        return [name for group in encoder.groups for name in group.names]
-    return [column.name for column in declared(encoder)]
+    return list(encoder.inputs)
 
 
 def declared(encoder: Encoder) -> list[Any]:
@@ -106,9 +104,10 @@ def synthetic_rows(encoder: Encoder | MatrixEncoder, query: str | None = None) -
 
 
 def signature(encoder: Encoder | MatrixEncoder, kind: str) -> Any:
-    """Input and output columns. Numbers are declared as any type: MLflow would refuse whole-number columns for double.
+    """Input and output columns. Inputs are of any type: MLflow has none that takes whole numbers and fractions alike.
 
-    The encoder checks each value itself, by the declared bounds, levels and fills.
+    The encoder checks each value itself, by the declared bounds, levels and fills; ``read_any_as_text`` of the scorer
+    lets CSV be served. A missing column is named by the scorer too, with all that are missing.
     """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec

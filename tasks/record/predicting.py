@@ -2,8 +2,9 @@
 
 MLflow's evaluator takes one column of predictions and looks at a model's table of label and score in vain, so it is
 given a function: ``mlflow.models.evaluate(predict_fn(uri), data=frame, targets="paid", model_type="classifier")``.
-Rows of a CSV file are read by ``pandas`` or by ``dpflows predict``; a served model takes JSON, since MLflow's reader of
-CSV knows no columns of any type, and columns of a declared type would refuse whole numbers.
+It takes arrays too: to ``mlflow.pyfunc.load_model(uri).predict`` columns come by name alone. ``mlflow models serve``
+takes JSON and CSV with a line of names; that CSV is read by pandas, where an empty cell, ``NA``, ``None`` and the like
+are gaps. ``dpflows predict`` reads a file as the schema says.
 """
 
 from __future__ import annotations

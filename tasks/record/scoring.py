@@ -7,15 +7,19 @@ MLflow runs this file when the model is loaded. Nothing is unpickled: JSON is pa
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from mlflow.exceptions import BAD_REQUEST, MlflowException
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 from mlflow.pyfunc.model import PythonModelContext
+from mlflow.types import Schema
+from mlflow.types.schema import AnyType
 from scipy.sparse import issparse
 
 from dpcore.errors import InputError
@@ -23,6 +27,34 @@ from dpcore.identity import unit_codes
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.ranking.model import RankingModel
 from dpcore.ranking.sessions import Documents, offsets_of
+
+
+class RefusedRows(MlflowException, InputError):
+    """Rows that the model cannot score, in words that a server hands to its caller (status 400)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, error_code=BAD_REQUEST)
+
+
+def read_any_as_text() -> None:
+    """Let MLflow's reader of CSV take columns of any type, as the text that stands in the file.
+
+    ``mlflow models serve`` asks a signature for the type of every column and has none for ``any``; of its own types
+    none takes whole numbers and fractions alike, nor Boolean and nullable columns. The encoder reads text as well.
+    """
+    schema: Any = Schema
+    known = schema.pandas_types
+    if getattr(known, "reads_any", False):
+        return
+
+    def pandas_types(self: Any) -> list[Any]:
+        kinds = self.input_types()
+        if not any(isinstance(kind, AnyType) for kind in kinds):
+            return list(known(self))
+        return [object if isinstance(kind, AnyType) else kind.to_pandas() for kind in kinds]
+
+    pandas_types.reads_any = True  # type: ignore[attr-defined]
+    schema.pandas_types = pandas_types
 
 
 class LinearScorer(PythonModel):
@@ -46,7 +78,24 @@ class LinearScorer(PythonModel):
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        frame = pd.DataFrame(model_input)
+        try:
+            return self.scored(self.complete(pd.DataFrame(model_input)))
+        except InputError as error:
+            raise RefusedRows(str(error)) from error
+
+    def complete(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The frame, if it has every column; MLflow leaves out what the signature does not name."""
+        names = self.encoder.inputs
+        missing = [name for name in names if name not in frame]
+        if not missing:
+            return frame
+        told = f"Expected rows with the columns {some_of(names)}, got none for {some_of(missing)}; "
+        if len(missing) < len(names):
+            raise InputError(f"{told}add {'it' if len(missing) == 1 else 'them'}.")
+        raise InputError(f"{told}name the columns, those of an array by `pandas.DataFrame(rows, columns=names)`.")
+
+    def scored(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Label and score of every row, as the class says."""
         label = self.card["label"]
         if label["kind"] == "relevance":
             return self.ranked(frame, label["query"])
@@ -83,6 +132,11 @@ class LinearScorer(PythonModel):
         return pd.DataFrame({query: names, "score": score, "rank": rank.to_numpy()}, index=frame.index)
 
 
+def some_of(names: Sequence[str], shown: int = 20) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
 def stored_network(folder: Path, card: dict[str, Any]) -> Any:
     """The network of the card with its stored parameters. Raises ``InputError`` where they are not those of the card.
 
@@ -100,4 +154,5 @@ def stored_network(folder: Path, card: dict[str, Any]) -> Any:
     return network
 
 
+read_any_as_text()
 set_model(LinearScorer())

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -214,9 +214,10 @@ def test_a_model_is_served_from_its_requirements_alone(
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     frame = {"age": [20, 80], "city": ["south", "north"]}
     body = json.dumps({"dataframe_split": {"columns": list(frame), "data": list(zip(*frame.values(), strict=True))}})
-    request = Request(
-        f"http://127.0.0.1:{port}/invocations", body.encode(), headers={"Content-Type": "application/json"}
-    )
+    place = f"http://127.0.0.1:{port}/invocations"
+    request = Request(place, body.encode(), headers={"Content-Type": "application/json"})
+    table = Request(place, b"city,age\nsouth,20\nnorth,80\n", headers={"Content-Type": "text/csv"})
+    incomplete = Request(place, b"city\nsouth\n", headers={"Content-Type": "text/csv"})
     with (
         (small.parent / "serve.log").open("w") as log,
         subprocess.Popen(
@@ -228,14 +229,19 @@ def test_a_model_is_served_from_its_requirements_alone(
         ) as process,
     ):
         try:
-            answer = json.loads(ask(request, process))
+            answers = [json.loads(ask(one, process))["predictions"] for one in (request, table)]
+            with pytest.raises(HTTPError) as refused:
+                urlopen(incomplete, timeout=300)
         finally:
             process.terminate()
             process.wait(timeout=300)
     import pandas as pd
 
     expected = schema.encoder().transform(pd.DataFrame(frame)) @ weights
-    np.testing.assert_allclose([row["score"] for row in answer["predictions"]], expected, rtol=0, atol=1e-12)
+    for answer in answers:
+        np.testing.assert_allclose([row["score"] for row in answer], expected, rtol=0, atol=1e-12)
+    assert refused.value.code == 400
+    assert "got none for age; add it" in refused.value.read().decode()
 
 
 def ask(request: Request, process: subprocess.Popen[bytes]) -> bytes:

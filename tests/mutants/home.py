@@ -9,6 +9,7 @@ MOVED, TEST_MOVED = "tasks/stores/moved.py", "tests/flows/test_move.py"
 GATE, TEST_GATE = "tasks/release/gate.py", "tests/release/test_gate.py"
 BACKFILL, TEST_BACKFILL = "tasks/retraining/backfill.py", "tests/retrain/test_backfill.py"
 DRAFTS = "tests/data/test_profile_drafts.py"
+SERVED = "tests/release/test_predict_fn.py"
 
 # Two makers at once, half stores, lost rows; places of others; trivial models; a budget that is asked once a run.
 MUTANTS = [
@@ -33,4 +34,6 @@ MUTANTS = [
     Mutant("tasks/profile/labels.py", "last, few, named, numbers, two", "last, named, numbers, two", DRAFTS),
     Mutant("tasks/profile/pairs.py", '"public": {"n": len(queries)}', '"public": {"n": len(labels)}', DRAFTS),
     Mutant("tasks/profile/private.py", 'columns[name] = {"kind": kind}\n', "\n", DRAFTS),
+    Mutant("tasks/record/scoring.py", "\nread_any_as_text()\n", "\n", SERVED),
+    Mutant("tasks/record/scoring.py", "        if not missing:\n", "        if True:\n", SERVED),
 ]
