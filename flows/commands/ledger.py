@@ -181,6 +181,12 @@ def verify(
         str | None, typer.Option(help="A hash from a statement or bundle that the chain must contain.")
     ] = None,
     file: Annotated[Path | None, typer.Option(help="Check an export (JSON lines) instead of the database.")] = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Go on from this ledger where its head file, or its newest records, are lost for good."
+        ),
+    ] = False,
     ledger: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -189,12 +195,17 @@ def verify(
 
     if head is not None and len(head) < 12:
         raise InputError(f"Expected at least 12 digits of a hash, got --head {head}; copy it from the statement.")
+    if file is not None and keep:
+        raise InputError(
+            f"Expected --keep with a database, got --file {file}: an export has no head file; leave it out."
+        )
     if file is not None:
         with _text(file) as lines:
             report, where = verify_lines(lines, head), str(file)
     else:
         with _open(None, ledger) as opened:
-            report, where = opened.check(head), opened.store.shown
+            report = opened.keep_head(head) if keep else opened.check(head)
+            where = opened.store.shown
     values = {name: value for name, value in _plain(report).items() if value is not None}
     _answer(values | {"ledger": where}, as_json, "Ledger verified" if report.ok else "Ledger NOT verified")
     if not report.ok:

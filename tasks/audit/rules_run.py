@@ -217,6 +217,14 @@ def entry_of(facts: LedgerFacts | None, subject: str) -> Iterator[Finding]:
             "Records were changed after they were written",
             "Restore a copy of the ledger that holds your last head",
         )
+    if facts.unkept:
+        yield block(
+            "ledger_head_gone",
+            subject,
+            f"of {facts.shown} {facts.unkept}",
+            "A shortened ledger gives budget back",
+            "Keep the head anew once the ledger is known to be whole",
+        )
     if facts.states != ("reserved", "committed"):
         states = " -> ".join(facts.states) or "unknown"
         yield block(

@@ -46,6 +46,7 @@ class LedgerFacts:
     limited: bool = False
     unpaid: tuple[str, ...] = ()  # other names of the same files, whose budgets did not pay for the run
     public_names: tuple[str, ...] = ()
+    unkept: str = ""  # what is said of the ledger's head file where it is gone
     private_as: tuple[str, ...] = ()  # data sets with a limit that were charged for the files of this entry
 
 
@@ -238,6 +239,7 @@ def entry_facts(ledger: LedgerReader, report: Verification, entry: str, head: st
         shown=ledger.store.shown,
         ok=report.ok,
         problems=tuple(report.problems),
+        unkept=report.unkept,
         states=tuple(record.kind for record in records if record.kind != DRAWN),
         entry=entry,
         dataset=records[0].dataset if records else "",

@@ -24,12 +24,13 @@ from dpcore.errors import DPFlowsError, InputError, require_choice
 from dpcore.problem import Adjacency
 from tasks.ledger import chain, files, schema
 from tasks.ledger.blocks import ALL, Blocks
+from tasks.ledger.engines import NOTHING_SPENT
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.files import Marks
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import LARGEST, UNITS, Dataset, Record, choose_order, cost_units, price_for
 from tasks.ledger.reservation import Reservation, is_gone, this_process
-from tasks.ledger.store import NOTHING_SPENT
+from tasks.ledger.verify import Verification, verify
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +219,20 @@ class Ledger(LedgerReader):
         with self._writing(NOTHING_SPENT) as (connection, _):
             key = files.key_of(connection)
         return files.marks_of(key, paths)
+
+    def keep_head(self, head: str | None = None) -> Verification:
+        """Replay the ledger as it is, then keep its newest head anew: the explicit way on where what was kept is lost.
+
+        Nothing is kept where the replay finds a problem, or ``head`` is not in the chain. What the head that was kept
+        before said is a note of the answer.
+        """
+        with self.store.reading(compare=False) as connection:
+            report = verify(connection, head)
+        if report.ok:
+            before, now = self.store.keep_anew()
+            was = f"record {before.seq} ({before.hash[:16]})" if before else "nothing that can be read"
+            report.notes.append(f"kept before: {was}; kept now: {f'record {now.seq}' if now else 'nothing'}")
+        return report
 
     @contextmanager
     def _writing(self, consequence: str) -> Iterator[tuple[Connection, chain.Chain]]:

@@ -236,6 +236,9 @@ class LedgerReader:
             report = verify(connection, head)
             if problem := self.store.problem(connection, kept):
                 report.problem(problem)
+            if words := self.store.gone(connection, kept):
+                report.unkept = words
+                report.notes.append(words)
             return report
 
     def verify(self, head: str | None = None) -> Verification:

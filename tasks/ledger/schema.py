@@ -3,7 +3,8 @@
 ``ledger_records`` is the hash chain and the only source of truth; ``ledger_events`` holds each distinct list of
 mechanisms once, by its SHA-256; ``ledger_balances`` holds the running total of a block after each record that
 changed it, so that what remains is read without summing (``verify`` recomputes it); ``ledger_lock`` is one row
-that writers on a server lock; ``ledger_secret`` keys the fingerprints of files and is never exported.
+that writers on a server lock; ``ledger_secret`` keys the fingerprints of files, notes where a
+head is kept, and is never exported.
 """
 
 from collections.abc import Callable

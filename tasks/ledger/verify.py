@@ -17,8 +17,8 @@ from dpcore.accounting.limits import order_index
 from dpcore.errors import DPFlowsError
 from tasks.ledger import chain, schema
 from tasks.ledger.facts import RowFacts, carried
-from tasks.ledger.guard import given_back
 from tasks.ledger.records import GENESIS, Dataset, Record, choose_order, cost_units, priced_under
+from tasks.ledger.witness import given_back
 
 SHOWN = 20
 """Problems beyond these are counted, not listed."""
@@ -39,6 +39,7 @@ class Verification:
     problem_count: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unkept: str = ""  # what is said of a head file that is gone
     seconds: float = 0.0
 
     @property

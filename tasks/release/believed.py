@@ -17,6 +17,7 @@ class By(StrEnum):
     COMMIT = "hash in the ledger's commit record"
     LIST = "hash in the list of files, whose own hash is in the commit record"
     CHAIN = "hash chain of the ledger, and the head that the signed manifest holds"
+    NOTED = "a note in the ledger that it is kept, and the head that the signed manifest holds"
     SIGNATURE = "signature of the manifest, which holds the file's checksum"
     DERIVED = "derived again"
     PLANNED = "derived again: the stored configuration is planned again, and statement and mechanisms compared with it"
@@ -111,6 +112,7 @@ LEDGER = (
     Believed("ledger", "reserved", "what was charged, on which blocks", By.CHAIN),
     Believed("ledger", "committed", "hashes of the run's files", By.CHAIN),
     Believed("ledger", "last record", "that nothing was taken off the end", By.CHAIN),
+    Believed("ledger", "head file", "that nothing which was on disk vanished", By.NOTED),
     Believed("ledger", "events", "mechanisms of an entry", By.CHAIN),
     Believed("ledger", "balances", "what is spent", By.CHAIN),
 )

@@ -17,8 +17,8 @@ from sqlalchemy import event
 
 from dpcore.errors import BudgetExceeded
 from tasks.ledger import Ledger
+from tasks.ledger.engines import private_file
 from tasks.ledger.records import UNIT
-from tasks.ledger.store import _private_file
 from tests.ledger.conftest import gaussian
 
 
@@ -189,10 +189,10 @@ def test_two_hundred_killed_trainings_are_charged(sqlite_ledger: Ledger, steps: 
 def test_preparing_the_file_keeps_the_locks_of_open_connections(tmp_path: Path) -> None:
     """POSIX drops a process's locks on a file when it closes any handle of it: another writer would get in."""
     path = tmp_path / "ledger.db"
-    _private_file(path)
+    private_file(path)
     with sqlite3.connect(path, isolation_level=None) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        _private_file(path)
+        private_file(path)
         code = f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('BEGIN IMMEDIATE')"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         connection.execute("ROLLBACK")

@@ -15,9 +15,9 @@ import pytest
 
 from dpcore.errors import DPFlowsError, VerificationFailed
 from flows.cli import run
-from tasks.ledger import Ledger, LedgerUnavailable
-from tasks.ledger.records import Record, next_record
-from tasks.ledger.store import LedgerDamaged
+from tasks.ledger import Ledger, LedgerUnavailable, engines, schema
+from tasks.ledger.engines import LedgerDamaged
+from tasks.ledger.records import GENESIS, Record, next_record
 from tasks.ledger.witness import SLOT, Damaged, Head, Witness
 from tests.ledger.conftest import gaussian
 
@@ -81,7 +81,8 @@ def test_an_older_copy_is_named_without_anybody_s_help(ledger: Ledger, tmp_path:
 def test_a_rewritten_end_of_the_same_length_is_named(ledger: Ledger, tmp_path: Path) -> None:
     ledger.close()
     other = tmp_path / "other.db"
-    shutil.copy(ledger.store.path, other)
+    for ending in ("", ".head"):
+        shutil.copy(f"{ledger.store.path}{ending}", f"{other}{ending}")
     for store in (ledger, Ledger(other)):
         store.reserve("east", gaussian(50.0)).commit()
         store.close()
@@ -110,8 +111,8 @@ def test_a_long_lived_process_notices_too(ledger: Ledger) -> None:
 def test_the_key_of_the_fingerprints_is_kept_as_a_digest(ledger: Ledger) -> None:
     with sqlite3.connect(ledger.store.path) as connection:
         connection.execute("DROP TRIGGER ledger_secret_no_update")
-        [(key,)] = connection.execute("SELECT value FROM ledger_secret")
-        connection.execute("UPDATE ledger_secret SET value = ?", ("0" * 64,))
+        [(key,)] = connection.execute("SELECT value FROM ledger_secret WHERE name = 'fingerprint'")
+        connection.execute("UPDATE ledger_secret SET value = ? WHERE name = 'fingerprint'", ("0" * 64,))
     connection.close()
     assert key.encode() not in ledger.store.witness.path.read_bytes()
     each_use_names(ledger, "key of its fingerprints was changed")
@@ -123,15 +124,21 @@ def test_a_damaged_head_file_is_named(ledger: Ledger) -> None:
     path.write_bytes(b"x" + content[1:])
     assert ledger.store.witness.read() is not None, "one slot is left"
     path.write_bytes(b"x" * len(content))
-    each_use_names(ledger, r"head file .* is damaged .*remove that file")
-    path.unlink()
+    each_use_names(ledger, r"head file .* is damaged .*verify --keep")
+    assert run(["ledger", "verify", "--keep", "--ledger", str(ledger.store.path)]) == 0
+    goes_on(ledger)
+
+
+def goes_on(ledger: Ledger) -> None:
+    """A fresh process charges, and nothing is missed any more."""
     with reopened(ledger) as opened:
         opened.reserve("east", gaussian(50.0)).commit()
-        assert opened.verify().ok and path.exists()
+        report = opened.verify()
+        assert report.ok and not report.unkept and opened.store.witness.read().hash == opened.head()
 
 
 def test_a_torn_or_late_write_leaves_the_newest_head(tmp_path: Path) -> None:
-    witness = Witness(tmp_path / "ledger.db")
+    witness = Witness.beside(tmp_path / "ledger.db")
     assert witness.read() is None
     for seq in (3, 4, 7, 5):
         witness.write(Head(seq, f"{seq:064d}", "0" * 16))
@@ -145,13 +152,150 @@ def test_a_torn_or_late_write_leaves_the_newest_head(tmp_path: Path) -> None:
         witness.read()
 
 
-def test_a_ledger_without_a_head_opens_verifies_and_gets_one(ledger: Ledger) -> None:
-    """One of an earlier version, or a copy."""
-    ledger.store.witness.path.unlink()
+def forget_the_note(path: Path) -> None:
+    """Leave a ledger as a version before heads were kept left it."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER ledger_secret_no_delete")
+        connection.execute("DELETE FROM ledger_secret WHERE name = 'head'")
+        connection.execute(schema.sqlite_triggers()["ledger_secret_no_delete"])
+    connection.close()
+    path.with_name(f"{path.name}.head").unlink()
+
+
+def test_a_ledger_of_before_heads_were_kept_opens_verifies_and_gets_one(ledger: Ledger) -> None:
+    ledger.close()
+    forget_the_note(ledger.store.path)
     with reopened(ledger) as opened:
-        assert opened.verify().ok and opened.room("east").left > 0 and not opened.store.witness.path.exists()
-        opened.reserve("east", gaussian(50.0)).commit()
-        assert opened.store.witness.read().hash == opened.head()
+        report = opened.verify()
+        assert report.ok and not report.unkept
+        assert opened.room("east").left > 0 and not opened.store.witness.path.exists()
+    goes_on(ledger)
+
+
+def test_a_head_file_that_is_gone_is_missed(ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who shortens a ledger removes the head file too: nothing is charged until somebody says that it may go on."""
+    older = tmp_path / "older.db"
+    ledger.close()
+    shutil.copy(ledger.store.path, older)
+    ledger.reserve("east", gaussian(50.0)).commit()
+    ledger.close()
+    shutil.copy(older, ledger.store.path)
+    path = ledger.store.witness.path
+    path.unlink()
+    words = f"head file {path} is gone: nothing tells whether records were lost"
+    for act in (
+        lambda opened: opened.init("west", 3.0, 1e-6, "add_remove"),
+        lambda opened: opened.reserve("east", gaussian(50.0)),
+    ):
+        with pytest.raises(LedgerDamaged, match=words), reopened(ledger) as opened:
+            act(opened)
+    assert not path.exists(), "it is not made again by the way"
+    with reopened(ledger) as opened:
+        caplog.clear()
+        assert [opened.room("east").left > 0 for _ in range(3)] == [True] * 3
+        assert [words in record.getMessage() for record in caplog.records] == [True], "said once"
+        assert words in opened.check().unkept and words in " ".join(opened.check().notes)
+    address = ["--ledger", str(ledger.store.path)]
+    assert run(["ledger", "verify", "--keep", "--head", "0" * 64, *address]) == 4 and not path.exists()
+    assert run(["ledger", "verify", "--keep", "--file", str(older)]) == 2
+    assert run(["ledger", "verify", "--keep", *address]) == 0
+    goes_on(ledger)
+
+
+def test_the_way_on_from_lost_records_says_what_was_lost(
+    ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger.close()
+    older = tmp_path / "older.db"
+    shutil.copy(ledger.store.path, older)
+    ledger.reserve("east", gaussian(50.0)).commit()
+    lost = ledger.head()
+    ledger.close()
+    shutil.copy(older, ledger.store.path)
+    capsys.readouterr()
+    assert run(["ledger", "verify", "--keep", "--json", "--ledger", str(ledger.store.path)]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert f"kept before: record 12 ({lost[:16]}); kept now: record 10" in notes
+    goes_on(ledger)
+
+
+def test_a_whole_ledger_that_is_lost_for_good_is_begun_anew(ledger: Ledger) -> None:
+    ledger.close()
+    ledger.store.path.unlink()
+    assert run(["ledger", "verify", "--keep", "--ledger", str(ledger.store.path)]) == 0
+    with reopened(ledger) as opened:
+        opened.init("east", 3.0, 1e-6, "add_remove")
+    goes_on(ledger)
+
+
+def test_a_process_killed_before_the_first_commit_is_not_missed(tmp_path: Path) -> None:
+    """The first head says that there is no record yet."""
+    with Ledger(tmp_path / "ledger.db") as opened:
+        with pytest.raises(KeyError), opened.store.writing():
+            raise KeyError
+        assert opened.store.witness.read().seq == 0
+    with Ledger(tmp_path / "ledger.db") as opened:
+        assert opened.verify().ok and opened.datasets() == []
+        opened.init("east", 3.0, 1e-6, "add_remove")
+        assert opened.verify().ok and opened.store.witness.read().seq == 1
+    Witness.beside(tmp_path / "ledger.db").replace(opened.store.witness.read()._replace(seq=0, hash=GENESIS))
+    with Ledger(tmp_path / "ledger.db") as opened:
+        assert opened.verify().ok, "killed before the head was written: the records follow from the first one"
+
+
+def test_a_head_on_a_server_is_kept_in_the_home(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that was shortened, or made anew under its name; each home keeps what it has seen."""
+    monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path / "home"))
+    with Ledger(url, timeout=20) as ledger:
+        ledger.init("east", 3.0, 1e-6, "add_remove")
+        ledger.reserve("east", gaussian(50.0)).commit()
+        engine, witness = ledger.store.engine, ledger.store.witness
+        assert witness.read().hash == ledger.head() and witness.path.stat().st_mode & 0o077 == 0
+        server = engine.dialect.name == "postgresql"
+        assert witness.path.is_relative_to(tmp_path / "home" / "heads") is server
+        with engine.begin() as connection:
+            for table in ("ledger_records", "ledger_balances"):
+                off = f"DROP TRIGGER {table}_append_only ON {table}" if server else f"DROP TRIGGER {table}_no_delete"
+                connection.exec_driver_sql(off)
+                connection.exec_driver_sql(f"DELETE FROM {table} WHERE seq > 1")
+    with Ledger(url, timeout=20) as opened, pytest.raises(LedgerDamaged, match="ends at record 1, but its head file"):
+        opened.room("east")
+    witness.path.unlink()
+    with Ledger(url, timeout=20) as opened, pytest.raises(LedgerDamaged, match=r"head file .* is gone"):
+        opened.reserve("east", gaussian(50.0))
+    if server:
+        monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path / "another"))
+        with Ledger(url, timeout=20) as opened:
+            opened.reserve("east", gaussian(50.0)).commit()
+            assert opened.store.witness.read().hash == opened.head()
+        with opened.store.engine.begin() as connection:
+            for table in ("balances", "records", "events", "secret", "lock", "schema"):
+                connection.exec_driver_sql(f"DROP TABLE ledger_{table}")
+        for act in (lambda one: one.room("east"), lambda one: one.init("west", 3.0, 1e-6, "add_remove")):
+            with Ledger(url, timeout=20) as opened, pytest.raises(LedgerDamaged, match="ends at record 0, but its"):
+                act(opened)
+        with Ledger(url, timeout=20) as opened:
+            assert (
+                opened.store.engine.connect().exec_driver_sql("SELECT to_regclass('ledger_records')").scalar() is None
+            )
+            assert opened.keep_head().ok
+            opened.init("east", 3.0, 1e-6, "add_remove")
+            assert opened.verify().ok
+
+
+def test_a_record_is_on_disk_when_its_writer_returns(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The file holds it, and was synced by the checkpoint; where a reader holds the log back the log is synced."""
+    synced: list[str] = []
+    monkeypatch.setattr(engines.os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
+    ledger.reserve("east", gaussian(50.0)).commit()
+    assert not synced
+    with ledger.store.reading() as reader:
+        reader.exec_driver_sql("SELECT count(*) FROM ledger_records").scalar_one()
+        with Ledger(ledger.store.path) as other:
+            other.reserve("east", gaussian(50.0))
+    assert synced and set(synced) == {f"{ledger.store.path}-wal"}
 
 
 def test_a_head_that_is_behind_is_a_process_that_was_killed(ledger: Ledger) -> None:
@@ -190,7 +334,8 @@ def test_a_cancellation_after_the_first_draw_is_refused_and_shown(ledger: Ledger
     if head == "kept":
         each_use_names(ledger, words)
         return
-    ledger.store.witness.path.unlink()
+    ledger.close()
+    forget_the_note(ledger.store.path)
     with reopened(ledger) as opened, pytest.raises(VerificationFailed, match=words):
         opened.verify()
 
@@ -256,14 +401,14 @@ def test_a_copy_that_cannot_be_written_is_verified(ledger: Ledger, tmp_path: Pat
     with Ledger(ledger.store.path) as opened:
         assert answers.get(timeout=300) == (12 if log == "pending" else 10, opened.head())
     assert "check the permissions" in answers.get(timeout=300)
-    assert {file.name for file in copy.parent.iterdir()} <= {"copy.db", "copy.db-wal"}
+    assert {file.name for file in copy.parent.iterdir()} <= {"copy.db", "copy.db-wal", "copy.db.head"}
 
 
 def copied(ledger: Ledger, tmp_path: Path) -> Path:
     """File and log of a ledger in a folder that nobody may write to."""
     folder = tmp_path / "archive"
     folder.mkdir()
-    for ending in ("", "-wal"):
+    for ending in ("", "-wal", ".head"):
         source = ledger.store.path.with_name(ledger.store.path.name + ending)
         if source.exists():
             shutil.copy(source, folder / f"copy.db{ending}")

@@ -7,10 +7,21 @@ from tests.mutants.mutant import Mutant
 LEDGER, KEPT, NAMES = "tasks/ledger", "tests/ledger/test_kept_head.py", "tests/ledger/test_second_names.py"
 
 MUTANTS = [
-    Mutant("tasks/ledger/guard.py", "last[0] < head.seq:", "last[0] < 0:", KEPT),
-    Mutant("tasks/ledger/guard.py", "or at.hash != head.hash:", "or False:", KEPT),
-    Mutant("tasks/ledger/guard.py", "== head.key:", "!= '':", KEPT),
-    Mutant("tasks/ledger/store.py", "PRAGMA wal_autocheckpoint=1", "PRAGMA wal_autocheckpoint=1000", KEPT),
+    Mutant("tasks/ledger/witness.py", "last[0] < head.seq:", "last[0] < 0:", KEPT),
+    Mutant(
+        "tasks/ledger/witness.py",
+        "(records[0].seq, records[0].hash) != (head.seq, head.hash)",
+        "records[0].seq != head.seq",
+        KEPT,
+    ),
+    Mutant("tasks/ledger/witness.py", "== head.key:", "!= '':", KEPT),
+    Mutant("tasks/ledger/witness.py", "if not is_marked(connection, witness) or", "if True or", KEPT),
+    Mutant("tasks/ledger/witness.py", "for record in following:", "for record in records[1:]:", KEPT),
+    Mutant("tasks/ledger/engines.py", "PRAGMA wal_checkpoint(PASSIVE)", "PRAGMA data_version", KEPT),
+    Mutant("tasks/ledger/engines.py", "if not busy and carried == pages:", "if not busy:", KEPT),
+    Mutant("tasks/ledger/store.py", "or self.gone(connection, kept))", "or '')", KEPT),
+    Mutant("tasks/ledger/store.py", "self._note_mark(connection)\n        return True", "return True", KEPT),
+    Mutant("tasks/ledger/store.py", "self.path is None and self._bare(consequence)", "False", KEPT),
     Mutant("tasks/ledger/store.py", "written != kept[0]:", "kept[0] is None:", KEPT),
     Mutant("tasks/ledger/reservation.py", "if not self._draws:", "if self._draws == 1:", KEPT),
     Mutant("tasks/ledger/ledger.py", 'if kind == "cancelled" and drawn:', 'if kind == "drawn":', KEPT),

@@ -352,6 +352,17 @@ def ledgers() -> Iterator[Tampering]:
             return True
 
         yield Tampering(f"ledger {label}", apply)
+    for label, change_head in (
+        ("remove head file", lambda path: path.unlink()),
+        ("edit head file", lambda path: path.write_bytes(edited(path.read_bytes()).replace(b"0", b"1"))),
+        ("downgrade head file", lambda path: path.write_bytes(b"")),
+    ):
+
+        def apply(scene: Scene, change_head: Callable[[Path], object] = change_head) -> bool:
+            change_head(scene.ledger.with_name(f"{scene.ledger.name}.head"))
+            return True
+
+        yield Tampering(f"ledger {label}", apply)
 
 
 ALL = {one.label: one for make in (stored_files, mlflow, pointer, bundles, ledgers) for one in make()}
