@@ -42,8 +42,9 @@ class EstimateColumns:
     ``n`` is the public (nominal) count, ``share`` the part of the rows that should lie within the bounds. A text of
     more than ``longest`` bytes is not found, of one depth at most ``widest`` beginnings are followed, and of the whole
     texts the ``widest`` of largest noisy count are kept. Each column
-    costs as much as two Gaussian releases of ``noise_multiplier``: one record moves a quantile's scores by at most 1
-    (both ways, so ``two_sided``), and at each depth one count by 1 (two counts when it is replaced).
+    costs as much as two Gaussian releases of ``noise_multiplier``: a unit of at most ``rows`` rows moves a quantile's
+    scores by at most ``rows`` (both ways, so ``two_sided``), and at each depth the counts by ``rows`` in one place (in
+    two when it is replaced).
     """
 
     numeric: tuple[str, ...] = ()
@@ -55,9 +56,10 @@ class EstimateColumns:
     longest: int = 32
     widest: int = MOST_LEVELS
     threshold: float = 6.0
+    rows: int = 1
 
     def __post_init__(self) -> None:
-        require_count(n=self.n, longest=self.longest, widest=self.widest)
+        require_count(n=self.n, longest=self.longest, widest=self.widest, rows=self.rows)
         require_positive(noise_multiplier=self.noise_multiplier, threshold=self.threshold)
         require_fraction(share=self.share)
         if self.adjacency is Adjacency.REPLACE_LABELS:
@@ -65,11 +67,11 @@ class EstimateColumns:
 
     @property
     def quantile(self) -> Exponential:
-        return Exponential(1.0, self.noise_multiplier, two_sided=True)
+        return Exponential(float(self.rows), self.rows * self.noise_multiplier, two_sided=True)
 
     @property
     def counts(self) -> Gaussian:
-        sensitivity = 1.0 if self.adjacency is Adjacency.ADD_REMOVE else sqrt(2.0)
+        sensitivity = self.rows * (1.0 if self.adjacency is Adjacency.ADD_REMOVE else sqrt(2.0))
         return Gaussian(sensitivity, sensitivity * self.noise_multiplier * sqrt(self.longest / 2.0))
 
     def plan(self) -> list[Mechanism]:
@@ -95,7 +97,7 @@ class EstimateColumns:
         A public cost of ``step`` a grid point breaks ties among points that no row lies between.
         """
         wanted = (1.0 + self.share) / 2.0 if upper else (1.0 - self.share) / 2.0
-        step = min(2.0 * self.noise_multiplier, 0.02 * self.n / len(GRID))
+        step = min(2.0 * self.rows * self.noise_multiplier, 0.02 * self.n / len(GRID))
         order = np.arange(len(GRID)) if upper else np.arange(len(GRID))[::-1]
 
         def scores(batch: Columns) -> np.ndarray:
@@ -167,7 +169,8 @@ def estimate_columns(
     on_charge: Any = None,
     fixed_noise_seed: int | None = None,
     form: str = "rounded",
+    unit: str = "record",
 ) -> dict[str, dict[str, Any]]:
     """Run the estimate through a door of its own; ``on_charge`` is called after each charge, before a row is read."""
-    planned = estimate.events(form=form)
+    planned = estimate.events(unit, form)
     return estimate.fit(open_door(planned, columns, form=form, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed))

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from dpcore.accounting import Target
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
+from tasks.data.reading import FileReading
 from tasks.home import CONF
 from tasks.profile import Draft, checked, draft_private, draft_schema
 from tasks.profile.private import budgets_of, dataset_of, payer, state_facts
@@ -81,12 +82,15 @@ def estimated(
     epsilon, delta, given = private
     target = Target(epsilon, delta)
     if charge is not None:
-        with payer(charge, path) as (dataset, pay, require):
-            adjacency = Adjacency(given or dataset.adjacency or Adjacency.ADD_REMOVE)
-            draft = draft_private(path, label, target, adjacency, name, pay, require)
-            state_facts(draft.values, dataset, draft.notes)
+        with payer(charge, path, given) as paying:
+            adjacency, unit = paying.charge.adjacency, paying.charge.unit
+            draft = draft_private(paying.reading, label, target, adjacency, name, paying.pay, paying.require)
+            state_facts(draft.values, paying.dataset, draft.notes)
             checked(draft)
-        told = f"This draft cost ({epsilon:g}, {delta:g}) under {adjacency}, charged to the budget of {charge!r}."
+        told = (
+            f"This draft cost ({epsilon:g}, {delta:g}) per {unit} under {adjacency}, charged to the budget of "
+            f"{charge!r}."
+        )
     else:
         owners = budgets_of(path)
         if owners:
@@ -95,10 +99,10 @@ def estimated(
                 f"add --charge {owners[0]}."
             )
         adjacency = Adjacency(given or Adjacency.ADD_REMOVE)
-        draft = draft_private(path, label, target, adjacency, name)
+        draft = draft_private(FileReading(path), label, target, adjacency, name)
         told = (
-            f"This draft cost ({epsilon:g}, {delta:g}) under {adjacency}, and no ledger counts it: open the budget "
-            "with that much less."
+            f"This draft cost ({epsilon:g}, {delta:g}) per record under {adjacency}, and no ledger counts it: open the "
+            "budget with that much less."
         )
     return draft, told, {"epsilon": epsilon, "delta": delta, "adjacency": str(adjacency), "charged_to": charge}
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dpcore.errors import InputError
+from dpcore.identity import canonical, names_nobody
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Adjacency
 from tasks.data.load import Loaded, load
 from tasks.data.rows import in_blocks, mine_of, test_rows
 from tasks.readers import Chunk, open_chunks, source_paths
+from tasks.readers.cells import read_cells
 from tasks.readers.open import Paths, frame_chunks
 from tasks.schema import Schema
 
@@ -61,3 +65,42 @@ class Reading:
             return frame_chunks(self.schema, self.frame)
         files = source_paths(self.schema, self.path, self.schema.source.path)
         return open_chunks(self.schema, files, mine=mine_of(self.schema, self.blocks))
+
+
+UNREADABLE = "\ufffd"  # what stands for bytes that are no text, of whatever letters they were
+
+
+@dataclass(frozen=True, slots=True)
+class FileReading:
+    """What may be read of one file before a schema describes it: all of its rows, which are charged on ``blocks``.
+
+    With ``user``, the column that says whose row a row is, at most the first ``rows_per_user`` of each person's are
+    read, and none that names nobody: empty, one of ``marks``, or of bytes that are no text. Ids compare by the
+    identity rule with the mark of ``decimal``.
+    """
+
+    path: Path
+    blocks: tuple[str, ...] = ("all",)
+    user: str | None = None
+    rows_per_user: int = 1
+    decimal: str = "."
+    marks: frozenset[str] = frozenset()
+
+    def cells(self, notes: list[str], by_row: bool = False) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """The cells as texts and the keys of the layout, as ``tasks.readers.cells.read_cells`` gives them.
+
+        Raises ``InputError`` for a file that is no table, or lacks the column of users.
+        """
+        frame, layout = read_cells(self.path, notes, by_row, self.user)
+        if self.user is None:
+            return frame, layout
+        if self.user not in frame:
+            raise InputError(
+                f"Expected the user column {self.user!r} of the budget in {self.path}, got {', '.join(frame.columns)}; "
+                "whose row a row is has to stand in the file."
+            )
+        ids = frame[self.user].map(lambda cell: canonical(cell, decimal=self.decimal))
+        frame[self.user] = ids
+        named = ~ids.map(lambda text: UNREADABLE in text or names_nobody(text, self.marks)).to_numpy(dtype=bool)
+        frame = frame[named]
+        return frame[frame.groupby(self.user).cumcount().to_numpy() < self.rows_per_user], layout

@@ -19,10 +19,11 @@ from pydantic import ValidationError
 
 from dpcore.accounting import Events
 from dpcore.errors import InputError
-from tasks.profile.cells import MARKS, read_cells
+from tasks.data.reading import FileReading
 from tasks.profile.labels import guess_label, label_spec
-from tasks.profile.layouts import layout_of
 from tasks.profile.pairs import pairs_values
+from tasks.readers.cells import MARKS
+from tasks.readers.layouts import layout_of
 from tasks.schema import Schema, known_schemas
 
 DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
@@ -69,7 +70,7 @@ def draft_schema(path: str | Path, label: str | None = None, name: str | None = 
             raise InputError(f"Expected no --label for {path}: the first number of a line is its label; leave it out.")
         draft.values |= pairs_values(path, layout, _bounds, draft.notes)
         return checked(draft)
-    frame, found = read_cells(path, draft.notes)
+    frame, found = FileReading(path).cells(draft.notes)
     if len(frame.columns) < 2:
         raise InputError(
             f"Expected a table of two columns or more in {path}, got {frame.columns[0]!r} alone: no separator was "

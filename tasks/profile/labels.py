@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dpcore.errors import InputError
-from tasks.profile.cells import MARKS
+from tasks.readers.cells import MARKS
 
 # Words that a label is called by, alone or in a longer name.
 LABELS = ("label", "target", "class", "y", "outcome", "income", "churn", "default", "survived", "attrition", "event")

@@ -6,8 +6,9 @@ Whose budget pays for private estimates of a file: the data set that it belongs 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,15 @@ from dpcore.accounting import Events, Target, release_once
 from dpcore.accounting.budget import events_once
 from dpcore.accounting.limits import SLACK
 from dpcore.errors import InputError, UnknownName
+from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian
 from dpcore.preprocess.estimate import Columns, EstimateColumns, calibrated, calibrated_gaussian, estimate_columns
 from dpcore.problem import Adjacency
+from tasks.data.reading import FileReading
 from tasks.home import Home
-from tasks.ledger import Dataset, Ledger, RowFacts
-from tasks.profile.cells import MARKS, read_cells
+from tasks.ledger import Charge, Dataset, Ledger, RowFacts
 from tasks.profile.draft import Draft, checked, draft_name
+from tasks.readers.cells import MARKS
 from tasks.readers.open import data_roots
 from tasks.schema import Schema, find_schema, known_schemas
 
@@ -108,12 +111,38 @@ def dataset_of(name: str) -> Dataset:
         return ledger.dataset(name)
 
 
-@contextmanager
-def payer(name: str, path: Path) -> Iterator[tuple[Any, Pay, Callable[[Sequence[Events]], None]]]:
-    """The data set ``name`` of its ledger, the way to charge it for reading ``path``, and a check of its room.
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """The data set that pays for estimates from a file: what may be read and what is charged follow from one reading.
 
-    Each charge is a reservation, on disk before its noise is drawn, committed when its estimates exist. Raises
-    ``InputError`` for a data set without a budget, ``BudgetExceeded`` where the room does not hold all of a list.
+    Each charge is a reservation, on disk before its noise is drawn, committed when its estimates exist.
+    """
+
+    ledger: Ledger
+    dataset: Dataset
+    reading: FileReading
+    charge: Charge
+
+    @contextmanager
+    def pay(self, events: Events) -> Iterator[Any]:
+        """Reserve ``events``; raises ``BudgetExceeded`` where the room does not hold them."""
+        with self.charge.reserve(self.ledger, events) as reservation:
+            yield reservation.on_charge
+            reservation.commit()
+
+    def require(self, chain: Sequence[Events]) -> None:
+        """Raise ``BudgetExceeded`` where the room does not hold all of two lists."""
+        room = self.ledger.room(self.dataset.name, self.charge.blocks, public=self.charge.public)
+        if room is not None and sum(room.ratio(events) for events in chain) > 1 + SLACK:
+            raise room.refusal(chain[0].then(chain[1]))
+
+
+@contextmanager
+def payer(name: str, path: Path, adjacency: Adjacency | str | None = None) -> Iterator[Payer]:
+    """Who pays for private estimates of ``path`` under ``adjacency`` (None: that of the budget of ``name``).
+
+    Raises ``InputError`` for a data set without a budget, for one whose rows the file does not hold, and where the
+    whole file cannot be charged: blocks by date, sessions, people that nothing tells apart yet.
     """
     try:
         schema: Schema | None = find_schema(name)
@@ -127,43 +156,66 @@ def payer(name: str, path: Path) -> Iterator[tuple[Any, Pay, Callable[[Sequence[
                 f"{path}: these are rows of {' and '.join(map(repr, sorted(owners)))}, whose budget must count the "
                 f"estimates, not that of {name!r}; add --charge {min(owners)}."
             )
-        by = dataset.blocks.by
-        if by not in ("one", "hash"):
-            raise InputError(
-                f"Expected one block, or blocks by hash, to profile a whole file of {name!r}, got blocks by "
-                f"{dataset.blocks.words()}: which ones is not known before the rows are read; declare bounds by hand."
-            )
-        blocks = dataset.blocks.hashed() if by == "hash" else ("all",)
-        public = not dataset.limited
-        facts = None if schema is None else RowFacts.of(schema)
-        if public:
+        facts = RowFacts.of(schema) if schema is not None else ledger.facts(name)
+        if not dataset.limited:
             ledger.require_public(name, [path])
         elif facts is not None:
             ledger.require_facts(name, facts)
+        reading = reading_of(dataset, path, facts)
+        charge = Charge(
+            dataset=name,
+            unit=dataset.unit,
+            adjacency=Adjacency(adjacency or dataset.adjacency or Adjacency.ADD_REMOVE),
+            form=FORM,
+            blocks=reading.blocks,
+            public=not dataset.limited,
+            files=(reading.path,),
+            facts=facts,
+        )
+        yield Payer(ledger, dataset, reading, charge)
 
-        @contextmanager
-        def pay(events: Events) -> Iterator[Any]:
-            with ledger.reserve(
-                name, events, blocks, public=public, fingerprint=ledger.fingerprint([path]), facts=facts
-            ) as reservation:
-                yield reservation.on_charge
-                reservation.commit()
 
-        def require(chain: Sequence[Events]) -> None:
-            room = ledger.room(name, blocks, public=public)
-            if room is not None and sum(room.ratio(events) for events in chain) > 1 + SLACK:
-                raise room.refusal(chain[0].then(chain[1]))
-
-        yield dataset, pay, require
+def reading_of(dataset: Dataset, path: Path, facts: RowFacts | None) -> FileReading:
+    """All rows of a file of ``dataset``, of each person as many as its budget says."""
+    by = dataset.blocks.by
+    if by not in ("one", "hash"):
+        raise InputError(
+            f"Expected one block, or blocks by hash, to profile a whole file of {dataset.name!r}, got blocks by "
+            f"{dataset.blocks.words()}: which ones is not known before the rows are read; declare bounds by hand."
+        )
+    blocks = dataset.blocks.hashed() if by == "hash" else ("all",)
+    if dataset.limited and facts is None and not RowFacts.follow(dataset.unit, dataset.blocks):
+        raise InputError(
+            f"Expected a data set of which it is known whose row a row is, got {dataset.name!r} (unit {dataset.unit}), "
+            "opened by name alone; write its data schema, or train with it first."
+        )
+    if dataset.unit == "record":
+        return FileReading(path, blocks)
+    user, rows = dataset.blocks.user_column, dataset.blocks.rows_per_user
+    if dataset.unit != "user" or user is None or rows is None or facts is None:
+        raise InputError(
+            f"Expected unit record, or user with a user column, to profile a file of {dataset.name!r}, got unit "
+            f"{dataset.unit}; declare bounds and levels by hand."
+        )
+    if facts.strip is False:
+        raise InputError(
+            f"Expected ids without blanks around them (text.strip) to profile a file of {dataset.name!r}, got "
+            "text.strip: false; declare bounds and levels by hand."
+        )
+    return FileReading(path, blocks, user, rows, facts.decimal or ".", frozenset(facts.missing))
 
 
 # A profile belongs to no run, and bounds are chosen by the exponential mechanism, which has no exact form.
 FORM = "rounded"
 
 
-def counting(columns: int, target: Target, adjacency: Adjacency) -> Gaussian:
-    """The noisy counts of all rows and of each column's numbers, for a tenth of epsilon: a record moves each by 1."""
-    width = sqrt(columns + 1.0) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
+def counting(columns: int, target: Target, adjacency: Adjacency, rows: int | None = None) -> Gaussian:
+    """The noisy counts of all rows and of each column's numbers, for a tenth of epsilon: a record moves each by 1.
+
+    A person of at most ``rows`` rows moves each by that, and the count of people, which is then the first, by 1.
+    """
+    one = columns + 1.0 if rows is None else 1.0 + rows**2 * (columns + 1.0)
+    width = sqrt(one) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
     part = Target(0.1 * target.epsilon, target.delta / 2, target.conversion)
     return calibrated_gaussian(width, part, adjacency, FORM)
 
@@ -174,9 +226,10 @@ def estimate_of(
     rows: int,
     adjacency: Adjacency,
     target: Target,
+    most: int = 1,
 ) -> EstimateColumns:
-    """The calibrated estimate of bounds and levels."""
-    estimate = EstimateColumns(numeric=tuple(numeric), texts=tuple(texts), n=rows, adjacency=adjacency)
+    """The calibrated estimate of bounds and levels, of units with at most ``most`` rows."""
+    estimate = EstimateColumns(numeric=tuple(numeric), texts=tuple(texts), n=rows, adjacency=adjacency, rows=most)
     return calibrated(estimate, target, FORM)
 
 
@@ -186,8 +239,21 @@ def free(events: Events) -> Iterator[None]:
     yield None
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the first release looks at: rows and people there are, and the numbers of each column."""
+
+    rows: int
+    people: int | None
+    numbers: Mapping[str, Array]
+
+    def value(self) -> Array:
+        filled = [int(np.count_nonzero(~np.isnan(values))) for values in self.numbers.values()]
+        return np.array([*([] if self.people is None else [self.people]), self.rows, *filled], dtype=float)
+
+
 def draft_private(
-    path: str | Path,
+    reading: FileReading,
     label: str,
     target: Target,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
@@ -198,67 +264,74 @@ def draft_private(
 ) -> Draft:
     """Draft a schema of which only the layout of the file and its header are read for free; ``target`` pays the rest.
 
-    A tenth of epsilon tells by noisy counts how many rows there are and which columns hold numbers, the rest estimates
-    their bounds and the other columns' levels; the label's two texts are levels like any others. ``pay`` charges each
-    of the two lists of releases before it is drawn; ``require`` is asked first whether there is room for both, however
-    many columns turn out to hold numbers.
+    What is protected is a record, or, where ``reading`` names the column of users, a person. A tenth of epsilon tells
+    by noisy counts how many rows there are and which columns hold numbers, the rest estimates their bounds and the
+    other columns' levels; the label's two texts are levels like any others. ``pay`` charges each of the two lists of
+    releases before it is drawn; ``require`` is asked first whether there is room for both, however many columns turn
+    out to hold numbers.
     """
-    path, adjacency = Path(path), Adjacency(adjacency)
-    draft = Draft({"schema_version": 1, "name": draft_name(path, name)})
-    frame, layout = read_cells(path, [], by_row=True)
+    adjacency, user = Adjacency(adjacency), reading.user
+    unit, most = ("record", None) if user is None else ("user", reading.rows_per_user)
+    draft = Draft({"schema_version": 1, "name": draft_name(reading.path, name)})
+    frame, layout = reading.cells([], by_row=True)
     draft.notes.append("decimal mark and encoding are not estimated: declare text.decimal and text.encoding")
-    if label not in frame:
-        raise InputError(f"Expected a label column of {path}, got label={label!r}; it has {', '.join(frame.columns)}.")
-    names = list(frame.columns)
-    first = counting(len(names), target, adjacency)
-    charged = events_once(first, adjacency=adjacency, unit="record", form=FORM)
+    if label not in frame or label == user:
+        raise InputError(
+            f"Expected a label column of {reading.path}, got label={label!r}; it has {', '.join(frame.columns)}."
+        )
+    names = [column for column in frame.columns if column != user]
+    first = counting(len(names), target, adjacency, most)
+    charged = events_once(first, adjacency=adjacency, unit=unit, form=FORM)
     rest = Target(0.9 * target.epsilon, target.delta / 2, target.conversion)
     if require is not None:
         for k in range(len(names)):
-            require((charged, estimate_of(names[:k], names[k:], 1, adjacency, rest).events(form=FORM)))
-    numbers = {c: pd.to_numeric(frame[c], errors="coerce") for c in names}
-    cells = Columns({c: v.to_numpy(dtype=float) for c, v in numbers.items()}, {}, len(frame))
+            widest = estimate_of(names[:k], names[k:], 1, adjacency, rest, most or 1)
+            require((charged, widest.events(unit, FORM)))
+    numbers = {c: pd.to_numeric(frame[c], errors="coerce").to_numpy(dtype=float) for c in names}
     with pay(charged) as on_charge:
         counts = release_once(
             first,
-            cells,
-            lambda batch: np.array([batch.n, *_filled(batch, names)], dtype=float),
+            Counted(len(frame), None if user is None else frame[user].nunique(), numbers),
+            lambda batch: batch.value(),
             adjacency=adjacency,
-            unit="record",
+            unit=unit,
             form=FORM,
             on_charge=on_charge,
             fixed_noise_seed=fixed_noise_seed,
         ).value
-    rows = max(int(counts[0]), 1)
-    if target.delta >= 1.0 / rows:
+    units, rows = max(int(counts[0]), 1), max(int(counts[-1 - len(names)]), 1)
+    if target.delta >= 1.0 / units:
         draft.notes.append(
-            f"delta={target.delta:g} is not below 1/n for about {rows} rows: publishing one of them at random would "
-            "have satisfied it; take a smaller one from here on"
+            f"delta={target.delta:g} is not below 1/n for about {units} {unit}s: publishing one of them at random "
+            "would have satisfied it; take a smaller one from here on"
         )
-    numeric = [c for c, hits in zip(names, counts[1:], strict=True) if c != label and hits > 0.6 * rows]
+    filled = zip(names, counts[-len(names) :], strict=True)
+    numeric = [c for c, hits in filled if c != label and hits > 0.6 * rows]
     texts = [c for c in names if c not in numeric]
-    estimate = estimate_of(numeric, texts, rows, adjacency, rest)
-    finite = {c: v[np.isfinite(v)] for c in numeric if (v := numbers[c].to_numpy(dtype=float)) is not None}
+    estimate = estimate_of(numeric, texts, rows, adjacency, rest, most or 1)
+    finite = {c: numbers[c][np.isfinite(numbers[c])] for c in numeric}
     cells = Columns(finite, {c: [t.encode() for t in frame[c] if t not in MARKS] for c in texts}, len(frame))
-    with pay(estimate.events(form=FORM)) as on_charge:
-        found = estimate_columns(estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, form=FORM)
-    draft.events = charged.then(estimate.events(form=FORM))
-    source = {**layout.pop("source", {}), "path": str(path)}
-    draft.values |= {"public": {"n": round(0.8 * rows)}, "source": source, **layout}
-    draft.values["columns"] = {c: _found(found[c]) for c in names if c != label}
-    levels = list(found[label]["levels"])
-    draft.values["label"] = {"column": label, "positive": levels[1:2], "negative": levels[:1]}
-    if len(levels) > 2:
-        draft.values["label"] = {"column": label, "kind": "classes", "levels": levels}
+    with pay(estimate.events(unit, FORM)) as on_charge:
+        found = estimate_columns(
+            estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, form=FORM, unit=unit
+        )
+    draft.events = charged.then(estimate.events(unit, FORM))
+    source = {**layout.pop("source", {}), "path": str(reading.path)}
+    draft.values |= {"public": {"n": round(0.8 * units)}, "source": source, **layout}
+    draft.values["columns"] = {
+        str(c): {"kind": "user"} if c == user else _found(found[str(c)]) for c in frame if c != label
+    }
+    draft.values["label"] = _label(label, list(found[label]["levels"]), draft.notes)
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
-    if len(levels) < 2:
-        draft.notes.append(f"label {label!r}: {len(levels)} texts were found; declare positive and negative by hand")
     return checked(draft)
 
 
-def _filled(batch: Columns, names: Sequence[str]) -> list[int]:
-    """How many cells of each column are numbers."""
-    return [int(np.count_nonzero(~np.isnan(batch.numbers[c]))) for c in names]
+def _label(name: str, levels: list[str], notes: list[str]) -> dict[str, Any]:
+    if len(levels) < 2:
+        notes.append(f"label {name!r}: {len(levels)} texts were found; declare positive and negative by hand")
+    if len(levels) > 2:
+        return {"column": name, "kind": "classes", "levels": levels}
+    return {"column": name, "positive": levels[1:2], "negative": levels[:1]}
 
 
 def _found(fields: dict[str, Any]) -> dict[str, Any]:

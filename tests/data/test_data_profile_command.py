@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from flows.cli import run
-from tasks.ledger import Ledger
+from tasks.ledger import Blocks, Ledger, RowFacts
 from tasks.ledger.summary import entries, realised_epsilon
+from tasks.profile.private import reading_of
 from tasks.schema import find_schema
 
 
@@ -68,7 +69,7 @@ def test_a_private_draft_says_its_price(table: Path, capsys: pytest.CaptureFixtu
     out, err = capsys.readouterr()
     price = {"epsilon": 4.0, "delta": 1e-7, "adjacency": "add_remove", "charged_to": None}
     assert json.loads(out)["spent"] == price
-    assert "cost (4, 1e-07)" in err and "no ledger counts it" in err
+    assert "cost (4, 1e-07) per record" in err and "no ledger counts it" in err
 
 
 SCHEMA = """\
@@ -166,3 +167,86 @@ def test_no_parquet_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run(["profile", str(path), "--label", "y"]) == 2
     err = capsys.readouterr().err.strip()
     assert "x.parquet: not readable as Parquet" in err and len(err.splitlines()) == 1
+
+
+PEOPLE = """\
+schema_version: 1
+name: visits
+unit: user
+public: {n: 900, rows_per_user: 4}
+source: {path: visits.csv}
+missing: ["?"]
+columns:
+  age: {kind: numeric, low: 0, high: 100}
+  who: {kind: user}
+  ward: {kind: categorical, levels: [a, b, c]}
+label: {column: again, positive: "yes", negative: "no"}
+"""
+
+
+@pytest.fixture
+def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table of people with several visits each, ids in two spellings, and a budget per person."""
+    rng = np.random.default_rng(1)
+    ids = [f"{who}.0" if rng.random() < 0.5 else f"{who}" for who in rng.integers(0, 900, 3000)] + ["?", "", " "]
+    rows = [f"{rng.integers(18, 80)},{who},{rng.choice(list('abc'))},{rng.choice(['yes', 'no'])}" for who in ids]
+    path = tmp_path / "visits.csv"
+    path.write_text("age,who,ward,again\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPFLOWS_LEDGER", f"sqlite:///{tmp_path / 'ledger.db'}")
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    (tmp_path / "conf" / "data" / "visits.yaml").write_text(PEOPLE)
+    return path
+
+
+def test_a_budget_of_people_pays_for_people(people: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ledger", "init", "visits", "--epsilon", "40", "--delta", "1e-5"]) == 0
+    arguments = ["profile", str(people), "--private", "--epsilon", "30", "--label", "again", "--charge", "visits"]
+    capsys.readouterr()
+    assert run([*arguments, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "per user under add_remove" in err
+    drafted = json.loads(out)["schema"]
+    assert drafted["unit"] == "user" and drafted["columns"]["who"] == {"kind": "user"}
+    assert abs(drafted["public"]["n"] - 0.8 * 900) < 150 and drafted["public"]["rows_per_user"] == 4
+    with Ledger(f"sqlite:///{people.parent / 'ledger.db'}") as ledger:
+        assert [entry["unit"] for entry in entries(ledger, "visits")] == ["user"] * 2
+        ledger.verify()
+
+
+def test_rows_of_nobody_and_more_than_are_kept_of_one_are_not_read(people: Path) -> None:
+    schema = find_schema("visits")
+    with Ledger(people.parent / "other.db") as ledger:
+        opened = ledger.init("visits", 3.0, 1e-5, "add_remove", "user", blocks=Blocks.of(schema))
+        frame, _ = reading_of(opened, people, RowFacts.of(schema)).cells([], by_row=True)
+    assert frame["who"].value_counts().max() == 4 and not {"?", "", " "} & set(frame["who"])
+    assert not frame["who"].str.contains(".", regex=False).any()
+
+
+OTHER_UNITS = {
+    "no facts yet": (["--unit", "user", "--user-column", "who", "--rows-per-user", "4"], None, "by name alone"),
+    "sessions": (["--unit", "session"], None, "by name alone"),
+    "blanks kept": ([], {"columns:": "text: {strip: false}\ncolumns:"}, "text.strip"),
+    "no such column": ([], {"who:": "person:"}, "user column 'person'"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_UNITS)
+def test_a_budget_whose_units_the_file_does_not_tell_apart_pays_for_no_profile(
+    people: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options, changes, words = OTHER_UNITS[case]
+    place, name = people.parent / "conf" / "data" / "visits.yaml", "visits"
+    if changes is None:
+        place.unlink()
+        name = "bare"
+    else:
+        [(old, new)] = changes.items()
+        place.write_text(PEOPLE.replace(old, new, 1))
+    assert run(["ledger", "init", name, "--epsilon", "40", "--delta", "1e-5", *options]) == 0
+    capsys.readouterr()
+    assert run(["profile", str(people), "--private", "--label", "again", "--charge", name]) == 2
+    err = capsys.readouterr().err
+    assert words in err and len(err.strip().splitlines()) == 1
+    with Ledger(f"sqlite:///{people.parent / 'ledger.db'}") as ledger:
+        assert not entries(ledger, name)

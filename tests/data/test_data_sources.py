@@ -14,6 +14,7 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.preprocess.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.problem import Adjacency
 from tasks.data import Reading, load
+from tasks.data.reading import FileReading
 from tasks.options.bounds import plan_estimate, private_schema, schema_from_data, widest
 from tasks.profile import draft_private, draft_schema, outward
 from tasks.schema import Schema, find_schema
@@ -282,7 +283,7 @@ def test_private_draft_is_charged_and_within_its_target(tmp_path):
     path = tmp_path / "rows.csv"
     FRAME.to_csv(path, index=False)
     target, charges = Target(2.0, 1e-6), []
-    draft = draft_private(path, "y", target, pay=paying(charges), fixed_noise_seed=0)
+    draft = draft_private(FileReading(path), "y", target, pay=paying(charges), fixed_noise_seed=0)
     assert len(charges) == len(draft.events)
     assert target.ratio(draft.events) <= 1.0
     assert draft.values["columns"]["age"]["kind"] == "numeric"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.profile.cells import read_cells
+from tasks.readers.cells import read_cells
 
 ROWS = [b"1,5;Z\xc3\xbcrich;0", b"2,5;Bern;1", b"0,25;Z\xc3\xbcrich;1"]
 

@@ -22,7 +22,7 @@ from tests.retrain.weekly import write_weekly
 ROOT = Path(__file__).resolve().parents[2]
 # Who turns files into rows; all others ask a ``Reading``.
 READERS = ("tasks/readers/", "tasks/data/")
-OPENERS = {"load", "open_chunks", "frame_chunks", "read_text", "made_frame"}
+OPENERS = {"load", "open_chunks", "frame_chunks", "read_text", "made_frame", "read_cells", "arff_cells"}
 
 
 def test_rows_are_opened_by_a_reading_alone() -> None:

@@ -17,11 +17,12 @@ from tasks.compare.config import parse_compare
 from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.kinds import base
-from tasks.ledger import Blocks, Ledger
+from tasks.ledger import Blocks, Ledger, RowFacts
 from tasks.options import canaries, estimate, tune
 from tasks.options.noisy_metric import release_metrics
-from tasks.profile.private import draft_private
+from tasks.profile.private import draft_private, reading_of
 from tasks.retraining import drift
+from tasks.schema import find_schema
 from tasks.training import steps
 from tests.neighbours.replay import Door
 
@@ -112,11 +113,18 @@ def bounds_door(**sections: Any) -> Door:
     return door
 
 
-def profile_door(adjacency: str) -> Door:
-    """Draft a schema from charged estimates of one file."""
+def profile_door(adjacency: str, unit: str = "record") -> Door:
+    """Draft a schema from charged estimates of one file, with the reading that the budget of such units gives."""
 
     def door(schema: Path, paths: list[Path]) -> Any:
-        draft = draft_private(paths[0], "y", Target(2.0, DELTA), adjacency)
+        found = find_schema(schema)
+        with Ledger(schema.with_name("ledger.db")) as ledger:
+            opened = ledger.init(
+                found.name, 30.0, DELTA, adjacency, unit, blocks=Blocks.of(found), facts=RowFacts.of(found)
+            )
+            reading = reading_of(opened, paths[0], RowFacts.of(found))
+        draft = draft_private(reading, "y", Target(2.0, DELTA), adjacency)
+        assert draft.events is not None and draft.events.unit == unit
         return json.dumps({key: value for key, value in draft.values.items() if key != "source"}), draft.notes
 
     return door

@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.io import arff
 
 from dpcore.errors import InputError
+from dpcore.identity import canonical
 from tasks.readers.chunk import is_gzip, require_rows, truncated
 from tasks.readers.text import open_text
 
@@ -61,8 +62,11 @@ FOREIGN = (
 )
 
 
-def arff_cells(path: Path) -> pd.DataFrame:
-    """All of an ARFF file as text cells; raises ``InputError`` for what no reader here reads."""
+def arff_cells(path: Path, ids: str | None = None) -> pd.DataFrame:
+    """All of an ARFF file as text cells; raises ``InputError`` for what no reader here reads.
+
+    Numbers of the column ``ids`` have to tell whole numbers apart.
+    """
     try:
         with open_text(path, "utf-8") as file:
             records, _ = arff.loadarff(file)
@@ -76,7 +80,7 @@ def arff_cells(path: Path) -> pd.DataFrame:
         if frame[name].dtype == object:
             frame[name] = frame[name].str.decode("utf-8").replace("?", "")
         else:
-            frame[name] = [_number(value) for value in frame[name]]
+            frame[name] = [canonical(value, unit=True) if name == ids else _number(value) for value in frame[name]]
     return frame.astype(object)
 
 

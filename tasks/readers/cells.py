@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pandas as pd
 
 from dpcore.errors import InputError
 from dpcore.identity import canonical
-from tasks.profile.layouts import arff_cells, layout_of
 from tasks.readers.chunk import is_gzip, truncated
+from tasks.readers.layouts import arff_cells, layout_of
 from tasks.readers.tables import whole_parquet
 
 MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")
@@ -23,23 +24,27 @@ ENCODINGS = ("utf-8", "cp1252", "latin-1")
 COMMA_NUMBER = r"([-+]?\d*),(\d+)"
 
 
-def read_cells(path: Path, notes: list[str], by_row: bool = False) -> tuple[pd.DataFrame, dict[str, Any]]:
+def read_cells(
+    path: Path, notes: list[str], by_row: bool = False, ids: str | None = None
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The whole file as text cells, and the ``text``/``source`` keys that say how it is laid out.
 
     ``by_row``: what a cell reads as follows from this cell alone, as private estimates need it, whose sensitivity is
     that of one row: the encoding is UTF-8 with marks where bytes are none, a decimal comma is one in each cell that is
     a number with it, and neither is told. Separator, header and uneven lines still follow the file; the operator sees
-    what they come to before anything is drawn.
+    what they come to before anything is drawn. The cells of the column ``ids`` keep their own comma; raises
+    ``InputError`` for floating-point numbers among them that stand for several ids.
     """
     layout = layout_of(path)
     if layout in ("letor", "svmlight"):
         raise InputError(f"Expected a table with named columns, got numbered features in {path}; declare them by hand.")
     if layout == "arff":
-        return arff_cells(path), {"source": {"format": "arff"}}
+        return arff_cells(path, ids), {"source": {"format": "arff"}}
     if layout == "parquet":
         frame = whole_parquet(path)
         if by_row:  # a gap elsewhere makes 1 into 1.0; both are the id 1
-            return frame.apply(lambda column: column.astype(object).map(canonical)), {}
+            text_of = {name: partial(canonical, unit=name == ids) for name in frame}
+            return frame.apply(lambda column: column.astype(object).map(text_of[column.name])), {}
         return frame.astype(object).where(frame.notna(), "").astype(str), {}
     try:
         with (gzip.open if is_gzip(path) else open)(path, "rb") as file:
@@ -70,7 +75,8 @@ def read_cells(path: Path, notes: list[str], by_row: bool = False) -> tuple[pd.D
     body = [(r + [""] * len(names))[: len(names)] for r in body]
     frame = pd.DataFrame({n: [r[i].strip() for r in body] for i, n in enumerate(names)}, dtype=object)
     if by_row:
-        frame = frame.apply(lambda c: c.str.replace(f"^{COMMA_NUMBER}$", r"\1.\2", regex=True))
+        point = {"pat": f"^{COMMA_NUMBER}$", "repl": r"\1.\2", "regex": True}
+        frame = frame.apply(lambda c: c if c.name == ids else c.str.replace(**point))
     elif _only_with_comma(frame):
         text["decimal"] = ","
         notes.append("some columns are numbers only with a decimal comma")
