@@ -30,7 +30,9 @@ from tasks.config.train import (
     TrackingSection,
     Whole,
 )
+from tasks.options.rules import check_rules
 from tasks.peers.catalogue import PEERS
+from tasks.schema import find_schema
 
 
 def check_given(config: CompareConfig) -> None:
@@ -345,15 +347,7 @@ def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) 
             f"Expected no data.blocks to cross-validate, got {list(config.data.blocks or ())}: folds cut through "
             "blocks; leave them out where the data are public, else name a schema without blocks."
         )
-    refused = {
-        "tune": "its search would run in every fold",
-        "model": "networks are trained alone",
-        "select": "columns are selected in a training alone",
-        "audit": "canaries are no rows of a fold",
-    }
-    for section, why in refused.items():
-        if getattr(config, section, None) is not None:
-            raise InputError(f"Expected no section {section} to cross-validate, got one: {why}; leave it out.")
+    check_rules(config, find_schema(config.data.name), "compare")
     objective, privacy, algorithm = config.objective, config.privacy, config.algorithm
     parameters = {objective.loss: objective.loss_parameters} if objective.loss_parameters else {}
     return CompareConfig(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from tasks.compare.config import CompareConfig, CompareData, Entry
 from tasks.config import TrainConfig
@@ -27,24 +26,9 @@ class Jobs:
         algorithm = AlgorithmSection(name=config.algorithm.name, preset=config.algorithm.preset)
         base = config.model_copy(update={"privacy": private, "algorithm": algorithm})
         if base.sha256 not in self._known:
-            job = steps.prepare(base)
-            check_schema(job)
+            job = steps.prepare(base, "compare")
             self._known[base.sha256] = replace(job, warnings=())
         return replace(self._known[base.sha256], config=config)
-
-
-def check_schema(job: Job) -> None:
-    """Raise ``InputError`` for data that cannot be cut into folds at a known price."""
-    if job.schema.unit not in ("record", "session"):
-        raise InputError(
-            f"Expected unit record or session to compare, got unit={job.schema.unit!r} in schema {job.schema.name!r}: "
-            "folds are cut by rows, and the rows of a user would lie in several; use `dpflows train`."
-        )
-    if job.schema.undeclared_columns:
-        raise InputError(
-            f"Expected declared bounds and levels to compare, got bounds: {job.schema.bounds} in schema "
-            f"{job.schema.name!r}; declare them (`dpflows profile` drafts a schema)."
-        )
 
 
 def training_config(

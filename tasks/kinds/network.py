@@ -88,22 +88,7 @@ def image_of(kind: str, inputs: int) -> tuple[int, ...]:
 
 
 def check_network(config: TrainConfig, schema: Schema) -> None:
-    """Raise ``InputError`` where data, objective or evaluation do not go with a network."""
-    if schema.label.kind not in ("binary", "classes"):
-        raise InputError(
-            f"Expected a binary or classes label for a network, got label.kind={schema.label.kind!r} in schema "
-            f"{schema.name!r}; leave out section model, or choose another data set."
-        )
-    if schema.unit != "record":
-        raise InputError(
-            f"Expected unit record for a network, got unit={schema.unit!r} in schema {schema.name!r}; leave out "
-            "section model, or use dp_sgd on a linear model."
-        )
-    if schema.undeclared_columns:
-        raise InputError(
-            f"Expected declared bounds and levels for a network, got bounds={schema.bounds!r} in schema "
-            f"{schema.name!r}; declare them, `dpflows profile` drafts them."
-        )
+    """Raise ``InputError`` where data or objective do not go with a network."""
     if schema.public.n is None and not config.data.blocks:
         raise InputError(
             f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
@@ -120,16 +105,6 @@ def check_network(config: TrainConfig, schema: Schema) -> None:
         )
     if config.objective.l1 > 0:
         raise InputError(f"Expected objective.l1=0 for a network, got {config.objective.l1:g}; use l2.")
-    for name in ("select", "tune", "ranking", "audit"):
-        if getattr(config, name, None) is not None:
-            raise InputError(
-                f"Expected no section {name} beside model, got one: it is for linear scores; leave it out."
-            )
-    if config.evaluate.release is not None:
-        raise InputError(
-            "Expected no evaluate.release for a network, got one: its counts are those of linear scores; leave it out, "
-            "or compare on a public set."
-        )
 
 
 def network_sums(spec: NetworkSpec, problem: Problem, train: Any) -> Watched:

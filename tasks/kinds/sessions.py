@@ -102,15 +102,6 @@ def check_sessions(config: TrainConfig, schema: Schema) -> None:
 
     With blocks ``rows_per_block`` counts sessions, and each session lies in one block (``tasks.data.rows``).
     """
-    if schema.unit != "session":
-        raise InputError(
-            f"Expected unit session for a label of kind relevance, got unit={schema.unit!r} in schema {schema.name!r}; "
-            "privacy.adjacency says whether a session's labels or the whole session are protected."
-        )
-    if schema.bounds != "declared":
-        raise InputError(
-            f"Expected declared bounds, got bounds={schema.bounds!r} in schema {schema.name!r}; declare them."
-        )
     if schema.columns and (QUERY not in schema.columns or schema.columns[QUERY].feature):
         raise InputError(
             f"Expected a column {QUERY!r} of kind id in schema {schema.name!r}, whose rows are documents; declare it: "
@@ -125,12 +116,6 @@ def check_sessions(config: TrainConfig, schema: Schema) -> None:
         raise InputError(
             f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
             "blocks to train on."
-        )
-    if config.evaluate.release is not None:
-        raise InputError(
-            f"Expected no evaluate.release for ranking data {schema.name!r}, got metric "
-            f"{config.evaluate.release.metric!r}: its noise is for counts of right predictions, which a ranking has "
-            "not; leave it out, or measure on a data set that is declared public."
         )
 
 

@@ -41,26 +41,15 @@ def make_loss(objective: ObjectiveSection, schema: Schema) -> Loss:
 
 def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:
     """Raise ``InputError`` where schema and objective do not belong together."""
-    kind = schema.label.kind
-    if kind not in ("binary", "regression", "classes"):
-        raise InputError(
-            f"Expected a binary, regression or classes label for a linear model, got label.kind={kind!r} in schema "
-            f"{schema.name!r}; declare one, or choose another data set."
-        )
-    if kind == "regression" and loss.argument == "margin":
+    if schema.label.kind == "regression" and loss.argument == "margin":
         raise InputError(
             f"Expected a loss of residuals for a regression label ({schema.name!r}), got objective.loss={loss.name!r}; "
             "use squared or huber_regression."
         )
-    if schema.unit not in ("record", "user"):
+    if schema.unit == "user" and schema.public.rows_per_user is None:
         raise InputError(
-            f"Expected unit record or user for a linear model, got unit={schema.unit!r} in schema {schema.name!r}."
-        )
-    if schema.unit == "user" and (schema.public.rows_per_user is None or kind == "classes"):
-        raise InputError(
-            f"Expected public.rows_per_user and a binary or regression label for unit user in schema {schema.name!r}, "
-            f"got rows_per_user={schema.public.rows_per_user} and label.kind={kind!r}; declare the most rows that a "
-            "training keeps of one user."
+            f"Expected public.rows_per_user for unit user in schema {schema.name!r}, got none; declare the most rows "
+            "that a training keeps of one user."
         )
     if schema.public.n is None and not blocks:
         raise InputError(
@@ -107,11 +96,6 @@ def check_user_level(config: TrainConfig, schema: Schema, name: str) -> None:
         reason = "its proof needs a unit whose Hessian has rank one, and that of a user with m rows has rank m"
     elif name not in USER_LEVEL:
         reason = "its releases or its clipping go by single rows"
-    elif config.evaluate.release is not None:
-        raise InputError(
-            f"Expected no evaluate.release for unit user in {schema.name!r}, got one: its noise is for one row in "
-            "one cell; leave it out, or compare on a public set."
-        )
     else:
         return
     raise InputError(

@@ -14,6 +14,7 @@ from dpcore.preprocess.column_encoders import factors, named, parse_number
 from dpcore.preprocess.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.problem import Adjacency
 from tasks.data.reading import Reading
+from tasks.options.rules import check_facts, declared
 from tasks.schema import ColumnSpec, Schema
 
 
@@ -80,11 +81,7 @@ def plan_estimate(
     Alone it costs ``bounds_share`` of the epsilon and of the delta of ``target``; the training that follows is
     calibrated so that both together meet ``target``. Raises ``BudgetExceeded`` where no noise makes that share enough.
     """
-    if schema.unit != "record":
-        raise InputError(
-            f"Expected unit record to estimate bounds, got unit={schema.unit!r}: a person with several rows would move"
-            " a count by more than its sensitivity; declare the bounds and levels."
-        )
+    check_facts(declared(schema))
     kinds = {name: schema.columns[name].kind for name in schema.undeclared_columns}
     if not kinds:
         raise InputError(f"Every column of {schema.name!r} is declared; set bounds: declared.")

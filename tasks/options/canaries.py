@@ -3,8 +3,6 @@
 The canaries follow from public facts (dimension, norm bound) and coins; the public n of the data stays: under
 add_remove it is a nominal divisor and no count, under replace_one canaries take the places of records. Price and charge
 are those of any training with this plan. The attack knows the records, so its numbers are internal.
-
-Where canaries have a theorem and a place: decided from configuration and schema, before a file is opened.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from dpcore.problem import Adjacency
 from dpcore.train import Planned
 from tasks.config import TrainConfig
 from tasks.kinds.base import Job, Sealed
-from tasks.schema import Schema
 
 LEAST, MOST = 20, 1000
 
@@ -32,31 +29,6 @@ def count_of(config: TrainConfig, dimension: int) -> int:
     """How many canaries a run gets: the number given, else one for each column, from 20 to 1,000."""
     assert config.audit is not None
     return config.audit.canaries or min(max(dimension, LEAST), MOST)
-
-
-def check_canaries(config: TrainConfig, schema: Schema) -> None:
-    """Raise ``InputError`` where canaries have no theorem or no place in this training."""
-    if config.audit is None:
-        return
-    faults = {
-        "sessions of a ranking are no single records": schema.label.kind == "relevance",
-        "a network's canaries would need gradients of their own": config.model is not None,
-        "the attack scores one margin, so it needs a binary label": schema.label.kind != "binary",
-        "a canary is a record and the unit is another": schema.unit != "record",
-        "a search (tune) splits the records before it trains": config.tune is not None,
-        "bounds and levels must be declared: an estimate would be made without the canaries": (
-            bool(schema.undeclared_columns)
-        ),
-        "evaluate.release would pay for a metric of a model that is never released": (
-            config.evaluate.release is not None
-        ),
-    }
-    for reason, found in faults.items():
-        if found:
-            raise InputError(
-                f"Expected no audit.canaries here, got {_shown(config)}: {reason}; leave the section audit out, or use "
-                "`dpflows audit RUN --empirical`."
-            )
 
 
 def crowd(config: TrainConfig, n: int, dimension: int) -> tuple[str, ...]:
@@ -78,11 +50,6 @@ def crowd(config: TrainConfig, n: int, dimension: int) -> tuple[str, ...]:
             "show most.",
         )
     return ()
-
-
-def _shown(config: TrainConfig) -> str:
-    assert config.audit is not None
-    return "the section" if config.audit.canaries is None else str(config.audit.canaries)
 
 
 Array = np.ndarray

@@ -71,18 +71,13 @@ def mechanism_of(job: Job) -> Laplace | None:
 
     A record is in one cell, so an added one moves the counts by 1 in L1 and a replaced one by 2; Laplace noise of scale
     sensitivity / epsilon gives pure epsilon. No divisor is needed: the noisy counts give their own sum.
-    Raises ``InputError`` for a metric that does not exist for this label.
+    Raises ``InputError`` for a metric that does not exist.
     """
     wanted = job.config.evaluate.release
     if wanted is None:
         return None
-    kind = job.schema.label.kind
-    fitting = METRICS if kind == "binary" else METRICS[:1] if kind == "classes" else ()
-    if wanted.metric not in fitting:
-        raise InputError(
-            f"Expected evaluate.release.metric {' or '.join(fitting) or 'left out'} for a {kind} label, got "
-            f"{wanted.metric!r}."
-        )
+    if wanted.metric not in METRICS:
+        raise InputError(f"Expected evaluate.release.metric {' or '.join(METRICS)}, got {wanted.metric!r}; take one.")
     sensitivity = 1.0 if job.problem.adjacency is Adjacency.ADD_REMOVE else 2.0
     return laplace_for(sensitivity, wanted.epsilon, job.config.privacy.noise)
 

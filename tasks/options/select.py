@@ -10,7 +10,6 @@ from dpcore.errors import InputError
 from dpcore.problem import Problem
 from tasks.config import TrainConfig
 from tasks.config.train import AlgorithmSection
-from tasks.schema import Schema
 
 # What trains after a selection where the configuration leaves the choice to ``auto``.
 DEFAULT_TRAINER = "ssadmm"
@@ -44,16 +43,6 @@ def algorithm_of(config: TrainConfig) -> AlgorithmSection:
     given = {name: value for name, value in select.model_dump(exclude={"method"}).items() if value is not None}
     both = {"second": registry[trainer].name, "settings": {**preset, **parameters}, **common, **given}
     return AlgorithmSection.model_validate({"name": "two_phase", **both})
-
-
-def check_select(config: TrainConfig, schema: Schema) -> None:
-    """Raise ``InputError`` for a trainer that cannot follow, and on ranked lists, where columns have no label."""
-    if config.select is not None and schema.label.kind == "relevance":
-        raise InputError(
-            f"Expected no section select for data set {schema.name!r}, whose label is of kind relevance: only columns "
-            "of a table are selected; leave it out, or use algorithm.name=best_feature."
-        )
-    algorithm_of(config)
 
 
 def check_kept(config: TrainConfig, problem: Problem) -> None:

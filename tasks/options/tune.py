@@ -48,9 +48,8 @@ REASONS = {
 def plan_tuned(job: Job, target: Target, *limits: Room) -> Planned:
     """Plan the search that the configuration asks for; no record is read.
 
-    Raises ``InputError`` for a grid that moves more than the training, and where the score has no known sensitivity.
+    Raises ``InputError`` for a grid that moves more than the training.
     """
-    _check(job)
     return _plan(job.config.canonical(), job.problem, target, *limits)
 
 
@@ -175,26 +174,6 @@ def _check_key(key: str) -> None:
             f"Expected parameters of the algorithm, preprocess or {', '.join(OBJECTIVE)} in tune.grid, got {key!r}: "
             f"{reason or 'it is no single parameter'}; leave it out of the grid."
         )
-
-
-def _check(job: Job) -> None:
-    """Raise ``InputError`` where a tuned training has no proof, or no meaning."""
-    config, kind = job.config, job.schema.label.kind
-    reason = ""
-    if job.ranker is not None or kind not in ("binary", "classes"):
-        reason = f"a score is a count of right predictions, which a label of kind {kind} has not; fix the parameters"
-    elif job.problem.kind != "linear":
-        reason = f"right predictions are counted for linear models, and this one is a {job.problem.kind}"
-    elif job.schema.unit != "record":
-        reason = f"the score's noise is for one record, and the unit is {job.schema.unit}; fix the parameters"
-    elif job.schema.undeclared_columns:
-        reason = "bounds and levels must be declared before the search; declare them"
-    elif config.select is not None:
-        reason = "a selection of columns is planned by itself; use algorithm.name=two_phase and tune its parameters"
-    elif config.algorithm.parameters.get("noise_multiplier") is not None:
-        reason = "algorithm.noise_multiplier follows from the budget; leave it out"
-    if reason:
-        raise InputError(f"Expected no section tune for {job.schema.name!r}, got one: {reason}.")
 
 
 def selected(

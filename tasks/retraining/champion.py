@@ -10,6 +10,7 @@ from dpcore.preprocess.design import Data
 from tasks.config import TrainConfig
 from tasks.data import Reading
 from tasks.ledger import Ledger
+from tasks.options.rules import DECLARED, check_facts, declared
 from tasks.readers import source_paths
 from tasks.record.model import read_stored
 from tasks.record.tracking import log_metrics
@@ -41,16 +42,8 @@ def require_public(section: ChampionSection, trained: Schema) -> Schema | None:
             f"Expected a public data set for champion.data, got {schema.name!r}, which is private: an exact score on "
             "it would cost budget. Declare `public: {public: true}` if its rows are published, or leave it out."
         )
-    if trained.undeclared_columns:
-        raise InputError(
-            f"Expected declared bounds and levels in {trained.name!r} for a comparison with a champion, got bounds: "
-            f"{trained.bounds}: the columns would differ between retrainings; declare them, or leave champion.data out."
-        )
-    if trained.label.kind != "binary" or schema.label.kind != "binary":
-        raise InputError(
-            f"Expected binary labels for a comparison with a champion, got {trained.label.kind!r} in {trained.name!r} "
-            f"and {schema.label.kind!r} in {schema.name!r}; leave champion.data out."
-        )
+    for facts in (declared(trained), declared(schema) | {"bounds": DECLARED}):
+        check_facts(facts | {"champion.data": section.data})
     if schema.columns.keys() < {name for name, column in trained.columns.items() if column.feature}:
         raise InputError(
             f"Expected the columns of {trained.name!r} in champion.data={schema.name!r}, which lacks some."

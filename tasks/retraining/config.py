@@ -13,6 +13,7 @@ from dpcore.errors import InputError
 from tasks.config import TrainConfig
 from tasks.config.read import load
 from tasks.config.train import SCHEMA_VERSION, Number, Section
+from tasks.options.rules import ABSENT, ENCODED, check_facts
 from tasks.options.tune import encodings_of, grid_of
 
 Every = Literal["day", "week", "month", "year"]
@@ -109,11 +110,8 @@ def check(config: RetrainConfig, where: str = "configuration") -> None:
             "schema with `public: true`, or leave both out."
         )
     tune = config.training.tune
-    if config.champion.data is not None and tune is not None and encodings_of(grid_of(tune)):
-        raise InputError(
-            f"{where}: Expected no preprocess in training.tune.grid beside champion.data={config.champion.data!r}, got "
-            "some: champion and challenger need the same columns; fix the encoding, or leave champion.data out."
-        )
+    grid = ENCODED if tune is not None and encodings_of(grid_of(tune)) else ABSENT
+    check_facts({"champion.data": config.champion.data or ABSENT, "tune.grid": grid}, f"{where}: ")
     if config.warm_start == "released" and config.champion.model is None:
         raise InputError(
             f"{where}: Expected champion.model with warm_start='released', got none; name the registered model, or "

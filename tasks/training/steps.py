@@ -34,16 +34,20 @@ from tasks.ledger import Blocks, Charge, Ledger, Reservation, RowFacts
 from tasks.ledger.reader import LedgerReader
 from tasks.options import tune
 from tasks.options.bounds import open_words, plan_estimate, require_open, widest
-from tasks.options.canaries import check_canaries, crowd
-from tasks.options.select import algorithm_of, check_kept, check_select
+from tasks.options.canaries import crowd
+from tasks.options.rules import check_rules
+from tasks.options.select import algorithm_of, check_kept
 from tasks.profile.private import budgets_of
 from tasks.readers import source_paths
 from tasks.record import outbox
 from tasks.schema import Schema, find_schema
 
 
-def prepare(config: TrainConfig) -> Job:
-    """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit."""
+def prepare(config: TrainConfig, command: str = "train") -> Job:
+    """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit.
+
+    ``command``: what it is for, train or compare; see ``tasks.options.rules``.
+    """
     schema = find_schema(config.data.name)
     if schema.block is not None and not config.data.blocks and not schema.public.public:
         raise InputError(
@@ -51,10 +55,10 @@ def prepare(config: TrainConfig) -> Job:
             f"{schema.block.column}), got none; list the blocks to train on. Folds cut through "
             "blocks: comparisons of private data take a schema without them."
         )
+    check_rules(config, schema, command)
     require_open(schema)
-    check_select(config, schema)
+    algorithm_of(config)
     check_subgroup(config, schema)
-    check_canaries(config, schema)
     if sessions.is_ranking(schema):
         encoder, ranker, problem = sessions.describe(config, schema)
         warnings = check_delta(config, problem.n) + weak_promise(config)
@@ -63,11 +67,6 @@ def prepare(config: TrainConfig) -> Job:
         encoder, spec, problem = kinds_network.describe(config, schema)
         warnings = check_delta(config, problem.n) + weak_promise(config)
         return Job(config, schema, encoder, problem, tuple(config.data.blocks or ("all",)), warnings, network=spec)
-    if config.ranking is not None:
-        raise InputError(
-            f"Expected no section ranking for data set {schema.name!r}, whose label is of kind {schema.label.kind}; "
-            "leave it out, or name data with a label of kind relevance."
-        )
     return describe(config, schema)
 
 
