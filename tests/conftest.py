@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
+import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import absl.logging
 import pytest
 from hypothesis import settings
+
+import dpcore.noise
 
 # Workers share the processors: threads of linear algebra, which find little to share in tests, would only spin. Read
 # when numpy is loaded, here and in the processes that tests start.
@@ -20,8 +26,12 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # sets up logging. The real standard error is one that it leaves open.
 absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
+# A run of the suite says the same as the one before it: examples and secret noise follow the names of the tests.
+# DPFLOWS_TEST_CHANCE=1 draws new ones, to look for what no name has met yet.
+CHANCE = os.environ.get("DPFLOWS_TEST_CHANCE") == "1"
+
 # Times of single examples say nothing on a shared machine.
-settings.register_profile("dpflows", deadline=None)
+settings.register_profile("dpflows", deadline=None, derandomize=not CHANCE)
 settings.load_profile("dpflows")
 
 # One home folder, one Prefect server and one world of trained runs for all directories of a process: a second server
@@ -29,6 +39,36 @@ settings.load_profile("dpflows")
 pytest_plugins = ["tests.flow_fixtures", "tests.release_fixtures"]
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+class Keys:
+    """The keys of secret generators in this process, from the name of the test or the shared fixture that runs."""
+
+    def __init__(self) -> None:
+        self.source = random.Random("collection")
+        assert dpcore.noise.secrets is secrets, "secret noise takes its keys from the operating system"
+        if not CHANCE:
+            dpcore.noise.secrets = SimpleNamespace(randbits=lambda bits: self.source.getrandbits(bits))  # type: ignore[assignment]
+
+
+KEYS = Keys()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    KEYS.source = random.Random(item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any) -> Any:
+    """A fixture that several tests share draws the same, whichever of them comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    outer, KEYS.source = KEYS.source, random.Random(f"{fixturedef.baseid} {fixturedef.argname}")
+    try:
+        return (yield)
+    finally:
+        KEYS.source = outer
 
 
 @pytest.fixture(scope="session")

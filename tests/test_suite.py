@@ -1,10 +1,17 @@
-"""What the default suite is: it says nothing about how fast the machine is, or how busy."""
+"""What the default suite is: it says nothing about how fast the machine is, how busy, or what chance brought."""
 
 from __future__ import annotations
 
 import ast
+import random
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+from randomgen import ChaCha
+
+from dpcore.noise import secure_generator
+from tests.conftest import CHANCE
 
 TESTS = Path(__file__).parent
 CLOCKS = {"perf_counter", "process_time", "thread_time"}
@@ -52,6 +59,16 @@ def test_no_default_test_has_a_bar_of_seconds() -> None:
         name for path, text in files for name, used in default_tests(ast.parse(text), text) if used & CLOCKS
     }  # fmt: skip
     assert timed == RATIOS
+    measured = [
+        f"{path.relative_to(TESTS)}:{node.lineno}"
+        for path, text in files
+        for test in functions(ast.parse(text))
+        if not is_slow(test, text)
+        for node in ast.walk(test)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+        if "'seconds'" in ast.unparse(node)
+    ]
+    assert measured == []
 
 
 def test_default_tests_wait_for_a_busy_machine() -> None:
@@ -67,3 +84,36 @@ def test_default_tests_wait_for_a_busy_machine() -> None:
                     where = (path.relative_to(TESTS).as_posix(), word.value.value)
                     short += [(*where, node.lineno)] if where[1] < PATIENCE and where not in RUN_OUT else []
     assert short == []
+
+
+@pytest.fixture(scope="module")
+def shared_draws() -> list[int]:
+    return [int(one) for one in secure_generator().integers(2**60, size=2)]
+
+
+@pytest.mark.skipif(CHANCE, reason="new draws were asked for")
+def test_secret_noise_follows_the_name_of_the_test(request: pytest.FixtureRequest, shared_draws: list[int]) -> None:
+    keys = random.Random(request.node.nodeid)
+    for _ in range(2):
+        expected = ChaCha(key=keys.getrandbits(256), rounds=20)
+        assert secure_generator().bit_generator.random_raw() == expected.random_raw()
+    assert shared_draws == DRAWS
+
+
+# What a fixture of this file draws, whichever test asks for it first.
+DRAWS = [407354585948112777, 37848291460125202]
+
+
+def test_no_test_draws_from_a_generator_without_a_seed() -> None:
+    """Else a bar on what was drawn fails now and then."""
+    unseeded = []
+    for path in TESTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                bare = called.endswith(("default_rng", "RandomState", "SeedSequence")) and not (
+                    node.args + node.keywords
+                )
+                if bare or called.startswith(("np.random.r", "np.random.n", "secrets.")):
+                    unseeded.append(f"{path.relative_to(TESTS)}:{node.lineno}: {called}")
+    assert unseeded == []

@@ -290,7 +290,7 @@ def test_release_returns_the_best_and_the_earlier_of_equals() -> None:
         (lambda: Composition((Gaussian(1.0, 1.0),), (1, 2)), "one count for each"),
         (lambda: Composition((3,), (1,)), "Expected mechanisms in a composition"),  # type: ignore[arg-type]
         (lambda: repeated(ONE, 10.0, 0.0).distance(0.0, 1.0), "releases inside a trial"),
-        (lambda: ONE[0].release(0.0, np.random.default_rng()), "use its parts"),
+        (lambda: ONE[0].release(0.0, np.random.default_rng(0)), "use its parts"),
         (lambda: ONE[0].distance(0.0, 1.0), "measure its parts"),
     ],
 )
