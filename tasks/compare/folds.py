@@ -121,14 +121,16 @@ class Rows:
         return secret_fold_numbers(rows, folds, secret, repeat)
 
     def check_classes(self, setting: Setting) -> None:
-        """Raise ``InputError`` where a fold leaves one class for training; asked before anything is reserved."""
+        """Raise ``InputError`` where a fold of public rows leaves one class for training.
+
+        Of private rows one record could decide over it, so such a comparison goes on and shows what it gives.
+        """
         job, protocol = setting.job, self.protocol
-        if job.schema.label.kind != "binary" or protocol.folds == 1:
+        if job.schema.label.kind != "binary" or protocol.folds == 1 or not job.public:
             return
-        secret = self.secret(setting)
         for repeat in range(protocol.partitions):
             y = self.table(setting, repeat).train.y
-            numbers = self._numbers(len(y), secret, repeat)
+            numbers = fold_numbers(len(y), protocol.folds, self.seed, repeat)
             for fold in range(protocol.folds):
                 if len(np.unique(y[numbers != fold])) < 2:
                     raise InputError(
@@ -173,7 +175,8 @@ def read(job: Job, protocol: ProtocolSection) -> Table:
     """Read and encode the rows of a job: those of the blocks that its reservation names."""
     if job.ranker is not None and protocol.parts and job.schema.source.kind == "file":
         return _partition(job, protocol.folds)
-    loaded = reading_of(job).load(job.encoder)
+    # A promise about the rows, of whatever relation: nothing is refused for their labels; ``Rows.table`` counts them.
+    loaded = reading_of(job).load(job.encoder, None if job.public else Adjacency.ADD_REMOVE)
     return Table(loaded.train, loaded.test)
 
 

@@ -229,12 +229,18 @@ def test_a_declared_mark_is_no_session(form: str, tmp_path: Path) -> None:
     assert found.refused is not None and "'?'; every row needs its query" in found.refused
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_one_record_of_the_other_class_decides_over_no_refusal(reader: str) -> None:
+def nearly_one_class() -> World:
+    """Twelve records of one class, and a last one of the other."""
     rows = tuple(replace(row, y=0) for row in records(7, 12).rows)
-    world = World((*rows, replace(rows[0], y=1, name="999")), "record")
+    return World((*rows, replace(rows[0], y=1, name="999", part=1)), "record")
+
+
+@pytest.mark.parametrize("door", ["training", "metric", "drift"])
+@pytest.mark.parametrize("reader", READERS)
+def test_one_record_of_the_other_class_decides_over_no_refusal(reader: str, door: str) -> None:
     write, more = READERS[reader]
-    checked(training_door(), world, world.without(12), write, schemas.table("record", **more))
+    world = nearly_one_class()
+    checked(doors("add_remove")[door], world, world.without(12), write, schemas.table("record", **more))
 
 
 @pytest.mark.parametrize("form", ["letor", "svmlight"])

@@ -16,7 +16,7 @@ import pytest
 from tests.neighbours import schemas
 from tests.neighbours.doors import canary_door, comparison_door, drift_door, metric_door, training_door, tuning_door
 from tests.neighbours.replay import Door, chosen
-from tests.neighbours.test_doors import BLOCK, READERS, RELATIONS, checked, neighbour_of, records
+from tests.neighbours.test_doors import BLOCK, READERS, RELATIONS, checked, nearly_one_class, neighbour_of, records
 from tests.neighbours.world import Row, World, Writer, write_arff, write_csv, write_parquet
 
 REACHED = 0.1  # a bound that nothing comes near to would hide a missing row
@@ -25,6 +25,12 @@ DRAWN: dict[str, Callable[[str], Door]] = {
     "canaries": lambda relation: canary_door(privacy={"adjacency": relation}),
     "comparison": lambda relation: comparison_door(adjacency=relation),
 }
+
+
+@pytest.mark.parametrize("door", DRAWN)
+def test_one_record_of_the_other_class_decides_over_no_refusal_here_either(door: str) -> None:
+    world = nearly_one_class()
+    checked(DRAWN[door]("add_remove"), world, world.without(12), write_csv, schemas.table("record"))
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
