@@ -20,7 +20,7 @@ from tasks.audit.database import Database
 from tasks.audit.subject import CONFIG, from_record, ledger_facts
 from tasks.home import Home
 from tasks.ledger.place import ledger_of_run
-from tasks.record.tags import AUDIT
+from tasks.record import AUDIT
 from tasks.stores.moved import require_in_place
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.ledger import Ledger, place
 from tasks.ledger.summary import entry as ledger_entry
-from tasks.record import inventory, outbox, tracking
+from tasks.record import MODEL, inventory, outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.model import file_hash
 from tasks.record.outbox import Pending
-from tasks.record.tags import MODEL
 from tasks.stores.made import making_stores
 from tasks.training import steps
 

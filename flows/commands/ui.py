@@ -19,7 +19,7 @@ from dpcore.errors import DPFlowsError, InputError
 from flows.server import ADDRESS_FILE, free_port, healthy, is_free, reachable
 from tasks.compare.tracking import view_of
 from tasks.home import Home
-from tasks.record.tags import OURS
+from tasks.record import OURS
 from tasks.record.tracking import DATABASES, tracking_client
 from tasks.stores.made import ensure_stores
 from tasks.stores.moved import require_in_place

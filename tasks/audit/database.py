@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.audit.subject import LARGEST_MODEL, Subject, Version, contents, local, model_contents
-from tasks.record.tags import MODEL
+from tasks.record import MODEL
 
 # Alembic revisions of MLflow's tables: 3.17.
 KNOWN = ("dc11669786a5",)

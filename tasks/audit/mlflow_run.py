@@ -11,7 +11,7 @@ from mlflow.exceptions import MlflowException
 
 from dpcore.errors import InputError
 from tasks.audit.subject import LARGEST_MODEL, Subject, Version, contents, local, model_contents
-from tasks.record.tags import MODEL
+from tasks.record import MODEL
 
 
 def read_run(client: MlflowClient, run_id: str) -> Subject:

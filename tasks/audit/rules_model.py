@@ -20,9 +20,8 @@ from tasks.audit.findings import Finding, block, warn
 from tasks.audit.rules_content import STATE
 from tasks.audit.rules_run import MODEL_FILES, RETRAIN, digest
 from tasks.audit.subject import Subject
-from tasks.record import inventory
+from tasks.record import MODEL, inventory
 from tasks.record.example import example_columns, is_example
-from tasks.record.tags import MODEL
 
 # What MLflow itself writes into the folder of a model.
 CARD, CONDA, PYTHON, PACKAGES = "MLmodel", "conda.yaml", "python_env.yaml", "requirements.txt"

@@ -25,10 +25,10 @@ from dpcore.ranking.model import RankingModel
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries, entry
 from tasks.readers.open import QUERY
+from tasks.record import MODEL, OURS
+from tasks.record import MODEL as MODEL_TAG
 from tasks.record.example import example_columns
 from tasks.record.requirements import requirements
-from tasks.record.tags import MODEL, OURS
-from tasks.record.tags import MODEL as MODEL_TAG
 from tasks.schema import Schema
 
 if TYPE_CHECKING:

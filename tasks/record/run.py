@@ -23,11 +23,10 @@ from tasks.ledger.place import ledger_url
 from tasks.ledger.reservation import this_process
 from tasks.options import canaries
 from tasks.options.noisy_metric import release_words
-from tasks.record import inventory, outbox, tracking
+from tasks.record import MODEL, inventory, outbox, tracking
 from tasks.record import statement as words
 from tasks.record.model import file_hash, log_model, requirements_of, save_model, start_without_price
 from tasks.record.outbox import Pending, keep_metrics
-from tasks.record.tags import MODEL
 from tasks.record.wording import RENDERED as READABLE
 from tasks.report import budget_figure
 from tasks.report.store import attach

@@ -22,9 +22,9 @@ from dpcore.errors import InputError
 from tasks.drawing.curves import CURVE_POINTS, curve_name, thin
 from tasks.home import Home
 from tasks.ledger.reservation import is_gone, this_process
-from tasks.record.tags import MODEL as MODEL_TAG
-from tasks.record.tags import OURS as OURS_TAG
-from tasks.record.tags import OWNER as OWNER_TAG
+from tasks.record import MODEL as MODEL_TAG
+from tasks.record import OURS as OURS_TAG
+from tasks.record import OWNER as OWNER_TAG
 from tasks.stores.made import ensure_stores
 from tasks.stores.moved import require_in_place
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpcore.errors import DPFlowsError, InputError
 from tasks.kinds.quality import SUBGROUPS
 from tasks.ledger.reader import LedgerReader
-from tasks.record.tags import ENTRY, OURS
+from tasks.record import ENTRY, OURS
 from tasks.report.facts import METRICS, STATEMENT, Facts, Share, read_facts, read_json, share_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from dpcore.errors import InputError
+from tasks import record
 from tasks.home import Home
-from tasks.record import model, tags, tracking
+from tasks.record import model, tracking
 from tasks.schema import find_schema
 from tests.flows.small import small_frame
 
@@ -29,7 +30,7 @@ def stored(home: Home, small: Path) -> tuple[str, str, np.ndarray]:
     folder = home.outbox / run_id / "model"
     model.save_model(folder, weights, encoder, schema, "logistic")
     uri = model.log_model(client, run_id, folder, encoder, schema)
-    client.set_tag(run_id, tags.MODEL, uri)
+    client.set_tag(run_id, record.MODEL, uri)
     tracking.close_run(client, run_id, "FINISHED")
     return uri, run_id, weights
 

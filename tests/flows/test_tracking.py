@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tasks import record
 from tasks.drawing import curves
 from tasks.home import Home
-from tasks.record import tags, tracking
+from tasks.record import tracking
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +39,7 @@ def test_runs_of_dead_processes_are_closed_and_others_are_not(store: tuple[track
     ours = tracking.open_run(client, experiment, None, {})
     code = "import json; from tasks.ledger.reservation import this_process; print(json.dumps(this_process()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    orphan = tracking.open_run(client, experiment, None, {tags.OWNER: done.stdout.strip()})
+    orphan = tracking.open_run(client, experiment, None, {record.OWNER: done.stdout.strip()})
     assert json.loads(done.stdout)["pid"] > 0
     assert tracking.close_stale_runs(client) == [orphan]
     assert client.get_run(orphan).info.status == "KILLED"

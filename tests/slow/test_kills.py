@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries
-from tasks.record.tags import ENTRY, MODEL
+from tasks.record import ENTRY, MODEL
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")]
 
