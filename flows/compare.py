@@ -33,10 +33,10 @@ from tasks.compare.resume import Comparison
 from tasks.compare.tracking import write_view
 from tasks.config import TrainConfig
 from tasks.home import Home
+from tasks.kinds.charge import charge_of
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.place import ledger_url
 from tasks.record import tracking
-from tasks.training.steps import charge_of
 
 
 def load_rows(comparison: Comparison) -> None:

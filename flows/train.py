@@ -9,7 +9,7 @@ holds the converted price.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isfinite
 from time import perf_counter
 from typing import Any
@@ -28,10 +28,9 @@ from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.kinds import quality
 from tasks.kinds.base import Job
-from tasks.kinds.sessions import conventions
 from tasks.kinds.table import class_warning, count_warning
 from tasks.ledger import Ledger, Reservation, place
-from tasks.options import canaries, estimate, tune
+from tasks.options import bounds, canaries, tune
 from tasks.options.noisy_metric import release_metrics, require_room
 from tasks.record import outbox, tracking
 from tasks.record import run as record_run
@@ -41,11 +40,11 @@ from tasks.training import evaluate, steps
 
 plan_step = step(steps.plan_training, "plan")
 afford_step = step(steps.fit_to_ledger, "affordable?")
-read_bounds_step = step(estimate.read_bounds, "read bounds")
+read_bounds_step = step(bounds.read_bounds, "read bounds")
 load_step = step(steps.load_records, "load")
 preprocess_step = step(steps.build_objective, "preprocess")
 reserve_step = step(steps.reserve_budget, "reserve")
-estimate_step = step(estimate.release_bounds, "estimate bounds")
+estimate_step = step(bounds.release_bounds, "estimate bounds")
 plant_step = step(canaries.plant_canaries, "plant canaries")
 fit_step = step(steps.fit_model, "fit")
 canary_step = step(canaries.measure_canaries, "find canaries")
@@ -251,7 +250,7 @@ def summary(
         "flow_run_id": str(prefect.runtime.flow_run.id or ""),
         "model": uri,
         "seconds": seconds,
-        **({} if job.ranker is None else {"conventions": asdict(conventions(job.config))}),
+        **({"conventions": meant} if (meant := job.kind.conventions(job)) else {}),
     }
 
 

@@ -17,6 +17,7 @@ from flows.commands.train import on_server
 from flows.server import healthy, running_address
 from flows.terminal import Terminal, summary_rows
 from tasks.home import Home
+from tasks.kinds.charge import require_files
 from tasks.ledger import Blocks, Ledger, place
 from tasks.retraining import champion, drift, schedule
 from tasks.retraining import schedule as retraining_schedule
@@ -140,7 +141,7 @@ def check(
             reading = retraining_schedule.choose(
                 settings.training, settings.window, division, found.until.date(), found.period, ledger
             )
-            steps.require_files(steps.prepare(reading.config))
+            require_files(steps.prepare(reading.config))
     return None
 
 

@@ -17,6 +17,7 @@ from tasks.config import TrainConfig, load_config
 from tasks.data import peek
 from tasks.home import Home
 from tasks.kinds.base import Job
+from tasks.kinds.charge import require_files
 from tasks.ledger import Ledger, place
 from tasks.options import tune
 from tasks.options.bounds import widest
@@ -57,7 +58,7 @@ def check(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:
     with Ledger(place.ledger_url(settings, job.schema, home)) as ledger:
         admitted = steps.fit_to_ledger(job, planned, ledger)
         require_room(job, admitted, ledger)
-    steps.require_files(job)
+    require_files(job)
     return job, planned, admitted
 
 
@@ -157,7 +158,7 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
         "data": job.schema.name,
         "public_n": job.problem.n,
         "dimension": job.problem.dimension,
-        "norm_bound": None if job.ranker is not None else job.problem.norm_bound,
+        "norm_bound": job.problem.norm_bound if job.kind.bounds_norms else None,
         "algorithm": planned.name,
         "reason": planned.reason,
         "parameters": parameters,

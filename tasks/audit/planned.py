@@ -125,9 +125,8 @@ def _selected(job: Job, planned: Planned, found: Statement) -> tuple[Job, Planne
 def _encoded_part(job: Job, chosen: Any) -> Job:
     """The job of a setting with columns of its own."""
     from tasks.options.tune import varied
-    from tasks.training.steps import describe
 
-    own = describe(varied(json.loads(job.config.canonical()), chosen.values), job.schema)
+    own = job.kind.describe(varied(json.loads(job.config.canonical()), chosen.values), job.schema)
     return replace(job, problem=chosen.problem, encoder=own.encoder)
 
 

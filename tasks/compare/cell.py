@@ -12,7 +12,6 @@ import numpy as np
 
 from dpcore.metrics import coverage, support_precision_recall
 from dpcore.problem import Problem
-from dpcore.ranking.model import Watched, metric_curve
 from dpcore.train import Planned, Result, run
 from dpcore.train.running import trace
 from tasks.compare.config import MAJORITY, MEAN_LABEL, CompareConfig
@@ -21,9 +20,9 @@ from tasks.compare.grid import Cell, Plans, Setting, noise_seed
 from tasks.compare.iterates import Iterates, watched
 from tasks.compare.metrics import MINIMISATION_ERROR, asked, counting, evaluations, has_optimum, optimum, wanted
 from tasks.compare.variants import weak
-from tasks.kinds import sessions
+from tasks.kinds.base import remembered
+from tasks.kinds.table import constant
 from tasks.peers.catalogue import PeerRun
-from tasks.training import evaluate
 
 Array = np.ndarray
 CellRecord = dict[str, Any]
@@ -73,14 +72,14 @@ def measured(
     if setting.config.algorithm.name == MEAN_LABEL:
         return measured_mean(setting, part, problem)
     planned = plans.of(setting, problem)
-    sums: Any = part.objective
-    if setting.job.ranker is not None:
-        sums = Watched(sums, most=sessions.MOST_ITERATES)
-    elif wanted(config.metrics):
+    job = setting.job
+    sums: Any = job.kind.watched(job, part.objective)
+    if wanted(config.metrics):
         sums = counting(sums)
     iterates = None if config.curve_every is None or not setting.private else Iterates(config.curve_every)
     result = run(
-        runnable(planned, sums),
+        # Without limits: the curve of what was spent follows from the plan alone and is computed where it is asked for.
+        job.kind.runnable(replace(planned, limits=()), sums),
         sums if iterates is None else watched(sums, iterates, problem),
         seed=cell.seed,
         on_charge=on_charge if iterates is None else iterates.told(on_charge),
@@ -103,7 +102,7 @@ def measured(
 def measured_mean(setting: Setting, part: Part, problem: Problem) -> dict[str, Any]:
     """The errors of whoever predicts the mean label of the training part."""
     started = perf_counter()
-    found = evaluate.constant(setting.job, part.objective, part.test)
+    found = constant(setting.job, part.objective, part.test)
     seconds = perf_counter() - started
     numbers: dict[str, Any] = {"n": problem.n, "seconds": seconds, "spent_epsilon": None, "curve": [], "warnings": []}
     return numbers | {"metrics": finite(found)}
@@ -136,22 +135,10 @@ def problem_of(cell: Cell, config: CompareConfig, rows: Rows) -> Problem:
     return replace(problem, n=sum(part.n for index, part in enumerate(parts) if index != cell.fold))
 
 
-def runnable(planned: Planned, sums: Any) -> Planned:
-    """The plan as ``run`` takes it: with documents for a ranker, and without limits, since the curve of what was spent
-    follows from the plan alone and is computed where it is asked for."""
-    planned = replace(planned, limits=())
-    return sessions.with_documents(planned, sums) if isinstance(sums, Watched) else planned
-
-
 def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Array) -> dict[str, float]:
     """What the weights are worth on the held-out rows, and the objective on the training part."""
     job = setting.job
-    found: dict[str, float] = {}
-    if job.ranker is not None:
-        scores = job.ranker.scores(weights, part.test.documents)
-        found |= sessions.numbers(sessions.quality(job, part.test, scores))
-    else:
-        found |= evaluate.quality(job, part.test, weights)
+    found = job.kind.quality(job, part.test, weights)
     if setting.config.algorithm.name == MAJORITY:
         # It predicts a class; scores and an objective of its weights say nothing.
         return {key: value for key, value in found.items() if key.endswith("accuracy")}
@@ -161,7 +148,7 @@ def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Arr
         if asked(config.metrics) and has_optimum(job.problem):
             found[MINIMISATION_ERROR] = value - best(part, job.problem)
     chosen = config.coverage
-    if chosen is not None and job.ranker is None and job.schema.name in chosen.data:
+    if chosen is not None and job.problem.kind == "linear" and job.schema.name in chosen.data:
         wide = weights.reshape(job.problem.outputs, -1)
         relevant = range(chosen.relevant)
         found |= {f"coverage_at_{k}": coverage(wide, relevant, k, job.problem.intercept) for k in chosen.counts}
@@ -184,7 +171,7 @@ def objective_value(setting: Setting, part: Part, weights: Array) -> float | Non
     rankers, which are compared by the order that they give whatever their losses are.
     """
     problem = setting.job.problem
-    if setting.job.ranker is not None or (not setting.private and problem.l1 > 0):
+    if not setting.job.kind.by_objective or (not setting.private and problem.l1 > 0):
         return None
     if problem.outputs > 1 and problem.loss.argument != "scores":
         return None
@@ -210,24 +197,17 @@ def curve_of(
     points: dict[int, dict[str, float]] = {}
     for row in trace(planned, result.events, result.notes):
         points[int(row["release"])] = {key: value for key, value in row.items() if key != "release"}
-    if setting.job.ranker is not None:
-        seen = [*sums.iterates]
-        seen += [(sums.iterates.count, result.weights)] if seen else []
-        path = metric_curve(setting.job.ranker, seen, part.test, sessions.ranks(setting.config), conventions(setting))
-        for row in path:
-            named = {sessions.at_name(k): v for k, v in row.items() if k != "iteration"}
-            points.setdefault(int(row["iteration"]), {}).update(named)
-    elif iterates is not None:
+    job = setting.job
+    for row in job.kind.curve(job, remembered(sums, result.weights), part.test, sums):
+        found = {key: value for key, value in row.items() if key != "iteration"}
+        points.setdefault(int(row["iteration"]), {}).update(found)
+    if iterates is not None:
         released = [point for point in iterates if point[0] > 0]  # not the start, which everybody knows
         for step, w in (*released, (iterates.releases, result.weights)):
             points.setdefault(step, {}).update(metrics_of(setting, config, part, w))
     last = max(points, default=0)
     kept = [step for step in sorted(points) if step % every == 0 or step == last]
     return [{"step": step, **finite(points[step])} for step in kept]
-
-
-def conventions(setting: Setting) -> Any:
-    return sessions.conventions(setting.config)
 
 
 def finite(values: Mapping[str, float]) -> dict[str, Any]:

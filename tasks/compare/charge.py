@@ -14,9 +14,9 @@ from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Cell, Plans
 from tasks.compare.resume import Comparison
 from tasks.home import Home
+from tasks.kinds.charge import require_declared
 from tasks.ledger import Ledger
 from tasks.ledger.place import ledger_url
-from tasks.training.steps import require_declared
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,13 @@ from typing import Any
 import numpy as np
 
 from dpcore.errors import InputError
-from dpcore.objective import LinearObjective
-from dpcore.objective.multiclass import MulticlassObjective
-from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency
 from dpcore.ranking.sessions import Sessions, join
 from tasks.compare.config import ProtocolSection, fold_numbers, secret_fold_numbers
 from tasks.compare.grid import Cell, Setting
 from tasks.data import Reading
-from tasks.kinds.base import Job
+from tasks.kinds.base import Job, reading_of
 from tasks.readers import source_paths
-from tasks.training.steps import reading_of
 
 KEPT = 4  # folds that a thread keeps: the cells of a batch walk over few of them
 
@@ -89,7 +85,7 @@ class Rows:
         job = cell.setting.job
         secret = self.secret(cell.setting)
         drawn = table_key(redrawn(job, cell.repeat))
-        key = (drawn, repr(job.problem.loss), repr(job.ranker), secret is not None, cell.repeat, cell.fold)
+        key = (drawn, repr(job.problem.loss), repr(job.model), secret is not None, cell.repeat, cell.fold)
         kept: OrderedDict[Any, Part] = self._local.__dict__.setdefault("kept", OrderedDict())
         if key not in kept:
             table = self.table(cell.setting, cell.repeat)
@@ -112,7 +108,7 @@ class Rows:
         else:
             numbers = self._numbers(table.train.n, secret, repeat)
             train, test = (table.train.take(np.flatnonzero(side)) for side in (numbers != fold, numbers == fold))
-        return Part(sums(job, train), test)
+        return Part(job.kind.sums(job, train), test)
 
     def _numbers(self, rows: int, secret: bytes | None, repeat: int) -> np.ndarray:
         folds = self.protocol.folds
@@ -140,14 +136,6 @@ class Rows:
                     )
 
 
-def sums(job: Job, train: Data | Sessions) -> Any:
-    """Private sums over training rows or sessions."""
-    if job.ranker is not None:
-        return job.ranker.objective(train)  # type: ignore[arg-type]
-    kind = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
-    return kind(train.X, train.y, job.problem.loss)  # type: ignore[union-attr]
-
-
 def redrawn(job: Job, repeat: int) -> Job:
     """The job of one repeat: generated data that declare a ``seed`` are generated anew, with ``seed`` + ``repeat``."""
     source = job.schema.source
@@ -173,7 +161,7 @@ def table_key(job: Job) -> str:
 
 def read(job: Job, protocol: ProtocolSection) -> Table:
     """Read and encode the rows of a job: those of the blocks that its reservation names."""
-    if job.ranker is not None and protocol.parts and job.schema.source.kind == "file":
+    if job.kind.in_partitions and protocol.parts and job.schema.source.kind == "file":
         return _partition(job, protocol.folds)
     # A promise about the rows, of whatever relation: nothing is refused for their labels; ``Rows.table`` counts them.
     loaded = reading_of(job).load(job.encoder, None if job.public else Adjacency.ADD_REMOVE)
@@ -211,7 +199,7 @@ def data_files(job: Job) -> list[Path]:
 def fingerprint(job: Job, protocol: ProtocolSection, digest: Callable[[Path], str]) -> str:
     """A hash of schema and files; ``digest`` says what stands for a file."""
     files = data_files(job)
-    if job.ranker is not None and protocol.parts and files:
+    if job.kind.in_partitions and protocol.parts and files:
         files = partition_files(job, protocol.folds)
     if job.config.data.test_path is not None:
         files += source_paths(job.schema, job.config.data.test_path, job.schema.split.path, "data.test_path")

@@ -20,16 +20,14 @@ from dpcore.problem import Problem
 from dpcore.train import Planned, plan
 from dpcore.train.auto import resolve
 from tasks.compare.config import LINES, MEAN_LABEL, CompareConfig, CompareData, Entry, training_rows
-from tasks.compare.jobs import Jobs, training_config
-from tasks.compare.lines import encoding_words, lines
+from tasks.compare.jobs import Jobs, given, training_config
+from tasks.compare.lines import lines
 from tasks.compare.metrics import MINIMISATION_ERROR, asked, wanted
 from tasks.compare.variants import levels, objectives_of, spread_out
 from tasks.config import TrainConfig
 from tasks.kinds import base as kinds_base
 from tasks.kinds.base import Job, check_delta, weak_promise
-from tasks.kinds.sessions import NETWORK_STEPS
 from tasks.peers.catalogue import PeerRun
-from tasks.training.evaluate import exact_problem
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Setting:
             "data": self.data,
             "algorithm": config.algorithm.name,
             "label": self.label,
-            "encoding": encoding_words(self.job),
+            "encoding": self.job.kind.encoding_words(self.job),
             "preset": config.algorithm.preset,
             "parameters": config.algorithm.parameters,
             "loss": loss.name,
@@ -88,12 +86,11 @@ class Setting:
         problem = self.job.problem
         adjacency = problem.adjacency
         here = replace(problem, n=training_rows(problem.n, adjacency, folds, fold))
-        return here if self.private else exact_problem(replace(self.job, problem=here))
+        return here if self.private else self.job.kind.exact_problem(replace(self.job, problem=here))
 
     def parameters(self) -> dict[str, Any]:
-        if self.job.ranker is not None and self.job.ranker.scorer != "linear" and not self.private:
-            return {"steps": NETWORK_STEPS}
-        return self.config.algorithm.parameters
+        own = {} if self.private else self.job.kind.exact_parameters(self.job)
+        return {**self.config.algorithm.parameters, **own}
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ def _private(config: CompareConfig, data: CompareData, entry: Entry, jobs: Jobs)
                 missing.append(LeftOut(entry.shown, where, str(error)))
                 continue
             for own, noise in levels(config, base):
-                found.append(Setting(entry.shown, own, replace(job, config=own), True, noise))
+                found.append(Setting(entry.shown, own, given(job, own), True, noise))
     return found, missing
 
 

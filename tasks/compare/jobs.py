@@ -28,7 +28,12 @@ class Jobs:
         if base.sha256 not in self._known:
             job = steps.prepare(base, "compare")
             self._known[base.sha256] = replace(job, warnings=())
-        return replace(self._known[base.sha256], config=config)
+        return given(self._known[base.sha256], config)
+
+
+def given(job: Job, config: TrainConfig) -> Job:
+    """The job under a configuration that differs in what the problem does not depend on."""
+    return replace(job, config=config, algorithm=config.algorithm)
 
 
 def training_config(

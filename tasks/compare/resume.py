@@ -30,12 +30,12 @@ from tasks.compare.grouping import SECONDS
 from tasks.compare.metrics import COUNTS, MINIMISATION_ERROR
 from tasks.compare.ratios import check_interpreter, peer_settings
 from tasks.home import Home, make_private
-from tasks.kinds import quality, sessions
+from tasks.kinds import quality
 from tasks.kinds.base import Job
+from tasks.kinds.charge import require_files, require_public
 from tasks.ledger import Ledger
 from tasks.ledger.place import ledger_url
 from tasks.record.tracking import safe_name
-from tasks.training.steps import require_files, require_public
 
 
 class Journal:
@@ -90,22 +90,15 @@ class Journal:
                 os.close(handle)
 
 
-# Numbers on held-out rows by kind of label, as ``quality.predicted`` and ``ranking_evaluation.numbers`` have them.
-BY_LABEL = {
-    "binary": ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"),
-    "classes": ("accuracy", "balanced_accuracy", "brier_score"),
-    "regression": ("mean_squared_error", "root_mean_squared_error", "mean_absolute_error"),
-    "relevance": ("map",),
-}
 OF_TRAINING = ("objective", MINIMISATION_ERROR, *COUNTS)
 
 
 def metric_names(setting: Setting, config: CompareConfig) -> set[str]:
     """The metrics that a cell of ``setting`` may have; ``ndcg`` and ``coverage`` stand for all that begin so."""
     job = setting.job
-    found = {*BY_LABEL[job.schema.label.kind], SECONDS}
-    if job.ranker is not None:
-        return {*found, "ndcg", *(f"ndcg_at_{k}" for k in sessions.ranks(setting.config))}
+    found = {*job.kind.metric_names(job), SECONDS}
+    if not job.kind.by_objective:
+        return found
     found |= set(OF_TRAINING)
     counts: Sequence[int] = quality.COUNTS if job.schema.relevant else ()
     if config.coverage is not None and job.schema.name in config.coverage.data:
@@ -217,7 +210,7 @@ def objective_words(settings: Sequence[Setting]) -> list[str]:
     for setting in settings:
         problem = setting.job.problem
         key = (setting.data, repr(problem.loss), problem.l1, setting.config.objective.l2)
-        if setting.private and setting.job.ranker is None:
+        if setting.private and setting.job.kind.by_objective:
             functions.setdefault(key, set()).add((problem.l2, setting.job.encoder.to_json()))
     if all(len(found) == 1 for found in functions.values()):
         return []

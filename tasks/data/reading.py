@@ -28,7 +28,7 @@ SIDES = ("train", "test")
 class Reading:
     """What may be read of the data set that ``schema`` declares: rows of ``blocks`` (None: it has one) on ``sides``.
 
-    A charge is made of the same object (``tasks.training.steps.charge_of``), so what is read is what is charged.
+    A charge is made of the same object (``tasks.kinds.charge.charge_of``), so what is read is what is charged.
     Rows of other blocks are neither decoded nor checked, in the test part as in the training part.
     """
 

@@ -1,46 +1,40 @@
-"""The network side of a training: model, encoder and public problem, private sums, and the stored state.
+"""Networks: model, encoder and public problem, private sums, and the stored state.
 
 How well a trained network classifies, beside the majority class and Adam without privacy: internal numbers.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from hashlib import sha256
 from math import isqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dpcore.errors import InputError
 from dpcore.metrics import average_precision, balanced_accuracy, brier_score, mean_recall, probabilities, roc_auc
 from dpcore.network.spec import IMAGES, NetworkSpec, network_problem
-from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.preprocess.design import Data
-from dpcore.problem import Problem
 from dpcore.ranking.model import Watched
-from dpcore.train import plan, run
+from dpcore.train import Planned, plan, run
 from tasks.config import TrainConfig
 from tasks.config.train import ModelSection
+from tasks.data import Loaded
 from tasks.drawing.curves import curve_figure
-from tasks.kinds.quality import means_by_group
+from tasks.kinds.base import Array, Job, Kind, Metrics, Words
+from tasks.kinds.quality import BY_LABEL
 from tasks.schema import Schema
-
-if TYPE_CHECKING:
-    from tasks.data import Loaded
-    from tasks.kinds.base import Job
-
-
-Array = np.ndarray
 
 STATE = "state.safetensors"
 # Losses that a configuration may name: the one of the output layer, and its special case of two classes.
 LOSSES = ("cross_entropy", "softmax", "logistic")
 # What is remembered of a run to draw its curves: together at most this many numbers, and at most so many iterates.
 REMEMBERED, MOST_ITERATES = 20_000_000, 30
+# Records that the curve of the objective is computed on.
+CURVE_RECORDS = 10_000
 SINGLE = (
     "the network computes in single precision: its clips are cut by 0.2 percent to cover the rounding of sums, twice "
     "the worst that was found on adversarial records, not proved; with model.precision double rounding is below a "
@@ -48,34 +42,125 @@ SINGLE = (
 )
 
 
-def describe(config: TrainConfig, schema: Schema) -> tuple[Encoder | MatrixEncoder, NetworkSpec, Problem]:
-    """Encoder, network and public problem; no file is opened. Raises ``InputError`` for what does not fit together."""
-    section = config.model or ModelSection()
-    check_network(config, schema)
-    named = config.preprocess.model_dump(exclude_none=True)
-    try:
-        encoder = schema.encoder(
-            **{"normalise": "none", "numeric": "minmax", **named, "intercept": False}, sparse=False, dtype="float32"
+class Network(Kind):
+    """A neural network that classifies the rows of a table; its model is a ``NetworkSpec``."""
+
+    name = "network"
+    report = "network"
+    noun = "network"
+    baseline_words: ClassVar[Mapping[str, str]] = {"non_private_": "Adam, not private"}
+    param_names = tuple(f"model.{field.name}" for field in fields(NetworkSpec))
+
+    def fits(self, config: TrainConfig, schema: Schema) -> bool:
+        return config.model is not None
+
+    def describe(self, config: TrainConfig, schema: Schema) -> Job:
+        section = config.model or ModelSection()
+        check_network(config, schema)
+        named = config.preprocess.model_dump(exclude_none=True)
+        try:
+            encoder = schema.encoder(
+                **{"normalise": "none", "numeric": "minmax", **named, "intercept": False}, sparse=False, dtype="float32"
+            )
+        except InputError as error:
+            raise type(error)(f"preprocess: {error}") from None
+        inputs = encoder.design.dimension
+        outputs = len(schema.label.levels) if schema.label.kind == "classes" else 2
+        try:
+            spec = NetworkSpec(
+                inputs=inputs,
+                outputs=outputs,
+                image=section.image or image_of(section.kind, inputs),
+                seed=config.seed,
+                **section.model_dump(exclude={"image"}),
+            )
+            network = spec.build()
+        except InputError as error:
+            raise type(error)(f"model: {error}") from None
+        blocks = tuple(config.data.blocks or ())
+        privacy, l2 = config.privacy, config.objective.l2 or 0.0
+        problem = network_problem(network, schema.n(len(blocks) or 1), privacy.adjacency, l2=l2, unit=schema.unit)
+        return Job(config, schema, config.algorithm, self, spec, encoder, problem, blocks or ("all",))
+
+    def sums(self, job: Job, part: Any) -> Any:
+        from dpcore.network.network import NetworkObjective
+
+        if not isinstance(part, Data):
+            raise InputError("Expected a table of records for a network, got sessions; leave out section model.")
+        return NetworkObjective(job.model.build(), part.X, class_numbers(part.y, job.model))
+
+    def training_sums(self, job: Job, data: Loaded) -> Watched:
+        return self.watched(job, super().training_sums(job, data))
+
+    def held_out(self, job: Job, data: Loaded, sums: Any) -> Any:
+        """Sums over the test part, whose public features are computed once."""
+        return sums.inner if data.test is None else self.sums(job, data.test)
+
+    def quality(self, job: Job, part: Any, weights: Array) -> Metrics:
+        objective = self.sums(job, part) if isinstance(part, Data) else part
+        return classified(objective.y, objective.scores(weights))
+
+    def metric_names(self, job: Job) -> tuple[str, ...]:
+        return BY_LABEL[job.schema.label.kind]
+
+    def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
+        """The accuracy of the majority class of the training records, and Adam without privacy."""
+        majority = np.bincount(sums.inner.labels.numpy(), minlength=job.model.outputs).argmax()
+        adam = run(plan("adam", {}, job.problem), sums.inner, seed=job.config.seed).weights
+        return {
+            "majority_": {"accuracy": float(np.mean(part.y == majority))},
+            "non_private_": self.quality(job, part, adam),
+        }
+
+    def by_record(self, job: Job, part: Any, weights: Array) -> tuple[str, Array]:
+        return "accuracy", np.argmax(part.scores(weights), axis=1) == part.y
+
+    def watched(self, job: Job, sums: Any) -> Watched:
+        return Watched(sums, most=max(4, min(MOST_ITERATES, REMEMBERED // job.problem.dimension)))
+
+    def curve(self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any) -> list[Metrics]:
+        """Accuracy, and the mean loss with the L2 term on at most 10,000 training records: Fig. 5.5 of Chen (2020)."""
+        stride = max(1, -(-sums.n // CURVE_RECORDS))
+        some = sums.inner.take(slice(0, None, stride))
+        rows = []
+        for iteration, w in iterates:
+            loss = float(some.value_sum(w)[0]) / some.n + job.problem.l2 / 2 * float(w @ w)
+            accuracy = float(np.mean(np.argmax(part.scores(w), axis=1) == part.y))
+            rows.append({"iteration": iteration, "accuracy": accuracy, "objective": loss})
+        return rows
+
+    def curves(self, job: Job) -> tuple[str, ...]:
+        return "accuracy", "objective"
+
+    def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
+        """The parameters go to ``state.safetensors``; the card names the network and the hash of that file."""
+        return {"network": save_state(folder, job.model, weights)}
+
+    def words(self, job: Job, planned: Planned, weights: Array) -> Words:
+        shown = {key: value for key, value in asdict(job.model).items() if key not in ("arguments", "seed")}
+        return Words(
+            limits=(SINGLE,) if job.model.precision == "single" else (),
+            params={f"model.{key}": value for key, value in shown.items() if value not in (None, ())},
         )
-    except InputError as error:
-        raise type(error)(f"preprocess: {error}") from None
-    inputs = encoder.design.dimension
-    outputs = len(schema.label.levels) if schema.label.kind == "classes" else 2
-    try:
-        spec = NetworkSpec(
-            inputs=inputs,
-            outputs=outputs,
-            image=section.image or image_of(section.kind, inputs),
-            seed=config.seed,
-            **section.model_dump(exclude={"image"}),
-        )
-        network = spec.build()
-    except InputError as error:
-        raise type(error)(f"model: {error}") from None
-    blocks = config.data.blocks or ()
-    privacy, l2 = config.privacy, config.objective.l2 or 0.0
-    problem = network_problem(network, schema.n(len(blocks) or 1), privacy.adjacency, l2=l2, unit=schema.unit)
-    return encoder, spec, problem
+
+    def write_notes(self, folder: Path, job: Job, notes: Sequence[Mapping[str, float]]) -> None:
+        """The step size of every iteration as ``step_size.png``; nothing where none was noted."""
+        steps = [note["step_size"] for note in notes if "step_size" in note]
+        if not steps:
+            return
+        place = folder / self.figures / "step_size.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path = [{"iteration": number, "step_size": step} for number, step in enumerate(steps, 1)]
+        curve_figure([{"label": job.algorithm.name, "curve": path}], {}, "step_size", job.schema.name, place)
+
+
+def save_state(folder: Path, spec: NetworkSpec, weights: Array) -> dict[str, Any]:
+    """Write the parameters to ``state.safetensors``; return what the card says: the network and that file's hash."""
+    from safetensors.numpy import save
+
+    data = save(spec.build().state(weights))
+    (folder / STATE).write_bytes(data)
+    return {"spec": spec.to_dict(), "state_sha256": sha256(data).hexdigest()}
 
 
 def image_of(kind: str, inputs: int) -> tuple[int, ...]:
@@ -107,163 +192,32 @@ def check_network(config: TrainConfig, schema: Schema) -> None:
         raise InputError(f"Expected objective.l1=0 for a network, got {config.objective.l1:g}; use l2.")
 
 
-def network_sums(spec: NetworkSpec, problem: Problem, train: Any) -> Watched:
-    """Private sums over the training records, checked against the public facts before anything is reserved."""
-    from dpcore.network.network import NetworkObjective
-
-    if not isinstance(train, Data):
-        raise InputError("Expected a table of records for a network, got sessions; leave out section model.")
-    objective = NetworkObjective(spec.build(), train.X, class_numbers(train.y, spec))
-    objective.check_records(problem.dimension, problem.norm_bound)
-    most = max(4, min(MOST_ITERATES, REMEMBERED // problem.dimension))
-    return Watched(objective, most=most)  # type: ignore[arg-type]
-
-
 def class_numbers(y: Array, spec: NetworkSpec) -> Array:
     """Class numbers of labels; of two classes -1 is class 0 and +1 is class 1."""
     return (np.asarray(y) + 1.0) / 2.0 if spec.outputs == 2 and np.min(y, initial=0.0) < 0 else np.asarray(y)
 
 
-def save_state(folder: Path, job: Job, weights: Array) -> None:
-    """Write the parameters to ``state.safetensors`` and name network and hash of that file in ``model.json``."""
-    from safetensors.numpy import save
-
-    assert job.network is not None
-    data = save(job.network.build().state(weights))
-    (folder / STATE).write_bytes(data)
-    card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    card["network"] = {"spec": job.network.to_dict(), "state_sha256": sha256(data).hexdigest()}
-    (folder / "model.json").write_text(json.dumps(card, indent=2, ensure_ascii=False), encoding="utf-8")
-
-
-def limits(job: Job) -> list[str]:
-    """What a statement has to say about the arithmetic of the network."""
-    return [SINGLE] if job.network is not None and job.network.precision == "single" else []
-
-
-def params(job: Job) -> dict[str, Any]:
-    """The model's settings for the run's parameters."""
-    if job.network is None:
-        return {}
-    shown = {key: value for key, value in asdict(job.network).items() if key not in ("arguments", "seed")}
-    return {f"model.{key}": value for key, value in shown.items() if value not in (None, ())}
-
-
-REPORT = "report/network.json"
-FIGURES = "figures/network"
-# Records that the curve of the objective is computed on.
-CURVE_RECORDS = 10_000
-
-
-def measure(job: Job, weights: Array, loaded: Loaded, sums: Watched, folder: Path | None = None) -> dict[str, float]:
-    """Accuracy on the test part, else on the training records; exact: internal, released where the data are public.
-
-    With ``folder`` the numbers are written to ``report/network.json`` with the curves over the iterations: accuracy,
-    and the mean loss (with the L2 term) on at most 10,000 training records, as Fig. 5.5 of Chen (2020) shows them;
-    accuracy by ``evaluate.subgroup`` goes to ``report/subgroups.json``.
-    """
-    from dpcore.network.network import NetworkObjective
-
-    spec, train = job.network, sums.inner
-    assert spec is not None and isinstance(loaded.train, Data) and isinstance(train, NetworkObjective)
-    test: NetworkObjective = train
-    if isinstance(loaded.test, Data):
-        test = NetworkObjective(train.network, loaded.test.X, class_numbers(loaded.test.y, spec))
-    scores = test.scores(weights)
-    found = {f"internal.{key}": value for key, value in quality(test, scores).items()}
-    right = np.argmax(scores, axis=1) == test.y
-    groups = means_by_group(job, right, "accuracy", loaded.groups, folder)
-    found |= {f"internal.{key}": value for key, value in groups.items()}
-    if job.config.evaluate.baselines:
-        majority = np.bincount(train.labels.numpy(), minlength=spec.outputs).argmax()
-        adam = run(plan("adam", {}, job.problem), train, seed=job.config.seed).weights
-        found["internal.majority_accuracy"] = float(np.mean(test.y == majority))
-        exact = quality(test, test.scores(adam))
-        found |= {f"internal.non_private_{key}": value for key, value in exact.items()}
-    found |= {f"internal.{key}": value for key, value in loaded.report.counts().items()}
-    if job.public:
-        found |= {f"released.{key}": value for key, value in quality(test, scores).items()}
-    if folder is not None:
-        iterates = [*sums.iterates, (sums.iterates.count, weights)]
-        write(job, folder, found, curve(job, iterates, train, test) if len(iterates) > 2 else [])
-    return found
-
-
-def measured(job: Job, part: Data, weights: Array) -> dict[str, float]:
-    """Quality of the network at ``weights`` on the records ``part``."""
-    from dpcore.network.network import NetworkObjective
-
-    assert job.network is not None
-    objective = NetworkObjective(job.network.build(), part.X, class_numbers(part.y, job.network))
-    return quality(objective, objective.scores(weights))
-
-
-def quality(objective: Any, scores: Array) -> dict[str, float]:
+def classified(y: Array, scores: Array) -> Metrics:
     """Accuracy, balanced accuracy and Brier score; of two classes ROC AUC and average precision of the lead as well.
 
     The same numbers as of linear models (``tasks.kinds.quality.predicted``): a softmax of scores is what cross-entropy
     takes for the chances of the classes, and of two classes their difference for the log-odds.
     """
     label = np.argmax(scores, axis=1)
-    found = {"accuracy": float(np.mean(label == objective.y))}
+    found = {"accuracy": float(np.mean(label == y))}
     if scores.shape[1] > 2:
         chance = probabilities("softmax", scores)
         assert chance is not None
         return found | {
-            "balanced_accuracy": mean_recall(objective.y, label),
-            "brier_score": brier_score(objective.y, chance),
+            "balanced_accuracy": mean_recall(y, label),
+            "brier_score": brier_score(y, chance),
         }
-    lead, y = scores[:, 1] - scores[:, 0], 2.0 * objective.y - 1.0
+    lead, sign = scores[:, 1] - scores[:, 0], 2.0 * y - 1.0
     chance = probabilities("logistic", lead)
     assert chance is not None
     return found | {
-        "balanced_accuracy": balanced_accuracy(y, lead),
-        "roc_auc": roc_auc(y, lead),
-        "average_precision": average_precision(y, lead),
-        "brier_score": brier_score(y, chance),
+        "balanced_accuracy": balanced_accuracy(sign, lead),
+        "roc_auc": roc_auc(sign, lead),
+        "average_precision": average_precision(sign, lead),
+        "brier_score": brier_score(sign, chance),
     }
-
-
-def curve(job: Job, iterates: Iterable[tuple[int, Array]], train: Any, test: Any) -> list[dict[str, float]]:
-    """Rows (iteration, accuracy, objective) for some of the iterates, which the algorithm released anyway."""
-    stride = max(1, -(-train.n // CURVE_RECORDS))
-    some = train.take(slice(0, None, stride))
-    rows = []
-    for iteration, w in iterates:
-        loss = float(some.value_sum(w)[0]) / some.n + job.problem.l2 / 2 * float(w @ w)
-        accuracy = float(np.mean(np.argmax(test.scores(w), axis=1) == test.y))
-        rows.append({"iteration": iteration, "accuracy": accuracy, "objective": loss})
-    return rows
-
-
-def write(job: Job, folder: Path, metrics: Mapping[str, float], path: Sequence[Mapping[str, float]]) -> None:
-    """The numbers as JSON, and the curves as figures."""
-    stored = {"schema_version": 1, "internal": not job.public, "metrics": dict(metrics), "curve": list(path)}
-    (folder / REPORT).parent.mkdir(parents=True, exist_ok=True)
-    (folder / REPORT).write_text(json.dumps(stored, indent=1), encoding="utf-8")
-    if not path:
-        return
-    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-    word = "" if job.public else " (internal)"
-    for metric in ("accuracy", "objective"):
-        lines = {
-            name: metrics[f"internal.{key}_{metric}"]
-            for name, key in (("majority", "majority"), ("Adam, not private", "non_private"))
-            if f"internal.{key}_{metric}" in metrics
-        }
-        rows = [{"label": "private network", "curve": path}]
-        curve_figure(rows, lines, metric, f"{job.schema.name}{word}", folder / FIGURES / f"{metric}.png")
-
-
-def step_figure(job: Job, notes: Sequence[Mapping[str, float]], folder: Path) -> None:
-    """The step size of every iteration as ``figures/network/step_size.png``; nothing where none was noted.
-
-    Notes follow from releases alone, so the figure may leave with them.
-    """
-    steps = [note["step_size"] for note in notes if "step_size" in note]
-    if not steps:
-        return
-    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-    path = [{"iteration": number, "step_size": step} for number, step in enumerate(steps, 1)]
-    rows = [{"label": job.config.algorithm.name, "curve": path}]
-    curve_figure(rows, {}, "step_size", job.schema.name, folder / FIGURES / "step_size.png")

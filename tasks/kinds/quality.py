@@ -37,7 +37,6 @@ from dpcore.preprocess.design import Data
 from dpcore.train import Planned
 from tasks.data.rows import check_group
 from tasks.kinds.base import Job
-from tasks.record.model import raw_columns
 
 if TYPE_CHECKING:
     from tasks.config import TrainConfig
@@ -46,6 +45,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
+# Numbers by kind of label, of models that predict one.
+BY_LABEL = {
+    "binary": ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"),
+    "classes": ("accuracy", "balanced_accuracy", "brier_score"),
+    "regression": ("mean_squared_error", "root_mean_squared_error", "mean_absolute_error"),
+}
 SUBGROUPS = "report/subgroups.json"
 
 
@@ -104,20 +109,14 @@ def scores_of(job: Job, part: Data, weights: Array) -> Array:
     return np.asarray(part.X @ weights)
 
 
-def by_group(job: Job, part: Data, weights: Array, groups: Array | None, folder: Path | None) -> dict[str, float]:
-    """Accuracy (of a regression: mean squared error) in every group; see ``means_by_group``."""
-    if groups is None:
-        return {}
-    scores = scores_of(job, part, weights)
-    kind, metric = job.schema.label.kind, "accuracy"
-    values: Array
+def right_or_error(job: Job, part: Data, weights: Array) -> tuple[str, Array]:
+    """Whether each record is predicted rightly (``accuracy``), or its squared error; with the name of the mean."""
+    scores, kind = scores_of(job, part, weights), job.schema.label.kind
     if kind == "regression":
-        metric, values = "mean_squared_error", (scores - part.y) ** 2
-    elif kind == "classes":
-        values = np.argmax(scores, axis=1) == part.y
-    else:
-        values = (scores >= 0.0) == (np.asarray(part.y) > 0.0)
-    return means_by_group(job, values, metric, groups, folder)
+        return "mean_squared_error", (scores - part.y) ** 2
+    if kind == "classes":
+        return "accuracy", np.argmax(scores, axis=1) == part.y
+    return "accuracy", (scores >= 0.0) == (np.asarray(part.y) > 0.0)
 
 
 def means_by_group(job: Job, values: Array, metric: str, groups: Array | None, folder: Path | None) -> dict[str, float]:
@@ -206,7 +205,7 @@ def columns_used(job: Job, planned: Planned, weights: Array) -> list[str]:
     return list(dict.fromkeys(row["column"] for row in used(job, weights)))
 
 
-def words(job: Job, planned: Planned, weights: Array) -> list[str]:
+def columns_words(job: Job, planned: Planned, weights: Array) -> list[str]:
     """A line for the statement: which columns the released model uses."""
     if not is_sparse(job, planned):
         return []
@@ -219,7 +218,7 @@ def words(job: Job, planned: Planned, weights: Array) -> list[str]:
 
 def attributes(encoder: Encoder | MatrixEncoder) -> list[str]:
     """The declared column that each column of the design comes from, the constant left out."""
-    declared = sorted(raw_columns(encoder), key=len, reverse=True)
+    declared = sorted(encoder.inputs, key=len, reverse=True)
     names = encoder.design.names[: -1 if encoder.design.intercept else None]
     return [next((c for c in declared if name == c or name.startswith(_starts(c))), name) for name in names]
 

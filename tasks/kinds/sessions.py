@@ -1,60 +1,181 @@
-"""The ranking side of a training: model, public problem, session sums, and what only sessions can check.
+"""Rankers of documents in sessions: model, public problem, session sums, and what only sessions can check.
 
 How well a trained ranker orders documents, beside random order, the best feature and the model without privacy.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dpcore.errors import InputError
-from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.problem import Adjacency, Problem
 from dpcore.ranking.losses import ranking_losses
 from dpcore.ranking.metrics import PAPER, Conventions, ranking_report
 from dpcore.ranking.model import USUAL, RankingModel, Watched, metric_curve
+from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.sessions import Sessions
 from dpcore.train import Planned, plan, run
 from dpcore.train.running import check_public_facts
 from tasks.config import TrainConfig
 from tasks.config.train import RankingSection
-from tasks.drawing.curves import curve_figure
+from tasks.data import Loaded
+from tasks.kinds.base import Array, Job, Kind, Metrics, Words
 from tasks.readers.open import QUERY
 from tasks.schema import Schema
 
-if TYPE_CHECKING:
-    from tasks.data import Loaded
-    from tasks.kinds.base import Job
-
-
 # A figure shows no more iterates than this, and each costs one pass over the test sessions.
 MOST_ITERATES = 100
+# Ridge of the model without privacy where the run has none: without one it follows the training labels too closely.
+BASELINE_L2 = {"listnet": 0.01, "listmle": 0.02, "bayesrank": 0.001}
+NETWORK_STEPS = 60
+PUBLIC_DOCUMENTS = (
+    "Documents, their features and which of them were shown together are taken as public, and the number of sessions "
+    "too: what is protected is the labels of one session."
+)
 
 
-def is_ranking(schema: Schema) -> bool:
-    """Whether the label is a grade of relevance."""
-    return schema.label.kind == "relevance"
+class Ranking(Kind):
+    """A score of documents that orders those of each session; its model is a ``RankingModel``."""
 
+    name = "sessions"
+    report = "ranking"
+    measured_on = ", test sessions"
+    param_names = tuple(
+        f"ranking.{key}" for key in ("features", "scorer", "at", *(field.name for field in fields(Conventions)))
+    )
+    by_objective = False
+    bounds_norms = False
+    in_partitions = True
 
-def describe(config: TrainConfig, schema: Schema) -> tuple[Encoder | MatrixEncoder, RankingModel, Problem]:
-    """Encoder, model and public problem of a ranking; no file is opened.
+    def fits(self, config: TrainConfig, schema: Schema) -> bool:
+        return schema.label.kind == "relevance"
 
-    Raises ``InputError`` for what does not fit together.
-    """
-    check_sessions(config, schema)
-    named = config.preprocess.model_dump(exclude_none=True)
-    encoder = schema.encoder(**{"normalise": "none", **named, "intercept": False})
-    model = ranker(config)
-    l2 = config.objective.l2 or 0.0
-    public = (encoder.design.dimension, schema.n(len(config.data.blocks or ()) or 1), config.privacy.adjacency)
-    return encoder, model, model.public_problem(*public, l2=l2, l1=config.objective.l1)
+    def describe(self, config: TrainConfig, schema: Schema) -> Job:
+        check_sessions(config, schema)
+        named = config.preprocess.model_dump(exclude_none=True)
+        encoder = schema.encoder(**{"normalise": "none", **named, "intercept": False})
+        model, blocks = ranker(config), tuple(config.data.blocks or ())
+        public = (encoder.design.dimension, schema.n(len(blocks) or 1), config.privacy.adjacency)
+        problem = model.public_problem(*public, l2=config.objective.l2 or 0.0, l1=config.objective.l1)
+        return Job(config, schema, config.algorithm, self, model, encoder, problem, blocks or ("all",))
+
+    def sums(self, job: Job, part: Any) -> SessionObjective:
+        if not isinstance(part, Sessions):
+            raise InputError(
+                "Expected ranking sessions, got rows; use source.format letor, or a table with column query."
+            )
+        made: SessionObjective = job.model.objective(part)
+        return made
+
+    def training_sums(self, job: Job, data: Loaded) -> Watched:
+        sums = self.watched(job, self.sums(job, data.train))
+        check_public_facts(job.problem, sums)  # type: ignore[arg-type]
+        return sums
+
+    def runnable(self, planned: Planned, sums: Any) -> Planned:
+        """The plan with the documents in its problem, where they are public; plan and price do not depend on them.
+
+        Only the iterates of an algorithm that releases them all are remembered.
+        """
+        if planned.algorithm.releases != "every iterate":
+            sums.iterates.forget()
+        if planned.problem.adjacency is not Adjacency.REPLACE_LABELS:
+            return planned
+        return replace(planned, problem=replace(planned.problem, documents=sums.inner.public))
+
+    def quality(self, job: Job, part: Any, weights: Array) -> Metrics:
+        """MAP and NDCG@k under the conventions of the configuration."""
+        return ordered(job, part, job.model.scores(weights, part.documents))
+
+    def metric_names(self, job: Job) -> tuple[str, ...]:
+        return "map", "ndcg", *(f"ndcg_at_{k}" for k in ranks(job.config))
+
+    def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
+        """Random order: equal scores, whose metric is the mean over all orders (the worst one under ``ties: worst``).
+
+        Best feature: the one of highest MAP on the training sessions, exactly; the bound of the private
+        ``best_feature``.
+        """
+        best = int(np.argmax(RankingModel(("raw",)).objective(train).feature_precision_sum()))
+        exact = plan("non_private", self.exact_parameters(job), self.exact_problem(job))
+        weights = run(exact, sums.inner, seed=job.config.seed).weights
+        scores = {
+            "random_": np.zeros(len(part.y)),
+            "best_feature_": part.documents.X[:, best],
+            "non_private_": job.model.scores(weights, part.documents),
+        }
+        return {name: ordered(job, part, values) for name, values in scores.items()}
+
+    def counts(self, job: Job, data: Loaded) -> Metrics:
+        test: Any = data.train if data.test is None else data.test
+        largest = np.maximum.reduceat(test.y, test.documents.offsets[:-1])
+        empty = int((largest < conventions(job.config).relevant_from).sum())
+        found = {"sessions_train": data.train.n, "sessions_test": test.n, "sessions_empty": empty}
+        return {name: float(value) for name, value in found.items()}
+
+    def watched(self, job: Job, sums: Any) -> Watched:
+        return Watched(sums, most=MOST_ITERATES)
+
+    def curve(self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any) -> list[Metrics]:
+        path = metric_curve(job.model, iterates, part, ranks(job.config), conventions(job.config))
+        return [{at_name(key): value for key, value in row.items()} for row in path]
+
+    def curves(self, job: Job) -> tuple[str, ...]:
+        at = ranks(job.config)
+        return tuple(dict.fromkeys(("map", f"ndcg_at_{max(at)}" if at else "map")))
+
+    def page(self, job: Job, named: Mapping[str, Metrics], found: Metrics) -> dict[str, Any]:
+        """The metrics by model with their conventions; null for a mean over no query that counts."""
+        metrics = {
+            name.rstrip("_") or "model": {key: value if isfinite(value) else None for key, value in values.items()}
+            for name, values in named.items()
+        }
+        return {"conventions": self.conventions(job), "ndcg_ranks": list(ranks(job.config)), "metrics": metrics}
+
+    def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
+        return {"ranker": asdict(job.model)}
+
+    def words(self, job: Job, planned: Planned, weights: Array) -> Words:
+        shown = {"features": ",".join(job.model.features), "scorer": job.model.scorer}
+        shown |= {**self.conventions(job), "at": ",".join(map(str, ranks(job.config)))}
+        labels = planned.problem.adjacency == Adjacency.REPLACE_LABELS
+        return Words(
+            limits=(PUBLIC_DOCUMENTS,) if labels else (),
+            params={f"ranking.{key}": value for key, value in shown.items()},
+        )
+
+    def conventions(self, job: Job) -> dict[str, Any]:
+        return asdict(conventions(job.config))
+
+    def encoding(self, job: Job) -> dict[str, Any]:
+        """With what the metrics mean, for a preset may have conventions of its own."""
+        meant, section = conventions(job.config), job.config.ranking or RankingSection()
+        own = section.model_copy(update={"empty": meant.empty, "divisor": meant.divisor})
+        return {"preprocess": job.config.preprocess, "ranking": own}
+
+    def encoding_words(self, job: Job) -> str:
+        """Of documents: "raw rank", or with the widths of the network that scores them."""
+        model = job.model
+        network = [] if model.scorer == "linear" else [f"{model.scorer}{list(model.hidden)}", model.activation]
+        return " ".join([*model.features, *network])
+
+    def convention_words(self, job: Job) -> str:
+        meant = conventions(job.config)
+        return f"empty {meant.empty}, {meant.divisor}, ties {meant.ties}"
+
+    def exact_problem(self, job: Job) -> Problem:
+        """It has a ridge in any case, against overfitting."""
+        l2 = job.config.objective.l2 or BASELINE_L2[job.problem.loss.name]
+        return replace(job.problem, l1=0.0, l2=l2)
+
+    def exact_parameters(self, job: Job) -> dict[str, Any]:
+        return {} if job.model.scorer == "linear" else {"steps": NETWORK_STEPS}
 
 
 def ranker(config: TrainConfig) -> RankingModel:
@@ -119,126 +240,11 @@ def check_sessions(config: TrainConfig, schema: Schema) -> None:
         )
 
 
-def session_sums(model: RankingModel, problem: Problem, train: Any) -> Watched:
-    """Private sums over the training sessions, checked against the public facts before anything is reserved."""
-    if not isinstance(train, Sessions):
-        raise InputError("Expected ranking sessions, got rows; use source.format letor, or a table with column query.")
-    sums = Watched(model.objective(train), most=MOST_ITERATES)
-    check_public_facts(problem, sums)  # type: ignore[arg-type]
-    return sums
-
-
-def with_documents(planned: Planned, sums: Watched) -> Planned:
-    """The plan with the documents in its problem, where they are public; plan and price do not depend on them.
-
-    Only the iterates of an algorithm that releases them all are remembered.
-    """
-    if planned.algorithm.releases != "every iterate":
-        sums.iterates.forget()
-    if planned.problem.adjacency is not Adjacency.REPLACE_LABELS:
-        return planned
-    return replace(planned, problem=replace(planned.problem, documents=sums.inner.public))
-
-
-Array = np.ndarray
-
-REPORT = "report/ranking.json"
-FIGURES = "figures/ranking"
-# Ridge of the model without privacy where the run has none: without one it follows the training labels too closely.
-BASELINE_L2 = {"listnet": 0.01, "listmle": 0.02, "bayesrank": 0.001}
-NETWORK_STEPS = 60
-
-
-def measure(job: Job, weights: Array, loaded: Loaded, sums: Watched, folder: Path | None = None) -> dict[str, float]:
-    """MAP and NDCG@k, exact: internal, and released as well where the whole data set is declared public.
-
-    On the test sessions where there are some, else on the training sessions. With ``folder`` the numbers are written
-    to ``report/ranking.json`` with their conventions and, for an algorithm that releases every iterate, the curves
-    over the iterations (figures too).
-    """
-    model = job.ranker
-    assert model is not None and isinstance(loaded.train, Sessions)
-    test = loaded.train if loaded.test is None else loaded.test
-    assert isinstance(test, Sessions)
-    iterates = [*sums.iterates, (sums.iterates.count, weights)]
-    scores = {"": model.scores(weights, test.documents)}
-    if job.config.evaluate.baselines:
-        scores |= baselines(job, model, loaded.train, test, sums)
-    reports = {name: quality(job, test, values) for name, values in scores.items()}
-    exact = {f"{name}{key}": value for name, report in reports.items() for key, value in numbers(report).items()}
-    found = {f"internal.{key}": value for key, value in exact.items()}
-    counts = {"sessions_train": loaded.train.n, "sessions_test": test.n, "sessions_empty": reports[""]["empty_queries"]}
-    found |= {f"internal.{key}": float(value) for key, value in counts.items()}
-    if job.public:
-        found |= {f"released.{key}": value for key, value in numbers(reports[""]).items()}
-    if folder is not None:
-        path = metric_curve(model, iterates, test, ranks(job.config), conventions(job.config))
-        curve = [{at_name(key): value for key, value in row.items()} for row in path if len(iterates) > 2]
-        write(job, folder, {name: numbers(report) for name, report in reports.items()}, curve)
-    return found
-
-
-def quality(job: Job, test: Sessions, scores: Array) -> dict[str, Any]:
-    """The report of one ranking under the conventions of the configuration."""
-    return ranking_report(test, scores, ranks(job.config), conventions(job.config))
-
-
-def numbers(report: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a report under names that MLflow takes: map, ndcg_at_1, ..."""
+def ordered(job: Job, test: Sessions, scores: Array) -> Metrics:
+    """MAP and NDCG@k of ``scores``, under names that MLflow takes: map, ndcg_at_1, ..."""
+    report = ranking_report(test, scores, ranks(job.config), conventions(job.config))
     return {at_name(key): value for key, value in report.items() if isinstance(value, float)}
-
-
-def defined(values: Mapping[str, float]) -> dict[str, float | None]:
-    """``values`` with null for what is no number: the mean over no query that counts."""
-    return {key: value if isfinite(value) else None for key, value in values.items()}
 
 
 def at_name(key: str) -> str:
     return key.replace("@", "_at_")
-
-
-def baselines(job: Job, model: RankingModel, train: Sessions, test: Sessions, sums: Watched) -> dict[str, Array]:
-    """Scores by what has no guarantee; only their quality is kept.
-
-    Random order: equal scores, whose metric is the mean over all orders (the worst one under ``ties: worst``).
-    Best feature: the one of highest MAP on the training sessions, exactly; the bound of the private ``best_feature``.
-    """
-    raw = RankingModel(("raw",)).objective(train)
-    best = int(np.argmax(raw.feature_precision_sum()))
-    l2 = job.config.objective.l2 or BASELINE_L2[job.problem.loss.name]
-    steps = {} if model.scorer == "linear" else {"steps": NETWORK_STEPS}
-    exact = plan("non_private", steps, replace(job.problem, l1=0.0, l2=l2))
-    weights = run(exact, sums.inner, seed=job.config.seed).weights
-    return {
-        "random_": np.zeros(len(test.y)),
-        "best_feature_": test.documents.X[:, best],
-        "non_private_": model.scores(weights, test.documents),
-    }
-
-
-def write(
-    job: Job, folder: Path, reports: Mapping[str, Mapping[str, float]], curve: Sequence[Mapping[str, float]]
-) -> None:
-    """The numbers with their conventions as JSON, and the curves as figures."""
-    names = {name.rstrip("_") or "model": defined(values) for name, values in reports.items()}
-    curve = [row for row in curve if all(map(isfinite, row.values()))]
-    stored = {
-        "schema_version": 1,
-        "internal": not job.public,
-        "conventions": asdict(conventions(job.config)),
-        "ndcg_ranks": list(ranks(job.config)),
-        "metrics": names,
-        "curve": list(curve),
-    }
-    (folder / REPORT).parent.mkdir(parents=True, exist_ok=True)
-    (folder / REPORT).write_text(json.dumps(stored, indent=1), encoding="utf-8")
-    if not curve:
-        return
-    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-    last = f"ndcg_at_{max(ranks(job.config))}" if ranks(job.config) else "map"
-    word = "" if job.public else " (internal)"
-    for metric in dict.fromkeys(("map", last)):
-        known = {name: values[metric] for name, values in names.items() if name != "model"}
-        lines = {name.replace("_", " "): value for name, value in known.items() if value is not None}
-        rows = [{"label": "private model", "curve": curve}]
-        curve_figure(rows, lines, metric, f"{job.schema.name}, test sessions{word}", folder / FIGURES / f"{metric}.png")

@@ -1,22 +1,136 @@
-"""Do schema, objective and promise belong together? Decided from declarations alone, before a file is opened."""
+"""Linear models of a table: do schema, objective and promise belong together, private sums, quality, exact baselines.
+
+What fits together is decided from declarations alone, before a file is opened.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
 
 from dpcore.algorithms import registry
 from dpcore.errors import InputError, unknown_name
-from dpcore.losses import Loss, Weighted, losses, plain_name
+from dpcore.losses import Logistic, Loss, Weighted, losses, plain_name
 from dpcore.objective import LinearObjective
-from dpcore.objective.multiclass import Softmax
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.objective.users import UserObjective
-from dpcore.problem import Adjacency
+from dpcore.preprocess.design import Data
+from dpcore.problem import Adjacency, Problem
+from dpcore.train import Planned, plan, run
 from dpcore.train.auto import encoding, resolve_name
 from tasks.config import TrainConfig
-from tasks.config.train import ObjectiveSection
-from tasks.kinds.base import Job, Sealed
-from tasks.options.select import algorithm_of
+from tasks.config.train import ObjectiveSection, PreprocessSection
+from tasks.data import Loaded
+from tasks.kinds.base import Array, Job, Kind, Metrics, Words
+from tasks.kinds.quality import (
+    BY_LABEL,
+    columns_used,
+    columns_words,
+    predicted,
+    regression_errors,
+    right_or_error,
+    truth_covered,
+)
 from tasks.schema import Schema
+
+
+class Table(Kind):
+    """One linear model of the rows of a table; of several classes one for each."""
+
+    name = "table"
+
+    def fits(self, config: TrainConfig, schema: Schema) -> bool:
+        return True
+
+    def describe(self, config: TrainConfig, schema: Schema) -> Job:
+        blocks = tuple(config.data.blocks or ())
+        loss = make_loss(config.objective, schema)
+        try:
+            encoder = schema.encoder(**encoding_of(config, loss, schema))
+        except InputError as error:
+            raise type(error)(f"preprocess: {error}") from None
+        design = encoder.design
+        check_fit(schema, loss, blocks)
+        problem = Problem(
+            n=schema.n(len(blocks) or 1),
+            dimension=design.dimension,
+            loss=loss,
+            adjacency=config.privacy.adjacency,
+            unit=schema.unit,
+            l1=config.objective.l1,
+            l2=l2_of(config, loss),
+            norm_bound=design.norm_bound,
+            blocks=design.blocks,
+            intercept=design.intercept,
+            outputs=len(schema.label.levels) if schema.label.kind == "classes" else 1,
+        )
+        return Job(config, schema, config.algorithm, self, None, encoder, problem, blocks or ("all",))
+
+    def check_plan(self, job: Job) -> None:
+        if job.schema.unit == "user":
+            name = resolve_name(job.algorithm.name, plain_name(job.problem.loss))
+            check_user_level(job.config, job.schema, name)
+
+    def sums(self, job: Job, part: Any) -> LinearObjective:
+        if not isinstance(part, Data):
+            raise InputError(
+                f"Expected a table of records in {job.schema.name!r}, got sessions; declare a label of kind relevance."
+            )
+        made = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
+        return made(part.X, part.y, job.problem.loss)
+
+    def training_sums(self, job: Job, data: Loaded) -> LinearObjective | UserObjective:
+        sums: LinearObjective = super().training_sums(job, data)
+        return sums if job.schema.unit == "record" else by_user(job, sums, data)
+
+    def quality(self, job: Job, part: Any, weights: Array) -> Metrics:
+        """Metrics of the label (see ``predicted``); how many columns are found where the schema says which matter."""
+        return predicted(job, part, weights, job.problem.loss.name) | truth_covered(job, weights)
+
+    def metric_names(self, job: Job) -> tuple[str, ...]:
+        return BY_LABEL[job.schema.label.kind]
+
+    def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
+        """Majority class or mean of the label, and the model without privacy.
+
+        Without a constant column no weights stand for the majority class. The baselines are fitted to single rows; the
+        sums of a training by users are those of other terms.
+        """
+        if job.schema.unit != "record":
+            return {}
+        problem = self.exact_problem(job)
+        regression = job.schema.label.kind == "regression"
+        names = {"majority": "", "non_private": problem.loss.name}
+        if regression or not problem.intercept:
+            del names["majority"]
+        # Threads of linear algebra find nothing to share in vectors of some hundred numbers, and spin: four times the
+        # time.
+        with threadpool_limits(1):
+            fitted = {name: run(plan(name, {}, problem), sums, seed=job.config.seed).weights for name in names}
+        found = {f"{name}_": predicted(job, part, w, names[name]) | truth_covered(job, w) for name, w in fitted.items()}
+        return found | ({"mean_label_": constant(job, train, part)} if regression else {})
+
+    def by_record(self, job: Job, part: Any, weights: Array) -> tuple[str, Array] | None:
+        return right_or_error(job, part, weights)
+
+    def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
+        used = columns_used(job, planned, weights)
+        return {"uses": used} if used else {}
+
+    def words(self, job: Job, planned: Planned, weights: Array) -> Words:
+        return Words(released=tuple(columns_words(job, planned, weights)))
+
+    def encoding(self, job: Job) -> dict[str, Any]:
+        return {"preprocess": PreprocessSection(**encoding_of(job.config, job.problem.loss, job.schema))}
+
+    def exact_problem(self, job: Job) -> Problem:
+        """Of several classes each is fitted against the rest."""
+        problem = super().exact_problem(job)
+        return replace(problem, loss=Logistic()) if isinstance(problem.loss, Softmax) else problem
 
 
 def make_loss(objective: ObjectiveSection, schema: Schema) -> Loss:
@@ -109,7 +223,7 @@ def encoding_of(config: TrainConfig, loss: Loss, schema: Schema) -> dict[str, An
 
     A file of numbers has no columns to be taken apart, so there each number stays one column.
     """
-    rule = encoding(algorithm_of(config).name, plain_name(loss))
+    rule = encoding(config.algorithm.name, plain_name(loss))
     if schema.features:
         rule = rule | {"numeric": "minmax"}
     named = config.preprocess.model_dump(exclude_none=True)
@@ -120,17 +234,23 @@ def l2_of(config: TrainConfig, loss: Loss) -> float:
     """The ridge of the configuration, else the public rule of the algorithm (none where it needs none)."""
     if config.objective.l2 is not None:
         return config.objective.l2
-    name = resolve_name(algorithm_of(config).name, plain_name(loss))
+    name = resolve_name(config.algorithm.name, plain_name(loss))
     return float(registry[name].default_l2)
 
 
-def by_user(job: Job, objective: LinearObjective, loaded: Sealed) -> UserObjective:
+def by_user(job: Job, objective: LinearObjective, data: Loaded) -> UserObjective:
     """The same sums with a user as what is drawn, clipped and counted; checked against the public number of users."""
-    assert job.schema.public.rows_per_user is not None
-    users = UserObjective(objective, loaded.open().users, job.schema.public.rows_per_user, canonical=True)
+    assert job.schema.public.rows_per_user is not None and data.users is not None
+    users = UserObjective(objective, data.users, job.schema.public.rows_per_user, canonical=True)
     if job.problem.adjacency is Adjacency.REPLACE_ONE and users.n != job.problem.n:
         raise InputError(
             f"Expected exactly {job.problem.n} users under replace_one, where their number is public, got {users.n}; "
             "declare it in public.n, or use adjacency add_remove."
         )
     return users
+
+
+def constant(job: Job, train: Any, part: Any) -> Metrics:
+    """Errors on ``part`` of whoever predicts the mean of ``train.y`` for every record, by the names of ``quality``."""
+    mean = float(np.mean(train.y))
+    return regression_errors(job.schema.label, part.y, np.full(len(part.y), mean))

@@ -1,4 +1,7 @@
-"""Where bounds and levels come from when they are not declared: a charged estimate, or the rows (never releasable)."""
+"""Where bounds and levels come from when they are not declared: a charged estimate, or the rows (never releasable).
+
+Such a training estimates them first, within its own budget, or reads them.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,12 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.preprocess.column_encoders import factors, named, parse_number
 from dpcore.preprocess.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.problem import Adjacency
+from dpcore.train import Planned, replan
 from tasks.data.reading import Reading
+from tasks.kinds.base import Job, described, reading_of
+from tasks.ledger import Reservation
 from tasks.options.rules import check_facts, declared
+from tasks.options.select import check_kept
 from tasks.schema import ColumnSpec, Schema
 
 
@@ -201,3 +208,36 @@ def _fill(schema: Schema, found: dict[str, dict[str, Any]]) -> None:
         if fill not in fields["levels"] or fill == "zeros":
             fields["fill"] = "zeros"
             fields["levels"] = tuple(level for level in fields["levels"] if level != "zeros")
+
+
+def release_bounds(job: Job, planned: Planned, reservation: Reservation) -> tuple[Job, Planned, tuple[str, ...]]:
+    """Estimate the undeclared bounds and levels with noise, then plan the training on the columns that these give.
+
+    The reservation holds both. What the estimate released is public from here on; the training may cost, at every
+    Rényi order, what was reserved for it. Returns the job with its final encoder, the plan, and what a person should
+    know about the estimate.
+    """
+    if job.estimate is None:
+        raise InputError(f"Expected undeclared bounds or levels in {job.schema.name!r}; set bounds: declared.")
+    config = job.config
+    found = private_schema(
+        job.schema,
+        job.estimate,
+        reading_of(job),
+        on_charge=reservation.on_charge,
+        fixed_noise_seed=config.unsafe_fixed_noise_seed,
+        form=config.privacy.noise,
+    )
+    complete = described(job, found.schema)
+    check_kept(config, complete.problem)
+    keep_noise = "noise_multiplier" in config.algorithm.parameters
+    return complete, replan(planned, complete.problem, keep_noise), found.notes
+
+
+def read_bounds(job: Job) -> Job:
+    """The job with bounds and levels read from the rows (``bounds: from_data``): for experiments, never releasable."""
+    if job.schema.bounds != "from_data" or not job.schema.undeclared_columns:
+        return job
+    complete = described(job, schema_from_data(job.schema, reading_of(job)).schema)
+    check_kept(job.config, complete.problem)
+    return complete

@@ -16,6 +16,7 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import Laplace, laplace_for
 from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency
+from tasks.kinds.charge import charge_of
 from tasks.ledger import Ledger, charged_once
 from tasks.ledger.reader import LedgerReader
 
@@ -116,8 +117,6 @@ def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, fo
 
     They are of the test part where there is one, else of the training records. The charge is an entry of its own.
     """
-    from tasks.training.steps import charge_of
-
     mechanism, wanted = mechanism_of(job), job.config.evaluate.release
     if mechanism is None or wanted is None:
         return {}

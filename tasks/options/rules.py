@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from dpcore.errors import InputError
 from tasks.config import TrainConfig
+from tasks.kinds import kind_of
 from tasks.schema import Schema
 
 PRESENT, ABSENT, DECLARED = "present", "absent", "declared"
@@ -135,16 +136,9 @@ def facts_of(config: TrainConfig, schema: Schema, command: str = "train") -> dic
 
     ``command``: train (with plan and retrain), or compare (with crossval and bench).
     """
-    facts = {**declared(schema), "kind": kind_of(config, schema), "command": command}
+    facts = {**declared(schema), "kind": kind_of(config, schema).name, "command": command}
     names = {name for rule in RULES for name in (rule.option.partition("=")[0], rule.fact)}
     return {name: value_at(config, name) for name in names} | facts
-
-
-def kind_of(config: TrainConfig, schema: Schema) -> str:
-    """The kind of model that is trained."""
-    if schema.label.kind == "relevance":
-        return "sessions"
-    return "table" if config.model is None else "network"
 
 
 def value_at(config: BaseModel, path: str) -> str:

@@ -20,6 +20,8 @@ from dpcore.train import Planned, Result
 from dpcore.train.search import Candidate, Search, Tuned, plan_tuning, select
 from tasks.config import TrainConfig, parse_config
 from tasks.config.train import TuneSection
+from tasks.kinds import kind_of
+from tasks.options.select import check_kept
 from tasks.schema import find_schema
 
 if TYPE_CHECKING:
@@ -91,10 +93,10 @@ def candidate(
     if not encodings:
         l2 = problem.l2 if config.objective.l2 is None else config.objective.l2
         return Candidate(dict(values), config.algorithm.parameters, replace(problem, l1=config.objective.l1, l2=l2))
-    from tasks.training.steps import describe
-
     part = encodings.index({key: value for key, value in values.items() if key.startswith(ENCODING)})
-    own = describe(config, find_schema(config.data.name)).problem
+    schema = find_schema(config.data.name)
+    own = kind_of(config, schema).describe(config, schema).problem
+    check_kept(config, own)
     return Candidate(dict(values), config.algorithm.parameters, own, part)
 
 
@@ -120,10 +122,8 @@ def with_parts(job: Job, objective: LinearObjective, build: Callable[[Job], tupl
     """
     if job.config.tune is None or not (encodings := encodings_of(grid_of(job.config.tune))):
         return objective
-    from tasks.training.steps import describe
-
     stored = json.loads(job.config.canonical())
-    jobs = [describe(varied(stored, values), job.schema) for values in encodings]
+    jobs = [job.kind.describe(varied(stored, values), job.schema) for values in encodings]
     built = [(one, *build(one)) for one in jobs]
     objective.encoded = built  # type: ignore[attr-defined]
     objective.parts = [sums.open() for _, _, sums in built]  # type: ignore[attr-defined]

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -21,7 +20,6 @@ import pandas as pd
 
 from dpcore.errors import DPFlowsError, InputError, unknown_name
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
-from dpcore.ranking.model import RankingModel
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries, entry
 from tasks.readers.open import QUERY
@@ -59,13 +57,9 @@ def save_model(
     encoder: Encoder | MatrixEncoder,
     schema: Schema,
     loss: str,
-    ranker: RankingModel | None = None,
-    attributes: Sequence[str] = (),
+    of_kind: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write ``weights.npz``, ``encoder.json`` and ``model.json`` to ``folder``.
-
-    ``attributes``: of a sparse model, the columns that it uses, largest weight first.
-    """
+    """Write ``weights.npz``, ``encoder.json`` and ``model.json`` to ``folder``; ``of_kind``: what its kind says."""
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "weights.npz", weights=np.asarray(weights, dtype=np.float64))
     (folder / "encoder.json").write_text(encoder.to_json(), encoding="utf-8")
@@ -77,11 +71,9 @@ def save_model(
         "features": list(encoder.design.names),
         "text": schema.text.model_dump(mode="json"),
     }
-    if attributes:
-        card["uses"] = list(attributes)
-    if ranker is not None:
-        card["ranker"] = asdict(ranker)
-    (folder / "model.json").write_text(json.dumps(card, indent=2, ensure_ascii=False), encoding="utf-8")
+    (folder / "model.json").write_text(
+        json.dumps({**card, **(of_kind or {})}, indent=2, ensure_ascii=False), encoding="utf-8"
+    )
 
 
 def file_hash(path: Path) -> str:

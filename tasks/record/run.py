@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpcore.preprocess import encoder_from_json
-from dpcore.problem import Adjacency
 from dpcore.train import Planned, Result
 from tasks.drawing.curves import curve_rows, written
 from tasks.home import Home
-from tasks.kinds import network, quality, sessions
-from tasks.kinds import network as kinds_network
-from tasks.kinds.base import Job
-from tasks.kinds.sessions import conventions, ranks
+from tasks.kinds import quality
+from tasks.kinds.base import Job, Words
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.place import ledger_url
 from tasks.ledger.reservation import this_process
@@ -65,10 +62,10 @@ def commit(
 
     The files are on disk first: a training that was paid for is not lost when tracking fails afterwards.
     """
-    uses = quality.columns_used(job, planned, result.weights)
-    save_model(folder / "model", result.weights, job.encoder, job.schema, job.problem.loss.name, job.ranker, uses)
-    if job.network is not None:
-        network.save_state(folder / "model", job, result.weights)
+    place = folder / "model"
+    place.mkdir(parents=True, exist_ok=True)
+    card = job.kind.save(place, job, planned, result.weights)
+    save_model(place, result.weights, job.encoder, job.schema, job.problem.loss.name, card)
     weights = file_hash(folder / "model" / "weights.npz")
     statement = make_statement(job, planned, price, result, ledger, reservation, weights)
     texts = {
@@ -107,7 +104,7 @@ def pending_of(
         delta=statement.guarantee.delta,
         seconds=result.seconds,
         draws=draws,
-        params=run_params(job, planned, statement),
+        params=run_params(job, planned, statement, job.kind.words(job, planned, result.weights)),
         tags=run_tags(job, statement),
         hashes=dict(hashes or {}),
         owner=this_process(),
@@ -136,6 +133,7 @@ def make_statement(
     reasons += start_without_price(planned.parameters.get("start"), job.schema.name, ledger)
     reasons += canaries.reasons(job.config)
     exact = planned.problem.adjacency != "add_remove"
+    own = job.kind.words(job, planned, result.weights)
     return words.Statement(
         created=words.now(),
         guarantee=price.guarantee,
@@ -165,7 +163,7 @@ def make_statement(
         released=[
             *(["bounds and levels of columns, estimated with noise"] if planned.before else []),
             "the weights",
-            *quality.words(job, planned, result.weights),
+            *own.released,
             f"what the algorithm shows on the way: {planned.algorithm.releases}",
             *release_words(job),
         ],
@@ -193,8 +191,7 @@ def make_statement(
             *words.known_limits(planned),
             *([words.ESTIMATED] if planned.before else []),
             *([words.WARM_START] if planned.parameters.get("start") else []),
-            *([words.PUBLIC_DOCUMENTS] if promise_of_labels(planned) else []),
-            *network.limits(job),
+            *own.limits,
         ],
         versions=words.software(),
         lock_sha256=words.lock_hash(),
@@ -206,11 +203,6 @@ def limit_of(ledger: Ledger, dataset: str) -> dict[str, Any]:
     """The order of a budget and its size in units, beside which the spent ones say something; {} without a limit."""
     found = ledger.dataset(dataset)
     return {"order": found.order, "limit_units": found.limit} if found.limited else {}
-
-
-def promise_of_labels(planned: Planned) -> bool:
-    """Whether only the labels of a session are protected."""
-    return planned.problem.adjacency == Adjacency.REPLACE_LABELS
 
 
 def track(
@@ -225,8 +217,7 @@ def track(
 ) -> str:
     """Write parameters, curves, metrics, files, figure and model to the MLflow run; return the model's URI."""
     keep_metrics(folder, metrics)
-    if job.network is not None:
-        kinds_network.step_figure(job, result.notes, folder)
+    job.kind.write_notes(folder, job, result.notes)
     return send(client, run_id, folder, job, pending_of(job, planned, statement, result), result.trace, metrics)
 
 
@@ -244,8 +235,7 @@ def send(
     budget_figure(list(trace), pending.title, pending.delta, folder / FIGURE)
     tracking.log_params(client, run_id, pending.params)
     tracking.log_curves(client, run_id, trace)
-    for kind in (sessions, kinds_network):
-        tracking.log_curves(client, run_id, curve_rows(folder, kind.REPORT))
+    tracking.log_curves(client, run_id, curve_rows(folder, job.kind.numbers))
     spent = {"spent.delta": pending.delta, "internal.fit_seconds": pending.seconds}
     tracking.log_metrics(client, run_id, {**metrics, **spent}, resumed=True)
     for key, value in pending.tags.items():
@@ -253,8 +243,7 @@ def send(
     tracking.log_files(
         client, run_id, folder, [name for name in (*FILES, METRICS, canaries.FIGURE) if (folder / name).is_file()]
     )
-    for kind in (sessions, kinds_network):
-        tracking.log_files(client, run_id, folder, written(folder, kind.REPORT, kind.FIGURES))
+    tracking.log_files(client, run_id, folder, written(folder, job.kind.numbers, job.kind.figures))
     if (folder / quality.TABLE).is_file():
         tracking.log_files(client, run_id, folder, [quality.TABLE])
         client.set_tag(run_id, quality.TABLE_TAG, quality.TABLE_NOTE)
@@ -267,7 +256,7 @@ def send(
     return uri
 
 
-def run_params(job: Job, planned: Planned, statement: words.Statement) -> dict[str, Any]:
+def run_params(job: Job, planned: Planned, statement: words.Statement, own: Words) -> dict[str, Any]:
     """Single-valued parameters, each under one name."""
     promise = statement.guarantee
     return {
@@ -291,18 +280,10 @@ def run_params(job: Job, planned: Planned, statement: words.Statement) -> dict[s
         "algorithm.name": planned.name,
         "algorithm.preset": planned.preset,
         **{f"algorithm.{key}": value for key, value in planned.parameters.items()},
-        **({} if job.ranker is None else ranking_params(job)),
-        **network.params(job),
+        **own.params,
         "config.sha256": job.config.sha256,
         "seed": job.config.seed,
     }
-
-
-def ranking_params(job: Job) -> dict[str, Any]:
-    """Model and conventions of a ranking."""
-    shown = {"features": ",".join(job.ranker.features), "scorer": job.ranker.scorer} if job.ranker else {}
-    shown |= {**asdict(conventions(job.config)), "at": ",".join(map(str, ranks(job.config)))}
-    return {f"ranking.{key}": value for key, value in shown.items()}
 
 
 def run_tags(job: Job, statement: words.Statement) -> dict[str, str]:

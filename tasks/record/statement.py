@@ -61,10 +61,6 @@ WARM_START = (
     "weights; both together are covered by the guarantee of the ledger."
 )
 
-PUBLIC_DOCUMENTS = (
-    "Documents, their features and which of them were shown together are taken as public, and the number of sessions "
-    "too: what is protected is the labels of one session."
-)
 
 # What NIST SP 800-226 asks of a guarantee beside the numbers: who is trusted, how runs add up, what choices cost.
 TRUST_MODEL = (

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dpcore.accounting import Events
 from dpcore.accounting.limits import Room, order_index
 from dpcore.errors import BudgetExceeded, InputError
+from tasks.kinds.charge import require_files
 from tasks.ledger import Blocks, Ledger
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import cost_units, price_for
@@ -128,7 +129,7 @@ def _plan(
     job = steps.prepare(reading.config)
     planned = steps.fit_to_ledger(job, steps.plan_training(job), view)
     require_room(job, planned, view)
-    steps.require_files(job)
+    require_files(job)
     for events in (planned.events, planned_release(job)):
         if events is not None:
             view.charge(job.schema.name, events, job.blocks, job.public)

@@ -19,7 +19,6 @@ from tasks.release.gate import Candidate, Champion, Policy, decide
 from tasks.retraining.config import ChampionSection
 from tasks.schema import Schema, find_schema
 from tasks.training import steps
-from tasks.training.evaluate import quality
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -67,9 +66,9 @@ def challenge(
     public = rows.load(job.encoder).train
     assert isinstance(public, Data)
     run_id = summary["run_id"]
-    mine = quality(job, public, read_stored(client, run_id, ledger).weights)
+    mine = job.kind.quality(job, public, read_stored(client, run_id, ledger).weights)
     old = _champion(section, client)
-    theirs = {} if old is None else quality(job, public, _weights(client, old, job.encoder.to_json(), ledger))
+    theirs = {} if old is None else job.kind.quality(job, public, _weights(client, old, job.encoder.to_json(), ledger))
     policy = Policy(max_epsilon=inf, metric=section.metric, min_gain=section.min_gain)
     champion = None if old is None else Champion(old.version, theirs)
     candidate = Candidate(run_id, True, True, mine, delta=summary["delta"], n=summary["public_n"])

@@ -15,6 +15,8 @@ from dpcore.mechanisms import laplace_for
 from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency
 from tasks.config import TrainConfig
+from tasks.kinds.base import reading_of
+from tasks.kinds.charge import charge_of
 from tasks.ledger import Ledger, charged_once
 from tasks.options.rules import check_facts, declared
 from tasks.schema import Schema
@@ -81,7 +83,7 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
     design, adjacency = encoder.design, job.problem.adjacency
     sensitivity = (1.0 + len(design.blocks)) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
     mechanism = laplace_for(sensitivity, epsilon, config.privacy.noise)
-    reading = steps.reading_of(job, job.blocks if job.blocks == ("all",) else (block,), ("train",))
+    reading = reading_of(job, job.blocks if job.blocks == ("all",) else (block,), ("train",))
     loaded = reading.load(encoder, adjacency)
     assert isinstance(loaded.train, Data)
 
@@ -100,7 +102,7 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
         }
         return json.dumps(stored, indent=1, sort_keys=True)
 
-    charge = steps.charge_of(job, reading)
+    charge = charge_of(job, reading)
     try:
         counts, text = charged_once(ledger, charge, mechanism, Cells(loaded.train), Cells.counts, tell, "drift")
     except BudgetExceeded as error:

@@ -22,7 +22,7 @@ from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT
 from tasks.config import parse_config
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
-from tasks.options import estimate, tune
+from tasks.options import bounds, tune
 from tasks.record import run as record_run
 from tasks.training import steps
 from tests.flows.small import SCHEMA, small_frame
@@ -101,7 +101,7 @@ def committed(folder: Path, schema: str, sections: dict[str, Any], epsilon: floa
         planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
         with steps.reserve_budget(job, planned, ledger) as reservation:
             if job.estimate is not None:
-                job, planned, _ = estimate.release_bounds(job, planned, reservation)
+                job, planned, _ = bounds.release_bounds(job, planned, reservation)
             reservation.on_charge()
             weights = np.zeros(job.problem.dimension)
             result = Result(weights, planned.events, [{"release": 1, "setting": 2}], [], 0.1)

@@ -19,7 +19,7 @@ Sources = Path
 
 # What computes or decides about a number of a record, each with a fault of its own in the past.
 RELATED = (
-    *("tasks/kinds/quality.py", "tasks/training/evaluate.py", "tasks/kinds/sessions.py", "tasks/kinds/sessions.py"),
+    *("tasks/kinds/quality.py", "tasks/kinds/base.py", "tasks/kinds/sessions.py", "tasks/kinds/network.py"),
     *("tasks/kinds/quality.py", "tasks/training/steps.py", "tasks/kinds/table.py", "tasks/compare/metrics.py"),
     *("tasks/compare/variants.py", "tasks/compare/grid.py", "tasks/compare/cell.py", "tasks/compare/folds.py"),
     *("dpcore/metrics.py", "dpcore/algorithms/dp_sgd.py", "dpcore/algorithms/non_private.py", "tasks/data/load.py"),

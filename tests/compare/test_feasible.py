@@ -13,9 +13,9 @@ from tasks.compare import resume
 from tasks.compare.cell import run_cell
 from tasks.compare.config import load_compare
 from tasks.compare.grid import expand
-from tasks.compare.resume import BY_LABEL, check_metrics, metric_names
+from tasks.compare.resume import check_metrics, metric_names
 from tasks.home import Home
-from tasks.kinds.quality import predicted
+from tasks.kinds.quality import BY_LABEL, predicted
 from tests.compare.test_engine import comparison_of, public
 
 

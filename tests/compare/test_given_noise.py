@@ -116,7 +116,7 @@ def test_rankers_of_several_losses_share_a_setting_and_have_a_line_each() -> Non
     assert not left_out
     lines = {setting.label for setting in settings if not setting.private}
     assert lines == {f"non_private {loss} raw mlp[256] relu" for loss in ("bayesrank", "listnet", "listmle")}
-    assert {setting.job.ranker.scorer for setting in settings if setting.job.ranker is not None} == {"mlp"}
+    assert {setting.job.model.scorer for setting in settings if setting.job.model is not None} == {"mlp"}
     records = [cell(s.label, None) | s.facts for s in settings]
     assert len({summary.place.setting for summary in summarise(records, "accuracy", {})}) == 1
     assert objective_value(settings[0], None, pd.NA) is None  # type: ignore[arg-type]

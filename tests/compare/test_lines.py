@@ -18,7 +18,7 @@ from tasks.compare.config import ProtocolSection, load_compare, of_training
 from tasks.compare.export import cells_frame
 from tasks.compare.grid import expand
 from tasks.home import Home
-from tasks.kinds import sessions
+from tasks.kinds import sessions, table
 from tasks.training import evaluate, steps
 from tests.compare.test_engine import bench_of, comparison_of, public
 from tests.flows.test_training import config_of
@@ -155,7 +155,7 @@ def test_the_baselines_of_a_training_keep_to_one_thread(small: Path, monkeypatch
         seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
         return whole(*arguments, **options)
 
-    monkeypatch.setattr(evaluate, "run", counted)
+    monkeypatch.setattr(table, "run", counted)
     with threadpool_limits(2):
         measured_by_training(config_of(small))
     assert set(seen) == {1}

@@ -12,6 +12,8 @@ from dpcore.accounting import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
 from tasks.data import Reading
+from tasks.kinds.base import reading_of
+from tasks.kinds.charge import charge_of
 from tasks.ledger import Blocks, Ledger, RowFacts
 from tasks.schema import Schema, find_schema
 from tasks.training import steps
@@ -43,10 +45,10 @@ def test_what_a_job_reads_is_what_it_charges(tmp_path: Path) -> None:
     values = config_of(tmp_path / "clinic.yaml").model_dump(mode="json")
     values["data"] |= {"path": str(tmp_path / "clinic.csv"), "blocks": ["2026-W03", "2026-W04"]}
     job = steps.prepare(type(config_of(tmp_path / "clinic.yaml")).model_validate(values))
-    reading, charge = steps.reading_of(job), steps.charge_of(job)
+    reading, charge = reading_of(job), charge_of(job)
     assert reading.blocks == charge.blocks == ("2026-W03", "2026-W04")
-    one = steps.reading_of(job, ("2026-W04",), ("train",))
-    assert steps.charge_of(job, one).blocks == one.blocks == ("2026-W04",)
+    one = reading_of(job, ("2026-W04",), ("train",))
+    assert charge_of(job, one).blocks == one.blocks == ("2026-W04",)
     rows = reading.load(job.encoder)
     assert rows.train.n == 120 and set(rows.blocks) == {"2026-W03", "2026-W04"}  # type: ignore[arg-type]
 
@@ -144,7 +146,7 @@ def test_a_test_table_of_another_private_data_set_is_refused(
     job = steps.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
     head = ledger.head()
     with pytest.raises(InputError, match="belongs to the private 'other'"):
-        steps.charge_of(job).reserve(ledger, events)
+        charge_of(job).reserve(ledger, events)
     assert ledger.head() == head
 
 
@@ -158,6 +160,6 @@ def test_both_sides_of_a_charge_are_known_by_their_bytes(tmp_path: Path) -> None
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.init("small", 3.0, 1e-6, "add_remove")
     events = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove")
-    steps.charge_of(job).reserve(ledger, events).commit()
+    charge_of(job).reserve(ledger, events).commit()
     for name in ("small.csv", "test.csv"):
         assert ledger.private_names(None, [tmp_path / name]) == ("small",)

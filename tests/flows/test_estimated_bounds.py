@@ -18,7 +18,7 @@ from dpcore.train import plan, replan, run
 from tasks.audit.recompute import own_epsilon
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
-from tasks.options import estimate
+from tasks.options import bounds
 from tasks.record import run as record_run
 from tasks.record.statement import Statement
 from tasks.schema import find_schema
@@ -73,7 +73,7 @@ def train_by_hand(job: Any, ledger: Ledger, folder: Path) -> tuple[Any, Any, Sta
     planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
     steps.build_objective(job, steps.load_records(job))
     with steps.reserve_budget(job, planned, ledger) as reservation:
-        job, planned, _ = estimate.release_bounds(job, planned, reservation)
+        job, planned, _ = bounds.release_bounds(job, planned, reservation)
         objective = steps.build_objective(job, steps.load_records(job))
         result = steps.fit_model(job, planned, objective, reservation)
         statement = record_run.commit(folder, job, planned, record_run.convert(planned), result, ledger, reservation)
@@ -150,7 +150,7 @@ def test_a_failure_after_the_estimate_stays_charged(
     def lost(*_: object, **__: object) -> None:
         raise InputError("gone")
 
-    monkeypatch.setattr(estimate, "describe", lost)
+    monkeypatch.setattr(bounds, "described", lost)
     with pytest.raises(InputError, match="gone"):
         train_by_hand(job, ledger, tmp_path / "run")
     assert states(ledger) == ["reserved", "forfeited"]
@@ -191,7 +191,7 @@ def test_the_training_does_not_start_without_the_estimate(home: Home, tmp_path: 
 def test_from_data_trains_and_never_leaves(home: Home, tmp_path: Path, ledger: Ledger) -> None:
     job = steps.prepare(config(write(tmp_path, "from_data")))
     assert job.estimate is None and "never released" in job.warnings[0]
-    job = estimate.read_bounds(job)
+    job = bounds.read_bounds(job)
     assert (job.schema.columns["age"].low, job.schema.columns["age"].high) == (18, 89)
     planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
     objective = steps.build_objective(job, steps.load_records(job))

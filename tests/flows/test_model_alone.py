@@ -9,9 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -80,9 +80,11 @@ def store(
     client = tracking.tracking_client(home)
     run_id = tracking.open_run(client, tracking.ensure_experiment(client, home, "models alone"), None, {})
     folder = home.outbox / run_id / "model"
-    model.save_model(folder, weights, encoder, schema, "logistic", ranker)
+    folder.mkdir(parents=True)
+    of_kind: dict[str, Any] = {} if ranker is None else {"ranker": asdict(ranker)}
     if spec is not None:
-        kinds_network.save_state(folder, SimpleNamespace(network=spec), weights)  # type: ignore[arg-type]
+        of_kind["network"] = kinds_network.save_state(folder, spec, weights)
+    model.save_model(folder, weights, encoder, schema, "logistic", of_kind)
     uri = model.log_model(client, run_id, folder, encoder, schema)
     tracking.close_run(client, run_id, "FINISHED")
     return next(home.artifacts.rglob(uri.removeprefix("models:/"))) / "artifacts"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,8 +143,8 @@ def test_scores_of_the_stored_model_are_those_that_were_measured(lists: Path, tm
 
     config = config_of(lists, ranking={"scorer": "mlp", "hidden": [4], "activation": "tanh"}, algorithm={"steps": 3})
     job, weights, _ = fitted(config)
-    assert job.ranker is not None
-    model.save_model(tmp_path / "m", weights, job.encoder, job.schema, "listnet", job.ranker)
+    assert job.model is not None
+    model.save_model(tmp_path / "m", weights, job.encoder, job.schema, "listnet", {"ranker": asdict(job.model)})
 
     scorer = LinearScorer()
     scorer.load_context(SimpleNamespace(artifacts={"model": str(tmp_path / "m")}))  # type: ignore[arg-type]
@@ -153,7 +154,7 @@ def test_scores_of_the_stored_model_are_those_that_were_measured(lists: Path, tm
     frame["query"] = np.repeat(test.queries, test.documents.lengths)
     scored = scorer.predict(None, frame)  # type: ignore[arg-type]
     alone = Documents(test.documents.X, test.documents.offsets)
-    np.testing.assert_allclose(scored["score"], job.ranker.scores(weights, alone), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(scored["score"], job.model.scores(weights, alone), rtol=0, atol=1e-12)
     with pytest.raises(InputError, match="column 'query'"):
         scorer.predict(None, frame.drop(columns="query"))  # type: ignore[arg-type]
 

@@ -63,7 +63,7 @@ MUTANTS = [
         "    if aside is not None and False:",
         READING,
     ),
-    Mutant("tasks/training/steps.py", '        blocks=rows.blocks or ("all",),', "        blocks=job.blocks,", READING),
+    Mutant("tasks/kinds/charge.py", '        blocks=rows.blocks or ("all",),', "        blocks=job.blocks,", READING),
     Mutant("tasks/ledger/charge.py", "if others := sorted(set(owners) - {self.dataset}):", "if others := []:", READING),
     Mutant(
         "tasks/options/tune.py",

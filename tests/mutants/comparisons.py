@@ -14,14 +14,16 @@ MUTANTS = [
     Mutant(CLOSURE, '"pkgutil.iter_modules" in names', '"nothing" in names', TEST_CLOSURE),
     Mutant(CLOSURE, "for name in LIBRARIES:", "for name in LIBRARIES[:-1]:", TEST_CLOSURE),
     Mutant(LINES, "encodings(here or used)", "encodings(used[:1])", TEST_LINES),
-    Mutant(LINES, 'update={"empty": meant.empty, "divisor": meant.divisor}', "update={}", TEST_LINES),
     Mutant(
-        "tasks/training/evaluate.py",
+        "tasks/kinds/sessions.py", 'update={"empty": meant.empty, "divisor": meant.divisor}', "update={}", TEST_LINES
+    ),
+    Mutant(
+        "tasks/kinds/base.py",
         'float(registry["non_private"].default_l2) if given is None else given',
         "job.problem.l2",
         TEST_LINES,
     ),
-    Mutant("tasks/training/evaluate.py", "with threadpool_limits(1):", "with threadpool_limits(2):", TEST_LINES),
+    Mutant("tasks/kinds/table.py", "with threadpool_limits(1):", "with threadpool_limits(2):", TEST_LINES),
     Mutant("tasks/kinds/quality.py", '"root_mean_squared_error": unit *', '"root_mean_squared_error":', TEST_LINES),
     Mutant(
         "tasks/compare/statistics.py",

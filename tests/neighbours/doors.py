@@ -18,7 +18,7 @@ from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.kinds import base
 from tasks.ledger import Blocks, Ledger, RowFacts
-from tasks.options import canaries, estimate, tune
+from tasks.options import bounds, canaries, tune
 from tasks.options.noisy_metric import release_metrics
 from tasks.profile.private import draft_private, reading_of
 from tasks.retraining import drift
@@ -105,7 +105,7 @@ def bounds_door(**sections: Any) -> Door:
         job = steps.prepare(config_of(schema, paths, **sections))
         planned = steps.plan_training(job)
         steps.load_records(job)
-        complete, planned, notes = estimate.release_bounds(job, planned, Uncharged())  # type: ignore[arg-type]
+        complete, planned, notes = bounds.release_bounds(job, planned, Uncharged())  # type: ignore[arg-type]
         sums = steps.build_objective(complete, steps.load_records(complete))
         weights = steps.fit_model(complete, planned, sums, Uncharged()).weights  # type: ignore[arg-type]
         return complete.schema.model_dump_json(exclude={"ledger"}), notes, weights.tobytes()

@@ -12,7 +12,6 @@ import pytest
 
 from dpcore.train import run
 from tasks.config import load_config
-from tasks.kinds import network
 from tasks.training import steps
 
 pytest.importorskip("torch")
@@ -48,5 +47,5 @@ def test_accuracy(name: str, epsilon: float, shared: Path, monkeypatch: pytest.M
     assert planned.spent_epsilon <= epsilon
     loaded = steps.load_records(job)
     result = run(planned, steps.build_objective(job, loaded).open(), seed=0)
-    found = network.measured(job, loaded.open().test, result.weights)
+    found = job.kind.quality(job, loaded.open().test, result.weights)
     assert 100.0 * found["accuracy"] >= bar - SCATTER

@@ -18,6 +18,7 @@ from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.config import load_compare
 from tasks.config import load_config
 from tasks.home import Home
+from tasks.kinds.charge import require_files
 from tasks.schema import find_schema
 from tasks.training import steps
 from tests.compare.test_engine import bench_of
@@ -82,7 +83,7 @@ def test_without_files_the_set_is_planned_and_the_way_to_get_it_is_said(
     job = steps.prepare(load_config(str(CONF / "mq2007.yaml")))
     assert (job.schema.name, job.problem.n, steps.plan_training(job).name) == ("mq2007", 1017, "listnet_one_shot")
     with pytest.raises(InputError, match="Microsoft Research LETOR page and give the folder of its partition files"):
-        steps.require_files(job)
+        require_files(job)
 
 
 @pytest.mark.parametrize(

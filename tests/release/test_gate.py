@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import nan
 from pathlib import Path
 
@@ -85,7 +85,14 @@ def test_no_gain_over_a_champion_without_the_metric_can_be_shown(before: dict[st
 
 
 def stored(folder: Path, schema: Schema, weights: np.ndarray, ranker: RankingModel | None = None) -> dict[str, bytes]:
-    model.save_model(folder / "model", weights, schema.encoder(), schema, "logistic", ranker)
+    model.save_model(
+        folder / "model",
+        weights,
+        schema.encoder(),
+        schema,
+        "logistic",
+        {} if ranker is None else {"ranker": asdict(ranker)},
+    )
     return {path.name: path.read_bytes() for path in (folder / "model").iterdir()}
 
 

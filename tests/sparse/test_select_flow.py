@@ -112,7 +112,7 @@ def test_the_table_ranks_weights_and_leaves_zeros_and_the_constant_out(tmp_path:
     table = json.loads((tmp_path / quality.TABLE).read_text())
     assert table["columns"] == ["rank", "attribute", "column", "weight", "sign"]
     assert table["data"] == [[1, "age", "age~1", -2.0, "-"], [2, "sex", "sex=male", 1.0, "+"]]
-    [words] = quality.words(job, planned, weights)
+    [words] = quality.columns_words(job, planned, weights)
     assert f"2 of {len(names) - 1}" in words and words.endswith("age~1, sex=male")
 
 
@@ -127,7 +127,7 @@ def test_dense_models_have_no_table() -> None:
     job = steps.prepare(config(objective={"l1": 0.0}, algorithm={"name": "dp_sgd"}))
     planned = steps.plan_training(job)
     assert not quality.is_sparse(job, planned)
-    assert quality.words(job, planned, np.ones(101)) == quality.columns_used(job, planned, np.ones(101)) == []
+    assert quality.columns_words(job, planned, np.ones(101)) == quality.columns_used(job, planned, np.ones(101)) == []
 
 
 def test_coverage_of_a_declared_truth() -> None:

@@ -122,8 +122,8 @@ def test_groups_of_a_column_are_measured(world: World, tmp_path: Path) -> None:
     weights = np.random.default_rng(0).normal(size=job.problem.dimension)
     found = evaluate.measure(job, weights, loaded, steps.build_objective(job, loaded), tmp_path)
     frame = pd.read_csv(world.folder / "small.csv")
-    assert job.network is not None
-    network = job.network.build()
+    assert job.model is not None
+    network = job.model.build()
     network.load(weights)
     scores = network.scores_of(job.encoder.transform(frame))
     right = (np.argmax(scores, axis=1) == 1) == (frame["paid"] == "yes")
@@ -174,7 +174,7 @@ def test_what_does_not_go_with_a_network_is_refused(small: Path, sections: dict[
 def test_the_examples_meet_their_budget(name: str, kind: str, parameters: int) -> None:
     root = Path(__file__).resolve().parents[3]
     job = steps.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
-    assert (job.network.kind, job.problem.dimension) == (kind, parameters)
+    assert (job.model.kind, job.problem.dimension) == (kind, parameters)
     planned = steps.plan_training(job)
     assert 0.99 * job.config.privacy.epsilon <= planned.spent_epsilon <= job.config.privacy.epsilon
 
@@ -205,7 +205,6 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
     from tasks.audit.empirical import measure_run
-    from tasks.training.evaluate import quality
 
     config = world.config(model={"kind": "linear"}, algorithm=QUICK, evaluate={"baselines": False})
     run_id = world.train(config)
@@ -214,22 +213,20 @@ def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
     job = steps.prepare(config)
     part = steps.load_records(job).open().train
     with np.load(io.BytesIO(stored.model["weights.npz"])) as arrays:
-        found = quality(job, part, arrays["weights"])
+        found = job.kind.quality(job, part, arrays["weights"])
     assert found["accuracy"] == pytest.approx(world.client.get_run(run_id).data.metrics["internal.accuracy"])
     assert set(found) == {"accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"}
 
 
 def test_the_numbers_of_a_network_are_those_of_linear_models() -> None:
     """Scores (0, z) of two classes say what the margin z says; of three they are the scores of softmax regression."""
-    from types import SimpleNamespace
-
     from sklearn.metrics import average_precision_score, balanced_accuracy_score, brier_score_loss, roc_auc_score
 
-    from tasks.kinds.network import quality
+    from tasks.kinds.network import classified
 
     rng = np.random.default_rng(0)
     y, z = rng.integers(0, 2, 200), rng.normal(size=200)
-    found = quality(SimpleNamespace(y=y.astype(float)), np.column_stack([1.0 - z / 2, 1.0 + z / 2]))
+    found = classified(y.astype(float), np.column_stack([1.0 - z / 2, 1.0 + z / 2]))
     assert found == pytest.approx(
         {
             "accuracy": np.mean((z > 0) == y),
@@ -241,7 +238,7 @@ def test_the_numbers_of_a_network_are_those_of_linear_models() -> None:
     )
     y, scores = rng.integers(0, 3, 200), rng.normal(size=(200, 3))
     chance = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-    assert quality(SimpleNamespace(y=y.astype(float)), scores) == pytest.approx(
+    assert classified(y.astype(float), scores) == pytest.approx(
         {
             "accuracy": np.mean(scores.argmax(1) == y),
             "balanced_accuracy": balanced_accuracy_score(y, scores.argmax(1)),
