@@ -216,7 +216,8 @@ def unit_interval(values: np.ndarray, low: float, high: float, log: bool = False
     if log:
         bounds = signed_log(np.array([low, high]), low)
         clipped, low, high = signed_log(clipped, low), float(bounds[0]), float(bounds[1])
-    return np.clip((clipped - low) / (high - low), 0.0, 1.0)
+    share: np.ndarray = np.clip((clipped - low) / (high - low), 0.0, 1.0)
+    return share
 
 
 def hats(u: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -124,7 +124,8 @@ def discrete_gaussian(value: Array, sigma: float, slack: float, rng: np.random.G
     value = np.asarray(value, dtype=np.float64)
     grid = _grid(sigma, slack / sqrt(max(value.size, 1)))
     noise = integer_gaussian(_steps(sigma, grid), value.size, rng).reshape(value.shape)
-    return (_on_grid(value, grid) + noise) * grid
+    noisy: Array = (_on_grid(value, grid) + noise) * grid
+    return noisy
 
 
 def discrete_laplace(value: Array, scale: float, slack: float, rng: np.random.Generator) -> Array:
@@ -136,7 +137,8 @@ def discrete_laplace(value: Array, scale: float, slack: float, rng: np.random.Ge
     value = np.asarray(value, dtype=np.float64)
     grid = _grid(scale, slack / max(value.size, 1))
     noise = integer_laplace(_steps(scale, grid), value.size, rng).reshape(value.shape)
-    return (_on_grid(value, grid) + noise) * grid
+    noisy: Array = (_on_grid(value, grid) + noise) * grid
+    return noisy
 
 
 def integer_gaussian(scale: int, size: int, rng: np.random.Generator) -> Array:
@@ -155,7 +157,8 @@ def integer_gaussian(scale: int, size: int, rng: np.random.Generator) -> Array:
         keep &= _chance_exp(whole * whole, 2, rng)
         keep &= _chance_exp(whole * rest, scale, rng)
         keep &= _fraction_exp(rng, (rest, scale), (rest, 2 * scale))
-        return np.where(negative, -magnitude, magnitude)[keep]
+        drawn: Array = np.where(negative, -magnitude, magnitude)[keep]
+        return drawn
 
     return _collect(propose, size)
 
@@ -202,7 +205,8 @@ def _geometric(scale: int, size: int, rng: np.random.Generator) -> Array:
 
     def propose(count: int) -> Array:
         u = rng.integers(0, scale, count)
-        return u[_chance_exp(u, scale, rng)]
+        drawn: Array = u[_chance_exp(u, scale, rng)]
+        return drawn
 
     u = _collect(propose, size)
     v = np.zeros(size, dtype=np.int64)

@@ -30,7 +30,7 @@ def row_norms(X: Matrix) -> Array:
     """
     width = X.shape[1]
     with np.errstate(over="ignore", under="ignore"):
-        norms = np.sqrt(_squares(X))
+        norms: Array = np.sqrt(_squares(X))
     odd = np.flatnonzero(~((norms >= LEAST**0.5) & (norms <= MOST**0.5)))
     if len(odd):
         norms[odd] = _odd_norms(X[odd])
@@ -45,10 +45,10 @@ def quotients(bound: float, norms: Array) -> Array:
 
     A zero row contributes nothing, whatever its factor. Quotients without full digits are rounded down.
     """
-    found = bound / np.maximum(norms, 1e-300)
-    if found.min(initial=1.0) < 1e-290:
-        found = np.where(found < 1e-290, np.nextafter(found, 0.0), found)
-    return found
+    quotient: Array = bound / np.maximum(norms, 1e-300)
+    if quotient.min(initial=1.0) < 1e-290:
+        quotient = np.where(quotient < 1e-290, np.nextafter(quotient, 0.0), quotient)
+    return quotient
 
 
 def _squares(X: Matrix) -> Array:
@@ -56,7 +56,8 @@ def _squares(X: Matrix) -> Array:
         squared = X.astype(np.float64)
         squared.data = np.square(squared.data)
         return np.asarray(squared @ np.ones(X.shape[1]))
-    return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    squares: Array = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    return squares
 
 
 def _odd_norms(X: Matrix) -> Array:

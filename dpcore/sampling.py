@@ -244,7 +244,8 @@ class Sampled(Mechanism):
         """The amplified curve, shape (k,): the least of what is proved for this pair."""
         alphas = np.asarray(alphas, dtype=np.float64)
         if isinstance(self.sampler, Permuted):
-            return self.mechanism.permuted_rdp(alphas)  # type: ignore[attr-defined]
+            curve: Array = self.mechanism.permuted_rdp(alphas)  # type: ignore[attr-defined]
+            return curve
         curve = self._lemma(alphas)
         if np.isfinite(self.pure_epsilon):
             curve = np.minimum(curve, renyi.pure(alphas, self.pure_epsilon))

@@ -114,4 +114,5 @@ GENERATORS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
 
 def _pick(rng: np.random.Generator, logits: np.ndarray) -> np.ndarray:
     """One category a row, with probability proportional to exp(logits), by the Gumbel maximum."""
-    return np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    picked: np.ndarray = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return picked

@@ -173,7 +173,8 @@ class Budget:
     @property
     def spent(self) -> Array:
         """Rényi curve of what has been released so far: a diagnostic of an adaptive run, not its guarantee."""
-        return self._spent[0]
+        curve: Array = self._spent[0]
+        return curve
 
     @property
     def events(self) -> Events:

@@ -59,7 +59,8 @@ Array = np.ndarray
 
 
 def _cks(orders: Array, log_delta: float) -> Array:
-    return np.log1p(-1.0 / orders) - (log_delta + np.log(orders)) / (orders - 1.0)
+    epsilon: Array = np.log1p(-1.0 / orders) - (log_delta + np.log(orders)) / (orders - 1.0)
+    return epsilon
 
 
 def _prop21(orders: Array, log_delta: float) -> Array:

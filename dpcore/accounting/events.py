@@ -33,7 +33,7 @@ def from_dict(stored: dict[str, Any]) -> Any:
     if kind not in known:
         raise unknown_name("kind of mechanism", kind, known)
     cls = known[kind]
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    names = {field.name for field in fields(cls)}
     values: dict[str, Any] = {}
     for name, value in stored.items():
         if name == "kind":
@@ -45,7 +45,7 @@ def from_dict(stored: dict[str, Any]) -> Any:
         elif isinstance(value, list):
             value = tuple(from_dict(part) if isinstance(part, dict) else part for part in value)
         values[name] = value
-    missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)  # type: ignore[arg-type]
+    missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)
     if missing:
         raise InputError(f"Expected a stored {kind!r} to name {', '.join(sorted(missing))}, got {stored!r}.")
     return cls(**values)

@@ -231,7 +231,8 @@ def best_guess(pairs: Array, seen: Array) -> Array:
     part = vectors.T @ (seen - pairs.sum(axis=1) / 2.0)
     spreads = values**2 / 4.0 + VARIANCES[:, None] * values
     v = VARIANCES[np.argmin(np.sum(np.log(spreads) + part**2 / spreads, axis=1))]
-    return vectors @ (part / (values + 4.0 * v))
+    guesses: Array = vectors @ (part / (values + 4.0 * v))
+    return guesses
 
 
 class NoiselessBudget(Budget):

@@ -59,7 +59,8 @@ class Iterate:
 
     def pull(self, rho: float) -> Array:
         """y + rho (x - z): what the constraint adds to the gradient."""
-        return self.y + rho * (self.x - self.z)
+        pull: Array = self.y + rho * (self.x - self.z)
+        return pull
 
     def moved(self, x: Array, rho: float, penalty: Penalty, dimension: int) -> Iterate:
         """The iterate after x became ``x``: z by the proximal step, y by the dual step. Reads no record."""

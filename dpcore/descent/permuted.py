@@ -96,7 +96,8 @@ def horizon(problem: Problem, noise_multiplier: float) -> float:
     """
     x = problem.n * problem.norm_bound / (noise_multiplier * problem.sensitivity(problem.norm_bound))
     progress = PROGRESS / 2.0 if problem.loss.argument == "scores" else PROGRESS
-    return progress * x ** (2.0 / 3.0) / (problem.norm_bound**2 * problem.weight)
+    length: float = progress * x ** (2.0 / 3.0) / (problem.norm_bound**2 * problem.weight)
+    return length
 
 
 def useful(problem: Problem, reach: float) -> float:

@@ -66,6 +66,7 @@ class PrivateEstimator(BaseEstimator):
     blocks: Any
     bounds: Any
     preset: str | None
+    rows_: RowMap
     _spent: Spent
     _paid: Allowance | None
     _blocked: tuple[str, ...]
@@ -77,7 +78,8 @@ class PrivateEstimator(BaseEstimator):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters of the estimator and of its algorithm: ``clone`` and searches keep both."""
-        return super().get_params(deep) | self._algorithm_parameters()
+        parameters: dict[str, Any] = super().get_params(deep) | self._algorithm_parameters()
+        return parameters
 
     def set_params(self, **params: Any) -> PrivateEstimator:
         """Set parameters of the estimator or of its algorithm; raises ``UnknownName`` with near misses."""
@@ -100,7 +102,7 @@ class PrivateEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """A fitted model leaves with what is known of it; exact counts of records, the budget and other fits stay."""
-        state = super().__getstate__()
+        state: dict[str, Any] = super().__getstate__()
         if "weights_" not in state:
             return state
         frozen = {"_spent": self.spent_, "_paid": None, "_blocked": self.blocked_}

@@ -143,7 +143,8 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
     def predict(self, X: Any) -> Array:
         """Labels (n,) of the largest score."""
         scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        labels: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        return labels
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> Array:
@@ -153,9 +154,11 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
             positive = expit(scores)
             return np.column_stack([1.0 - positive, positive])
         if self.planned_.problem.loss.argument == "scores":
-            return softmax(scores, axis=1)
+            stated: Array = softmax(scores, axis=1)
+            return stated
         odds = log_expit(scores)  # logarithms: the odds of all classes may round to 0
-        return np.exp(odds - logsumexp(odds, axis=1, keepdims=True))
+        chances: Array = np.exp(odds - logsumexp(odds, axis=1, keepdims=True))
+        return chances
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> Array:
@@ -164,9 +167,11 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
         if scores.ndim == 1:
             return np.column_stack([log_expit(-scores), log_expit(scores)])
         if self.planned_.problem.loss.argument == "scores":
-            return log_softmax(scores, axis=1)
+            stated: Array = log_softmax(scores, axis=1)
+            return stated
         odds = log_expit(scores)
-        return odds - logsumexp(odds, axis=1, keepdims=True)
+        logs: Array = odds - logsumexp(odds, axis=1, keepdims=True)
+        return logs
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

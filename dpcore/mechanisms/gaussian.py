@@ -208,7 +208,8 @@ class RandomisedSensitivityGaussian(Mechanism):
         terms = renyi.log_expm1(alphas * (alphas - 1.0) * self.ratios**2 / 2.0) + np.log(shares)
         with np.errstate(divide="ignore"):
             excess = logsumexp(terms, axis=1)
-        return np.logaddexp(0.0, excess) / (alphas[:, 0] - 1.0)
+        curve: Array = np.logaddexp(0.0, excess) / (alphas[:, 0] - 1.0)
+        return curve
 
     def permuted_delta(self, epsilon: float) -> float:
         """sum_j q_j d_G(epsilon; D_j / sigma), d_G the exact Gaussian profile: the mixture's delta at ``epsilon``.

@@ -124,16 +124,19 @@ def in_form(mechanism: Mechanism, form: str) -> Mechanism:
         return mechanism
     item: Any = mechanism
     if hasattr(item, "mapped"):  # a mechanism made of others
-        return item.mapped(lambda inner: in_form(inner, form))
+        mapped: Mechanism = item.mapped(lambda inner: in_form(inner, form))
+        return mapped
     names = {field.name for field in fields(item)}
     if "mechanism" in names:
-        return replace(item, mechanism=in_form(item.mechanism, form))
+        sampled: Mechanism = replace(item, mechanism=in_form(item.mechanism, form))
+        return sampled
     if "rounding" not in names:
         raise InputError(
             f"Expected a mechanism with an exact form for noise='discrete', got {mechanism.kind!r}; "
             "use noise='rounded' for this algorithm."
         )
-    return replace(item, rounding=item.rounding or ROUNDING)
+    discrete: Mechanism = replace(item, rounding=item.rounding or ROUNDING)
+    return discrete
 
 
 def laplace_for(sensitivity: float, epsilon: float, form: str) -> Laplace:

@@ -97,9 +97,11 @@ class ObjectivePerturbation(Mechanism):
         s = self.sensitivity / self.scale
         t = (alphas - 1.0) * s
         if self.adjacency is Adjacency.ADD_REMOVE:
-            return self.jacobian_loss + renyi.gaussian(alphas, s) + (log(2.0) + log_ndtr(t)) / (alphas - 1.0)
+            half: Array = self.jacobian_loss + renyi.gaussian(alphas, s) + (log(2.0) + log_ndtr(t)) / (alphas - 1.0)
+            return half
         spread = np.logaddexp(0.0, 0.5 * log(2.0 * pi) + np.log(t) + t * t / 2.0 + log_ndtr(t))
-        return self.jacobian_loss + s * s / 2.0 + spread / (alphas - 1.0)
+        curve: Array = self.jacobian_loss + s * s / 2.0 + spread / (alphas - 1.0)
+        return curve
 
     def delta(self, epsilon: float) -> float:
         """The proved (epsilon, delta) profile, tighter than the curve for a single release; at most 1.
@@ -183,7 +185,10 @@ class AMP(Mechanism):
         alphas = np.asarray(alphas, dtype=np.float64)
         if self.perturbation.noise == "gamma":
             return renyi.pure(alphas, self.pure_epsilon)
-        return self.perturbation.rdp(alphas) + renyi.gaussian(alphas, self.output_sensitivity / self.output_sigma)
+        curve: Array = self.perturbation.rdp(alphas) + renyi.gaussian(
+            alphas, self.output_sensitivity / self.output_sigma
+        )
+        return curve
 
     def delta(self, epsilon: float) -> float:
         """Least d_perturbation(e1) + d_G(epsilon - e1) over a grid of splits."""

@@ -52,7 +52,8 @@ def laplace(alphas: Array, loss: float) -> Array:
 def log_cosh(x: Array) -> Array:
     """ln cosh x without overflow or cancellation, for x >= 0."""
     small = np.log1p(2.0 * np.sinh(np.minimum(x, 1.0) / 2.0) ** 2)
-    return np.where(x < 1.0, small, x + np.log1p(np.exp(-2.0 * x)) - np.log(2.0))
+    value: Array = np.where(x < 1.0, small, x + np.log1p(np.exp(-2.0 * x)) - np.log(2.0))
+    return value
 
 
 def pure(alphas: Array, epsilon: float) -> Array:
@@ -67,7 +68,8 @@ def pure(alphas: Array, epsilon: float) -> Array:
     if epsilon < TINY:
         return alphas * (epsilon * epsilon / 2.0)
     value = (log_cosh((alphas - 0.5) * epsilon) - log_cosh(np.array(epsilon / 2.0))) / (alphas - 1.0)
-    return np.minimum(value, epsilon)
+    curve: Array = np.minimum(value, epsilon)
+    return curve
 
 
 def bounded_range(alphas: Array, eta: float) -> Array:
@@ -84,7 +86,8 @@ def bounded_range(alphas: Array, eta: float) -> Array:
     b_term = np.log1p(-np.exp((1.0 - alphas) * eta))
     y_log = np.log1p(-1.0 / alphas) + a_term - b_term
     value = y_log + (a_term - np.log(alphas) - (eta + np.log1p(-np.exp(-eta)))) / (alphas - 1.0)
-    return np.minimum(np.minimum(np.maximum(value, 0.0), quadratic), eta)
+    curve: Array = np.minimum(np.minimum(np.maximum(value, 0.0), quadratic), eta)
+    return curve
 
 
 def log_expm1(x: Array) -> Array:

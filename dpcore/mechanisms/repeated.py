@@ -167,7 +167,7 @@ class Repeated(Mechanism):
         """
         alphas = np.asarray(alphas, dtype=np.float64)
         curve = self.trial_rdp(alphas)
-        whole = curve + self._selection(alphas, curve) + log(self.mean) / (alphas - 1.0)
+        whole: Array = curve + self._selection(alphas, curve) + log(self.mean) / (alphas - 1.0)
         upwards = np.argsort(alphas)
         whole[upwards] = np.minimum.accumulate(whole[upwards][::-1])[::-1]
         return whole
@@ -294,7 +294,8 @@ class RepeatPoisson(Repeated):
     def _selection(self, alphas: Array, curve: Array) -> Array:
         # A mixture over public settings has at most the largest delta, as it has the largest curve.
         hats = [[one.log_delta(alphas, log1p(1.0 / (a - 1.0))) for a in alphas] for one in self.trials]
-        return self.rate * np.exp(np.max(hats, axis=0))
+        chances: Array = self.rate * np.exp(np.max(hats, axis=0))
+        return chances
 
 
 def log_delta(alphas: Array, curve: Array, epsilon: float) -> float:

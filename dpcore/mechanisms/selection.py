@@ -162,11 +162,13 @@ class AboveThreshold(Mechanism):
         threshold, query = self.losses
         if self.noise == "laplace":
             split = renyi.laplace(alphas, threshold) + 2.0 * query
-            return np.minimum(split, renyi.pure(alphas, self.pure_epsilon))
+            least: Array = np.minimum(split, renyi.pure(alphas, self.pure_epsilon))
+            return least
         # Divergences rise with the order, so below the order where the bound is least, that least value holds.
         slope = (threshold**2 + (2.0 * query) ** 2) / 2.0
         alphas = np.maximum(alphas, 1.0 + np.sqrt(np.log(self.max_queries) / slope))
-        return alphas * slope + np.log(self.max_queries) / (alphas - 1.0)
+        curve: Array = alphas * slope + np.log(self.max_queries) / (alphas - 1.0)
+        return curve
 
     def replaced(self) -> AboveThreshold:
         """Twice the sensitivity."""

@@ -69,7 +69,8 @@ def log_binary_moments(j: Array, t: float) -> Array:
     """ln B_j at squared distance t."""
     below = _log_q(j, np.full(len(j), -t / 2.0), t)
     above = j * (j - 1.0) * t / 2.0 + _log_q(j, -(j - 0.5) * t, t)
-    return np.logaddexp(below, above)
+    moments: Array = np.logaddexp(below, above)
+    return moments
 
 
 def _powers(highest: int, t: float) -> Array:
@@ -89,7 +90,8 @@ def _grid(highest: int) -> Array:
 
 def _chords(highest: int, known: Array) -> Array:
     """Values at j = 2..highest from those on the grid; a log-moment is convex in j, so chords lie above it."""
-    return np.interp(np.arange(2, highest + 1), _grid(highest), known)
+    chords: Array = np.interp(np.arange(2, highest + 1), _grid(highest), known)
+    return chords
 
 
 def _log_q(j: Array, mean: Array, t: float) -> Array:
@@ -108,7 +110,8 @@ def _log_q(j: Array, mean: Array, t: float) -> Array:
     scaled = np.exp(logs - top[:, None])
     split = len(LEFT)
     total = WINDOW * (scaled[:, :split] @ LEFT_WEIGHTS) + width * (scaled[:, split:] @ RIGHT_WEIGHTS)
-    return top + np.log(total / np.sqrt(2.0 * np.pi))
+    log_q: Array = top + np.log(total / np.sqrt(2.0 * np.pi))
+    return log_q
 
 
 def _peak(j: Array, mean: Array, root: float, edge: Array) -> Array:
@@ -120,13 +123,15 @@ def _peak(j: Array, mean: Array, root: float, edge: Array) -> Array:
         with np.errstate(over="ignore", divide="ignore"):
             rising = middle + j * root / np.expm1(-(mean + root * middle)) < 0.0
         low, high = np.where(rising, middle, low), np.where(rising, high, middle)
-    return (low + high) / 2.0
+    peak: Array = (low + high) / 2.0
+    return peak
 
 
 def _log1mexp(x: Array) -> Array:
     """ln(1 - e^x) for x <= 0."""
     with np.errstate(divide="ignore"):
-        return np.log(-np.expm1(np.minimum(x, -1e-300)))
+        value: Array = np.log(-np.expm1(np.minimum(x, -1e-300)))
+        return value
 
 
 Curve = Callable[[Array], Array]
@@ -149,7 +154,8 @@ def poisson_gaussian(alphas: Array, ratio: float, rate: float) -> Array:
     fractional = (alphas != np.floor(alphas)) & (alphas < FRACTIONS_END)
     if fractional.any() and 1e-9 < ratio <= 10.0:
         curve[fractional] = _poisson_gaussian_fractional(alphas[fractional], ratio, rate)
-    return np.minimum(curve, renyi.gaussian(alphas, ratio))
+    least: Array = np.minimum(curve, renyi.gaussian(alphas, ratio))
+    return least
 
 
 def _poisson_gaussian_fractional(alphas: Array, ratio: float, rate: float) -> Array:
@@ -173,7 +179,8 @@ def _poisson_gaussian_fractional(alphas: Array, ratio: float, rate: float) -> Ar
     logs = logs - z * z / 2.0
     top = logs.max(axis=1)
     log_excess = top + np.log(np.exp(logs - top[:, None]).sum(axis=1) * step / np.sqrt(2.0 * np.pi))
-    return np.logaddexp(0.0, log_excess) / (alphas - 1.0)
+    curve: Array = np.logaddexp(0.0, log_excess) / (alphas - 1.0)
+    return curve
 
 
 def _binomial_tail(a: Array, x: Array) -> Array:
@@ -239,7 +246,8 @@ def fixed_size_gaussian(alphas: Array, ratio: float, rate: float, geometry: str 
     terms = np.full(table.highest + 1, -np.inf)
     terms[2:] = np.logaddexp(np.log1p(-rate) + spread, np.log(rate) + binary)
     curve = at_orders(table, alphas, log_moments(table, np.log(rate), 0.0, terms))
-    return np.minimum(curve, renyi.gaussian(alphas, ratio))
+    least: Array = np.minimum(curve, renyi.gaussian(alphas, ratio))
+    return least
 
 
 def pure_amplified(epsilon: float, rate: float) -> float:

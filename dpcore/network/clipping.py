@@ -211,7 +211,8 @@ class Places:
         sizes = (torch.linalg.vector_norm(self.a, dim=2) + least) * (torch.linalg.vector_norm(self.d, dim=2) + least)
         places, inputs, outputs = self.a.shape[1], self.a.shape[2], self.d.shape[2]
         hidden = (inputs + outputs + 8) * u / (1.0 - 2.0 * (places + inputs + outputs + 16) * u)
-        return total + hidden * sizes.sum(1).double().square()
+        squares: Tensor = total + hidden * sizes.sum(1).double().square()
+        return squares
 
     def write(self, share: Tensor, sound: Tensor | None, out: dict[int, Tensor]) -> None:
         keep: slice | Tensor = slice(None) if sound is None else sound
@@ -294,7 +295,8 @@ class Mapped:
             return F.cross_entropy(scores, y[None], reduction="sum")
 
         def score(x: Tensor) -> Tensor:
-            return module(x[None])[0]
+            score: Tensor = module(x[None])[0]
+            return score
 
         self.gradients: Callable[..., dict[str, Tensor]] = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
         # One record at a time here too: what a module does to a batch cannot reach another record's loss.

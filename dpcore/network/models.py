@@ -91,7 +91,8 @@ def after(layers: list[nn.Module], spec: Described) -> int:
     """How many numbers of a record ``layers`` give."""
     with torch.no_grad():
         try:
-            return nn.Sequential(*layers)(torch.zeros(1, spec.inputs)).numel()
+            width: int = nn.Sequential(*layers)(torch.zeros(1, spec.inputs)).numel()
+            return width
         except RuntimeError:
             raise InputError(
                 f"Expected images that are large enough for kind={spec.kind!r}, got image={list(spec.image)}; use "

@@ -73,12 +73,14 @@ class Scattering(nn.Module):
         half = self.side // 2
         folded = product[..., :half, :] + product[..., half:, :]
         folded = (folded[..., :half] + folded[..., half:]) / 4.0
-        return torch.fft.ifft2(folded).abs()
+        coarse: Tensor = torch.fft.ifft2(folded).abs()
+        return coarse
 
     def _normalised(self, x: Tensor) -> Tensor:
         groups = x.shape[1] // GROUP
         x = F.group_norm(x, groups, eps=1e-5).flatten(1)
-        return x / x.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        normalised: Tensor = x / x.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        return normalised
 
 
 def _morlet(side: int, scale: int, angle: int) -> np.ndarray:

@@ -247,7 +247,8 @@ def not_missing(column: Column, text: tuple[np.ndarray, list[Any]] | None, rows:
             return True
         return False
 
-    return np.append([foreign(u) for u in uniques], False).astype(bool)[codes]
+    strange: np.ndarray = np.append([foreign(u) for u in uniques], False).astype(bool)[codes]
+    return strange
 
 
 def shown(raw: np.ndarray, text: tuple[np.ndarray, list[Any]] | None, row: int) -> str:

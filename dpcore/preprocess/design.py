@@ -49,7 +49,8 @@ class Data:
 
     @property
     def n(self) -> int:
-        return self.X.shape[0]
+        count: int = self.X.shape[0]
+        return count
 
     @property
     def sparse(self) -> bool:

@@ -123,7 +123,7 @@ class Encoder(TransformerMixin, BaseEstimator):
 
     def _compiled(self) -> _Plan:
         key = (self.columns, self.normalise, self.numeric, self.intercept, self.sparse, self.dtype, self.strip)
-        cached: tuple[tuple, _Plan] | None = self.__dict__.get("_cache")
+        cached: tuple[tuple[Any, ...], _Plan] | None = self.__dict__.get("_cache")
         if cached is None or cached[0][0] is not key[0] or cached[0][1:] != key[1:]:
             cached = self.__dict__["_cache"] = (key, _Plan(self))
         return cached[1]
@@ -207,7 +207,7 @@ def check_settings(normalise: str, sparse: bool | str, dtype: str) -> None:
 
 def read_settings(text: str, kind: str, names: Sequence[str]) -> dict[str, Any]:
     """Parse a stored encoder of ``kind`` and check version and fields."""
-    settings = json.loads(text)
+    settings: dict[str, Any] = json.loads(text)
     version, stored = settings.pop("schema_version", None), settings.pop("encoder", None)
     if version != 1 or stored != kind:
         raise InputError(

@@ -103,7 +103,8 @@ class EstimateColumns:
         def scores(batch: Columns) -> np.ndarray:
             values = np.sort(batch.numbers[name])
             below = np.searchsorted(values, GRID, side="right" if upper else "left")
-            return -np.abs(below - wanted * len(values)) - step * order
+            scores: np.ndarray = -np.abs(below - wanted * len(values)) - step * order
+            return scores
 
         return float(GRID[budget.release(self.quantile, scores)])
 

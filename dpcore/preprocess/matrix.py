@@ -160,7 +160,8 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
             start += g.count
         if self.intercept:
             out[:, -1] = 1.0
-        return self._shorten(out)
+        shortened: np.ndarray = self._shorten(out)
+        return shortened
 
     def _encode_csr(self, X: csr_array, tally: Tally) -> csr_array:
         """CSR without a dense copy; lower bounds are 0, so zeros stay zeros."""

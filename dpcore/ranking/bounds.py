@@ -43,9 +43,11 @@ class Clipped(NamedTuple):
 
 def _lengths(x: Array) -> Array:
     if x.shape[-1] == 1:
-        return np.abs(x[..., 0])
+        sizes: Array = np.abs(x[..., 0])
+        return sizes
     rows = x.reshape(-1, x.shape[-1])
-    return np.sqrt(np.einsum("ik,ik->i", rows, rows)).reshape(x.shape[:-1])
+    lengths: Array = np.sqrt(np.einsum("ik,ik->i", rows, rows)).reshape(x.shape[:-1])
+    return lengths
 
 
 def session_norms(layers: Layers, coefficient: Array) -> Clipped:
@@ -83,7 +85,8 @@ def session_norms(layers: Layers, coefficient: Array) -> Clipped:
 
 def _formed_squares(A: Array, weighted: Array) -> Array:
     total = np.matmul(np.swapaxes(weighted, 1, 2), A)
-    return np.einsum("bij,bij->b", total, total)
+    squares: Array = np.einsum("bij,bij->b", total, total)
+    return squares
 
 
 def _or_infinite(norms: Array) -> Array:
@@ -93,7 +96,8 @@ def _or_infinite(norms: Array) -> Array:
 
 def session_vectors(X: Array, coefficient: Array) -> Array:
     """sum_i c_i x_i of each session, (B, p), for rows ``X`` (B, n, p) as score gradients: these are the gradients."""
-    return np.matmul(coefficient[:, None, :], X)[:, 0]
+    vectors: Array = np.matmul(coefficient[:, None, :], X)[:, 0]
+    return vectors
 
 
 def shrunk_vectors(vectors: Array, norms: Array, bound: float) -> Array:
@@ -101,7 +105,8 @@ def shrunk_vectors(vectors: Array, norms: Array, bound: float) -> Array:
 
     What is scaled is what was measured, so no rounding of it is left to cover.
     """
-    return np.minimum(1.0, quotients(bound, norms)) @ vectors
+    total: Array = np.minimum(1.0, quotients(bound, norms)) @ vectors
+    return total
 
 
 def clipped_sum(
@@ -182,11 +187,13 @@ def products_of(directions: Directions, K: Array) -> Array:
     if directions.map is None:
         return K
     if directions.map.ndim == 3:
-        return np.matmul(np.matmul(directions.map, K), np.swapaxes(directions.map, 1, 2))
+        mapped: Array = np.matmul(np.matmul(directions.map, K), np.swapaxes(directions.map, 1, 2))
+        return mapped
     p = directions.map
     Kp = np.matmul(K, p[..., None])[..., 0]
     half = Kp - 0.5 * np.sum(p * Kp, axis=1)[:, None]
-    return (K - half[:, :, None] - half[:, None, :]) * (p[:, :, None] * p[:, None, :])
+    products: Array = (K - half[:, :, None] - half[:, None, :]) * (p[:, :, None] * p[:, None, :])
+    return products
 
 
 def bounds_by_products(inner: Array, directions: Directions, target: str, width: int) -> tuple[Array, Array]:
@@ -213,7 +220,8 @@ def bounds_of_centred(p: Array, X: Array) -> Array:
     The mean and the difference round by (n + 4) u (|x_i| + m) at most, which is in the margin of ``label_bounds``.
     """
     centred = X - np.matmul(p[:, None, :], X)
-    return (p * _lengths(centred)).sum(axis=1) * (1.0 + (X.shape[2] + 16) * UNIT)
+    bounds: Array = (p * _lengths(centred)).sum(axis=1) * (1.0 + (X.shape[2] + 16) * UNIT)
+    return bounds
 
 
 def referred(layers: Layers, reference: Array) -> tuple[Array, Array]:

@@ -158,13 +158,16 @@ def _squared_directions(scorer: Scorer, block: PaddedBlock, scores: Array, layer
     if isinstance(scorer, Linear) and getattr(loss, "k", 1) == 1:
         centred = block.X - np.matmul(p[:, None, :], block.X)
         squares = np.einsum("bnp,bnp->bn", centred, centred)
-        return squares if loss.name == "listnet" else p * p * squares
+        weighted: Array = squares if loss.name == "listnet" else p * p * squares
+        return weighted
     K = block.gram(scorer, layers)
     if loss.name == "listnet":
         Kp = np.matmul(K, p[..., None])[..., 0]
-        return np.einsum("bii->bi", K) - 2.0 * Kp + np.sum(p * Kp, axis=1)[:, None]
+        centred_squares: Array = np.einsum("bii->bi", K) - 2.0 * Kp + np.sum(p * Kp, axis=1)[:, None]
+        return centred_squares
     lengths = np.sqrt(np.einsum("bii->bi", K))
-    return np.einsum("bii->bi", products_of(directions_of(loss, scores, block.mask, lengths), K))
+    mapped: Array = np.einsum("bii->bi", products_of(directions_of(loss, scores, block.mask, lengths), K))
+    return mapped
 
 
 def ranking_problem(
@@ -214,12 +217,13 @@ def ranking_facts(
 
 def public_documents(problem: Problem, name: str) -> ScoredDocuments:
     """The public documents of ``problem``; raise ``AssumptionNotMet`` where it has none."""
-    if problem.documents is None:
+    documents: ScoredDocuments | None = problem.documents
+    if documents is None:
         raise AssumptionNotMet(
             f"Expected public documents for {name!r} under {problem.adjacency}, got documents=None; build it by "
             "ranking_problem(sessions, loss, adjacency='replace_labels'), or use dp_sgd where documents are private."
         )
-    return problem.documents
+    return documents
 
 
 def require_linear_scorer(problem: Problem, name: str) -> None:

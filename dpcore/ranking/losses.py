@@ -7,6 +7,7 @@ by the directions u_i = grad P_i alone, which follow from documents and paramete
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Protocol
@@ -44,7 +45,8 @@ def softmax(s: Array, mask: Array) -> Array:
     """exp(s) / sum exp(s) over the last axis where ``mask``, 0 elsewhere; every row holds at least one document."""
     top = np.max(np.where(mask, s, -inf), axis=-1, keepdims=True)
     e = np.where(mask, np.exp(np.minimum(s - top, 0.0)), 0.0)
-    return e / e.sum(axis=-1, keepdims=True)
+    shares: Array = e / e.sum(axis=-1, keepdims=True)
+    return shares
 
 
 def gains(y: Array, mask: Array) -> Array:
@@ -56,7 +58,8 @@ def simplex(y: Array, mask: Array) -> Array:
     """Gains over their sum; a session without relevant documents gets zeros."""
     g = gains(y, mask)
     total = g.sum(axis=-1, keepdims=True)
-    return np.divide(g, total, out=np.zeros_like(g), where=total > 0)
+    shares: Array = np.divide(g, total, out=np.zeros_like(g), where=total > 0)
+    return shares
 
 
 def one_hot(y: Array, mask: Array) -> Array:
@@ -70,7 +73,8 @@ def one_hot(y: Array, mask: Array) -> Array:
     winner = np.argmax(np.where(mask & (y == best), draw, -1.0), axis=-1)
     hot = np.zeros(y.shape)
     np.put_along_axis(hot, winner[..., None], 1.0, axis=-1)
-    return hot * (best > 0)
+    marked: Array = hot * (best > 0)
+    return marked
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ class BayesRank:
         best = top[..., :1].copy()
         if self.k == 2 and g.shape[-1] > 1:
             best += SECOND * top[..., 1:2]
-        return np.divide(g, best, out=np.zeros_like(g), where=best > 0)
+        weights: Array = np.divide(g, best, out=np.zeros_like(g), where=best > 0)
+        return weights
 
     def chances(self, s: Array, mask: Array) -> Array:
         """P, shape (B, n)."""
@@ -124,7 +129,7 @@ class BayesRank:
     def jacobian(self, s: Array, mask: Array) -> Array:
         """dP_i / ds_d, shape (B, n, n)."""
         p = softmax(s, mask)
-        first = np.einsum("bi,ij->bij", p, np.eye(p.shape[-1])) - p[..., :, None] * p[..., None, :]
+        first: Array = np.einsum("bi,ij->bij", p, np.eye(p.shape[-1])) - p[..., :, None] * p[..., None, :]
         if self.k == 1:
             return first
         q = _second(s, mask)
@@ -132,17 +137,21 @@ class BayesRank:
         second = joint.sum(axis=-2)
         step = np.swapaxes(joint, -1, -2) - second[..., :, None] * p[..., None, :]
         step += np.einsum("bi,ij->bij", second, np.eye(p.shape[-1])) - np.swapaxes(joint, -1, -2) @ q
-        return first + SECOND * step
+        jacobian: Array = first + SECOND * step
+        return jacobian
 
     def value(self, s: Array, y: Array, mask: Array) -> Array:
-        return 1.0 - np.sum(self.weights(y, mask) * self.chances(s, mask), axis=-1)
+        value: Array = 1.0 - np.sum(self.weights(y, mask) * self.chances(s, mask), axis=-1)
+        return value
 
     def slope(self, s: Array, y: Array, mask: Array) -> Array:
         c = self.weights(y, mask)
         if self.k == 2:
-            return -np.einsum("bi,bid->bd", c, self.jacobian(s, mask))
+            through_pairs: Array = -np.einsum("bi,bid->bd", c, self.jacobian(s, mask))
+            return through_pairs
         p = softmax(s, mask)
-        return p * (np.sum(c * p, axis=-1, keepdims=True) - c)
+        slope: Array = p * (np.sum(c * p, axis=-1, keepdims=True) - c)
+        return slope
 
 
 def _second(s: Array, mask: Array) -> Array:
@@ -187,11 +196,13 @@ class ListNet:
         t = self.truth(y, mask)
         top = np.max(np.where(mask, s, -inf), axis=-1, keepdims=True)
         log_sum = top + np.log(np.sum(np.where(mask, np.exp(np.minimum(s - top, 0.0)), 0.0), axis=-1, keepdims=True))
-        return np.sum(t * (log_sum - np.where(mask, s, 0.0)), axis=-1)
+        value: Array = np.sum(t * (log_sum - np.where(mask, s, 0.0)), axis=-1)
+        return value
 
     def slope(self, s: Array, y: Array, mask: Array) -> Array:
         t = self.truth(y, mask)
-        return softmax(s, mask) * t.sum(axis=-1, keepdims=True) - t
+        slope: Array = softmax(s, mask) * t.sum(axis=-1, keepdims=True) - t
+        return slope
 
 
 @dataclass(frozen=True)
@@ -222,7 +233,8 @@ class ListMLE:
     def value(self, s: Array, y: Array, mask: Array) -> Array:
         _, counted, e, tail = self._placed(s, y, mask)
         terms = np.log(tail) - np.log(np.maximum(e, 1e-300))
-        return np.sum(np.where(counted, terms, 0.0), axis=-1)
+        value: Array = np.sum(np.where(counted, terms, 0.0), axis=-1)
+        return value
 
     def slope(self, s: Array, y: Array, mask: Array) -> Array:
         order, counted, e, tail = self._placed(s, y, mask)
@@ -232,7 +244,7 @@ class ListMLE:
         return np.where(mask, slope, 0.0)
 
 
-ranking_losses: dict[str, type] = {loss.name: loss for loss in (BayesRank, ListNet, ListMLE)}
+ranking_losses: dict[str, Callable[..., RankingLoss]] = {loss.name: loss for loss in (BayesRank, ListNet, ListMLE)}
 
 
 def make_ranking_loss(name: str, **parameters: Any) -> RankingLoss:

@@ -93,7 +93,8 @@ def session_ndcg(y: Array, scores: Array, offsets: Array, k: int, conventions: C
     dcg = _dcg(placed, k, conventions.discount)
     best = _dcg(_sort(y, y, offsets, "worst"), k, conventions.discount)
     counted = (best > 0) & ((conventions.short == "keep") | (np.diff(offsets) >= k))
-    return np.divide(dcg, best, out=np.zeros_like(dcg), where=counted)
+    ndcg: Array = np.divide(dcg, best, out=np.zeros_like(dcg), where=counted)
+    return ndcg
 
 
 def _dcg(placed: _Sorted, k: int, discount: str) -> Array:
@@ -137,7 +138,7 @@ def session_ap(
 def _retrieved(placed: _Sorted, relevant: Array, before: Array, summed: Array, k: int) -> Array:
     """AP@k divided by the relevant documents inside the top k; a tie group cut by k makes that number random."""
     found = np.add.reduceat(np.where(placed.rank <= k, relevant, 0.0), placed.offsets[:-1])
-    result = np.divide(summed, found, out=np.zeros_like(summed), where=found > 0)
+    result: Array = np.divide(summed, found, out=np.zeros_like(summed), where=found > 0)
     cut = np.flatnonzero((placed.rank == k) & (placed.start + placed.size - 1 > k))
     for place in cut:
         j = placed.owner[place]

@@ -7,6 +7,7 @@ document's score is the list of outer products A_i D_i'. Nothing of size (docume
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -58,7 +59,8 @@ class Linear:
 
     def scores(self, w: Array, X: Array) -> Array:
         """Scores of documents ``X`` (..., p)."""
-        return X @ w
+        scores: Array = X @ w
+        return scores
 
     def forward(self, w: Array, X: Array) -> tuple[Array, Layers]:
         return X @ w, [(X, np.ones((*X.shape[:-1], 1)))]
@@ -115,9 +117,11 @@ class MLP:
     def _act(self, h: Array) -> Array:
         match self.activation:
             case "relu":
-                return np.maximum(h, 0.0)
+                cut: Array = np.maximum(h, 0.0)
+                return cut
             case "tanh":
-                return np.tanh(h)
+                activated: Array = np.tanh(h)
+                return activated
             case _:
                 return 0.5 * (1.0 + np.tanh(h / 2.0))
 
@@ -127,7 +131,8 @@ class MLP:
             case "relu":
                 return (a > 0.0).astype(np.float64)
             case "tanh":
-                return 1.0 - a * a
+                slope: Array = 1.0 - a * a
+                return slope
             case _:
                 return a * (1.0 - a)
 
@@ -160,7 +165,8 @@ class MLP:
         Post-processing of released parameters. Longer matrices are divided by their norm; shorter ones are kept.
         """
         parts = [matrix / max(spectral_norm(matrix), 1.0) for matrix in self.matrices(w)]
-        return np.concatenate([part.ravel() for part in parts]) - self.start
+        moved: Array = np.concatenate([part.ravel() for part in parts]) - self.start
+        return moved
 
 
 def spectral_norm(matrix: Array, iterations: int = 12) -> float:
@@ -176,7 +182,7 @@ def spectral_norm(matrix: Array, iterations: int = 12) -> float:
     return sqrt(float(v @ gram @ v))
 
 
-SCORERS: dict[str, type] = {"linear": Linear, "mlp": MLP}
+SCORERS: dict[str, Callable[..., Scorer]] = {"linear": Linear, "mlp": MLP}
 
 
 def make_scorer(name: str, inputs: int, **parameters: Any) -> Scorer:

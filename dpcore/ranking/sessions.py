@@ -47,7 +47,8 @@ class Documents:
 
     @property
     def dimension(self) -> int:
-        return self.X.shape[1]
+        width: int = self.X.shape[1]
+        return width
 
     @cached_property
     def lengths(self) -> Array:
@@ -101,7 +102,8 @@ class Documents:
         middle = (first + last) / 2.0
         place = np.empty(len(x))
         place[order] = middle[group] - self.offsets[owner]
-        return place / np.maximum(self.lengths[self.owner] - 1, 1) - 0.5 * (self.lengths[self.owner] > 1)
+        rank: Array = place / np.maximum(self.lengths[self.owner] - 1, 1) - 0.5 * (self.lengths[self.owner] > 1)
+        return rank
 
     def features(self, *kinds: str) -> Documents:
         """The same sessions described by ``raw`` features, within-session ``rank`` features, or both side by side."""

@@ -97,8 +97,8 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/mechanisms/selection.py",
-        "return alphas * slope + np.log(self.max_queries) / (alphas - 1.0)",
-        "return alphas * slope",
+        "= alphas * slope + np.log(self.max_queries) / (alphas - 1.0)",
+        "= alphas * slope",
         f"{TM}/test_threshold.py",
     ),
     Mutant(

@@ -38,7 +38,7 @@ MUTANTS = [
         "found if True or len(set(places))",
         f"{TN}/test_gradients.py",
     ),
-    Mutant("dpcore/network/clipping.py", "return total + hidden *", "return total + 0.0 *", f"{TN}/test_rounding.py"),
+    Mutant("dpcore/network/clipping.py", "= total + hidden *", "= total + 0.0 *", f"{TN}/test_rounding.py"),
     Mutant("dpcore/network/clipping.py", "(1.0 - (k + 3) * limits", "(1.0 - 0.0 * limits", f"{TN}/test_rounding.py"),
     Mutant("dpcore/network/clipping.py", "square() + k * limits.tiny", "square()", f"{TN}/test_rounding.py"),
     Mutant("dpcore/network/clipping.py", "torch.float64 if k > LONG else None", "None", f"{TN}/test_rounding.py"),

@@ -28,9 +28,7 @@ MUTANTS = [
         "tests/tuning/test_repeated.py",
     ),
     Mutant("dpcore/mechanisms/repeated.py", " + log(self.mean) / (alphas - 1.0)", "", "tests/tuning/test_repeated.py"),
-    Mutant(
-        "dpcore/mechanisms/repeated.py", "return self.rate * np.exp(", "return np.exp(", "tests/tuning/test_repeated.py"
-    ),
+    Mutant("dpcore/mechanisms/repeated.py", "= self.rate * np.exp(", "= np.exp(", "tests/tuning/test_repeated.py"),
     Mutant("dpcore/mechanisms/repeated.py", "if self.cap or not all(", "if not all(", "tests/tuning/test_repeated.py"),
     Mutant(
         "dpcore/mechanisms/repeated.py",
