@@ -26,7 +26,7 @@ from dpcore.preprocess.design import Tally
 from tasks.data.units import unit_codes, unit_names
 from tasks.readers import Chunk
 from tasks.readers.open import QUERY
-from tasks.readers.text import Mine
+from tasks.readers.spoiled import Mine
 from tasks.schema import LabelSpec, Schema
 from tasks.schema.sections import TextSpec
 

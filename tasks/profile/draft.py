@@ -22,8 +22,7 @@ from dpcore.errors import InputError
 from tasks.data.reading import FileReading
 from tasks.profile.labels import guess_label, label_spec
 from tasks.profile.pairs import pairs_values
-from tasks.readers.cells import MARKS
-from tasks.readers.layouts import layout_of
+from tasks.readers.cells import MARKS, layout_of
 from tasks.schema import Schema, known_schemas
 
 DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")

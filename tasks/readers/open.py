@@ -13,7 +13,8 @@ from dpcore.synthetic import GENERATORS
 from tasks.readers import numbers, tables
 from tasks.readers import tables as readers_tables
 from tasks.readers.chunk import Chunk, chunk_rows
-from tasks.readers.text import Mine, check_names, read_text
+from tasks.readers.spoiled import Mine
+from tasks.readers.text import check_names, read_text
 from tasks.schema import Schema
 
 Paths = str | Path | Sequence[str | Path] | None
@@ -28,8 +29,8 @@ def open_chunks(
 ) -> Iterator[Chunk]:
     """Yield the rows of ``files`` in order (of the generator or the fetched table if there are none).
 
-    ``mine`` says which rows of a frame are read (``tasks.data.rows``): a cell that is no number refuses nothing in
-    the others.
+    ``mine`` says which rows of a frame are read (``tasks.data.rows``): nothing that is wrong with the others refuses
+    anything, unless it hides where a row belongs (``tasks.readers.spoiled``).
     """
     if not files:
         yield from frame_chunks(schema, made_frame(schema))
@@ -52,7 +53,7 @@ def _reader(schema: Schema, file: Path, skip_lines: int | None, mine: Mine | Non
     if form == "csv":
         return read_text(schema, file, skip_lines, mine)
     if form in ("parquet", "arff"):
-        return tables.READERS[form](schema, file)
+        return tables.READERS[form](schema, file, mine)
     return numbers.READERS[form](schema, file)
 
 

@@ -16,12 +16,17 @@ from scipy.io import arff
 from dpcore.errors import InputError
 from tasks.home import Home
 from tasks.readers.chunk import Chunk, chunk_rows, require_rows
+from tasks.readers.spoiled import ESCAPE, Mine, arff_frame, parquet_frame
 from tasks.readers.text import check_names, open_text
 from tasks.schema import Schema
 
+# What SciPy's reader raises for lines that are not as the header says.
+ARFF_FAULTS = (arff.ArffError, ValueError, LookupError)
 
-def read_parquet(schema: Schema, path: Path) -> Iterator[Chunk]:
-    """Yield frames of a Parquet file, record batch by record batch."""
+
+def read_parquet(schema: Schema, path: Path, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield frames of a Parquet file, record batch by record batch; of rows that are not ``mine`` none is refused."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     require_rows(path)
@@ -30,8 +35,15 @@ def read_parquet(schema: Schema, path: Path) -> Iterator[Chunk]:
         check_names(schema, str(path), names)
         if not file.metadata.num_rows:
             raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+        start = 0
         for batch in file.iter_batches(chunk_rows(len(names))):
-            yield Chunk(batch.to_pandas())
+            try:
+                batch.validate(full=True)  # that texts are texts
+                frame = batch.to_pandas()
+            except pa.ArrowException:
+                frame = parquet_frame(schema, path, batch, start, mine)
+            start += len(frame)
+            yield Chunk(frame)
 
 
 @contextmanager
@@ -57,27 +69,48 @@ def whole_parquet(path: Path) -> pd.DataFrame:
         return pd.read_parquet(path)
 
 
-def read_arff(schema: Schema, path: Path) -> Iterator[Chunk]:
-    """Yield an ARFF file (dense form) as frames; ``?`` is a missing value, nominal values are texts."""
+def read_arff(schema: Schema, path: Path, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield an ARFF file (dense form) as frames; ``?`` is a missing value, nominal values are texts.
+
+    Of rows that are not ``mine`` none is refused.
+    """
     require_rows(path)
     try:
-        with open_text(path, schema.text.encoding) as file:
-            records, _ = arff.loadarff(file)
-    except (arff.ArffError, NotImplementedError, ValueError, StopIteration) as error:
+        frame = _arff_frame(schema, path, mine)
+    except (*ARFF_FAULTS, NotImplementedError, StopIteration) as error:
         raise InputError(f"{path}: not readable as ARFF: {' '.join(str(error).split())}; check the file.") from None
-    frame = pd.DataFrame(records)
     check_names(schema, str(path), list(frame.columns))
     if not len(frame):
         raise InputError(f"{path}: the file has no data rows; give a file with rows.")
     for name in frame.columns:
         if frame[name].dtype == object:
-            frame[name] = frame[name].str.decode(schema.text.encoding).replace("?", None)
+            frame[name] = frame[name].map(_decoder(schema))
+            frame[name] = frame[name].replace("?", None)
     step = chunk_rows(len(frame.columns))
     for start in range(0, len(frame), step):
         yield Chunk(frame.iloc[start : start + step])
 
 
-READERS: dict[str, Callable[[Schema, Path], Iterator[Chunk]]] = {"parquet": read_parquet, "arff": read_arff}
+def _decoder(schema: Schema) -> Callable[[Any], Any]:
+    encoding = schema.text.encoding
+    return lambda cell: cell.decode(encoding) if isinstance(cell, bytes) else cell
+
+
+def _arff_frame(schema: Schema, path: Path, mine: Mine | None) -> pd.DataFrame:
+    try:
+        with open_text(path, schema.text.encoding) as file:
+            return pd.DataFrame(arff.loadarff(file)[0])
+    except ARFF_FAULTS:
+        if mine is None:
+            raise
+    with open_text(path, schema.text.encoding, ESCAPE) as file:
+        return arff_frame(schema, path, file, mine)
+
+
+READERS: dict[str, Callable[[Schema, Path, Mine | None], Iterator[Chunk]]] = {
+    "parquet": read_parquet,
+    "arff": read_arff,
+}
 
 
 def cache_folder() -> Path:

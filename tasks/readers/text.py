@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from dpcore.preprocess import Tally
 from dpcore.preprocess.encoder import unknown_column
 from tasks.readers.arrow import NotPlain, is_plain, read_plain
 from tasks.readers.chunk import Chunk, chunk_rows, is_gzip, require_rows, truncated
+from tasks.readers.spoiled import ESCAPE, Mine, read_rows
 from tasks.schema import Schema
 from tasks.schema.sections import TextSpec
 
@@ -26,14 +27,10 @@ NUMBERS = ("numeric", "flag")
 SEPARATORS = (";", ",", "\t", "|")
 
 
-# Which rows of a frame are read, shape (n,); None: all of them.
-Mine = Callable[[pd.DataFrame], Any]
-
-
 def read_text(schema: Schema, path: Path, skip_lines: int | None = None, mine: Mine | None = None) -> Iterator[Chunk]:
     """Yield frames of the file's rows; numbers are float64, texts categories, ignored columns texts.
 
-    Of rows that are not ``mine`` no cell is refused: one that is no number is NaN there.
+    Of rows that are not ``mine`` none is refused, whatever is wrong with it (``tasks.readers.spoiled``).
 
     Raises ``InputError`` naming file, row and column: empty or damaged file, wrong encoding, duplicate, missing or
     undeclared columns, rows of another length, text in a numeric column.
@@ -41,11 +38,14 @@ def read_text(schema: Schema, path: Path, skip_lines: int | None = None, mine: M
     require_rows(path)
     skip = schema.text.skip_lines if skip_lines is None else skip_lines
     with _readable(path, schema):
-        names = column_names(schema, path, skip)
+        names = column_names(schema, path, skip, every=mine is None)
         kinds = {name: dtype_of(schema, name) for name in names}
         options = parser_options(schema, path, names, skip)
         marks = options["na_values"]
         done = 0
+        if mine is not None and not _first_fits(schema, path, names, options):
+            yield from _read_mine(schema, path, kinds, options, 0, mine)
+            return
         if is_plain(schema, marks):
             try:
                 yield from read_plain(schema, path, names, kinds, next(iter(marks.values()), []), options["skiprows"])
@@ -71,37 +71,32 @@ def _read_carefully(
             for frame in reader:
                 start, row = row, row + len(frame)
                 if not checked and frame.iloc[:, -1].isin(["", np.nan]).any():
+                    row = start  # none of these rows was given out yet
                     refuse_short_rows(schema, path, options)
-                    checked = True
+                    checked, row = True, start + len(frame)
                 if row > done:
                     yield Chunk(frame.iloc[max(done - start, 0) :])
     except ValueError as error:
+        if mine is not None:
+            yield from _read_mine(schema, path, kinds, options, max(done, row), mine)
+            return
         if isinstance(error, UnicodeError | pd.errors.ParserError | pd.errors.EmptyDataError | InputError):
             raise
-        if mine is None:
-            refuse_texts(schema, path, options, error)
-        else:
-            yield from _read_mine(schema, path, kinds, options, max(done, row), mine)
+        refuse_texts(schema, path, options, error)
 
 
 def _read_mine(
     schema: Schema, path: Path, kinds: dict[str, str | None], options: dict[str, Any], done: int, mine: Mine
 ) -> Iterator[Chunk]:
-    """Yield frames without the first ``done`` rows, numbers parsed from their texts in the rows that are ``mine``.
+    """Yield frames without the first ``done`` rows, of which the rows that are ``mine`` alone are parsed.
 
-    Raises ``InputError`` for a cell among those that is no number.
+    Raises ``InputError`` for a row among those that is no row, or a cell that is no number.
     """
-    marks, text, row = options["na_values"], schema.text, 0
-    dtypes = {name: str if name in marks else kind or "category" for name, kind in kinds.items()}
-    plain = {**options, "dtype": dtypes, "na_values": None, "decimal": ".", "thousands": None}
-    with pd.read_csv(path, **plain) as reader:
-        for frame in reader:
-            start, row = row, row + len(frame)
-            if row <= done:
-                continue
-            frame = frame.iloc[max(done - start, 0) :].reset_index(drop=True)
-            wanted = np.flatnonzero(mine(frame))
-            tally = Tally(source=str(path), rows=row - len(frame), places=wanted)
+    marks, text = options["na_values"], schema.text
+    with open_text(path, options["encoding"], ESCAPE) as file:
+        rows = _rows(schema, islice(file, options["skiprows"], None))
+        for frame, wanted, start in read_rows(schema, path, rows, list(kinds), done, mine):
+            tally = Tally(source=str(path), rows=start, places=wanted)
             for name, absent in marks.items():
                 cells = frame[name].iloc[wanted]
                 _refuse_column(cells, absent, text.decimal, text.thousands, tally)
@@ -182,26 +177,37 @@ def parser_options(schema: Schema, path: Path, names: list[str], skip: int) -> d
     }
 
 
-def column_names(schema: Schema, path: Path, skip: int) -> list[str]:
-    """Names of the file's columns, from its header or the schema, checked against the declarations."""
+def column_names(schema: Schema, path: Path, skip: int, every: bool = True) -> list[str]:
+    """Names of the file's columns, from its header or the schema, checked against the declarations.
+
+    Without ``every`` the first row may be one that is not read, so nothing is asked of it.
+    """
     text = schema.text
-    with open_text(path, _encoding(schema, path)) as file:
+    with open_text(path, _encoding(schema, path), "strict" if every else ESCAPE) as file:
         rows = _rows(schema, islice(file, skip, None))
         head = next(rows, None) if text.header else None
         first = next((row for row in rows if row), None)
     if first is None or (text.header and head is None):
         raise InputError(f"{path}: the file has no data rows; give a file with rows.")
-    _check_separator(schema, path, head or first)
+    if every or head:
+        _check_separator(schema, path, head or first)
     names = list(text.names) or ([h.strip() if text.strip else h for h in head] if head else default_names(schema))
     if head is not None and len(names) != len(head):
         raise InputError(f"{path}: text.names has {len(names)} names, the header {len(head)}; name every column.")
-    if len(first) != len(names):
+    if every and len(first) != len(names):
         raise InputError(
             f"{path}: data row 1 has {len(first)} fields, the {'header' if head else 'schema'} {len(names)}; check"
             f" text.separator (now {text.separator!r}) and the columns."
         )
     check_names(schema, str(path), names)
     return names
+
+
+def _first_fits(schema: Schema, path: Path, names: list[str], options: dict[str, Any]) -> bool:
+    """Whether the first row has as many cells as there are columns, from which the parsers take their number."""
+    with open_text(path, options["encoding"], ESCAPE) as file:
+        first = next(filter(None, _rows(schema, islice(file, options["skiprows"], None))), [])
+    return len(first) == len(names)
 
 
 def _check_separator(schema: Schema, path: Path, cells: list[str]) -> None:
@@ -242,10 +248,10 @@ def check_names(schema: Schema, where: str, names: list[str]) -> None:
         )
 
 
-def open_text(path: Path, encoding: str) -> Any:
+def open_text(path: Path, encoding: str, errors: str = "strict") -> Any:
     """The file as text, unpacked if it is gzip."""
     opener = gzip.open if is_gzip(path) else open
-    return opener(path, "rt", encoding=encoding, newline="")
+    return opener(path, "rt", encoding=encoding, errors=errors, newline="")
 
 
 def refuse_texts(schema: Schema, path: Path, options: dict[str, Any], error: ValueError) -> None:

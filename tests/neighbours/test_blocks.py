@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -9,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from dpcore.errors import InputError
+from tasks.data import Reading
+from tasks.schema import find_schema
 from tests.neighbours import schemas
 from tests.neighbours.block_doors import blocks_training_door, bounds_door, drift_door, metric_door
 from tests.neighbours.replay import Door, chosen, compare
-from tests.neighbours.world import Row, World, Writer, write_csv, write_parquet
+from tests.neighbours.schemas import write_schema
+from tests.neighbours.world import Row, World, Writer, write_arff, write_csv, write_parquet
 
 # The configuration of these tests names several files, which a text in YAML could not.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -118,6 +125,119 @@ def test_a_fault_in_another_block_refuses_nothing_and_moves_nothing(door: str, s
     found = compare(DOORS[door]("2026-01"), world, spoiled, write_csv, schema, tmp_path, False)
     assert found.first.refused is None and found.second.refused is None, found.second.refused
     found.check()
+
+
+# What can be wrong with one line of a file, as bytes in place of the line.
+LINES: dict[str, Callable[[bytes], bytes]] = {
+    "one cell too few": lambda line: line.rsplit(b",", 1)[0],
+    "two cells alone": lambda line: b",".join(line.split(b",")[:2]),
+    "one cell too many": lambda line: line + b",1",
+    "bytes of another encoding": lambda line: line.replace(b"p", b"\xff\xfe", 1),
+    "bytes of another encoding in a number": lambda line: line.replace(b"0.", b"\xb5.", 1),
+    "a text in a number": lambda line: line.replace(b",0.", b",north", 1),
+    "another label": lambda line: line[:-1] + b"7",
+    "a blank line before it": lambda line: b"\n" + line.rsplit(b",", 1)[0],
+    "a NUL": lambda line: line.replace(b"0.", b"\0.", 1),
+    "a mark of a quote": lambda line: line.replace(b"p", b'"p"x', 1),
+}
+FORMS: dict[str, tuple[Writer, dict[str, Any]]] = {
+    "csv": (write_csv, {}),
+    "csv, packed": (write_csv, {}),
+    "csv, decimal comma": (write_csv, {"text": {"separator": ";", "decimal": ","}}),
+    "csv, without header": (write_csv, {"text": {"header": False, "names": ["who", "day", "a", "b", "y"]}}),
+    "arff": (write_arff, {"source": {"format": "arff", "path": "part0.arff"}}),
+}
+
+
+def rewritten(path: Path, form: str, number: int, change: Callable[[bytes], bytes]) -> None:
+    """Change the line of row ``number`` of a file, which is laid out as ``form`` says."""
+    lines = path.read_bytes().split(b"\n")
+    head = lines.index(b"@data") + 1 if path.suffix == ".arff" else 1
+    lines[head + number] = change(lines[head + number])
+    if "header" in form:
+        del lines[0]
+    whole = b"\n".join(lines)
+    if "comma" in form:
+        whole = whole.replace(b",", b";").replace(b"0.", b"0,")
+    path.write_bytes(gzip.compress(whole) if "packed" in form else whole)
+
+
+def read_with(form: str, number: int, change: Callable[[bytes], bytes], folder: Path) -> Any:
+    """The rows of January where one line of the file is changed."""
+    folder.mkdir()
+    write, more = FORMS[form]
+    rows = [replace(row, part=0) for row in people().rows]
+    rows = rows[20:40] + rows[:20] + rows[40:]  # a line of December comes first
+    names = [replace(row, name=f"{row.who}" if "arff" in form else row.name) for row in rows]
+    [path] = write(names, folder)
+    rewritten(path, form, number, change)
+    schema = schemas.table("record", block={"column": "day", "by": "month"}, public={"rows_per_block": 10}) | more
+    found = find_schema(write_schema(schema, folder))
+    loaded = Reading(found, path, blocks=("2026-01",)).load(found.encoder())
+    return loaded.train.X, loaded.train.y, list(loaded.blocks)
+
+
+@pytest.mark.parametrize("number", [0, 59])
+@pytest.mark.parametrize("fault", LINES)
+@pytest.mark.parametrize("form", FORMS)
+def test_no_fault_of_a_line_of_another_block_refuses_or_moves_anything(
+    form: str, fault: str, number: int, tmp_path: Path
+) -> None:
+    """Rows of December and February are not decoded, whatever is wrong with them, first and last line included."""
+    plain = read_with(form, number, lambda line: line, tmp_path / "plain")
+    spoiled = read_with(form, number, LINES[fault], tmp_path / "spoiled")
+    assert len(plain[1]) == 20
+    for mine, same in zip(plain, spoiled, strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(same))
+
+
+@pytest.mark.parametrize("fault", [name for name in LINES if "quote" not in name and "NUL" not in name])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_fault_in_a_line_of_the_charged_block_is_refused(form: str, fault: str, tmp_path: Path) -> None:
+    if form == "arff" and fault in ("bytes of another encoding", "one cell too many"):
+        return  # an id that is a number has no letters, and SciPy reads over a cell behind the last
+    with pytest.raises(InputError, match=r"part0\.\w+"):
+        read_with(form, 25, LINES[fault], tmp_path / "spoiled")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda line: b"p1", "every row needs a block"),  # the line ends before its block
+        (lambda line: line.replace(b"2025", b"\xff\xff25"), "every row needs a block"),
+        (lambda line: line.replace(b"p2", b'"p2'), "a quote that does not end on its line"),
+    ],
+)
+def test_a_line_whose_block_cannot_be_read_is_the_operators(change: Any, words: str, tmp_path: Path) -> None:
+    """It may be of any block, and so may the lines that an open quote takes with it."""
+    with pytest.raises(InputError, match=words):
+        read_with("csv", 3, change, tmp_path / "spoiled")
+
+
+@pytest.mark.parametrize("column", ["who", "day"])
+def test_texts_of_parquet_that_are_no_texts_are_refused_in_charged_rows_alone(column: str, tmp_path: Path) -> None:
+    rows = [replace(row, part=0) for row in people().rows]
+    [path] = write_parquet(rows, tmp_path)
+    schema = schemas.table("record", block={"column": "day", "by": "month"}, public={"rows_per_block": 10})
+    found = find_schema(write_schema(schema | {"source": {"path": "part0.parquet"}}, tmp_path))
+
+    def read(number: int) -> Any:
+        table = pq.read_table(path)
+        cells = [c.encode() for c in table[column].to_pylist()]
+        cells[number] = b"\xff\xfe"
+        place = table.schema.get_field_index(column)
+        other = tmp_path / f"{number}.parquet"
+        spoiled = pa.array(cells, pa.binary()).view(pa.string())
+        pq.write_table(table.set_column(place, column, spoiled), other)
+        return Reading(found, other, blocks=("2026-01",)).load(found.encoder())
+
+    if column == "day":
+        with pytest.raises(InputError, match="every row needs a block"):
+            read(23)
+        return
+    assert read(23).train.n == 20
+    with pytest.raises(InputError, match=r"data row 6, column 'who': bytes that are no UTF-8"):
+        read(5)
 
 
 @pytest.mark.parametrize("door", DOORS)
