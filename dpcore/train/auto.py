@@ -36,7 +36,7 @@ def resolve(
 ) -> tuple[str, dict[str, Any], str]:
     """Return (name, parameters, reason); names other than ``auto`` pass through with an empty reason.
 
-    The rule reads the loss, the kind of model and the adjacency, and no record.
+    The rule reads the loss, the kind of model, the unit and the adjacency, and no record.
     """
     if name != "auto":
         return name, parameters, ""
@@ -46,7 +46,9 @@ def resolve(
     if problem.kind == "network":
         sizes = {"sampling_rate": min(1.0, NETWORK_BATCH / problem.n)}
         return "dp_sgd", NETWORK | sizes | parameters, "clipped gradients are all that the proof needs of a network"
-    chosen = resolve_name(name, loss, problem.kind)
+    chosen = resolve_name(name, loss, problem.kind, problem.unit)
+    if problem.unit == "user":
+        return chosen, parameters, "clipped steps: all rows of a user are one term, which is clipped as a whole"
     if chosen == "scaled_gd":
         return chosen, parameters, f"descent on columns scaled by noisy variances, measured best for loss {loss!r}"
     return chosen, parameters, f"noisy gradient descent needs no more of loss {loss!r} than clipped gradients"
@@ -61,13 +63,16 @@ def ranking_default(parameters: dict[str, Any], problem: Problem) -> tuple[str, 
     return "dp_sgd", CLIPPED_LISTNET | parameters, f"clipped steps: {reason}"
 
 
-def resolve_name(name: str, loss: str, kind: str = "linear") -> str:
-    """The algorithm that ``name`` stands for with this loss and kind of model."""
+def resolve_name(name: str, loss: str, kind: str = "linear", unit: str = "record") -> str:
+    """The algorithm that ``name`` stands for with this loss, kind of model and unit of privacy.
+
+    Column sums of single rows know no user, so for users it is the descent on clipped terms.
+    """
     if name != "auto":
         return name
-    return "scaled_gd" if kind == "linear" and loss in SCALED else "dp_sgd"
+    return "scaled_gd" if kind == "linear" and loss in SCALED and unit != "user" else "dp_sgd"
 
 
-def encoding(name: str, loss: str, kind: str = "linear") -> dict[str, str]:
+def encoding(name: str, loss: str, kind: str = "linear", unit: str = "record") -> dict[str, str]:
     """Settings of the encoder to use where the caller named none; a choice among public maps, so it costs nothing."""
-    return dict(HATS if resolve_name(name, loss, kind) == "scaled_gd" else PLAIN)
+    return dict(HATS if resolve_name(name, loss, kind, unit) == "scaled_gd" else PLAIN)

@@ -62,7 +62,7 @@ class Table(Kind):
             adjacency=config.privacy.adjacency,
             unit=schema.unit,
             l1=config.objective.l1,
-            l2=l2_of(config, loss),
+            l2=l2_of(config, loss, schema.unit),
             norm_bound=design.norm_bound,
             blocks=design.blocks,
             intercept=design.intercept,
@@ -72,7 +72,7 @@ class Table(Kind):
 
     def check_plan(self, job: Job) -> None:
         if job.schema.unit == "user":
-            name = resolve_name(job.algorithm.name, plain_name(job.problem.loss))
+            name = resolve_name(job.algorithm.name, plain_name(job.problem.loss), unit="user")
             check_user_level(job.config, job.schema, name)
 
     def sums(self, job: Job, part: Any) -> LinearObjective:
@@ -223,18 +223,18 @@ def encoding_of(config: TrainConfig, loss: Loss, schema: Schema) -> dict[str, An
 
     A file of numbers has no columns to be taken apart, so there each number stays one column.
     """
-    rule = encoding(config.algorithm.name, plain_name(loss))
+    rule = encoding(config.algorithm.name, plain_name(loss), unit=schema.unit)
     if schema.features:
         rule = rule | {"numeric": "minmax"}
     named = config.preprocess.model_dump(exclude_none=True)
     return rule | named
 
 
-def l2_of(config: TrainConfig, loss: Loss) -> float:
+def l2_of(config: TrainConfig, loss: Loss, unit: str = "record") -> float:
     """The ridge of the configuration, else the public rule of the algorithm (none where it needs none)."""
     if config.objective.l2 is not None:
         return config.objective.l2
-    name = resolve_name(config.algorithm.name, plain_name(loss))
+    name = resolve_name(config.algorithm.name, plain_name(loss), unit=unit)
     return float(registry[name].default_l2)
 
 

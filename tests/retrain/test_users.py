@@ -180,3 +180,17 @@ def test_rows_without_a_user_and_undeclared_rows_per_user_are_refused(visits: Pa
     visits.write_text(visits.read_text().replace(", rows_per_user: 3", ""))
     with pytest.raises(InputError, match=r"public\.rows_per_user"):
         training_steps.prepare(config_of(visits))
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("loss", ["logistic", "huber_hinge"])
+def test_auto_chooses_an_algorithm_that_has_a_proof_for_users(visits: Path, loss: str, adjacency: str) -> None:
+    """Planned, encoded and regularised as dp_sgd is where it is named, and the reason is said."""
+    sections = {"privacy": {"delta": 1e-4, "adjacency": adjacency}, "objective": {"loss": loss}}
+    chosen, named = (
+        training_steps.prepare(config_of(visits, algorithm={"name": name}, **sections)) for name in ("auto", "dp_sgd")
+    )
+    planned = training_steps.plan_training(chosen)
+    assert planned.name == "dp_sgd" and "all rows of a user are one term" in planned.reason
+    assert chosen.encoder.to_json() == named.encoder.to_json() and chosen.problem == named.problem
+    assert planned.events.to_json() == training_steps.plan_training(named).events.to_json()
