@@ -27,7 +27,7 @@ from flows.steps import StepFailed, reporter, step
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.kinds import quality
-from tasks.kinds.base import Job
+from tasks.kinds.base import Job, Sealed
 from tasks.kinds.table import class_warning, count_warning
 from tasks.ledger import Ledger, Reservation, place
 from tasks.options import bounds, canaries, tune
@@ -129,14 +129,16 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                     job, planned = estimated(job, planned, reservation)
                     loaded = load_step(job)
                     sums = objective = preprocess_step(job, loaded)
-                result = fit_step(job, planned, sums, reservation, reporter.get().progress, watch)
+                iterates = Sealed(job.kind.iterates(job, planned))
+                observers = [iterates, *([] if watch is None else [watch])]
+                result = fit_step(job, planned, sums, reservation, reporter.get().progress, observers)
                 job, planned, loaded, objective = tune.selected(job, planned, result, loaded, objective)
                 if quality.is_sparse(job, planned):
                     attribute_step(folder, job, planned, result.weights)
                 price = convert_step(planned)
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):
-                metrics = evaluate_step(job, result.weights, loaded, objective, folder)
+                metrics = evaluate_step(job, result.weights, loaded, objective, folder, iterates)
                 if watch is not None:
                     metrics |= canary_step(planned, result.weights, watch, objective, folder)
                     reporter.get().say(canaries.sentence(metrics))

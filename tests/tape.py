@@ -12,15 +12,16 @@ lie within the sensitivity of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from dpcore.accounting.budget import Lease
+from dpcore.accounting.budget import Lease, Life
 from dpcore.accounting.curves import curve_of
 from dpcore.accounting.events import Events
+from dpcore.accounting.observers import Observer
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.objective import LinearObjective
@@ -78,12 +79,13 @@ class Tape:
     log: list[Release] = field(default_factory=list)
     notes: list[dict[str, float]] = field(default_factory=list)
     spent: Array | None = None
+    observers: Sequence[Observer] = ()
 
     def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
         rng = np.random.default_rng((self.seed, len(self.log)))
         rows = self._rows(mechanism, rng)
         batch = self.objective if rows is None else self.objective.take(rows)
-        lease = Lease(batch)
+        lease = Lease(batch, Life(self.observers))
         value = query(lease)
         entry = Release(mechanism, value if callable(value) else np.copy(value), None, rows)
         earlier = None if self.recorded is None else self.recorded[len(self.log)]
@@ -101,6 +103,8 @@ class Tape:
         lease.close()
         self.spent = curve_of(mechanism) + (0.0 if self.spent is None else self.spent)
         self.log.append(entry)
+        for observer in self.observers:
+            observer.released(mechanism, rows, query, entry.output)
         return np.copy(entry.output)
 
     def _rows(self, mechanism: Mechanism, rng: np.random.Generator) -> Array | None:

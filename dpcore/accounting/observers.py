@@ -126,6 +126,8 @@ class Iterates:
         return iter(self._kept)
 
     def path(self, weights: Array) -> list[tuple[int, Array]]:
-        """The points that are kept, the last of all and the released ``weights`` after it."""
+        """The points that are kept, the last of all and the released ``weights`` after it; empty without a point."""
+        if not self._kept:
+            return []
         last = [self._last] if self._last is not None and self._last[0] != self._kept[-1][0] else []
         return [*self._kept, *last, (self.points if self.of == "gradients" else self.releases, weights)]

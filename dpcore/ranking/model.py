@@ -1,15 +1,13 @@
-"""A ranking model from names, and the iterates of its training.
+"""A ranking model from names, and how good the iterates of its training are.
 
 Stored models import this module, so nothing that it needs plans, prices or draws noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.losses import Array
@@ -87,61 +85,6 @@ class RankingModel:
         """Scores of documents given with their raw features, higher is better; shape (documents,)."""
         described = documents.features(*self.features)
         return self.make_scorer(described.dimension).scores(weights, described.X)
-
-
-class Iterates:
-    """Some of the w of a run, evenly spread: (number, w) pairs, at most ``most`` of them and the last one."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.count, self.stride = most, 0, 1
-        self._kept: list[tuple[int, Array]] = []
-        self._last: tuple[int, Array] | None = None
-
-    def forget(self) -> None:
-        """Keep none from here on: they are not released."""
-        self.most = 0
-
-    def add(self, w: Array) -> None:
-        if not self.most:
-            return
-        if self.count % self.stride == 0:
-            self._kept.append((self.count, np.array(w)))
-        self._last = (self.count, w)
-        self.count += 1
-        if len(self._kept) > self.most:
-            self._kept, self.stride = self._kept[::2], 2 * self.stride
-
-    def __iter__(self) -> Iterator[tuple[int, Array]]:
-        yield from self._kept
-        if self._last is not None and self._kept[-1][0] != self._last[0]:
-            yield self._last
-
-
-class Watched:
-    """A SessionObjective that remembers at which w it was asked: the iterates of an algorithm that releases them all.
-
-    They are post-processing of what was released, so the curve of a metric over them tells no more than the run did
-    (the metric itself is computed on test sessions, and internal where these are private). At most ``most`` of them
-    are kept.
-    """
-
-    def __init__(self, objective: SessionObjective, iterates: Iterates | None = None, most: int = 2**30) -> None:
-        self.inner = objective
-        self.iterates = Iterates(most) if iterates is None else iterates
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def take(self, rows: Array | slice) -> Watched:
-        return Watched(self.inner.take(rows), self.iterates)
-
-    def gradient_sum(self, w: Array, *clip: float) -> Array:
-        self.iterates.add(w)
-        return self.inner.gradient_sum(w, *clip)
-
-    def capped_gradient_sum(self, w: Array, cap: float) -> Array:
-        self.iterates.add(w)
-        return self.inner.capped_gradient_sum(w, cap)
 
 
 def metric_curve(

@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from dpcore.accounting.observers import Evaluations, Iterates
 from dpcore.metrics import coverage, support_precision_recall
+from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
 from dpcore.train import Planned, Result, run
 from dpcore.train.running import trace
 from tasks.compare.config import MAJORITY, MEAN_LABEL, CompareConfig
 from tasks.compare.folds import Part, Rows
 from tasks.compare.grid import Cell, Plans, Setting, noise_seed
-from tasks.compare.iterates import Iterates, watched
-from tasks.compare.metrics import MINIMISATION_ERROR, asked, counting, evaluations, has_optimum, optimum, wanted
+from tasks.compare.metrics import MINIMISATION_ERROR, asked, has_optimum, optimum, wanted
 from tasks.compare.variants import weak
-from tasks.kinds.base import remembered
 from tasks.kinds.table import constant
 from tasks.peers.catalogue import PeerRun
 
 Array = np.ndarray
 CellRecord = dict[str, Any]
+MOST_POINTS = 60  # of a curve: each costs one pass over the training and one over the test rows
 # Share of the non-zero weights that are relevant, and of the relevant ones that are not zero.
 SUPPORT = ("support_precision", "support_recall")
 
@@ -73,25 +74,28 @@ def measured(
         return measured_mean(setting, part, problem)
     planned = plans.of(setting, problem)
     job = setting.job
-    sums: Any = job.kind.watched(job, part.objective)
-    if wanted(config.metrics):
-        sums = counting(sums)
-    iterates = None if config.curve_every is None or not setting.private else Iterates(config.curve_every)
+    # Where several models share the records, a point or a count would be of one of them.
+    single, counts = isinstance(part.objective, LinearObjective), Evaluations()
+    iterates = None if config.curve_every is None else job.kind.iterates(job, planned)
+    if config.curve_every is not None and single and setting.private:
+        iterates = Iterates(MOST_POINTS, config.curve_every, intercept=problem.intercept)
+    watching = [counts] if single and wanted(config.metrics) else []
     result = run(
         # Without limits: the curve of what was spent follows from the plan alone and is computed where it is asked for.
-        job.kind.runnable(replace(planned, limits=()), sums),
-        sums if iterates is None else watched(sums, iterates, problem),
+        job.kind.runnable(replace(planned, limits=()), part.objective),
+        part.objective,
         seed=cell.seed,
-        on_charge=on_charge if iterates is None else iterates.told(on_charge),
+        on_charge=on_charge,
         on_progress=on_progress,
+        observers=[*watching, *([] if iterates is None else [iterates])],
         fixed_noise_seed=noise_seed(cell) if config.reproducible and setting.job.public else None,
     )
     return {
         "n": problem.n,
         "seconds": result.seconds,
         "spent_epsilon": finite({"": planned.spent_epsilon})[""] if setting.private else None,
-        "metrics": finite(metrics_of(setting, config, part, result.weights) | evaluations(sums)),
-        "curve": [] if config.curve_every is None else curve_of(setting, config, part, planned, sums, result, iterates),
+        "metrics": finite(metrics_of(setting, config, part, result.weights) | counts.numbers),
+        "curve": [] if config.curve_every is None else curve_of(setting, config, part, planned, result, iterates),
         "warnings": [
             *([planned.warning] if planned.warning else []),
             *weak(setting.noise_multiplier, planned.spent_epsilon),
@@ -185,7 +189,6 @@ def curve_of(
     config: CompareConfig,
     part: Part,
     planned: Planned,
-    sums: Any,
     result: Result,
     iterates: Iterates | None,
 ) -> list[dict[str, float]]:
@@ -198,10 +201,11 @@ def curve_of(
     for row in trace(planned, result.events, result.notes):
         points[int(row["release"])] = {key: value for key, value in row.items() if key != "release"}
     job = setting.job
-    for row in job.kind.curve(job, remembered(sums, result.weights), part.test, sums):
-        found = {key: value for key, value in row.items() if key != "iteration"}
-        points.setdefault(int(row["iteration"]), {}).update(found)
-    if iterates is not None:
+    if iterates is not None and job.kind.report:
+        for row in job.kind.curve(job, iterates.path(result.weights), part.test, part.objective):
+            found = {key: value for key, value in row.items() if key != "iteration"}
+            points.setdefault(int(row["iteration"]), {}).update(found)
+    elif iterates is not None:
         released = [point for point in iterates if point[0] > 0]  # not the start, which everybody knows
         for step, w in (*released, (iterates.releases, result.weights)):
             points.setdefault(step, {}).update(metrics_of(setting, config, part, w))

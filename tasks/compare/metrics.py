@@ -5,16 +5,14 @@ How much an algorithm reads: evaluations of single records' gradients and losses
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from math import inf
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
+from dpcore.accounting.observers import Evaluations
 from dpcore.descent.minimise import MOST_COLUMNS, Perturbed
-from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
 
 MINIMISATION_ERROR = "minimisation_error"
@@ -58,53 +56,7 @@ def optimum(objective: Any, problem: Problem) -> float:
     return float(found.fun)
 
 
-Array = np.ndarray
-
-GRADIENTS, LOSSES = "gradient_evaluations", "loss_evaluations"
-COUNTS = (GRADIENTS, LOSSES)
-
-
-class Counted:
-    """An objective that counts: a sum over n records of gradients is n evaluations, one of k candidates' losses k n.
-
-    Batches share the count of what they are taken from. Counts follow the sizes of batches: exact, internal numbers.
-    """
-
-    def __init__(self, objective: Any, counts: Counter[str] | None = None) -> None:
-        self.inner = objective
-        self.counts: Counter[str] = Counter() if counts is None else counts
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def take(self, rows: Array | slice) -> Counted:
-        return Counted(self.inner.take(rows), self.counts)
-
-    def transform(self, *arguments: Any, **named: Any) -> Counted:
-        return Counted(self.inner.transform(*arguments, **named), self.counts)
-
-    def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
-        self.counts[GRADIENTS] += self.inner.n
-        return self.inner.gradient_sum(w, clip_norm)
-
-    def value_sum(self, W: Array, clip: float = inf) -> Array:
-        self.counts[LOSSES] += len(np.atleast_2d(W)) * self.inner.n
-        return self.inner.value_sum(W, clip)
-
-    @property
-    def numbers(self) -> dict[str, float]:
-        """Evaluations so far, by name."""
-        return {name: float(self.counts[name]) for name in COUNTS}
-
-
-def counting(objective: Any) -> Any:
-    """``objective`` with its evaluations counted; as it is where several models share the records."""
-    return Counted(objective) if isinstance(objective, LinearObjective) else objective
-
-
-def evaluations(objective: Any) -> dict[str, float]:
-    """What ``counting`` counted; empty where it did not, or where the algorithm took other sums than these."""
-    return objective.numbers if isinstance(objective, Counted) and objective.counts else {}
+COUNTS = (Evaluations.GRADIENT, Evaluations.LOSS)
 
 
 def wanted(metrics: Sequence[str] | None) -> bool:

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.limits import Target
+from dpcore.accounting.observers import Iterates
 from dpcore.algorithms import registry
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.preprocess.estimate import EstimateColumns
 from dpcore.problem import Problem
-from dpcore.ranking.model import Watched
 from dpcore.train import Planned
 from tasks.config import TrainConfig
 from tasks.config.train import AlgorithmSection
@@ -165,9 +165,9 @@ class Kind(ABC):
         """Exact counts about what was read."""
         return data.report.counts()
 
-    def watched(self, job: Job, sums: Any) -> Any:
-        """``sums`` that remember where they were asked, for ``curve``; as they are for a kind without curves."""
-        return sums
+    def iterates(self, job: Job, planned: Planned) -> Iterates | None:
+        """The observer of a training that keeps what ``curve`` shows; None for a kind or an algorithm without one."""
+        return None
 
     def curve(self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any) -> list[Metrics]:
         """Rows (iteration, metrics on ``part``) of iterates, which the algorithm released anyway."""
@@ -241,12 +241,6 @@ class Sealed:
 
     def __reduce__(self) -> Any:
         raise TypeError("Private rows stay in the process that read them.")
-
-
-def remembered(sums: Any, weights: Array) -> list[tuple[int, Array]]:
-    """Iterates (number, w) that watched ``sums`` were asked at, the model last; empty where none was remembered."""
-    kept = [*sums.iterates] if isinstance(sums, Watched) else []
-    return [*kept, (sums.iterates.count, weights)] if kept else []
 
 
 def described(job: Job, schema: Schema) -> Job:

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpcore.accounting.observers import Iterates
 from dpcore.errors import InputError
 from dpcore.metrics import average_precision, balanced_accuracy, brier_score, mean_recall, probabilities, roc_auc
 from dpcore.network.spec import IMAGES, NetworkSpec, network_problem
 from dpcore.preprocess.design import Data
-from dpcore.ranking.model import Watched
 from dpcore.train import Planned, plan, run
 from tasks.config import TrainConfig
 from tasks.config.train import ModelSection
@@ -89,12 +89,9 @@ class Network(Kind):
             raise InputError("Expected a table of records for a network, got sessions; leave out section model.")
         return NetworkObjective(job.model.build(), part.X, class_numbers(part.y, job.model))
 
-    def training_sums(self, job: Job, data: Loaded) -> Watched:
-        return self.watched(job, super().training_sums(job, data))
-
     def held_out(self, job: Job, data: Loaded, sums: Any) -> Any:
         """Sums over the test part, whose public features are computed once."""
-        return sums.inner if data.test is None else self.sums(job, data.test)
+        return sums if data.test is None else self.sums(job, data.test)
 
     def quality(self, job: Job, part: Any, weights: Array) -> Metrics:
         objective = self.sums(job, part) if isinstance(part, Data) else part
@@ -105,8 +102,8 @@ class Network(Kind):
 
     def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
         """The accuracy of the majority class of the training records, and Adam without privacy."""
-        majority = np.bincount(sums.inner.labels.numpy(), minlength=job.model.outputs).argmax()
-        adam = run(plan("adam", {}, job.problem), sums.inner, seed=job.config.seed).weights
+        majority = np.bincount(sums.labels.numpy(), minlength=job.model.outputs).argmax()
+        adam = run(plan("adam", {}, job.problem), sums, seed=job.config.seed).weights
         return {
             "majority_": {"accuracy": float(np.mean(part.y == majority))},
             "non_private_": self.quality(job, part, adam),
@@ -115,13 +112,13 @@ class Network(Kind):
     def by_record(self, job: Job, part: Any, weights: Array) -> tuple[str, Array]:
         return "accuracy", np.argmax(part.scores(weights), axis=1) == part.y
 
-    def watched(self, job: Job, sums: Any) -> Watched:
-        return Watched(sums, most=max(4, min(MOST_ITERATES, REMEMBERED // job.problem.dimension)))
+    def iterates(self, job: Job, planned: Planned) -> Iterates:
+        return Iterates(max(4, min(MOST_ITERATES, REMEMBERED // job.problem.dimension)), of="gradients")
 
     def curve(self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any) -> list[Metrics]:
         """Accuracy, and the mean loss with the L2 term on at most 10,000 training records: Fig. 5.5 of Chen (2020)."""
         stride = max(1, -(-sums.n // CURVE_RECORDS))
-        some = sums.inner.take(slice(0, None, stride))
+        some = sums.take(slice(0, None, stride))
         rows = []
         for iteration, w in iterates:
             loss = float(some.value_sum(w)[0]) / some.n + job.problem.l2 / 2 * float(w @ w)

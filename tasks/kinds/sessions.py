@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from dpcore.accounting.observers import Iterates
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency, Problem
 from dpcore.ranking.losses import ranking_losses
 from dpcore.ranking.metrics import PAPER, Conventions, ranking_report
-from dpcore.ranking.model import USUAL, RankingModel, Watched, metric_curve
+from dpcore.ranking.model import USUAL, RankingModel, metric_curve
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.sessions import Sessions
 from dpcore.train import Planned, plan, run
@@ -73,21 +74,16 @@ class Ranking(Kind):
         made: SessionObjective = job.model.objective(part)
         return made
 
-    def training_sums(self, job: Job, data: Loaded) -> Watched:
-        sums = self.watched(job, self.sums(job, data.train))
-        check_public_facts(job.problem, sums)  # type: ignore[arg-type]
+    def training_sums(self, job: Job, data: Loaded) -> SessionObjective:
+        sums = self.sums(job, data.train)
+        check_public_facts(job.problem, sums)
         return sums
 
     def runnable(self, planned: Planned, sums: Any) -> Planned:
-        """The plan with the documents in its problem, where they are public; plan and price do not depend on them.
-
-        Only the iterates of an algorithm that releases them all are remembered.
-        """
-        if planned.algorithm.releases != "every iterate":
-            sums.iterates.forget()
+        """The plan with the documents in its problem, where they are public; plan and price do not depend on them."""
         if planned.problem.adjacency is not Adjacency.REPLACE_LABELS:
             return planned
-        return replace(planned, problem=replace(planned.problem, documents=sums.inner.public))
+        return replace(planned, problem=replace(planned.problem, documents=sums.public))
 
     def quality(self, job: Job, part: Any, weights: Array) -> Metrics:
         """MAP and NDCG@k under the conventions of the configuration."""
@@ -104,7 +100,7 @@ class Ranking(Kind):
         """
         best = int(np.argmax(RankingModel(("raw",)).objective(train).feature_precision_sum()))
         exact = plan("non_private", self.exact_parameters(job), self.exact_problem(job))
-        weights = run(exact, sums.inner, seed=job.config.seed).weights
+        weights = run(exact, sums, seed=job.config.seed).weights
         scores = {
             "random_": np.zeros(len(part.y)),
             "best_feature_": part.documents.X[:, best],
@@ -119,8 +115,9 @@ class Ranking(Kind):
         found = {"sessions_train": data.train.n, "sessions_test": test.n, "sessions_empty": empty}
         return {name: float(value) for name, value in found.items()}
 
-    def watched(self, job: Job, sums: Any) -> Watched:
-        return Watched(sums, most=MOST_ITERATES)
+    def iterates(self, job: Job, planned: Planned) -> Iterates | None:
+        """Those of an algorithm that releases them all."""
+        return Iterates(MOST_ITERATES, of="gradients") if planned.algorithm.releases == "every iterate" else None
 
     def curve(self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any) -> list[Metrics]:
         path = metric_curve(job.model, iterates, part, ranks(job.config), conventions(job.config))

@@ -9,22 +9,28 @@ from pathlib import Path
 
 import numpy as np
 
+from dpcore.accounting.observers import Iterates
 from tasks.data import Loaded
 from tasks.drawing.curves import curve_figure
-from tasks.kinds.base import Job, Metrics, Sealed, remembered
+from tasks.kinds.base import Job, Metrics, Sealed
 from tasks.kinds.quality import means_by_group
 
 Array = np.ndarray
 
 
 def measure(
-    job: Job, weights: Array, loaded: Sealed, objective: Sealed, folder: Path | None = None
+    job: Job,
+    weights: Array,
+    loaded: Sealed,
+    objective: Sealed,
+    folder: Path | None = None,
+    iterates: Sealed | None = None,
 ) -> dict[str, float]:
     """Exact numbers on records: internal, and released as well where the whole data set is declared public.
 
     On the test part where there is one, else on the training records. Keys carry their prefix. With ``folder`` the
     quality by ``evaluate.subgroup`` is written to ``report/subgroups.json``, and what its kind has to show to
-    ``report/NAME.json``: numbers, and curves over the iterations of an algorithm that releases its iterates.
+    ``report/NAME.json``: numbers, and curves over the ``iterates`` that were kept (``Kind.iterates``).
     """
     kind, sums = job.kind, objective.open()
     data: Loaded = loaded.open()
@@ -41,8 +47,9 @@ def measure(
     if job.public:
         found |= {f"released.{key}": value for key, value in named[""].items()}
     if folder is not None and kind.report:
-        iterates = remembered(sums, weights)
-        curve = kind.curve(job, iterates, part, sums) if len(iterates) > 2 else []
+        seen: Iterates | None = None if iterates is None else iterates.open()
+        path = [] if seen is None else seen.path(weights)
+        curve = kind.curve(job, path, part, sums) if len(path) > 2 else []
         write(job, folder, named, found, [row for row in curve if all(map(isfinite, row.values()))])
     return found
 

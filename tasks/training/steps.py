@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -156,11 +156,11 @@ def fit_model(
     objective: Sealed,
     reservation: Reservation,
     on_progress: Callable[[int, int], None] | None = None,
-    watch: Sealed | None = None,
+    observers: Sequence[Sealed] = (),
 ) -> Result:
     """Train through the one door; every release is counted in the reservation before its rows are drawn.
 
-    ``watch`` looks for canaries in what is released (``tasks.options.canaries``).
+    ``observers`` look at what is asked and released: iterates of a curve, canaries.
     """
     config, sums = job.config, objective.open()
     if job.schema.undeclared_columns:
@@ -175,5 +175,5 @@ def fit_model(
         on_charge=reservation.on_charge,
         on_progress=on_progress,
         fixed_noise_seed=config.unsafe_fixed_noise_seed,
-        observers=() if watch is None else (watch.open(),),
+        observers=[one for sealed in observers if (one := sealed.open()) is not None],
     )

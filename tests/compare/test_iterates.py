@@ -10,22 +10,23 @@ import numpy as np
 import pytest
 
 from dpcore.accounting import Events, Target
+from dpcore.accounting.observers import Call, Iterates, View
 from dpcore.algorithms import registry
 from dpcore.losses import Logistic
+from dpcore.mechanisms import Gaussian
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
 from tasks.compare import resume
 from tasks.compare.cell import run_cell
 from tasks.compare.figures import all_charts
-from tasks.compare.iterates import Iterates, watched
 from tasks.home import Home
 from tests.algorithms.test_every_algorithm import CASES, small_problem
 from tests.algorithms.test_every_algorithm import small as small_algorithm
 from tests.compare.test_engine import comparison_of, public
 from tests.tape import Tape, neighbours
 
-N = 60
+N, MOST = 60, 60
 # In these the release hands out a minimiser, and the tape asks for gradients of its own.
 MINIMISERS = ("objective_perturbation", "amp", "admm_objp")
 REPLAYED = [case for case in CASES if case.values[0] not in MINIMISERS]
@@ -39,14 +40,6 @@ def made(adjacency: Adjacency) -> tuple[Problem, LinearObjective]:
     return problem, LinearObjective(X, np.where(rng.uniform(size=N) < 0.5, -1.0, 1.0), problem.loss)
 
 
-class Ticking(Tape):
-    """A tape that tells of each release, as the door of a run does."""
-
-    def release(self, mechanism: Any, query: Any) -> Any:
-        self.objective.iterates.charged()
-        return super().release(mechanism, query)
-
-
 @pytest.mark.parametrize(("name", "adjacency"), REPLAYED)
 def test_every_point_follows_from_what_was_released(name: str, adjacency: Adjacency) -> None:
     """On the neighbour, with the same releases played in, the points are the same, bit for bit."""
@@ -56,10 +49,9 @@ def test_every_point_follows_from_what_was_released(name: str, adjacency: Adjace
     planned = Events.of(algorithm.plan(problem), adjacency=adjacency)
     log, seen = None, []
     for rows in (first, second):
-        iterates = Iterates(1)
+        iterates = Iterates(MOST, intercept=problem.intercept)
         removed = adjacency is Adjacency.ADD_REMOVE and rows is second
-        sums = watched(rows, iterates, problem)
-        tape = Ticking(sums, differing, planned, algorithm.adaptive, removed, log, 1)
+        tape = Tape(rows, differing, planned, algorithm.adaptive, removed, log, 1, observers=[iterates])
         algorithm.fit(problem, tape, np.random.default_rng(1))
         log = tape.log
         seen.append(list(iterates))
@@ -76,9 +68,8 @@ def test_watching_changes_nothing(name: str) -> None:
     planned = plan(name, dict(registry[name].small), problem, Target(5.0, 1e-3))
     objective, _, _ = neighbours(problem, 1)
     plain = run(planned, objective, seed=1, fixed_noise_seed=4)
-    iterates = Iterates(1)
-    sums = watched(objective, iterates, problem)
-    result = run(planned, sums, seed=1, on_charge=iterates.told(None), fixed_noise_seed=4)
+    iterates = Iterates(MOST, intercept=problem.intercept)
+    result = run(planned, objective, seed=1, observers=[iterates], fixed_noise_seed=4)
     np.testing.assert_array_equal(result.weights, plain.weights)
     assert iterates.releases == len(plain.events)
     steps = [step for step, _ in iterates]
@@ -91,8 +82,8 @@ def test_points_of_noisy_descent_are_its_iterates() -> None:
     parameters = {"steps": 4, "noise_multiplier": 1e-9, "learning_rate": 0.5, "clip_norm": 10.0}
     parameters |= {"momentum": 0.0, "schedule": "constant"}
     planned = plan("dp_sgd", parameters, problem)
-    iterates = Iterates(1)
-    run(planned, watched(objective, iterates, problem), seed=1, on_charge=iterates.told(None))
+    iterates = Iterates(MOST)
+    run(planned, objective, seed=1, observers=[iterates])
     points = [w for _, w in iterates]
     assert len(points) == 4
     for before, after in pairwise(points):
@@ -103,11 +94,10 @@ def test_points_of_noisy_descent_are_its_iterates() -> None:
 def test_points_on_scaled_columns_are_weights_for_the_columns_as_they_are() -> None:
     problem, objective = made(Adjacency.ADD_REMOVE)
     shift, scale = np.array([0.2, 0.1, 0.0]), np.array([2.0, 3.0, 0.5])
-    iterates = Iterates(1)
-    rows = watched(objective, iterates, problem)
-    iterates.charged()
+    iterates = Iterates(MOST, intercept=True)
     w = np.array([0.3, -0.2, 0.7])
-    rows.transform(shift, scale).take(slice(0, 5)).gradient_sum(w)
+    iterates.asked(Call("gradient_sum", (w,), 5, (View("transform", (shift, scale)), View("take", (slice(0, 5),)))))
+    iterates.asked(Call("gradient_sum", (w,), 5, (View("columns", (np.array([0]),)),)))
     [(step, found)] = iterates
     assert step == 0
     plain = LinearObjective(objective.X * np.sqrt(3), objective.y, problem.loss)  # the constant column is 1
@@ -116,11 +106,11 @@ def test_points_on_scaled_columns_are_weights_for_the_columns_as_they_are() -> N
 
 
 def test_no_more_points_than_wanted_evenly_spread() -> None:
-    iterates = Iterates(3, most=5)
+    iterates = Iterates(5, every=3)
     for value in range(100):
-        iterates.charged()
-        iterates.note(np.array([value]))
-        iterates.note(np.array([-1.0]))  # a second gradient of the same release is not noted
+        iterates.asked(Call("gradient_sum", (np.array([value]),), 1))
+        iterates.asked(Call("gradient_sum", (np.array([-1.0]),), 1))  # a second gradient of a release is not noted
+        iterates.released(Gaussian(1.0, 1.0), None, lambda batch: batch, None)
     steps = [step for step, _ in iterates]
     assert [int(w[0]) for _, w in iterates] == steps
     assert len(steps) <= 5 and len(set(np.diff(steps))) == 1 and steps[0] == 0 and np.diff(steps)[0] % 3 == 0

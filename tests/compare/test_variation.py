@@ -9,13 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dpcore.accounting.budget import Lease, Life
+from dpcore.accounting.observers import Evaluations
 from dpcore.errors import InputError
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
 from tasks.compare.config import Entry
 from tasks.compare.figures import all_charts, draw
 from tasks.compare.grid import cells_of, expand
-from tasks.compare.metrics import counting, evaluations, wanted
+from tasks.compare.metrics import wanted
 from tasks.compare.variants import Effect, spread_out
 from tasks.drawing.chart import description_of
 from tests.compare.cells import cell, grid
@@ -80,13 +82,15 @@ def test_the_grid_holds_the_varied_runs(small: Path) -> None:
 def test_evaluations_are_records_times_candidates() -> None:
     rng = np.random.default_rng(0)
     data = LinearObjective(rng.normal(size=(7, 2)), np.sign(rng.normal(size=7)), make_loss("logistic"))
-    counted = counting(data)
-    batch = counted.take(np.array([0, 3, 5]))
+    counted = Evaluations()
+    lease = Lease(data, Life([counted]))
+    assert counted.numbers == {}
+    batch = lease.take(np.array([0, 3, 5]))
     batch.gradient_sum(np.zeros(2), 1.0)
     batch.value_sum(np.zeros((4, 2)))
-    counted.transform(np.zeros(2), np.ones(2)).gradient_sum(np.zeros(2))
-    assert evaluations(counted) == {"gradient_evaluations": 3 + 7, "loss_evaluations": 12}
-    assert evaluations(data) == {} == evaluations(counting(data))
+    lease.transform(np.zeros(2), np.ones(2)).gradient_sum(np.zeros(2))
+    lease.column_sum()
+    assert counted.numbers == {"gradient_evaluations": 3 + 7, "loss_evaluations": 12}
     assert wanted(["accuracy", "loss_evaluations"]) > wanted(["accuracy"]) == wanted(None)
 
 

@@ -157,7 +157,7 @@ def canary_door(**sections: Any) -> Door:
         sums = steps.build_objective(job, steps.load_records(job))
         with patch.object(canaries, "secure_generator", lambda: np.random.default_rng(9)):
             mixed, watch = canaries.plant_canaries(job, planned, sums)
-        result = steps.fit_model(job, planned, mixed, Uncharged(), watch=watch)  # type: ignore[arg-type]
+        result = steps.fit_model(job, planned, mixed, Uncharged(), observers=[watch])  # type: ignore[arg-type]
         return result.weights.tobytes(), result.notes, canaries.tags(job)
 
     return door

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting.limits import Limit, Target
+from dpcore.accounting.observers import Iterates
 from dpcore.algorithms import registry
 from dpcore.errors import require_count
 from dpcore.problem import Problem
 from dpcore.ranking.metrics import Conventions, ranking_report
-from dpcore.ranking.model import USUAL, RankingModel, Watched, metric_curve
+from dpcore.ranking.model import USUAL, RankingModel, metric_curve
 from dpcore.ranking.sessions import Fold, Sessions, partition_folds
 from dpcore.train import Planned, plan, run
 
@@ -51,16 +52,16 @@ def run_cell(
     ``target`` is left out for baselines and for a noise multiplier given by hand. With ``every`` > 0 the metrics of
     each ``every``-th iterate come too, under ``curve``. The metrics are exact: internal where sessions are private.
     """
-    objective = Watched(entry.model.objective(fold.train))
-    problem = entry.model.problem(objective.inner, entry.adjacency, l2=entry.l2)
+    objective, iterates = entry.model.objective(fold.train), Iterates(2**30, of="gradients")
+    problem = entry.model.problem(objective, entry.adjacency, l2=entry.l2)
     planned = entry.plan(problem, *([target] if target is not None else []))
-    result = run(planned, objective, seed=draw, fixed_noise_seed=fixed_noise_seed)
+    result = run(planned, objective, seed=draw, observers=[iterates], fixed_noise_seed=fixed_noise_seed)
     row: dict[str, Any] = {"label": entry.label, "draw": draw, "spent_epsilon": planned.spent_epsilon}
     row |= {"adjacency": str(problem.adjacency), "unit": problem.unit, "seconds": result.seconds}
     scores = entry.model.scores(result.weights, fold.test.documents)
     row |= ranking_report(fold.test, scores, conventions=conventions)
     if every:
-        kept = [(t, w) for t, w in objective.iterates if t % every == 0]
+        kept = [(t, w) for t, w in iterates if t % every == 0]
         row["curve"] = metric_curve(entry.model, kept, fold.test, conventions=conventions)
     return row
 

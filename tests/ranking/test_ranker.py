@@ -9,9 +9,11 @@ import pytest
 from sklearn.base import clone
 
 from dpcore.accounting import Allowance, Target
+from dpcore.accounting.observers import Call, Iterates
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError
 from dpcore.estimators import DPRanker
-from dpcore.ranking.model import Iterates, RankingModel
+from dpcore.mechanisms import Gaussian
+from dpcore.ranking.model import RankingModel
 from dpcore.ranking.sessions import Fold, Sessions
 from dpcore.ranking.synthetic import FEATURES, search
 from dpcore.train import plan
@@ -119,11 +121,16 @@ def test_default_follows_from_who_is_protected_before_a_session_is_read():
 
 
 def test_kept_iterates_are_spread_and_end_with_the_last():
-    kept = Iterates(4)
+    kept = Iterates(4, of="gradients")
+    assert kept.path(np.array([-1.0])) == []
     for t in range(23):
-        kept.add(np.array([float(t)]))
-    numbers = [t for t, w in kept if w[0] == t]
-    assert numbers[0] == 0 and numbers[-1] == 22 and len(numbers) <= 5
+        kept.asked(Call("capped_gradient_sum", (np.array([float(t)]), 1.0), 5))
+        kept.released(Gaussian(1.0, 1.0), None, lambda batch: batch, None)
+        kept.released(Gaussian(1.0, 1.0), None, lambda batch: batch, None)  # a release that asks for no gradient
+    *points, (end, weights) = kept.path(np.array([-1.0]))
+    numbers = [t for t, w in points if w[0] == t]
+    assert numbers == [t for t, _ in points] and numbers[0] == 0 and numbers[-1] == 22 and len(numbers) <= 5
+    assert (end, weights[0]) == (23, -1.0)
     assert len({b - a for a, b in pairwise(numbers[:-1])}) == 1
 
 
