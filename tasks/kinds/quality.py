@@ -62,13 +62,14 @@ def check_subgroup(config: TrainConfig, schema: Schema) -> None:
 
 
 def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, float]:
-    """Metrics of linear ``weights`` that were trained with ``loss``; "" for weights that no loss gave.
+    """Metrics of linear ``weights`` that were trained with ``loss``; "" for the majority class, which scores all alike.
 
     Two classes: accuracy, balanced accuracy, ROC AUC, average precision. Several (weights (outputs * d,), class after
     class): accuracy and balanced accuracy of the class with the largest score. Both: the Brier score, where the loss
     estimates probabilities. A regression: see ``regression_errors``.
     """
-    kind, scores = job.schema.label.kind, scores_of(job, part, weights)
+    kind = job.schema.label.kind
+    scores = scores_of(job, part, weights) if loss else same_scores(job, part, weights)
     if kind == "regression":
         return regression_errors(job.schema.label, part.y, scores)
     if kind == "classes":
@@ -100,6 +101,17 @@ def regression_errors(label: LabelSpec, y: Array, predicted: Array) -> dict[str,
         "root_mean_squared_error": unit * math.sqrt(squared),
         "mean_absolute_error": unit * mean_absolute_error(y, predicted),
     }
+
+
+def same_scores(job: Job, part: Data, weights: Array) -> Array:
+    """The weights of the constant column as the scores of every record.
+
+    Where rows are scaled to unit norm their constant column is not, and would rank the records by their norms.
+    """
+    constant = weights.reshape(job.problem.outputs, -1)[:, -1]
+    return (
+        np.tile(constant, (len(part.y), 1)) if job.schema.label.kind == "classes" else np.full(len(part.y), constant[0])
+    )
 
 
 def scores_of(job: Job, part: Data, weights: Array) -> Array:

@@ -89,7 +89,8 @@ class Table(Kind):
 
     def quality(self, job: Job, part: Any, weights: Array) -> Metrics:
         """Metrics of the label (see ``predicted``); how many columns are found where the schema says which matter."""
-        return predicted(job, part, weights, job.problem.loss.name) | truth_covered(job, weights)
+        loss = "" if job.algorithm.name == "majority" else job.problem.loss.name
+        return predicted(job, part, weights, loss) | truth_covered(job, weights)
 
     def metric_names(self, job: Job) -> tuple[str, ...]:
         return BY_LABEL[job.schema.label.kind]

@@ -159,3 +159,12 @@ def test_the_baselines_of_a_training_keep_to_one_thread(small: Path, monkeypatch
     with threadpool_limits(2):
         measured_by_training(config_of(small))
     assert set(seen) == {1}
+
+
+@pytest.mark.parametrize("normalise", ["none", "unit", "cap"])
+def test_the_majority_class_ranks_nobody(small: Path, normalise: str) -> None:
+    """The constant column of a row of unit norm is none: its scores ranked records by their norms."""
+    public(small)
+    preprocess = {"normalise": normalise, "numeric": "minmax"}
+    trained = measured_by_training(config_of(small, preprocess=preprocess))
+    assert trained["majority_roc_auc"] == 0.5 and trained["majority_balanced_accuracy"] == 0.5
