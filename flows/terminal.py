@@ -144,7 +144,7 @@ def ranking_rows(internal: Mapping[str, float | None], summary: Mapping[str, Any
     """MAP and NDCG@k beside the baselines, and what they mean; exact numbers on records, so marked internal."""
     labels = {"random_": "random order", "best_feature_": "best feature", "non_private_": "non-private"}
     rows = []
-    for name in (key for key in internal if key == "map" or key.startswith("ndcg_at_")):
+    for name in (key for key in internal if key.startswith(("map", "ndcg_at_"))):
         beside = [
             f"{label} {value:.4f}" for key, label in labels.items() if (value := internal.get(key + name)) is not None
         ]
@@ -154,6 +154,8 @@ def ranking_rows(internal: Mapping[str, float | None], summary: Mapping[str, Any
     conventions = summary["conventions"]
     tested = f"{internal['sessions_test']:.0f} queries, {internal['sessions_empty']:.0f} without a relevant document"
     meaning = f"those: {conventions['empty']}; ties: {conventions['ties']}; discount: {conventions['discount']}"
+    meaning += "; gain: the grade" if conventions["gain"] == "linear" else ""
+    meaning += f"; shorter than k: {conventions['short']}" if conventions["short"] != "keep" else ""
     return [*rows, ("metrics over (internal)", f"{tested} ({meaning})")]
 
 

@@ -14,7 +14,7 @@ from dpcore.ranking.sessions import Array, Sessions, check_rows, offsets_of, que
 
 EMPTY, TIES = ("skip", "zero", "one"), ("average", "worst")
 DISCOUNTS, DIVISORS = ("log2", "letor"), ("min_k", "retrieved", "relevant")
-SHORT = ("keep", "zero")
+SHORT, GAINS = ("keep", "zero"), ("exponential", "linear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,14 @@ class Conventions:
     NDCG alike. ``ties``: equal scores give the mean over their orders, or the ``worst`` order. ``discount``: rank r
     counts 1 / log2(1 + r), or LETOR's form, 1 for the first two ranks and 1 / log2(r) after. ``divisor`` of AP@k:
     min(k, number relevant); ``retrieved``, the relevant ones inside the top k (Chen 2020, (6.2)); or ``relevant``, all
-    relevant ones, as trec_eval's map_cut. A label of at least ``relevant_from`` is relevant for AP; the gain of NDCG is
-    2^label - 1. ``short``: NDCG@k of a query with fewer than k documents is taken over those it has (``keep``), or 0
-    (``zero``), which LETOR's own script does and which can be most of a difference to published tables: where 95 of 157
-    queries are shorter than 10, NDCG@10 falls from .376 to .122.
+    relevant ones, as trec_eval's map_cut. A label of at least ``relevant_from`` is relevant for AP. ``gain`` of NDCG:
+    2^label - 1 (``exponential``), or the label itself (``linear``), as in trec_eval. ``short``: NDCG@k of a query with
+    fewer than k documents is taken over those it has (``keep``), or 0 (``zero``), which LETOR's own script does and
+    which can be most of a difference to published tables: where 95 of 157 queries are shorter than 10, NDCG@10 falls
+    from .376 to .122.
 
-    LETOR's script is ``discount="letor", short="zero", empty="zero"``, trec_eval's map_cut ``divisor="relevant",
-    empty="zero"``, for scores without ties: both break ties by an order of the documents.
+    ``NAMED`` has LETOR's script as ``letor``, and trec_eval's map, map_cut and ndcg_cut as ``trec_eval``, for scores
+    without ties: both break ties by an order of the documents.
     """
 
     empty: str = "skip"
@@ -40,6 +41,7 @@ class Conventions:
     divisor: str = "min_k"
     relevant_from: float = 1.0
     short: str = "keep"
+    gain: str = "exponential"
 
     def __post_init__(self) -> None:
         require_choice(EMPTY, empty=self.empty)
@@ -47,10 +49,15 @@ class Conventions:
         require_choice(DISCOUNTS, discount=self.discount)
         require_choice(DIVISORS, divisor=self.divisor)
         require_choice(SHORT, short=self.short)
+        require_choice(GAINS, gain=self.gain)
         require_positive(relevant_from=self.relevant_from)
 
 
 PAPER = Conventions(empty="zero", divisor="retrieved")
+NAMED = {
+    "letor": Conventions(empty="zero", discount="letor", short="zero"),
+    "trec_eval": Conventions(empty="zero", divisor="relevant", gain="linear"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,18 +97,18 @@ def discounts(ranks: Array, kind: str = "log2") -> Array:
 def session_ndcg(y: Array, scores: Array, offsets: Array, k: int, conventions: Conventions = Conventions()) -> Array:
     """DCG@k / best DCG@k of each session, 0 where nothing is relevant; shape (n,). Järvelin & Kekäläinen (2002)."""
     placed = _sort(y, scores, offsets, conventions.ties)
-    dcg = _dcg(placed, k, conventions.discount)
-    best = _dcg(_sort(y, y, offsets, "worst"), k, conventions.discount)
+    dcg = _dcg(placed, k, conventions)
+    best = _dcg(_sort(y, y, offsets, "worst"), k, conventions)
     counted = (best > 0) & ((conventions.short == "keep") | (np.diff(offsets) >= k))
     ndcg: Array = np.divide(dcg, best, out=np.zeros_like(dcg), where=counted)
     return ndcg
 
 
-def _dcg(placed: _Sorted, k: int, discount: str) -> Array:
-    gain = np.exp2(placed.y) - 1.0
+def _dcg(placed: _Sorted, k: int, conventions: Conventions) -> Array:
+    gain = np.exp2(placed.y) - 1.0 if conventions.gain == "exponential" else placed.y.astype(np.float64)
     # Over random orders of a tie group every member has the group's mean gain.
     mean_gain = (np.bincount(placed.group, gain) / np.bincount(placed.group))[placed.group]
-    weight = np.where(placed.rank <= k, discounts(placed.rank, discount), 0.0)
+    weight = np.where(placed.rank <= k, discounts(placed.rank, conventions.discount), 0.0)
     return np.add.reduceat(mean_gain * weight, placed.offsets[:-1])
 
 
@@ -233,17 +240,21 @@ def ranking_report(
     scores: Array,
     at: tuple[int, ...] = (1, 2, 4, 8),
     conventions: Conventions = Conventions(),
+    map_at: tuple[int, ...] = (),
 ) -> dict[str, Any]:
-    """MAP and NDCG@k of ``scores``, the number of queries, how many have no relevant document, and the conventions.
+    """MAP, NDCG@k for k in ``at`` and MAP@k for k in ``map_at`` of ``scores``, the number of queries, how many have no
+    relevant document, and the conventions.
 
     A metric over no query is NaN: there is no such number, and nothing may be written in its place.
     """
     y, offsets = sessions.y, sessions.documents.offsets
     if not np.all(np.isfinite(scores)):
         raise InputError("Expected finite scores, got NaN or inf; the model diverged or a feature is missing.")
-    for k in at:
+    for k in (*at, *map_at):
         require_count(k=k)
     report: dict[str, Any] = {"map": _mean(session_ap(y, scores, offsets, None, conventions), y, offsets, conventions)}
+    for k in map_at:
+        report[f"map@{k}"] = _mean(session_ap(y, scores, offsets, k, conventions), y, offsets, conventions)
     for k in at:
         values = session_ndcg(y, scores, offsets, k, conventions)
         report[f"ndcg@{k}"] = _mean(values, y, offsets, conventions)

@@ -96,11 +96,23 @@ class RankingSection(Section):
     empty: Literal["skip", "zero", "one"] | None = Field(
         default=None, description="queries without a relevant document: skip, zero or one"
     )
+    conventions: Literal["letor", "trec_eval"] | None = Field(
+        default=None, description="of MAP and NDCG, as LETOR's script or trec_eval: letor or trec_eval"
+    )
     ties: Literal["average", "worst"] = Field(default="average", description="average or worst")
-    discount: Literal["log2", "letor"] = Field(default="log2", description="log2 or letor")
-    divisor: Literal["min_k", "retrieved"] | None = Field(default=None, description="of AP@k: min_k or retrieved")
+    discount: Literal["log2", "letor"] | None = Field(default=None, description="log2 or letor")
+    divisor: Literal["min_k", "retrieved", "relevant"] | None = Field(
+        default=None, description="of AP@k: min_k, retrieved or relevant"
+    )
+    short: Literal["keep", "zero"] | None = Field(
+        default=None, description="queries with fewer than k documents in NDCG@k: keep or zero"
+    )
+    gain: Literal["exponential", "linear"] | None = Field(
+        default=None, description="of NDCG: exponential (2^grade - 1) or linear"
+    )
     relevant_from: Number = Field(default=1.0, gt=0, description="the least grade that counts as relevant")
     at: tuple[Count, ...] = Field(default=(1, 2, 4, 8), description="ranks k of NDCG@k")
+    map_at: tuple[Count, ...] = Field(default=(), description="ranks k of MAP@k, for example [10]")
 
 
 class ModelSection(Section):

@@ -17,7 +17,7 @@ from dpcore.accounting.observers import Iterates
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency, Problem
 from dpcore.ranking.losses import ranking_losses
-from dpcore.ranking.metrics import PAPER, Conventions, ranking_report
+from dpcore.ranking.metrics import NAMED, PAPER, Conventions, ranking_report
 from dpcore.ranking.model import USUAL, RankingModel, metric_curve
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.sessions import Sessions
@@ -90,7 +90,8 @@ class Ranking(Kind):
         return ordered(job, part, job.model.scores(weights, part.documents))
 
     def metric_names(self, job: Job) -> tuple[str, ...]:
-        return "map", "ndcg", *(f"ndcg_at_{k}" for k in ranks(job.config))
+        cut = (f"map_at_{k}" for k in section(job.config).map_at)
+        return "map", *cut, "ndcg", *(f"ndcg_at_{k}" for k in ranks(job.config))
 
     def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
         """Random order: equal scores, whose metric is the mean over all orders (the worst one under ``ties: worst``).
@@ -143,7 +144,7 @@ class Ranking(Kind):
         shown |= {**self.conventions(job), "at": ",".join(map(str, ranks(job.config)))}
         labels = planned.problem.adjacency == Adjacency.REPLACE_LABELS
         return Words(
-            limits=(PUBLIC_DOCUMENTS,) if labels else (),
+            limits=(*((PUBLIC_DOCUMENTS,) if labels else ()), *limits(job.config)),
             params={f"ranking.{key}": value for key, value in shown.items()},
         )
 
@@ -152,8 +153,9 @@ class Ranking(Kind):
 
     def encoding(self, job: Job) -> dict[str, Any]:
         """With what the metrics mean, for a preset may have conventions of its own."""
-        meant, section = conventions(job.config), job.config.ranking or RankingSection()
-        own = section.model_copy(update={"empty": meant.empty, "divisor": meant.divisor})
+        meant = conventions(job.config)
+        said = {name: getattr(meant, name) for name in ("empty", "discount", "divisor", "short", "gain")}
+        own = section(job.config).model_copy(update={"conventions": None, **said})
         return {"preprocess": job.config.preprocess, "ranking": own}
 
     def encoding_words(self, job: Job) -> str:
@@ -164,7 +166,8 @@ class Ranking(Kind):
 
     def convention_words(self, job: Job) -> str:
         meant = conventions(job.config)
-        return f"empty {meant.empty}, {meant.divisor}, ties {meant.ties}"
+        said = [f"empty {meant.empty}", meant.divisor, f"ties {meant.ties}"]
+        return ", ".join([*said, *(f"{name} {value}" for name, value in unusual(meant).items())])
 
     def exact_problem(self, job: Job) -> Problem:
         """It has a ridge in any case, against overfitting."""
@@ -177,7 +180,7 @@ class Ranking(Kind):
 
 def ranker(config: TrainConfig) -> RankingModel:
     """Features, scorer and loss of the configuration; the public seed gives a network its start."""
-    section = config.ranking or RankingSection()
+    chosen = section(config)
     loss = config.objective.loss
     if loss not in ranking_losses:
         raise InputError(
@@ -186,11 +189,11 @@ def ranker(config: TrainConfig) -> RankingModel:
         )
     parameters = config.objective.loss_parameters
     model = RankingModel(
-        features=section.features,
-        scorer=section.scorer,
-        hidden=section.hidden,
-        activation=section.activation,
-        seed=config.seed if section.scorer == "mlp" else 0,
+        features=chosen.features,
+        scorer=chosen.scorer,
+        hidden=chosen.hidden,
+        activation=chosen.activation,
+        seed=config.seed if chosen.scorer == "mlp" else 0,
         loss=loss,
         loss_parameters={key: as_whole(value) for key, value in parameters.items()},
     )
@@ -203,16 +206,50 @@ def as_whole(value: float | str) -> float | int | str:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def section(config: TrainConfig) -> RankingSection:
+    """The section ``ranking``, which may be left out."""
+    return config.ranking or RankingSection()
+
+
 def conventions(config: TrainConfig) -> Conventions:
-    """What MAP and NDCG mean in this run; what is left out is ours, or the source's with ``preset: paper``."""
-    section, rule = config.ranking or RankingSection(), PAPER if config.algorithm.preset == "paper" else USUAL
-    empty, divisor = section.empty or rule.empty, section.divisor or rule.divisor
-    return Conventions(empty, section.ties, section.discount, divisor, section.relevant_from)
+    """What MAP and NDCG mean in this run.
+
+    What is left out is as in the script that ``ranking.conventions`` names, else as ours, or the source's with
+    ``preset: paper``.
+    """
+    chosen = section(config)
+    usual = PAPER if config.algorithm.preset == "paper" else USUAL
+    rule = usual if chosen.conventions is None else NAMED[chosen.conventions]
+    return Conventions(
+        empty=chosen.empty or rule.empty,
+        ties=chosen.ties,
+        discount=chosen.discount or rule.discount,
+        divisor=chosen.divisor or rule.divisor,
+        relevant_from=chosen.relevant_from,
+        short=chosen.short or rule.short,
+        gain=chosen.gain or rule.gain,
+    )
+
+
+def unusual(meant: Conventions) -> dict[str, str]:
+    """What sets two ways of NDCG apart, where it is not the usual one."""
+    found = {name: getattr(meant, name) for name in ("discount", "short", "gain")}
+    return {name: value for name, value in found.items() if value != getattr(USUAL, name)}
+
+
+def limits(config: TrainConfig) -> list[str]:
+    """What a statement has to say about the metrics of a ranking: they compare with their own kind alone."""
+    meant = conventions(config)
+    if meant == USUAL:
+        return []
+    named = next((f" as {name} takes them" for name, one in NAMED.items() if one == meant), "")
+    said = "; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in asdict(meant).items())
+    return [f"MAP and NDCG{named} do not compare with those of other conventions ({said})"]
 
 
 def ranks(config: TrainConfig) -> tuple[int, ...]:
     """The ranks k of NDCG@k."""
-    return (config.ranking or RankingSection()).at
+    return section(config).at
 
 
 def check_sessions(config: TrainConfig, schema: Schema) -> None:
@@ -239,7 +276,8 @@ def check_sessions(config: TrainConfig, schema: Schema) -> None:
 
 def ordered(job: Job, test: Sessions, scores: Array) -> Metrics:
     """MAP and NDCG@k of ``scores``, under names that MLflow takes: map, ndcg_at_1, ..."""
-    report = ranking_report(test, scores, ranks(job.config), conventions(job.config))
+    map_at = section(job.config).map_at
+    report = ranking_report(test, scores, ranks(job.config), conventions(job.config), map_at)
     return {at_name(key): value for key, value in report.items() if isinstance(value, float)}
 
 

@@ -54,6 +54,8 @@ def metric_title(key: str) -> str:
     """The name of a metric as people write it."""
     if key.startswith("ndcg_at_"):
         return f"NDCG@{key.removeprefix('ndcg_at_')}"
+    if key.startswith("map_at_"):
+        return f"MAP@{key.removeprefix('map_at_')}"
     return TITLES.get(key, key.replace("_", " "))
 
 

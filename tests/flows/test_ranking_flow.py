@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.ranking.metrics import NAMED, Conventions
 from dpcore.ranking.sessions import Documents, Sessions
 from dpcore.ranking.synthetic import search
 from flows.cli import run
@@ -97,7 +98,7 @@ def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(server: s
         objective={"loss": "bayesrank", "loss_parameters": {"k": 1, "target": "simplex"}},
         algorithm={"name": "privbr", "steps": 5},
         tracking={"experiment": "ranking"},
-        ranking={"empty": "zero", "at": [1, 3]},
+        ranking={"conventions": "trec_eval", "at": [1, 3], "map_at": [2]},
     )
     summary = train(config)
     assert (summary["unit"], summary["adjacency"], summary["n_kind"]) == ("session_labels", "replace_labels", "exact")
@@ -105,7 +106,7 @@ def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(server: s
     assert summary["internal"]["map"] > summary["internal"]["random_map"] + 0.05
     assert {"ndcg_at_1", "ndcg_at_3", "best_feature_map", "non_private_ndcg_at_3"} <= set(summary["internal"])
     table = dict(summary_rows(summary))
-    assert "random order" in table["MAP (internal)"] and "NDCG@3 (internal)" in table
+    assert "random order" in table["MAP (internal)"] and {"NDCG@3 (internal)", "MAP@2 (internal)"} <= set(table)
     assert "without a relevant document (those: zero; ties: average" in table["metrics over (internal)"]
     ledger.verify()
 
@@ -114,7 +115,7 @@ def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(server: s
     assert [point.step for point in curve] == [0, 1, 2, 3, 4, 5]
     assert curve[-1].value == pytest.approx(summary["internal"]["map"])
     params = client.get_run(summary["run_id"]).data.params
-    assert (params["ranking.empty"], params["ranking.at"], params["ranking.scorer"]) == ("zero", "1,3", "linear")
+    assert (params["ranking.empty"], params["ranking.at"], params["ranking.gain"]) == ("zero", "1,3", "linear")
     folder = Path(client.download_artifacts(summary["run_id"], ""))
     report = json.loads((folder / "report/ranking.json").read_text())
     assert report["internal"] is True and report["metrics"]["random"]["map"] == summary["internal"]["random_map"]
@@ -123,6 +124,7 @@ def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(server: s
     assert "MAP over the iterations" in page and "random order" in page and "the labels of one session" in page
     statement = Statement.model_validate_json((folder / "privacy/statement.json").read_text())
     assert statement.releasable and any("labels of one session" in text for text in statement.limits)
+    assert any("as trec_eval takes them do not compare" in text for text in statement.limits)
     assert "session" in to_markdown(statement)
 
     loaded = model.load_model(summary["model"])
@@ -201,6 +203,29 @@ def test_misfits_are_refused_from_public_facts(lists: Path, sections: dict[str, 
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"conventions": "letor"}, NAMED["letor"]),
+        ({"conventions": "trec_eval"}, NAMED["trec_eval"]),
+        ({"conventions": "letor", "short": "keep"}, replace(NAMED["letor"], short="keep")),
+        (
+            {"discount": "letor", "divisor": "relevant", "gain": "linear"},
+            Conventions(discount="letor", divisor="relevant", gain="linear"),
+        ),
+        ({}, Conventions()),
+    ],
+)
+def test_a_configuration_names_the_conventions_of_its_metrics(
+    lists: Path, section: dict[str, Any], expected: Conventions
+) -> None:
+    config = config_of(lists, ranking=section)
+    assert sessions.conventions(config) == expected
+    assert bool(sessions.limits(config)) == (expected != Conventions())
+    again = config_of(lists, ranking=config.model_dump(mode="json")["ranking"])
+    assert sessions.conventions(again) == expected
+
+
 def test_conventions_of_the_source_go_with_its_preset(lists: Path) -> None:
     assert (sessions.conventions(config_of(lists)).empty, sessions.conventions(config_of(lists)).divisor) == (
         "skip",
@@ -208,6 +233,8 @@ def test_conventions_of_the_source_go_with_its_preset(lists: Path) -> None:
     )
     paper = config_of(lists, algorithm={"name": "privbr", "preset": "paper"})
     assert (sessions.conventions(paper).empty, sessions.conventions(paper).divisor) == ("zero", "retrieved")
+    named = config_of(lists, algorithm={"name": "privbr", "preset": "paper"}, ranking={"conventions": "letor"})
+    assert sessions.conventions(named) == NAMED["letor"]
 
 
 @pytest.mark.parametrize(("adjacency", "unit"), [("replace_labels", "session_labels"), ("replace_one", "session")])

@@ -47,4 +47,16 @@ MUTANTS = [
         "tasks/config/train.py", "MOST_EPSILON = 100.0", "MOST_EPSILON = 1e12", "tests/flows/test_words_of_a_run.py"
     ),
     Mutant("tasks/record/wording.py", "units / limit)", "units)", "tests/flows/test_words_of_a_run.py"),
+    Mutant(
+        "tasks/kinds/sessions.py",
+        "usual if chosen.conventions is None else NAMED[chosen.conventions]",
+        "usual",
+        "tests/flows/test_ranking_flow.py",
+    ),
+    Mutant(
+        "dpcore/ranking/metrics.py",
+        'if conventions.gain == "exponential" else placed.y.astype(np.float64)',
+        "",
+        "tests/ranking/test_conventions.py",
+    ),
 ]

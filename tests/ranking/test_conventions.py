@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import log2
 from typing import Any
 
@@ -9,14 +10,13 @@ import numpy as np
 import pytest
 
 from dpcore.errors import InputError
-from dpcore.ranking.metrics import mean_average_precision, ndcg
+from dpcore.ranking.metrics import NAMED, mean_average_precision, ndcg
 
 # Query a: five documents; query b: two; query c: three, none relevant. In the order of their scores.
 Y = np.array([2, 0, 1, 0, 1, 0, 1, 0, 0, 0])
 SCORES = np.array([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0])
 QUERIES = np.array(list("aaaaabbccc"))
-LETOR = {"discount": "letor", "short": "zero", "empty": "zero"}
-TREC = {"divisor": "relevant", "empty": "zero"}
+LETOR, TREC = asdict(NAMED["letor"]), asdict(NAMED["trec_eval"])
 
 
 def dcg(gains: list[float]) -> float:
@@ -57,6 +57,18 @@ def test_trec_eval_divides_by_all_relevant_documents(k: int | None, expected: fl
 
 
 @pytest.mark.parametrize(
+    ("k", "expected"),
+    [
+        (1, (2 / 2 + 0 / 1 + 0) / 3),
+        (3, ((2 + 1 / 2) / (2 + 1 / log2(3) + 1 / 2) + 1 / log2(3) + 0) / 3),
+        (10, ((2 + 1 / 2 + 1 / log2(6)) / (2 + 1 / log2(3) + 1 / 2) + 1 / log2(3) + 0) / 3),
+    ],
+)
+def test_trec_eval_takes_the_grade_itself_as_gain(k: int, expected: float) -> None:
+    assert ndcg(Y, SCORES, QUERIES, k, **TREC) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"y": Y[:-1]}, "one score a label"),
@@ -74,6 +86,7 @@ def test_trec_eval_divides_by_all_relevant_documents(k: int | None, expected: fl
         ({"ties": "best"}, "ties"),
         ({"divisor": "k"}, "divisor"),
         ({"short": "skip"}, "short"),
+        ({"gain": "log"}, "gain"),
         ({"y": [], "scores": [], "groups": []}, "one score a label"),
     ],
 )
