@@ -35,6 +35,7 @@ from tasks.options.noisy_metric import release_metrics, require_room
 from tasks.record import outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.statement import Statement
+from tasks.report.store import attach
 from tasks.stores.made import making_stores
 from tasks.training import evaluate, steps
 
@@ -147,7 +148,7 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                 # Whoever waits for the numbers need not wait for figures, report and model.
                 seconds = {"fit": result.seconds, "flow": perf_counter() - started}
                 reporter.get().result(summary(job, planned, statement, metrics, run_id, None, seconds))
-                uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics)
+                uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics, attach)
     seconds = {"fit": result.seconds, "flow": perf_counter() - started}
     return arrived(summary(job, planned, statement, metrics, run_id, uri, seconds))
 

@@ -16,8 +16,9 @@ from dpcore.preprocess import Encoder
 from tasks.home import Home
 from tasks.readers.numbers import read_pairs
 from tasks.readers.tables import whole_parquet
-from tasks.record.model import declared, load_model, model_uri, raw_columns
+from tasks.record.model import declared, load_model, raw_columns
 from tasks.record.tracking import tracking_client
+from tasks.release.registry import model_uri
 
 
 def predict_file(model: str, file: Path, output: Path | None, as_json: bool) -> None:

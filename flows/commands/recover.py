@@ -20,6 +20,7 @@ from tasks.record import MODEL, inventory, outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.model import file_hash
 from tasks.record.outbox import Pending
+from tasks.report.store import attach
 from tasks.stores.made import making_stores
 from tasks.training import steps
 
@@ -77,7 +78,7 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
     run_id = run_of(client, home, config, folder.name)
     if MODEL not in client.get_run(run_id).data.tags:
         trace = json.loads((folder / record_run.TRACE).read_text(encoding="utf-8"))
-        record_run.send(client, run_id, folder, job, pending, trace, metrics)
+        record_run.send(client, run_id, folder, job, pending, trace, metrics, attach)
     else:
         # Everything was stored; only the folder was left.
         outbox.remove(folder)

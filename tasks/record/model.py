@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dpcore.errors import DPFlowsError, InputError, unknown_name
+from dpcore.errors import DPFlowsError, InputError
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries, entry
@@ -160,35 +159,6 @@ def log_model(client: MlflowClient, run_id: str, folder: Path, encoder: Encoder 
             pip_requirements=requirements_of(folder),
         )
     return str(info.model_uri)
-
-
-def model_uri(client: MlflowClient, name: str) -> str:
-    """The URI of a model: a run id, a URI, a folder, or a registered ``NAME``, ``NAME@ALIAS`` or ``NAME/VERSION``.
-
-    Raises ``InputError`` where there is no such model, with near misses among the registered names.
-    """
-    from tasks.release.registry import RELEASED, find_model, model_names, versions_of
-
-    if ":/" in name or Path(name).joinpath("MLmodel").is_file():
-        return name
-    if re.fullmatch(r"[0-9a-f]{32}", name):
-        return run_model(client, name)
-    if re.fullmatch(r"m-[0-9a-f]{32}", name):
-        return f"models:/{name}"
-    base = re.split(r"[@/]", name)[0]
-    known = find_model(client, base)
-    if known is None:
-        raise unknown_name(
-            "model (a run id, a models:/ URI, a folder with MLmodel, or a registered model)",
-            name,
-            model_names(client) or ["none"],
-        )
-    if base != name:
-        return f"models:/{name}"
-    if RELEASED in known.aliases:
-        return f"models:/{base}@{RELEASED}"
-    newest = max(versions_of(client, base), key=lambda found: int(found.version))
-    return f"models:/{base}/{newest.version}"
 
 
 def run_model(client: MlflowClient, run_id: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpcore.preprocess import encoder_from_json
 from dpcore.train import Planned, Result
-from tasks.drawing.curves import curve_rows, written
+from tasks.drawing.curves import budget_figure, curve_rows, written
 from tasks.home import Home
 from tasks.kinds import quality
 from tasks.kinds.base import Job, Words
@@ -25,12 +25,13 @@ from tasks.record import statement as words
 from tasks.record.model import file_hash, log_model, requirements_of, save_model, start_without_price
 from tasks.record.outbox import Pending, keep_metrics
 from tasks.record.wording import RENDERED as READABLE
-from tasks.report import budget_figure
-from tasks.report.store import attach
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+
+# Writes the page of a run to its folder from client, run, folder, metrics and ledger; names what is to be uploaded.
+Page = Callable[["MlflowClient", str, Path, Mapping[str, float], str], list[str]]
 
 CONFIG = "config.json"
 STATEMENT = "privacy/statement.json"
@@ -214,11 +215,16 @@ def track(
     statement: words.Statement,
     result: Result,
     metrics: Mapping[str, float],
+    attach: Page,
 ) -> str:
-    """Write parameters, curves, metrics, files, figure and model to the MLflow run; return the model's URI."""
+    """Write parameters, curves, metrics, files, figure and model to the MLflow run; return the model's URI.
+
+    ``attach`` writes the page of the run.
+    """
     keep_metrics(folder, metrics)
     job.kind.write_notes(folder, job, result.notes)
-    return send(client, run_id, folder, job, pending_of(job, planned, statement, result), result.trace, metrics)
+    pending = pending_of(job, planned, statement, result)
+    return send(client, run_id, folder, job, pending, result.trace, metrics, attach)
 
 
 def send(
@@ -229,6 +235,7 @@ def send(
     pending: Pending,
     trace: Sequence[Mapping[str, float]],
     metrics: Mapping[str, float],
+    attach: Page,
 ) -> str:
     """What ``track`` does, from the files of the outbox; points that the run has already are not written again."""
     (folder / FIGURE).parent.mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow.exceptions import MlflowException
 
-from dpcore.errors import InputError
+from dpcore.errors import InputError, unknown_name
+from tasks.record.model import run_model
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -123,3 +126,30 @@ def in_front(client: MlflowClient, name: str) -> str | None:
     found = [one for one in versions_of(client, name) if AT_TAG in one.tags]
     newest = max(found, key=_decided, default=None)
     return None if newest is None else str(newest.version)
+
+
+def model_uri(client: MlflowClient, name: str) -> str:
+    """The URI of a model: a run id, a URI, a folder, or a registered ``NAME``, ``NAME@ALIAS`` or ``NAME/VERSION``.
+
+    Raises ``InputError`` where there is no such model, with near misses among the registered names.
+    """
+    if ":/" in name or Path(name).joinpath("MLmodel").is_file():
+        return name
+    if re.fullmatch(r"[0-9a-f]{32}", name):
+        return run_model(client, name)
+    if re.fullmatch(r"m-[0-9a-f]{32}", name):
+        return f"models:/{name}"
+    base = re.split(r"[@/]", name)[0]
+    known = find_model(client, base)
+    if known is None:
+        raise unknown_name(
+            "model (a run id, a models:/ URI, a folder with MLmodel, or a registered model)",
+            name,
+            model_names(client) or ["none"],
+        )
+    if base != name:
+        return f"models:/{name}"
+    if RELEASED in known.aliases:
+        return f"models:/{base}@{RELEASED}"
+    newest = max(versions_of(client, base), key=lambda found: int(found.version))
+    return f"models:/{base}/{newest.version}"

@@ -1,5 +1,1 @@
-"""Reports of one run: its figure of the budget, and one self-contained page for the operator."""
-
-from tasks.drawing.curves import budget_figure, changing
-
-__all__ = ["budget_figure", "changing"]
+"""Reports of one run: one self-contained page for the operator, and the figures in it."""

@@ -13,6 +13,7 @@ from dpcore.errors import InputError
 from tasks import record
 from tasks.home import Home
 from tasks.record import model, tracking
+from tasks.release.registry import model_uri
 from tasks.schema import find_schema
 from tests.flows.small import small_frame
 
@@ -66,20 +67,20 @@ def test_values_that_were_not_declared_are_refused_by_name(stored: tuple[str, st
 def test_models_are_found_by_run_uri_and_registered_name(stored: tuple[str, str, np.ndarray], home: Home) -> None:
     uri, run_id, _ = stored
     client = tracking.tracking_client(home)
-    assert model.model_uri(client, run_id) == uri
-    assert model.model_uri(client, uri) == uri
+    assert model_uri(client, run_id) == uri
+    assert model_uri(client, uri) == uri
     if not client.search_registered_models("name = 'payers'"):
         client.create_registered_model("payers")
     version = client.create_model_version("payers", uri, run_id).version
-    assert model.model_uri(client, "payers") == f"models:/payers/{version}"
+    assert model_uri(client, "payers") == f"models:/payers/{version}"
     client.set_registered_model_alias("payers", "released", version)
-    assert model.model_uri(client, "payers") == "models:/payers@released"
+    assert model_uri(client, "payers") == "models:/payers@released"
     assert len(model.load_model("models:/payers@released").predict(pd.DataFrame({"age": [1], "city": ["north"]}))) == 1
 
 
 @pytest.mark.parametrize(("name", "words"), [("pajers", "Unknown model"), ("0" * 32, "Expected a run of this store")])
 def test_unknown_models_are_named(home: Home, name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        model.model_uri(tracking.tracking_client(home), name)
+        model_uri(tracking.tracking_client(home), name)
     with pytest.raises(InputError, match="can be loaded"):
         model.load_model("models:/nothing/1")

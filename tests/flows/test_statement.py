@@ -11,10 +11,10 @@ import pytest
 
 from dpcore.accounting.curves import epsilon_of
 from dpcore.accounting.events import Events
+from tasks.drawing.curves import budget_figure, changing
 from tasks.ledger import Ledger
 from tasks.record import run
 from tasks.record import statement as words
-from tasks.report import budget_figure, changing
 from tasks.training import steps
 from tests.flows.test_training import config_of
 

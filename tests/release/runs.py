@@ -14,6 +14,7 @@ from tasks.ledger import Ledger
 from tasks.options import tune
 from tasks.options.noisy_metric import release_metrics, require_room
 from tasks.record import run, tracking
+from tasks.report.store import attach
 from tasks.training import evaluate, steps
 from tests.flows.small import write_small
 from tests.flows.test_training import config_of
@@ -59,7 +60,7 @@ class World:
                 statement = run.commit(folder, job, planned, price, result, ledger, reservation)
             metrics = evaluate.measure(job, result.weights, loaded, objective, folder)
             metrics |= release_metrics(job, result.weights, loaded, ledger, folder)
-            run.track(client, run_id, folder, job, planned, statement, result, metrics)
+            run.track(client, run_id, folder, job, planned, statement, result, metrics, attach)
         tracking.close_run(client, run_id, "FINISHED")
         return run_id
 

@@ -15,6 +15,7 @@ from tasks.record import model
 from tasks.release import registry
 from tasks.release.gate import Candidate, Champion, Policy, decide
 from tasks.release.probe import fault
+from tasks.release.registry import model_uri
 from tasks.schema import Schema, find_schema
 from tasks.training import steps
 from tests.flows.test_ranking_flow import SCHEMA as RANKING
@@ -143,7 +144,7 @@ def test_a_champion_is_seen_among_120_registered_models(
     code, answer = release(world, second, "zz late", key, capsys)
     assert (code, answer["version"], answer["previous"]) == (0, "2", "1")
     assert release(world, first, "zz late", key, capsys, "--policy", rules)[1]["previous"] == "2"
-    assert model.model_uri(client, "zz late") == "models:/zz late@released"
+    assert model_uri(client, "zz late") == "models:/zz late@released"
     assert len(registry.model_names(client)) > 120
     from flows.cli import run
 
