@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 
-from dpcore.network.spec import NetworkSpec
-from dpcore.ranking.metrics import Conventions
+from tasks import kinds
 from tasks.audit.findings import Finding, block
 from tasks.audit.subject import CONFIG, CURVE, MECHANISMS, METRICS, READABLE, STATEMENT, TRACE, Subject
 from tasks.record.inventory import FILE as INVENTORY
@@ -27,8 +25,6 @@ PARAMS = frozenset(
         "algorithm.preset",
         "config.sha256",
         "seed",
-        *(f"ranking.{name}" for name in ("features", "scorer", "at", *(item.name for item in fields(Conventions)))),
-        *(f"model.{item.name}" for item in fields(NetworkSpec)),
     }
 )
 TRAINING = (
@@ -50,10 +46,9 @@ FILES = frozenset(
     {
         *(CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, METRICS, INVENTORY, "tables/attributes.json"),
         *("figures/budget.png", "figures/canaries.png", "figures/empirical.png", "audit.json"),
-        *(f"report/{name}" for name in ("report.html", "subgroups.json", "ranking.json", "network.json")),
+        *(f"report/{name}" for name in ("report.html", "subgroups.json")),
     }
 )
-CURVES = re.compile(r"figures/(ranking|network)/\w+\.png")
 GONE = "Delete it from the run, or train again"
 
 
@@ -61,6 +56,7 @@ def parameters(run: Subject) -> Iterator[Finding]:
     """Every parameter is one that a training writes."""
     found = run.statement
     own = {f"algorithm.{name}" for name in found.training.parameters} if found is not None else set()
+    own.update(name for kind in kinds.KINDS for name in kind.param_names)
     for name in run.params:
         known = name in PARAMS or name in own or (found is None and name.startswith("algorithm."))
         if not known:
@@ -77,8 +73,11 @@ def tags(run: Subject) -> Iterator[Finding]:
 
 def files(run: Subject) -> Iterator[Finding]:
     """Every file is one that a training or an audit writes."""
+    reports = [kind for kind in kinds.KINDS if kind.report]
+    known = FILES.union(kind.numbers for kind in reports)
+    curves = re.compile("|".join(rf"{kind.figures}/\w+\.png" for kind in reports))
     for path in run.artifacts:
-        if path not in FILES and not CURVES.fullmatch(path):
+        if path not in known and not curves.fullmatch(path):
             yield _added("file_unknown", path, "file")
 
 

@@ -97,13 +97,13 @@ class Kind(ABC):
 
     @property
     def numbers(self) -> str:
-        """Where a run's folder holds numbers and curves."""
-        return f"report/{self.report}.json"
+        """The file of a run that holds numbers and curves."""
+        return f"report/{self.report or self.name}.json"
 
     @property
     def figures(self) -> str:
-        """The folder of the figures."""
-        return f"figures/{self.report}"
+        """The folder of a run that holds the figures of these."""
+        return f"figures/{self.report or self.name}"
 
     @abstractmethod
     def fits(self, config: TrainConfig, schema: Schema) -> bool:

@@ -23,6 +23,7 @@ import psutil
 from threadpoolctl import threadpool_info
 
 from dpcore.errors import InputError
+from tasks import kinds
 from tasks.kinds.quality import SUBGROUPS
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.summary import entries
@@ -100,8 +101,6 @@ TRACE = "privacy/trace.json"
 METRICS = "privacy/metrics.json"
 CURVES = "figures"
 OWN_FIGURE = "figures/budget.png"
-# Numbers and curves of a ranking or a network.
-EXACT = ("report/ranking.json", "report/network.json")
 INTERNAL = "internal."
 
 
@@ -160,7 +159,7 @@ def read_facts(
         if found.relative_to(folder).as_posix() != OWN_FIGURE
     }
     trace = read_json(folder / TRACE)
-    exact = next((found for name in EXACT if isinstance(found := read_json(folder / name), dict)), {})
+    exact = next((found for kind in kinds.KINDS if isinstance(found := read_json(folder / kind.numbers), dict)), {})
     return Facts(
         run_id=run_id,
         name=name,
