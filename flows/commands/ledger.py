@@ -193,8 +193,8 @@ def verify(
     """Compute hashes, prices, totals and states again; exit code 4 where anything does not fit."""
     from tasks.ledger.summary import verify_lines
 
-    if head is not None and len(head) < 12:
-        raise InputError(f"Expected at least 12 digits of a hash, got --head {head}; copy it from the statement.")
+    if head is not None and (len(head.strip()) < 12 or set(head.strip().lower()) - set("0123456789abcdef")):
+        raise InputError(f"Expected at least 12 hex digits of a hash, got --head {head}; copy it from the statement.")
     if file is not None and keep:
         raise InputError(
             f"Expected --keep with a database, got --file {file}: an export has no head file; leave it out."

@@ -98,6 +98,7 @@ def replay(
 ) -> Verification:
     """Replay records in order. ``balances`` None: totals are recomputed, but there is no stored table to compare."""
     started = perf_counter()
+    head = head.strip().lower() if head else None  # as a person copied it
     run = _Replay(text_of, None if balances is None else iter(balances))
     for record in records:
         run.take(record, head)

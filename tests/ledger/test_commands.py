@@ -73,7 +73,8 @@ def test_init_opens_a_budget_once(capsys) -> None:
         ("init x --delta 1e-6", "--epsilon"),
         ("show", "no file"),
         ("verify --file none.jsonl", "none.jsonl"),
-        ("verify --head abc", "12 digits"),
+        ("verify --head abc", "12 hex digits"),
+        ("verify --head not-a-hash-at-all", "12 hex digits"),
     ],
 )
 def test_bad_input_is_one_line_and_creates_nothing(capsys, words: str, say: str) -> None:
@@ -155,7 +156,7 @@ def test_remaining_of_blocks(weekly: Ledger, capsys) -> None:
 
 def test_verify_and_export(weekly: Ledger, folder: Path, capsys) -> None:
     head = weekly.head()
-    assert answer(capsys, "verify", "--head", head)["ok"] is True
+    assert answer(capsys, "verify", "--head", f" {head.upper()} ")["ok"] is True
     assert command("verify --head 0123456789ab --json") == 4
     said = capsys.readouterr()
     assert json.loads(said.out)["ok"] is False and "not in the chain" in said.err
