@@ -225,6 +225,8 @@ def read_stored(client: MlflowClient, run_id: str, ledger: Ledger) -> Stored:
         digest = file_hash(folder / "weights.npz")
         if known["state"] != "committed" or known["hashes"].get("weights") != digest:
             raise InputError(f"Expected the weights of run {run_id!r} as its ledger entry holds them, got other ones.")
+        if known["hashes"].get("encoder") not in (None, file_hash(folder / "encoder.json")):
+            raise InputError(f"Expected the encoder of run {run_id!r} as its ledger entry holds it, got another one.")
         with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
             weights = np.asarray(arrays["weights"], dtype=np.float64)
         return Stored(run_id, weights, (folder / "encoder.json").read_text(encoding="utf-8"))

@@ -22,6 +22,9 @@ class By(StrEnum):
     DERIVED = "derived again"
     PLANNED = "derived again: the stored configuration is planned again, and statement and mechanisms compared with it"
     SHOWN = "nobody: shown to people, compared where a step shows it too"
+    FINDS = "nobody: a rule that reads it can only add a finding"
+    OURS = "nobody: decides where to look or what is done next, and what is found there is believed by its own reason"
+    UNREAD = "nobody: no step reads it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +120,115 @@ LEDGER = (
     Believed("ledger", "balances", "what is spent", By.CHAIN),
 )
 TABLE = (*RUN_FILES, *PLAN, *MODEL_FILES, *MLFLOW, *BUNDLE_FILES, *HOME, *LEDGER)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Fields of a file, record, table or store that the same reason stands for; ``*`` is every other one."""
+
+    holder: str
+    by: By
+    names: str
+
+    @property
+    def each(self) -> tuple[str, ...]:
+        return tuple(self.names.split())
+
+
+STATEMENT_FIELDS = (
+    Fields("statement.json", By.PLANNED, """guarantee.unit guarantee.adjacency guarantee.epsilon guarantee.delta
+        guarantee.target_epsilon guarantee.accountant guarantee.conversion training.algorithm training.parameters
+        training.preset training.loss training.l1 training.l2 data.name data.public data.public_n data.n_kind
+        data.dimension data.norm_bound ledger.dataset ledger.blocks mechanisms"""),
+    Fields("statement.json", By.DERIVED, """renyi.orders renyi.curve renyi.best_order renyi.epsilon mechanisms_sha256
+        config_sha256 weights_sha256 releasable reasons"""),
+    Fields("statement.json", By.CHAIN, "ledger.entry ledger.head"),
+    Fields("statement.json", By.COMMIT, """schema_version created samplers sensitivity training.reason data.bounds
+        released not_released noise noise_source ledger.spent_units ledger.order ledger.limit_units limits trust_model
+        composition tuning versions lock_sha256 git_commit"""),
+)  # fmt: skip
+# The configuration is planned again as a whole; what is no part of a plan is what was typed, by its hash.
+CONFIG_FIELDS = (
+    Fields("config.json", By.PLANNED, """data.name data.blocks data.period preprocess.normalise preprocess.numeric
+        preprocess.intercept objective.loss objective.loss_parameters objective.l2 objective.l1 ranking.features
+        ranking.scorer ranking.hidden ranking.activation model.kind model.hidden model.activation model.pool model.image
+        model.standardise model.path model.arguments privacy.epsilon privacy.delta privacy.adjacency privacy.conversion
+        privacy.accountant privacy.noise select.method select.keep select.share select.clip_norm algorithm.name
+        algorithm.preset tune.grid tune.trials.distribution tune.trials.mean tune.trials.eta tune.score.metric
+        tune.score.share"""),
+    Fields("config.json", By.COMMIT, """schema_version data.path data.test_path ranking.empty ranking.ties
+        ranking.discount ranking.divisor ranking.relevant_from ranking.at model.precision evaluate.baselines
+        evaluate.release.metric evaluate.release.epsilon evaluate.subgroup evaluate.subgroup_least audit.canaries
+        ledger.url tracking.experiment tracking.name seed unsafe_fixed_noise_seed"""),
+)  # fmt: skip
+RUN_FIELDS = (
+    Fields("metrics.json", By.COMMIT, """counts epsilon ledger_entry mechanisms of of.config_sha256 of.training_entry
+        of.weights_sha256 records schema_version standard_errors values"""),
+    Fields("trace.json", By.COMMIT, "*"),
+    Fields("curve.json", By.DERIVED, "orders curve best_order epsilon"),
+    Fields("files.json", By.DERIVED, "files requirements schema_version"),
+    Fields("MLmodel", By.DERIVED, "flavors model_id run_id saved_input_example_info signature"),
+    Fields("MLmodel", By.UNREAD, """artifact_path is_signature_from_type_hint mlflow_version model_size_bytes model_uuid
+        prompts type_hint_from_example utc_time_created"""),
+    # Written before the commit, which holds the hashes of the files beside it; the audit compares what it led to.
+    Fields("pending.json", By.CHAIN, "entry dataset hashes"),
+    Fields("pending.json", By.DERIVED, "title delta draws params tags"),
+    Fields("pending.json", By.OURS, "seconds owner"),
+)  # fmt: skip
+BUNDLE_FIELDS = (
+    Fields("manifest.json", By.SIGNATURE, """schema_version name version created run_id price.unit price.adjacency
+        price.epsilon price.delta price.conversion price.trials price.scope approval.who approval.when approval.note
+        policy metrics.name metrics.value metrics.source metrics.standard_error previous files.sha256 files.bytes
+        ledger.head ledger.seq ledger.hashes serial"""),
+    Fields("tuning.json", By.SIGNATURE, "schema_version trials"),
+    Fields("front.json", By.SIGNATURE, "name version serial bundle approved_by approved_at schema_version"),
+    Fields("signature.json", By.SIGNATURE, "algorithm public_key schema_version signature"),
+    Fields("signature.json", By.DERIVED, "fingerprint"),
+)  # fmt: skip
+LEDGER_FIELDS = (
+    Fields("record", By.CHAIN, "seq kind dataset entry period fingerprint created_at body previous hash"),
+    Fields("opened", By.CHAIN, "adjacency blocks budget conversion delta epsilon facts order unit"),
+    Fields("fixed", By.CHAIN, "facts"),
+    Fields("reserved", By.CHAIN, "blocks events facts files hashes owner read reading releases unit"),
+    Fields("reserved", By.DERIVED, "adjacency cost units"),
+    Fields("drawn", By.CHAIN, ""),
+    Fields("committed", By.CHAIN, "draws hashes by"),
+    Fields("forfeited", By.CHAIN, "reason by draws"),
+    Fields("cancelled", By.CHAIN, "reason"),
+)
+TAGS = (
+    Fields("tag", By.DERIVED, "dpflows.model dpflows.ledger_entry dpflows.releasable dpflows.run_id epsilon"),
+    Fields("tag", By.OURS, "dpflows.bundle dpflows.serial dpflows.released_at dpflows.owner dpflows.flow_run"),
+    Fields("param", By.DERIVED, "privacy.epsilon privacy.delta privacy.adjacency config.sha256"),
+    # Of records of other tools, which nobody vouches for.
+    Fields("setting", By.FINDS, """evaluated_on test_set evaluate.set bounds_source bounds data.bounds conversion
+        privacy.conversion delta privacy.delta n_train n data.n privacy.adjacency sampler"""),
+)  # fmt: skip
+# Columns of MLflow's tables; tables that are not here are read by no step.
+TABLES = (
+    Fields("runs", By.DERIVED, "status lifecycle_stage end_time artifact_uri"),
+    Fields("runs", By.OURS, "run_uuid experiment_id start_time"),
+    Fields("runs", By.UNREAD, "name source_type source_name entry_point_name user_id deleted_time source_version"),
+    Fields("tags", By.DERIVED, "key value run_uuid"),
+    Fields("params", By.DERIVED, "key value run_uuid"),
+    Fields("metrics", By.DERIVED, "key value is_nan run_uuid"),
+    Fields("metrics", By.OURS, "timestamp step"),
+    Fields("latest_metrics", By.DERIVED, "key value is_nan run_uuid"),
+    Fields("latest_metrics", By.UNREAD, "timestamp step"),
+    Fields("logged_models", By.DERIVED, "model_id artifact_location source_run_id status lifecycle_stage"),
+    Fields("logged_models", By.UNREAD, """experiment_id name creation_timestamp_ms last_updated_timestamp_ms model_type
+        status_message"""),
+    Fields("model_versions", By.DERIVED, "name version source storage_location run_id"),
+    Fields("model_versions", By.UNREAD, """workspace creation_time last_updated_time description user_id current_stage
+        run_link status status_message"""),
+    Fields("model_version_tags", By.DERIVED, "name version key value"),
+    Fields("model_version_tags", By.UNREAD, "workspace"),
+    Fields("registered_models", By.OURS, "name"),
+    Fields("registered_models", By.UNREAD, "workspace creation_time last_updated_time description"),
+    Fields("registered_model_aliases", By.DERIVED, "name alias version"),
+    Fields("registered_model_aliases", By.UNREAD, "workspace"),
+    Fields("experiments", By.OURS, "experiment_id name artifact_location lifecycle_stage"),
+    Fields("experiments", By.UNREAD, "workspace creation_time last_update_time"),
+    Fields("experiment_tags", By.OURS, "key value experiment_id"),
+)  # fmt: skip
+FIELDS = (*STATEMENT_FIELDS, *CONFIG_FIELDS, *RUN_FIELDS, *BUNDLE_FIELDS, *LEDGER_FIELDS, *TAGS, *TABLES)

@@ -13,7 +13,15 @@ from pathlib import Path
 from tasks.audit.subject import local
 from tasks.ledger.records import Record, canonical
 from tasks.record.inventory import FILE as LIST
-from tasks.release.believed import BUNDLE_FILES, MODEL_FILES, RUN_FILES
+from tasks.release.believed import (
+    BUNDLE_FIELDS,
+    BUNDLE_FILES,
+    CONFIG_FIELDS,
+    MODEL_FILES,
+    RUN_FIELDS,
+    RUN_FILES,
+    STATEMENT_FIELDS,
+)
 from tasks.release.bundle import load_key, sign
 from tasks.release.manifest import MANIFEST, SIGNATURE
 from tests.release.runs import World
@@ -168,6 +176,52 @@ def stored_files() -> Iterator[Tampering]:
                 return done and (kind in ("link", "duplicate") or content(root / where) != before)
 
             yield Tampering(f"{one.kind} {kind} {one.where}", apply)
+
+
+# JSON files whose single fields are changed, each with all hashes outside the ledger made to fit, or unsigned.
+FIELD_FILES = ("config.json", "privacy/statement.json", "privacy/metrics.json", "privacy/trace.json", MANIFEST)
+
+
+def stored_fields() -> Iterator[Tampering]:
+    """One field of a file after the other: by another value of the same type, and left out."""
+    for one in (*STATEMENT_FIELDS, *CONFIG_FIELDS, *RUN_FIELDS, *BUNDLE_FIELDS):
+        place = next((place for place in FIELD_FILES if place.rpartition("/")[2] == one.holder), None)
+        for name in one.each if place is not None and one.names != "*" else ():
+            for kind in ("edit", "remove"):
+
+                def apply(scene: Scene, name: str = name, kind: str = kind, place: str = str(place)) -> bool:
+                    path = (scene.bundle if place == MANIFEST else scene.files_of(scene.run)) / place
+                    stored = json.loads(path.read_bytes())
+                    *parents, last = name.split(".")
+                    holder = stored
+                    for parent in parents:
+                        holder = holder.get(parent) if isinstance(holder, dict) else None
+                    if not isinstance(holder, dict) or last not in holder:
+                        return False
+                    if kind == "edit":
+                        holder[last] = another(holder[last])
+                    else:
+                        del holder[last]
+                    path.write_text(json.dumps(stored, indent=1, sort_keys=True, ensure_ascii=False))
+                    if place != MANIFEST:
+                        recompute(scene)
+                    return True
+
+                found = "bundle" if place == MANIFEST else "run"
+                yield Tampering(f"{found} field {kind} {place}:{name}", apply, bundle=found == "bundle")
+
+
+def another(value: object) -> object:
+    """A different value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, str):
+        return value + "0"
+    if isinstance(value, list):
+        return [*value, *(value[:1] or ["x"])]
+    return {**value, "x": 1} if isinstance(value, dict) else "x"
 
 
 def content(path: Path) -> bytes | None:
@@ -365,4 +419,4 @@ def ledgers() -> Iterator[Tampering]:
         yield Tampering(f"ledger {label}", apply)
 
 
-ALL = {one.label: one for make in (stored_files, mlflow, pointer, bundles, ledgers) for one in make()}
+ALL = {one.label: one for make in (stored_files, stored_fields, mlflow, pointer, bundles, ledgers) for one in make()}
