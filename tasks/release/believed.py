@@ -157,7 +157,8 @@ CONFIG_FIELDS = (
         algorithm.preset tune.grid tune.trials.distribution tune.trials.mean tune.trials.eta tune.score.metric
         tune.score.share"""),
     Fields("config.json", By.COMMIT, """schema_version data.path data.test_path ranking.empty ranking.ties
-        ranking.discount ranking.divisor ranking.relevant_from ranking.at model.precision evaluate.baselines
+        ranking.discount ranking.divisor ranking.relevant_from ranking.at ranking.map_at ranking.conventions
+        ranking.gain ranking.short model.precision evaluate.baselines
         evaluate.release.metric evaluate.release.epsilon evaluate.subgroup evaluate.subgroup_least audit.canaries
         ledger.url tracking.experiment tracking.name seed unsafe_fixed_noise_seed"""),
 )  # fmt: skip

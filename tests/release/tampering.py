@@ -191,7 +191,8 @@ def stored_fields() -> Iterator[Tampering]:
 
                 def apply(scene: Scene, name: str = name, kind: str = kind, place: str = str(place)) -> bool:
                     path = (scene.bundle if place == MANIFEST else scene.files_of(scene.run)) / place
-                    stored = json.loads(path.read_bytes())
+                    before = path.read_bytes()
+                    stored = json.loads(before)
                     *parents, last = name.split(".")
                     holder = stored
                     for parent in parents:
@@ -205,7 +206,7 @@ def stored_fields() -> Iterator[Tampering]:
                     path.write_text(json.dumps(stored, indent=1, sort_keys=True, ensure_ascii=False))
                     if place != MANIFEST:
                         recompute(scene)
-                    return True
+                    return path.read_bytes() != before  # a hash is made to fit again
 
                 found = "bundle" if place == MANIFEST else "run"
                 yield Tampering(f"{found} field {kind} {place}:{name}", apply, bundle=found == "bundle")

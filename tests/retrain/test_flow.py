@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpcore.errors import BudgetExceeded
+from dpcore.errors import BudgetExceeded, InputError
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.ledger.records import UNIT
@@ -99,7 +99,7 @@ def test_spent_blocks_are_left_out_and_said(
 
 def test_weights_that_were_changed_are_no_start(server: str, home: Home, clinic: Ledger, tmp_path: Path) -> None:
     from flows.retrain import retrain
-    from tasks.record.model import model_folder
+    from tasks.record.model import model_folder, read_stored
 
     config = config_of(tmp_path)
     run_id = retrain(config, monday(0))["training"]["run_id"]
@@ -109,3 +109,7 @@ def test_weights_that_were_changed_are_no_start(server: str, home: Home, clinic:
     answer = retrain(config, monday(1))
     assert answer["warm_start"] is None
     assert "as its ledger entry holds them" in answer["notes"][0]
+    with pytest.raises(InputError, match="encoder of run"):
+        encoder = model_folder(client, client.get_run(answer["training"]["run_id"]).data.tags["dpflows.model"])
+        (encoder / "encoder.json").write_text((encoder / "encoder.json").read_text().replace("1", "2"))
+        read_stored(client, answer["training"]["run_id"], clinic)
