@@ -20,6 +20,7 @@ the batches here need too; AES counter mode is faster where the processor helps 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from math import ceil, floor, log2, sqrt
 from typing import Any
 
@@ -189,7 +190,7 @@ def _on_grid(value: Array, grid: float) -> Array:
     return np.rint(np.clip(np.nan_to_num(value / grid, nan=0.0), -LARGEST_VALUE, LARGEST_VALUE)).astype(np.int64)
 
 
-def _collect(propose, size: int) -> Array:  # type: ignore[no-untyped-def]
+def _collect(propose: Callable[[int], Array], size: int) -> Array:
     """Ask ``propose`` for batches until ``size`` accepted draws are there."""
     parts: list[Array] = []
     found = 0

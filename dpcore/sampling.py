@@ -218,7 +218,8 @@ class Sampled(Mechanism):
     @property
     def sensitivity(self) -> float:
         """That of the inner mechanism: how far the value on one batch moves."""
-        return float(self.mechanism.sensitivity)  # type: ignore[attr-defined]
+        inner: Any = self.mechanism
+        return float(inner.sensitivity)
 
     @property
     def proved_for(self) -> Adjacency:
@@ -244,7 +245,8 @@ class Sampled(Mechanism):
         """The amplified curve, shape (k,): the least of what is proved for this pair."""
         alphas = np.asarray(alphas, dtype=np.float64)
         if isinstance(self.sampler, Permuted):
-            curve: Array = self.mechanism.permuted_rdp(alphas)  # type: ignore[attr-defined]
+            inner: Any = self.mechanism
+            curve: Array = inner.permuted_rdp(alphas)
             return curve
         curve = self._lemma(alphas)
         if np.isfinite(self.pure_epsilon):
@@ -252,7 +254,8 @@ class Sampled(Mechanism):
         return curve
 
     def _lemma(self, alphas: Array) -> Array:
-        base, rate = self.mechanism, self.sampler.rate  # type: ignore[union-attr]
+        assert not isinstance(self.sampler, Permuted)
+        base, rate = self.mechanism, self.sampler.rate
         added = self.adjacency is Adjacency.ADD_REMOVE
         if isinstance(base, Gaussian):
             if added:
@@ -291,12 +294,13 @@ def _fixed_size_rule(sampled: Sampled) -> str | None:
 
 
 def _permuted_rule(sampled: Sampled) -> str | None:
-    inner = sampled.mechanism
+    inner: Any = sampled.mechanism
     if not hasattr(inner, "permuted_rdp"):
         return "a permutation amplifies only the one release of RandomisedSensitivityGaussian: use that, or FullBatch"
     if sampled.adjacency is not Adjacency.REPLACE_ONE:
         return "the mixture over batches is proved for replaced records only: use adjacency='replace_one'"
-    if (inner.sizes, inner.n) != (sampled.sampler.sizes, sampled.sampler.n):  # type: ignore[attr-defined, union-attr]
+    drawn: Any = sampled.sampler
+    if (inner.sizes, inner.n) != (drawn.sizes, drawn.n):
         return "its batch sizes are not those of the sampler: use the mechanism's own sizes and n"
     return None
 

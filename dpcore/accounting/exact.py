@@ -10,7 +10,7 @@ Like the other sharper statements they describe one planned run; a ledger is cha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from math import expm1, inf, log, log1p, sqrt
 from typing import Any
@@ -24,6 +24,7 @@ from dpcore.errors import PriceUnknown, require_open_unit
 from dpcore.losses import Array
 from dpcore.mechanisms.base import Exact, Mechanism
 from dpcore.mechanisms.gaussian import Gaussian, gaussian_epsilon
+from dpcore.mechanisms.laplace import Laplace
 from dpcore.problem import Adjacency
 from dpcore.sampling import Permuted, Poisson, Sampled
 
@@ -192,8 +193,8 @@ def _distribution(mechanism: Mechanism, pessimistic: bool, cell: float) -> Any:
     }
     if isinstance(inner, Gaussian):
         return losses.from_gaussian_mechanism(1.0 / inner.ratio, **options)
-    if inner.kind == "laplace":
-        return losses.from_laplace_mechanism(1.0 / inner.ratio, **options)  # type: ignore[attr-defined]
+    if isinstance(inner, Laplace):
+        return losses.from_laplace_mechanism(1.0 / inner.ratio, **options)
     raise PriceUnknown(_UNKNOWN.format(repr(inner.kind)))
 
 
@@ -217,16 +218,17 @@ def has_profile(counts: Counts) -> bool:
     return len(items) == 1 and items[0][1] == 1 and _profile(items[0][0]) is not None
 
 
-def _profile(mechanism: Mechanism):  # type: ignore[no-untyped-def]
-    if isinstance(mechanism, Sampled):
-        return mechanism.mechanism.permuted_delta if isinstance(mechanism.sampler, Permuted) else None  # type: ignore[attr-defined]
-    return getattr(mechanism, "delta", None)
+def _profile(mechanism: Mechanism) -> Callable[[float], float] | None:
+    if not isinstance(mechanism, Sampled):
+        return getattr(mechanism, "delta", None)
+    return getattr(mechanism.mechanism, "permuted_delta", None) if isinstance(mechanism.sampler, Permuted) else None
 
 
 @lru_cache(maxsize=4096)
 def profile_epsilon(mechanism: Mechanism, delta: float) -> float:
     """Least epsilon with delta(epsilon) <= ``delta`` for one release; the profile falls with epsilon."""
     profile = _profile(mechanism)
+    assert profile is not None
     low, high = 1e-12, 1.0
     while profile(high) > delta:
         low, high = high, 2.0 * high
@@ -257,9 +259,9 @@ def advanced_epsilon(counts: Counts, delta: float) -> float:
     total = sum(count for _, count in items)
     squares = linear = 0.0
     for mechanism, count in items:
-        sampled = isinstance(mechanism, Sampled) and not isinstance(mechanism.sampler, Permuted)
-        base = mechanism.mechanism if sampled else mechanism  # type: ignore[attr-defined]
-        rate = mechanism.sampler.rate if sampled else 1.0  # type: ignore[attr-defined]
+        base, rate = mechanism, 1.0
+        if isinstance(mechanism, Sampled) and not isinstance(mechanism.sampler, Permuted):
+            base, rate = mechanism.mechanism, mechanism.sampler.rate
         if not isinstance(base, Gaussian):
             return inf
         inner = gaussian_epsilon(min(delta / (2.0 * total * rate), 0.5), base.ratio)

@@ -26,6 +26,7 @@ from scipy.special import ndtr
 
 from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.limits import Target
+from dpcore.accounting.observers import Call, Query
 from dpcore.algorithms import registry
 from dpcore.audit.bounds import clopper_pearson_epsilon, gaussian_tradeoff_epsilon, thresholds
 from dpcore.errors import AssumptionNotMet, require_below_one, require_count
@@ -142,22 +143,23 @@ def groups_of(planned: Planned) -> Array | None:
     return np.array(groups)
 
 
-def marking(door: type[Budget], pair: tuple[LinearObjective, LinearObjective], groups: Array) -> type[Budget]:
-    """A door like ``door`` that keeps in ``marks`` what its releases say about which of ``pair`` they saw."""
+class Marks:
+    """An observer that keeps in ``marks`` what the releases say about which of ``pair`` they saw."""
 
-    class Marking(door):  # type: ignore[valid-type, misc]
-        def __init__(self, *arguments: Any, **others: Any) -> None:
-            super().__init__(*arguments, **others)
-            self.marks = np.zeros(int(groups[-1]) + 1)
+    def __init__(self, pair: tuple[LinearObjective, LinearObjective], groups: Array) -> None:
+        self.pair, self.groups, self.releases = pair, groups, 0
+        self.marks = np.zeros(int(groups[-1]) + 1)
 
-        def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
-            released = super().release(mechanism, query)
-            first, second = query(pair[0]), query(pair[1])
-            gained = np.vdot(second - first, released - first) / mechanism.sigma**2  # type: ignore[attr-defined]
-            self.marks[groups[self.releases - 1]] += gained
-            return released
+    def asked(self, call: Call) -> None:
+        """What a query asks of the batch says nothing by itself."""
 
-    return Marking
+    def released(self, mechanism: Mechanism, rows: Array | None, query: Query, value: Any) -> None:
+        """Add the score of one release, a Gaussian sum over all records (``groups_of``)."""
+        assert isinstance(mechanism, Gaussian)
+        first, second = query(self.pair[0]), query(self.pair[1])
+        gained = np.vdot(second - first, value - first) / mechanism.sigma**2
+        self.marks[self.groups[self.releases]] += gained
+        self.releases += 1
 
 
 CLAIMED, DELTA = 4.0, 1e-5
@@ -255,11 +257,12 @@ def fit_many(
     groups = groups_of(planned)
     rows = []
     for index in range(fits):
-        made: Any = door if groups is None else marking(door, pair, groups)
+        seen = None if groups is None else Marks(pair, groups)
+        watching = [] if seen is None else [seen]
         adaptive = planned.algorithm.adaptive
-        budget: Any = open_door(planned.events, pair[side], adaptive=adaptive, secret=secret, door=made)
+        budget = open_door(planned.events, pair[side], adaptive=adaptive, secret=secret, door=door, observers=watching)
         weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(index))
-        rows.append(weights if groups is None else budget.marks)
+        rows.append(weights if seen is None else seen.marks)
     return np.asarray(rows)
 
 

@@ -81,7 +81,8 @@ def _enter(registry: dict[str, Any], kind: str) -> Callable[[Class], Class]:
     def enter(cls: Class) -> Class:
         if kind in registry:
             raise InputError(f"Expected one class for kind={kind!r}, got {registry[kind].__name__} and {cls.__name__}.")
-        cls.kind = kind  # type: ignore[attr-defined]
+        entered: Any = cls
+        entered.kind = kind
         registry[kind] = cls
         return cls
 

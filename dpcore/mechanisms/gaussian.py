@@ -12,6 +12,7 @@ One Gaussian release whose sensitivity depends on the batch that holds the diffe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp, expm1, inf, log, log1p, pi, sqrt
 
@@ -131,7 +132,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     return sensitivity * _raise_until(lambda s: log_gaussian_delta(epsilon, 1.0 / s) <= target, root)
 
 
-def _raise_until(fits, value: float) -> float:  # type: ignore[no-untyped-def]
+def _raise_until(fits: Callable[[float], bool], value: float) -> float:
     """``value`` raised in steps of a few roundings until it ``fits``."""
     step = 1e-14
     while not fits(value):

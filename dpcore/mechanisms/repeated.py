@@ -87,10 +87,11 @@ class Composition(Mechanism):
         Dong, Roth & Su (2022), Corollary 3.3: they compose to one of mu = sqrt(sum ratio^2).
         """
         found = log_delta(alphas, self.rdp(alphas), epsilon)
-        if self.cap or not all(isinstance(item, Gaussian) for item in self.mechanisms):
+        gaussians = [item for item in self.mechanisms if isinstance(item, Gaussian)]
+        if self.cap or len(gaussians) < len(self.mechanisms):
             return found
-        pairs = zip(self.mechanisms, self.counts, strict=True)
-        return min(found, log_gaussian_delta(epsilon, sqrt(sum(n * item.ratio**2 for item, n in pairs))))  # type: ignore[attr-defined]
+        pairs = zip(gaussians, self.counts, strict=True)
+        return min(found, log_gaussian_delta(epsilon, sqrt(sum(n * item.ratio**2 for item, n in pairs))))
 
     def release(self, value: Any, rng: np.random.Generator) -> Any:
         """None exists: the parts are released one by one."""

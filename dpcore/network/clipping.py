@@ -9,7 +9,8 @@ convolutions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
 from math import inf, prod
 
 import torch
@@ -122,13 +123,18 @@ class Closed:
     def write(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
         """Write the clipped sum over the records ``x``, ``y`` into the gradients ``out`` by parameter id."""
         parts = [part_of(layer, a, d) for layer, a, d in self.backward(x, y)]
-        share, sound = shares(sum(part.squared() for part in parts), clip_norm, x.dtype)  # type: ignore[arg-type]
+        share, sound = shares(total(part.squared() for part in parts), clip_norm, x.dtype)
         for part in parts:
             part.write(share, sound, out)
 
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
         """Upper bound of the squared norm of each record's gradient, shape (n,), float64; tight up to rounding."""
-        return sum(part_of(layer, a, d).squared() for layer, a, d in self.backward(x, y))  # type: ignore[return-value]
+        return total(part_of(layer, a, d).squared() for layer, a, d in self.backward(x, y))
+
+
+def total(squares: Iterable[Tensor]) -> Tensor:
+    """Their sum, in their order."""
+    return reduce(torch.add, squares)
 
 
 def shares(squared: Tensor, clip_norm: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
@@ -241,7 +247,8 @@ def part_of(layer: nn.Module, a: Tensor, d: Tensor) -> Dense | Places:
         places = d.flatten(2).transpose(1, 2) if d.is_contiguous() else d.permute(0, 2, 3, 1).flatten(1, 2)
         return Places(layer, patches(layer, a), places)
     if a.dim() == 2:
-        return Dense(layer, a, d)  # type: ignore[arg-type]
+        assert isinstance(layer, nn.Linear)
+        return Dense(layer, a, d)
     return Places(layer, a.flatten(1, -2), d.flatten(1, -2))
 
 
@@ -310,14 +317,14 @@ class Mapped:
     def write(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
         """Write the clipped sum over the records ``x``, ``y`` into the gradients ``out`` by parameter id."""
         found = self.per_record(x, y)
-        share, sound = shares(sum(lengths(g) for g in found.values()), clip_norm, x.dtype)  # type: ignore[arg-type]
+        share, sound = shares(total(lengths(g) for g in found.values()), clip_norm, x.dtype)
         keep: slice | Tensor = slice(None) if sound is None else sound
         for name, value in found.items():
             torch.mm(share[keep][None], value[keep].flatten(1), out=out[id(self.parameters[name])].view(1, -1))
 
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
         """Squared norm of each record's gradient, shape (n,)."""
-        return sum(lengths(g) for g in self.per_record(x, y).values())  # type: ignore[return-value]
+        return total(lengths(g) for g in self.per_record(x, y).values())
 
 
 def places_of(layer: nn.Module, shape: tuple[int, ...]) -> int:

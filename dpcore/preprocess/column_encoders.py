@@ -304,7 +304,8 @@ def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list
         elif column.kind == "flag":
             parts.append(NumberPart(column, "minmax", 0.0, 1.0))
         elif column.kind == "numeric":
-            parts.append(NumberPart(column, numeric, float(column.low), float(column.high)))  # type: ignore[arg-type]
+            assert column.low is not None and column.high is not None
+            parts.append(NumberPart(column, numeric, float(column.low), float(column.high)))
         else:
             for name in column.parts:
                 level = name in ("month", "weekday")

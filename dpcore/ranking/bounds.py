@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpcore.ranking.losses import RankingLoss, softmax
+from dpcore.ranking.losses import BayesRank, RankingLoss, softmax, target_of
 from dpcore.ranking.scorers import Array, Layers, gradient
 from dpcore.rounding import UNIT, quotients
 
@@ -169,8 +169,8 @@ def directions_of(loss: RankingLoss, scores: Array, mask: Array, lengths: Array)
         p = softmax(scores, mask)
         sizes = np.where(mask, lengths, 0.0)
         return Directions(None, sizes, np.sum(p * sizes, axis=1) + sizes.max(axis=1))
-    if loss.k == 2:  # type: ignore[attr-defined]
-        A = loss.jacobian(scores, mask)  # type: ignore[attr-defined]
+    if isinstance(loss, BayesRank) and loss.k == 2:
+        A = loss.jacobian(scores, mask)
         sizes = np.matmul(np.abs(A), lengths[..., None])[..., 0]
         return Directions(A, sizes, sizes.sum(axis=1))
     p = softmax(scores, mask)
@@ -263,7 +263,7 @@ def label_bounds(layers: Layers, K: Array | None, scores: Array, mask: Array, lo
         n, width = mask.shape[1], max(A.shape[2] + D.shape[2] for A, D in layers) + len(layers)
         lengths = _lengths(layers[0][0]) if K is None else np.sqrt(np.einsum("bii->bi", K))
         directions = directions_of(loss, scores, mask, lengths)
-        target = loss.target  # type: ignore[attr-defined]
+        target = target_of(loss)
         if K is None:
             assert directions.map is not None
             bounds = bounds_of_centred(directions.map, layers[0][0])

@@ -11,7 +11,7 @@ from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.objective.base import readable
 from dpcore.problem import Adjacency, Problem
 from dpcore.ranking.bounds import Clipped, directions_of, label_bounds, products_of
-from dpcore.ranking.losses import RankingLoss, softmax
+from dpcore.ranking.losses import RankingLoss, softmax, target_of
 from dpcore.ranking.scorers import Array, Layers, Linear, Scorer, gram
 from dpcore.ranking.sessions import Documents, Sessions
 
@@ -139,7 +139,7 @@ class ScoredDocuments:
         return longest
 
     def _block_bounds(self, block: PaddedBlock, scores: Array, layers: Layers, loss: RankingLoss) -> Clipped:
-        formed = isinstance(self.scorer, Linear) and loss.target == "gain" and loss.k == 1  # type: ignore[attr-defined]
+        formed = isinstance(self.scorer, Linear) and target_of(loss) == "gain" and getattr(loss, "k", 1) == 1
         products = None if formed else block.gram(self.scorer, layers)
         found = label_bounds(layers, products, scores, block.mask, loss)
         return Clipped(found.norms * (1.0 + ROUNDING), found.sizes)

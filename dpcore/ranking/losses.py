@@ -244,6 +244,13 @@ class ListMLE:
         return np.where(mask, slope, 0.0)
 
 
+def target_of(loss: RankingLoss) -> str:
+    """The bounded function of the labels (``TARGETS``) that a loss with ``label_linear`` is linear in."""
+    named: Any = loss
+    target: str = named.target
+    return target
+
+
 ranking_losses: dict[str, Callable[..., RankingLoss]] = {loss.name: loss for loss in (BayesRank, ListNet, ListMLE)}
 
 

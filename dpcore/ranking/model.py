@@ -71,8 +71,8 @@ class RankingModel:
     ) -> Problem:
         """The public facts of ``objective``; ``n`` is the nominal count of add/remove."""
         nominal = n if Adjacency(adjacency) is Adjacency.ADD_REMOVE else None
-        facts = {"adjacency": adjacency, "n": nominal, "l2": l2, "public": objective.public}
-        return ranking_problem(objective.sessions, objective.loss, **facts)  # type: ignore[arg-type]
+        public = objective.public
+        return ranking_problem(objective.sessions, objective.loss, adjacency=adjacency, n=nominal, l2=l2, public=public)
 
     def public_problem(
         self, inputs: int, n: int, adjacency: Adjacency | str, l2: float = 0.0, l1: float = 0.0

@@ -65,8 +65,8 @@ def test_sound_algorithms_stay_below_their_claim(name: str) -> None:
 class HalfSensitivity(Budget):
     """Noise for half the sensitivity."""
 
-    def release(self, mechanism: Any, query: Any) -> Any:
-        value = super().release(mechanism, query)
+    def _noisy(self, mechanism: Any, query: Any, lease: Any) -> Any:
+        value = super()._noisy(mechanism, query, lease)
         return value if mechanism is None else self._clear(query) + (value - self._clear(query)) / 2
 
     def _clear(self, query: Any) -> Any:
@@ -76,8 +76,8 @@ class HalfSensitivity(Budget):
 class NoNoise(HalfSensitivity):
     """The value itself."""
 
-    def release(self, mechanism: Any, query: Any) -> Any:
-        Budget.release(self, mechanism, query)
+    def _noisy(self, mechanism: Any, query: Any, lease: Any) -> Any:
+        Budget._noisy(self, mechanism, query, lease)
         return self._clear(query)
 
 
@@ -93,8 +93,8 @@ class WrongSign(HalfSensitivity):
 
     last: Any = None
 
-    def release(self, mechanism: Any, query: Any) -> Any:
-        value, clear = Budget.release(self, mechanism, query), self._clear(query)
+    def _noisy(self, mechanism: Any, query: Any, lease: Any) -> Any:
+        value, clear = Budget._noisy(self, mechanism, query, lease), self._clear(query)
         if self.last is None:
             self.last = value - clear
             return value

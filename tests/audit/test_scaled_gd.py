@@ -30,8 +30,8 @@ def attacked(adjacency: Adjacency, fits: int, door: type[Budget] = Budget, seed:
 class Doctored(Budget):
     """Changes the noise of a release from its number: 1 for the marginals, others for gradients."""
 
-    def release(self, mechanism: Any, query: Any) -> Any:
-        noisy, clear = super().release(mechanism, query), query(self._objective)
+    def _noisy(self, mechanism: Any, query: Any, lease: Any) -> Any:
+        noisy, clear = super()._noisy(mechanism, query, lease), query(self._objective)
         return clear + self.share(self.releases) * (noisy - clear)
 
     def share(self, number: int) -> float:
@@ -55,9 +55,9 @@ class SameNoise(Budget):
         super().__init__(planned, objective, secret, **others)
         self._start = int(secret.integers(2**32))
 
-    def release(self, mechanism: Any, query: Any) -> Any:
+    def _noisy(self, mechanism: Any, query: Any, lease: Any) -> Any:
         self._secret = np.random.default_rng(self._start)
-        return super().release(mechanism, query)
+        return super()._noisy(mechanism, query, lease)
 
 
 def halve_marginals(monkeypatch: pytest.MonkeyPatch) -> None:

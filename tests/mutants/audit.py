@@ -39,8 +39,8 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/audit/attack.py",
-        "query(pair[0]), query(pair[1])",
-        "query(pair[0]), 0.0",
+        "query(self.pair[0]), query(self.pair[1])",
+        "query(self.pair[0]), 0.0",
         "tests/audit/test_scaled_gd.py",
     ),
     Mutant("dpcore/audit/attack.py", "other[-1] = 0.0", "other[-1] = 0.5", "tests/audit/test_scaled_gd.py"),

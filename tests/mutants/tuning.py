@@ -29,7 +29,12 @@ MUTANTS = [
     ),
     Mutant("dpcore/mechanisms/repeated.py", " + log(self.mean) / (alphas - 1.0)", "", "tests/tuning/test_repeated.py"),
     Mutant("dpcore/mechanisms/repeated.py", "= self.rate * np.exp(", "= np.exp(", "tests/tuning/test_repeated.py"),
-    Mutant("dpcore/mechanisms/repeated.py", "if self.cap or not all(", "if not all(", "tests/tuning/test_repeated.py"),
+    Mutant(
+        "dpcore/mechanisms/repeated.py",
+        "if self.cap or len(gaussians)",
+        "if len(gaussians)",
+        "tests/tuning/test_repeated.py",
+    ),
     Mutant(
         "dpcore/mechanisms/repeated.py",
         "np.exp(np.max(hats, axis=0))",
