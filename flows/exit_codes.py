@@ -46,7 +46,8 @@ def other(error: Exception) -> int:
     if _asked or type(error).__name__ == "Abort":
         return interrupted()
     if type(error).__name__ == "NoArgsIsHelpError":
-        sys.stderr.write(f"{error.format_message()}\n")  # type: ignore[attr-defined]
+        untyped: Any = error
+        sys.stderr.write(f"{untyped.format_message()}\n")
         return USAGE
     if hasattr(error, "format_message"):
         complain(usage(error))

@@ -42,7 +42,7 @@ def run_crossval(
     config: str | None, overrides: Sequence[str], sizes: Mapping[str, int], fresh: bool, as_json: bool
 ) -> int:
     """``dpflows crossval``: the same engine on one training configuration."""
-    protocol = ProtocolSection(name="crossval", **sizes)  # type: ignore[arg-type]
+    protocol = ProtocolSection.model_validate({"name": "crossval", **sizes})
     return run_and_print(of_training(load_config(config, overrides), protocol), fresh, as_json)
 
 

@@ -89,7 +89,7 @@ def _plan(config: TrainConfig, run: Subject, found: Statement, stored: Events) -
     planned = plan_training(job)
     if _filled(found) and "noise_multiplier" not in config.algorithm.parameters and _differs(planned.events, stored):
         with suppress(DPFlowsError):  # where no noise makes it what is stored, the difference is named
-            planned, tolerance = plan_training(job, Within(stored)), CALIBRATED  # type: ignore[arg-type]
+            planned, tolerance = plan_training(job, Within(stored)), CALIBRATED
     if job.estimate is not None:
         job = _encoded(job, run)
         planned = replan(planned, job.problem, "noise_multiplier" in config.algorithm.parameters)

@@ -141,14 +141,14 @@ MAJORITY, MEAN_LABEL, NON_PRIVATE = "majority", "mean_label", "non_private"
 LINES = (MAJORITY, MEAN_LABEL, NON_PRIVATE)
 
 
-def _listed(value: object) -> object:
+def _listed(value: Any) -> Any:
     """A single value stands for a list of one."""
     return value if value is None or isinstance(value, (list, tuple)) else (value,)
 
 
 def _named(value: object) -> object:
     """A bare name stands for a section with that name."""
-    return tuple({"name": item} if isinstance(item, str) else item for item in _listed(value) or ())  # type: ignore[attr-defined]
+    return tuple({"name": item} if isinstance(item, str) else item for item in _listed(value) or ())
 
 
 def _unique(values: Sequence[Any]) -> Sequence[Any]:
@@ -159,7 +159,7 @@ def _unique(values: Sequence[Any]) -> Sequence[Any]:
     return values
 
 
-LIST = (BeforeValidator(lambda value: _unique(_listed(value))),)  # type: ignore[arg-type]
+LIST = (BeforeValidator(lambda value: _unique(_listed(value))),)
 Names = Annotated[tuple[str, ...], *LIST]
 Values = Annotated[tuple[Any, ...], *LIST]
 Positive = Annotated[Number, Field(gt=0)]

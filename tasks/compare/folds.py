@@ -172,8 +172,8 @@ def _partition(job: Job, folds: int) -> Table:
     """The partition files S1, S2, ... of a ranking, one a fold."""
     whole = job.schema.model_copy(update={"split": job.schema.split.model_copy(update={"kind": "none"})})
     files = partition_files(job, folds)
-    parts = tuple(Reading(whole, file).load(job.encoder).train for file in files)
-    return Table(join(parts), None, parts)  # type: ignore[arg-type]
+    parts: tuple[Any, ...] = tuple(Reading(whole, file).load(job.encoder).train for file in files)
+    return Table(join(parts), None, parts)
 
 
 def partition_files(job: Job, folds: int) -> list[Path]:

@@ -107,12 +107,12 @@ def done(record: Record) -> bool:
     return record.get("status") == "done"
 
 
-def number(value: object) -> float | None:
+def number(value: Any) -> float | None:
     """``value`` as a finite number, or None."""
     if isinstance(value, bool) or value is None:
         return None
     try:
-        found = float(value)  # type: ignore[arg-type]
+        found = float(value)
     except (TypeError, ValueError):
         return None
     return found if math.isfinite(found) else None

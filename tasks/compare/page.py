@@ -95,7 +95,7 @@ def _protocol(records: Sequence[Record], facts: Mapping[str, Any]) -> list[tuple
         ("data", _listed(record.get("data") for record in records)),
         ("adjacency", _listed(record.get("adjacency") for record in private)),
         ("delta", _listed(_short(record.get("delta") or 0.0) for record in private)),
-        ("epsilon", _listed(_short(record.get("epsilon")) for record in private if record.get("epsilon") is not None)),
+        ("epsilon", _listed(_short(value) for record in private if (value := record.get("epsilon")) is not None)),
         ("noise multiplier", _listed(map(_short, _noises(records)))),
         (
             "cells",
@@ -252,8 +252,8 @@ def _number(value: float | None) -> Cell:
     return ("–", None) if value is None else (_short(value), value)
 
 
-def _short(value: object, digits: int = 4) -> str:
-    return f"{float(value):.{digits}g}"  # type: ignore[arg-type]
+def _short(value: float, digits: int = 4) -> str:
+    return f"{float(value):.{digits}g}"
 
 
 def _signed(value: float) -> str:

@@ -14,6 +14,7 @@ from errno import EACCES
 from os import strerror
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -98,9 +99,9 @@ def sqlite_engine(url: URL, timeout: float) -> Engine:
     engine = create_engine(url, connect_args={"timeout": timeout, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
-    def _on_connect(connection: object, _entry: ConnectionPoolEntry) -> None:
-        connection.isolation_level = None  # type: ignore[attr-defined]  # the driver must not begin by itself
-        cursor = connection.cursor()  # type: ignore[attr-defined]
+    def _on_connect(connection: Any, _entry: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None  # the driver must not begin by itself
+        cursor = connection.cursor()
         # With a log beside the file readers never block the writer. ``settle`` syncs: with FULL the log would be synced
         # by the commit, and once more when it is carried over. Where the file system allows no log the commit syncs.
         [(mode,)] = cursor.execute("PRAGMA journal_mode=WAL").fetchall()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpcore.accounting import ORDERS
 from dpcore.accounting.curves import epsilon_of
-from dpcore.accounting.limits import Room, Target
+from dpcore.accounting.limits import Room, Target, Within
 from dpcore.errors import InputError, unknown_name
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.problem import Problem
@@ -47,7 +47,7 @@ REASONS = {
 }
 
 
-def plan_tuned(job: Job, target: Target, *limits: Room) -> Planned:
+def plan_tuned(job: Job, target: Target, *limits: Room | Within) -> Planned:
     """Plan the search that the configuration asks for; no record is read.
 
     Raises ``InputError`` for a grid that moves more than the training.
@@ -56,7 +56,7 @@ def plan_tuned(job: Job, target: Target, *limits: Room) -> Planned:
 
 
 @lru_cache(maxsize=8)
-def _plan(config: str, problem: Problem, *limits: Target | Room) -> Planned:
+def _plan(config: str, problem: Problem, *limits: Target | Room | Within) -> Planned:
     """A plan follows from its arguments alone; the command line asks for the same one before and in the flow."""
     stored = json.loads(config)
     settings = parse_config(stored)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -162,7 +163,7 @@ def read_dat(schema: Schema, path: Path) -> Iterator[Chunk]:
     """
     require_rows(path)
     columns = width(schema) + 1
-    options = {
+    options: dict[str, Any] = {
         "sep": r"\s+",
         "header": None,
         "compression": "gzip" if is_gzip(path) else None,
@@ -172,7 +173,7 @@ def read_dat(schema: Schema, path: Path) -> Iterator[Chunk]:
     }
     with _unpacked(path):
         try:
-            with pd.read_csv(path, dtype=np.float64, chunksize=chunk_rows(columns), **options) as reader:  # type: ignore[call-overload]
+            with pd.read_csv(path, dtype=np.float64, chunksize=chunk_rows(columns), **options) as reader:
                 for frame in reader:
                     if frame.shape[1] != columns:
                         raise InputError(

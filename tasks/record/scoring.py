@@ -47,13 +47,14 @@ def read_any_as_text() -> None:
     if getattr(known, "reads_any", False):
         return
 
-    def pandas_types(self: Any) -> list[Any]:
+    def types_of(self: Any) -> list[Any]:
         kinds = self.input_types()
         if not any(isinstance(kind, AnyType) for kind in kinds):
             return list(known(self))
         return [object if isinstance(kind, AnyType) else kind.to_pandas() for kind in kinds]
 
-    pandas_types.reads_any = True  # type: ignore[attr-defined]
+    pandas_types: Any = types_of
+    pandas_types.reads_any = True
     schema.pandas_types = pandas_types
 
 

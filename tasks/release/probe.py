@@ -39,8 +39,9 @@ def fault(model: Mapping[str, bytes]) -> str:
             if "/" not in name:
                 (Path(folder) / name).write_bytes(data)
         scorer = LinearScorer()
-        scorer.load_context(SimpleNamespace(artifacts={"model": folder}))  # type: ignore[arg-type]
-        found = scorer.predict(None, made_up(json.loads(model["encoder.json"]), card["label"].get("query")))  # type: ignore[arg-type]
+        context: Any = SimpleNamespace(artifacts={"model": folder})
+        scorer.load_context(context)
+        found = scorer.predict(context, made_up(json.loads(model["encoder.json"]), card["label"].get("query")))
     scores = found["score"].to_numpy(dtype=np.float64)
     if not np.isfinite(scores).all():
         return "its scores are too large to be numbers"

@@ -143,11 +143,16 @@ class Schema(Strict):
         """The encoder of this schema: its ``design`` is complete before any file is opened."""
         from dpcore.preprocess import Encoder, MatrixEncoder  # a schema alone is read without scikit-learn
 
-        common = {"normalise": normalise, "numeric": numeric, "intercept": intercept, "sparse": sparse, "dtype": dtype}
+        common: dict[str, Any] = {
+            "normalise": normalise,
+            "numeric": numeric,
+            "intercept": intercept,
+            "sparse": sparse,
+            "dtype": dtype,
+        }
         if self.columns:
-            return Encoder(self.declared_columns(), strip=self.text.strip, **common).fit()  # type: ignore[arg-type]
-        groups = self.groups
-        return MatrixEncoder(groups, **common).fit()  # type: ignore[arg-type]
+            return Encoder(self.declared_columns(), strip=self.text.strip, **common).fit()
+        return MatrixEncoder(self.groups, **common).fit()
 
     def estimated(self, found: dict[str, dict[str, Any]]) -> Schema:
         """This schema with the bounds and levels of ``found`` (column -> fields) put where none were declared."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from dpcore.accounting import Events
 from dpcore.accounting.curves import order_budgets
-from dpcore.accounting.limits import SLACK, Limit, Room, order_index
+from dpcore.accounting.limits import SLACK, Limit, Room, Within, order_index
 from dpcore.errors import InputError
 from dpcore.problem import Problem
 from dpcore.train import Planned, Result, plan, run
@@ -64,7 +64,7 @@ def describe(config: TrainConfig, schema: Schema) -> Job:
     return replace(found, config=config, schema=schema, warnings=warnings, estimate=estimate)
 
 
-def plan_training(job: Job, *limits: Room) -> Planned:
+def plan_training(job: Job, *limits: Room | Within) -> Planned:
     """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is read."""
     algorithm = job.algorithm
     parameters = json.dumps(algorithm.parameters)

@@ -14,9 +14,7 @@ MUTANTS = [
     Mutant(CLOSURE, '"pkgutil.iter_modules" in names', '"nothing" in names', TEST_CLOSURE),
     Mutant(CLOSURE, "for name in LIBRARIES:", "for name in LIBRARIES[:-1]:", TEST_CLOSURE),
     Mutant(LINES, "encodings(here or used)", "encodings(used[:1])", TEST_LINES),
-    Mutant(
-        "tasks/kinds/sessions.py", 'update={"empty": meant.empty, "divisor": meant.divisor}', "update={}", TEST_LINES
-    ),
+    Mutant("tasks/kinds/sessions.py", 'update={"conventions": None, **said}', "update={}", TEST_LINES),
     Mutant(
         "tasks/kinds/base.py",
         'float(registry["non_private"].default_l2) if given is None else given',
