@@ -38,7 +38,8 @@ settings.load_profile("dpflows")
 # in it would take the events of the first.
 pytest_plugins = ["tests.flow_fixtures", "tests.release_fixtures"]
 
-ROOT = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
 
 
 class Keys:
@@ -57,6 +58,25 @@ KEYS = Keys()
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     KEYS.source = random.Random(item.nodeid)
+
+
+# Where pictures are looked at. Elsewhere they are blank, of the same size and with the same words: drawing is half of
+# what a small training costs.
+DRAWN = (
+    *("browser/", "compare/test_figures.py", "compare/test_page.py"),
+    *("flows/test_flow.py", "flows/test_report.py", "flows/test_statement.py"),
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    figures = sys.modules.get("matplotlib.figure")
+    looked_at = item.path.relative_to(TESTS).as_posix().startswith(DRAWN) or item.get_closest_marker("slow")
+    if figures is None or looked_at:
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures.Figure, "draw", lambda self, renderer: None)
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,11 @@ WAITS = {"wait", "communicate", "join", "get", "urlopen", "run", "check_output",
 PATIENCE = 100
 # Short waits that are meant to run out.
 RUN_OUT = {("flows/test_stores.py", 1.5), ("browser/chrome.py", 10)}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def functions(tree: ast.AST) -> list[ast.FunctionDef]:
@@ -56,13 +62,13 @@ def test_no_default_test_has_a_bar_of_seconds() -> None:
     """Speed bars are marked slow; a default test may compare two times of one run."""
     files = [(path, path.read_text(encoding="utf-8")) for path in TESTS.rglob("test_*.py") if path != Path(__file__)]
     timed = {
-        name for path, text in files for name, used in default_tests(ast.parse(text), text) if used & CLOCKS
+        name for path, text in files for name, used in default_tests(parsed(path), text) if used & CLOCKS
     }  # fmt: skip
     assert timed == RATIOS
     measured = [
         f"{path.relative_to(TESTS)}:{node.lineno}"
         for path, text in files
-        for test in functions(ast.parse(text))
+        for test in functions(parsed(path))
         if not is_slow(test, text)
         for node in ast.walk(test)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE)
@@ -75,7 +81,7 @@ def test_default_tests_wait_for_a_busy_machine() -> None:
     """No wait gives up before ``PATIENCE``: it ends when the thing is there, so a long one costs nothing."""
     short = []
     for path in TESTS.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.Call):
                 continue
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -108,7 +114,7 @@ def test_no_test_draws_from_a_generator_without_a_seed() -> None:
     """Else a bar on what was drawn fails now and then."""
     unseeded = []
     for path in TESTS.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 bare = called.endswith(("default_rng", "RandomState", "SeedSequence")) and not (
