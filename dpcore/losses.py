@@ -2,7 +2,7 @@
 
 ``lipschitz`` bounds the slope and ``smoothness`` the curvature over all arguments, so that ||x||_2 <= r gives a
 gradient of norm <= r * lipschitz and a Hessian of norm <= r**2 * smoothness. Infinity means: no such bound, the
-algorithm has to clip. ``argument`` says what the Objective forms; ``value`` and ``slope`` map arrays elementwise.
+algorithm has to clip. ``argument`` says what a loss is a function of.
 
 Class weights of a binary problem: declared, public numbers that multiply a record's loss and so its constants.
 
@@ -11,6 +11,7 @@ A loss of the margin whose slope is cut: what a clipped gradient is the gradient
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
@@ -43,58 +44,121 @@ class Loss(Protocol):
     @property
     def smoothness(self) -> float: ...
 
-    def value(self, z: Array) -> Array: ...
+    def value(self, z: Array, y: Array | None = None) -> Array:
+        """Losses of records with raw scores ``z`` and labels ``y``; of the argument ``z`` where ``y`` is left out."""
+        ...
 
-    def slope(self, z: Array) -> Array: ...
+    def slope(self, z: Array, y: Array | None = None) -> Array:
+        """Derivatives of ``value`` in ``z``."""
+        ...
+
+
+class ScalarLoss(Loss, Protocol):
+    """A loss of one score, with a second derivative."""
+
+    def curvature(self, z: Array, y: Array | None = None) -> Array:
+        """Second derivatives of ``value`` in ``z``, almost everywhere."""
+        ...
+
+
+class ArgumentLoss(ABC):
+    """A loss of one argument t of score and label: a class says value, slope and curvature in t."""
+
+    __slots__ = ()
+
+    def value(self, z: Array, y: Array | None = None) -> Array:
+        return self._value(z if y is None else self._at(z, y))
+
+    def slope(self, z: Array, y: Array | None = None) -> Array:
+        return self._slope(z if y is None else self._at(z, y))
+
+    def curvature(self, z: Array, y: Array | None = None) -> Array:
+        return self._curvature(z if y is None else self._at(z, y))
+
+    @abstractmethod
+    def _at(self, z: Array, y: Array) -> Array: ...
+
+    @abstractmethod
+    def _value(self, t: Array) -> Array: ...
+
+    @abstractmethod
+    def _slope(self, t: Array) -> Array: ...
+
+    @abstractmethod
+    def _curvature(self, t: Array) -> Array: ...
+
+
+class MarginLoss(ArgumentLoss):
+    """A loss of the margin t = y z, for labels y in {-1, +1}."""
+
+    __slots__ = ()
+    argument: ClassVar[str] = "margin"
+
+    def slope(self, z: Array, y: Array | None = None) -> Array:
+        slope = super().slope(z, y)
+        return slope if y is None else y * slope
+
+    def _at(self, z: Array, y: Array) -> Array:
+        return y * z
+
+
+class ResidualLoss(ArgumentLoss):
+    """A loss of the residual t = z - y, for targets y."""
+
+    __slots__ = ()
+    argument: ClassVar[str] = "residual"
+
+    def _at(self, z: Array, y: Array) -> Array:
+        return z - y
 
 
 @dataclass(frozen=True, slots=True)
-class Logistic:
-    """Logistic loss log(1 + exp(-z)) of the margin z, for y in {-1, +1}."""
+class Logistic(MarginLoss):
+    """Logistic loss log(1 + exp(-t)) of the margin t, for y in {-1, +1}."""
 
     name: ClassVar[str] = "logistic"
-    argument: ClassVar[str] = "margin"
     convex: ClassVar[bool] = True
     lipschitz: ClassVar[float] = 1.0
     smoothness: ClassVar[float] = 0.25
 
-    def value(self, z: Array) -> Array:
-        return np.logaddexp(0.0, -z)
+    def _value(self, t: Array) -> Array:
+        return np.logaddexp(0.0, -t)
 
-    def slope(self, z: Array) -> Array:
-        return -expit(-z)
+    def _slope(self, t: Array) -> Array:
+        return -expit(-t)
 
-    def curvature(self, z: Array) -> Array:
-        p = expit(z)
+    def _curvature(self, t: Array) -> Array:
+        p = expit(t)
         return p * (1.0 - p)
 
 
 @dataclass(frozen=True, slots=True)
-class Hinge:
-    """Hinge loss max(0, 1 - z) of the margin z. Not smooth."""
+class Hinge(MarginLoss):
+    """Hinge loss max(0, 1 - t) of the margin t. Not smooth."""
 
     name: ClassVar[str] = "hinge"
-    argument: ClassVar[str] = "margin"
     convex: ClassVar[bool] = True
     lipschitz: ClassVar[float] = 1.0
     smoothness: ClassVar[float] = inf
 
-    def value(self, z: Array) -> Array:
-        return np.maximum(0.0, 1.0 - z)
+    def _value(self, t: Array) -> Array:
+        return np.maximum(0.0, 1.0 - t)
 
-    def slope(self, z: Array) -> Array:
-        return np.where(z < 1.0, -1.0, 0.0)
+    def _slope(self, t: Array) -> Array:
+        return np.where(t < 1.0, -1.0, 0.0)
+
+    def _curvature(self, t: Array) -> Array:
+        return np.zeros_like(t)
 
 
 @dataclass(frozen=True, slots=True)
-class HuberHinge:
-    """Huber hinge of the margin z: 0 above 1 + h, 1 - z below 1 - h, (1 + h - z)^2 / (4 h) between.
+class HuberHinge(MarginLoss):
+    """Huber hinge of the margin t: 0 above 1 + h, 1 - t below 1 - h, (1 + h - t)^2 / (4 h) between.
 
     Chaudhuri, Monteleoni & Sarwate (2011), Section 3.4.2.
     """
 
     name: ClassVar[str] = "huber_hinge"
-    argument: ClassVar[str] = "margin"
     convex: ClassVar[bool] = True
     lipschitz: ClassVar[float] = 1.0
 
@@ -107,61 +171,62 @@ class HuberHinge:
     def smoothness(self) -> float:
         return 1.0 / (2.0 * self.h)
 
-    def value(self, z: Array) -> Array:
-        gap = np.clip(1.0 + self.h - z, 0.0, 2.0 * self.h)
-        return gap * gap / (4.0 * self.h) + np.maximum(0.0, 1.0 - self.h - z)
+    def _value(self, t: Array) -> Array:
+        gap = np.clip(1.0 + self.h - t, 0.0, 2.0 * self.h)
+        return gap * gap / (4.0 * self.h) + np.maximum(0.0, 1.0 - self.h - t)
 
-    def slope(self, z: Array) -> Array:
-        return -np.clip((1.0 + self.h - z) / (2.0 * self.h), 0.0, 1.0)
+    def _slope(self, t: Array) -> Array:
+        return -np.clip((1.0 + self.h - t) / (2.0 * self.h), 0.0, 1.0)
 
-    def curvature(self, z: Array) -> Array:
-        return np.where(np.abs(1.0 - z) <= self.h, self.smoothness, 0.0)
+    def _curvature(self, t: Array) -> Array:
+        return np.where(np.abs(1.0 - t) <= self.h, self.smoothness, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Sigmoid:
-    """Sigmoid loss 1 / (1 + exp(z)) of the margin z: smooth, bounded and not convex."""
+class Sigmoid(MarginLoss):
+    """Sigmoid loss 1 / (1 + exp(t)) of the margin t: smooth, bounded and not convex."""
 
     name: ClassVar[str] = "sigmoid"
-    argument: ClassVar[str] = "margin"
     convex: ClassVar[bool] = False
     lipschitz: ClassVar[float] = 0.25
     smoothness: ClassVar[float] = 0.09622504486493763  # 1 / (6 sqrt 3), at p = 1/2 +- 1/(2 sqrt 3)
 
-    def value(self, z: Array) -> Array:
-        return expit(-z)
+    def _value(self, t: Array) -> Array:
+        return expit(-t)
 
-    def slope(self, z: Array) -> Array:
-        p = expit(-z)
+    def _slope(self, t: Array) -> Array:
+        p = expit(-t)
         return -p * (1.0 - p)
+
+    def _curvature(self, t: Array) -> Array:
+        p = expit(-t)
+        return p * (1.0 - p) * (1.0 - 2.0 * p)
 
 
 @dataclass(frozen=True, slots=True)
-class Squared:
-    """Half the squared residual, z^2 / 2. Its slope has no bound, so only algorithms that clip accept it."""
+class Squared(ResidualLoss):
+    """Half the squared residual, t^2 / 2. Its slope has no bound, so only algorithms that clip accept it."""
 
     name: ClassVar[str] = "squared"
-    argument: ClassVar[str] = "residual"
     convex: ClassVar[bool] = True
     lipschitz: ClassVar[float] = inf
     smoothness: ClassVar[float] = 1.0
 
-    def value(self, z: Array) -> Array:
-        return z * z / 2.0
+    def _value(self, t: Array) -> Array:
+        return t * t / 2.0
 
-    def slope(self, z: Array) -> Array:
-        return z
+    def _slope(self, t: Array) -> Array:
+        return t
 
-    def curvature(self, z: Array) -> Array:
-        return np.ones_like(z)
+    def _curvature(self, t: Array) -> Array:
+        return np.ones_like(t)
 
 
 @dataclass(frozen=True, slots=True)
-class HuberRegression:
-    """Huber loss of the residual z: z^2 / 2 for |z| <= h, h |z| - h^2 / 2 beyond. Huber (1964)."""
+class HuberRegression(ResidualLoss):
+    """Huber loss of the residual t: t^2 / 2 for |t| <= h, h |t| - h^2 / 2 beyond. Huber (1964)."""
 
     name: ClassVar[str] = "huber_regression"
-    argument: ClassVar[str] = "residual"
     convex: ClassVar[bool] = True
     smoothness: ClassVar[float] = 1.0
 
@@ -174,51 +239,38 @@ class HuberRegression:
     def lipschitz(self) -> float:
         return self.h
 
-    def value(self, z: Array) -> Array:
-        inner = np.minimum(np.abs(z), self.h)
-        return inner * (np.abs(z) - inner / 2.0)
+    def _value(self, t: Array) -> Array:
+        inner = np.minimum(np.abs(t), self.h)
+        return inner * (np.abs(t) - inner / 2.0)
 
-    def slope(self, z: Array) -> Array:
-        return np.clip(z, -self.h, self.h)
+    def _slope(self, t: Array) -> Array:
+        return np.clip(t, -self.h, self.h)
 
-    def curvature(self, z: Array) -> Array:
-        return np.where(np.abs(z) <= self.h, 1.0, 0.0)
+    def _curvature(self, t: Array) -> Array:
+        return np.where(np.abs(t) <= self.h, 1.0, 0.0)
 
 
 losses: dict[str, type] = {loss.name: loss for loss in (Logistic, HuberHinge, Hinge, Squared, HuberRegression, Sigmoid)}
 
 
-def make_loss(name: str, **parameters: Any) -> Loss:
+def make_loss(name: str, **parameters: Any) -> ScalarLoss:
     """Return the loss called ``name``; raise ``UnknownName`` with near misses."""
     if name not in losses:
         raise unknown_name("loss", name, losses)
-    return losses[name](**parameters)
+    made: ScalarLoss = losses[name](**parameters)
+    return made
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
-    """What a loss made from ``base`` keeps of it: the argument, and whether it is convex."""
-
-    base: Loss
-
-    @property
-    def argument(self) -> str:
-        return self.base.argument
-
-    @property
-    def convex(self) -> bool:
-        return self.base.convex
-
-
-@dataclass(frozen=True, slots=True)
-class Weighted(Wrapped):
+class Weighted:
     """weight(y) * ``base``, with weight ``positive`` for y = +1 and ``negative`` for y = -1.
 
-    ``value``, ``slope`` and ``curvature`` are those of a record of the larger weight, which bound those of the other;
-    sums over records multiply them by ``shares``. So slope and curvature are bounded by ``largest`` times the bounds of
-    ``base``, for a sum that leaves the shares out too. The weights must not be computed from the records.
+    Without labels, ``value``, ``slope`` and ``curvature`` are those of a record of the larger weight, which bound those
+    of the other; with labels they are multiplied by ``shares``. So slope and curvature are bounded by ``largest`` times
+    the bounds of ``base``, for a sum that leaves the shares out too. The weights must not be computed from the records.
     """
 
+    base: ScalarLoss
     positive: float = 1.0
     negative: float = 1.0
 
@@ -232,6 +284,14 @@ class Weighted(Wrapped):
         return f"{self.base.name}, class weights {self.positive:g} (positive) and {self.negative:g} (negative)"
 
     @property
+    def argument(self) -> str:
+        return self.base.argument
+
+    @property
+    def convex(self) -> bool:
+        return self.base.convex
+
+    @property
     def largest(self) -> float:
         return max(self.positive, self.negative)
 
@@ -243,23 +303,22 @@ class Weighted(Wrapped):
     def smoothness(self) -> float:
         return self.largest * self.base.smoothness
 
-    def value(self, z: Array) -> Array:
-        return self.largest * self.base.value(z)
+    def value(self, z: Array, y: Array | None = None) -> Array:
+        return self._weighted(self.base.value(z, y), y)
 
-    def slope(self, z: Array) -> Array:
-        return self.largest * self.base.slope(z)
+    def slope(self, z: Array, y: Array | None = None) -> Array:
+        return self._weighted(self.base.slope(z, y), y)
+
+    def curvature(self, z: Array, y: Array | None = None) -> Array:
+        return self._weighted(self.base.curvature(z, y), y)
+
+    def _weighted(self, terms: Array, y: Array | None) -> Array:
+        terms = self.largest * terms
+        return terms if y is None else terms * self.shares(y)
 
     def shares(self, y: Array) -> Array:
         """Weight of each label over the larger one, in (0, 1]; the shape of ``y``."""
         return np.where(y > 0.0, self.positive, self.negative) / self.largest
-
-    def curvature(self, z: Array) -> Array:
-        return self.largest * self.base.curvature(z)  # type: ignore[attr-defined]
-
-
-def class_shares(loss: Loss, y: Array) -> Array | None:
-    """What the terms of records with labels ``y`` are multiplied by; None where the loss has no class weights."""
-    return loss.shares(y) if isinstance(loss, Weighted) else None
 
 
 def without_weights(loss: Loss) -> Loss:
@@ -277,13 +336,16 @@ WIDEST = 50.0
 
 
 @dataclass(frozen=True, slots=True)
-class Capped(Wrapped):
+class Capped(MarginLoss):
     """``base`` where its slope is at least -``cap``, continued as a straight line of slope -``cap`` before that.
 
     For a decreasing convex loss of the margin that is convex too, of slope at most ``cap`` in size, and its curvature
     is that of ``base`` or 0: the smoothness stays. It has a kink in the slope, as huber_hinge has.
     """
 
+    convex: ClassVar[bool] = True
+
+    base: ScalarLoss
     cap: float
 
     def __post_init__(self) -> None:
@@ -305,19 +367,19 @@ class Capped(Wrapped):
     def smoothness(self) -> float:
         return self.base.smoothness
 
-    def value(self, z: Array) -> Array:
-        inside = np.maximum(z, line_start(self.base, self.cap))  # type: ignore[arg-type]
-        return self.base.value(inside) + self.cap * (inside - z)
+    def _value(self, t: Array) -> Array:
+        inside = np.maximum(t, line_start(self.base, self.cap))
+        return self.base.value(inside) + self.cap * (inside - t)
 
-    def slope(self, z: Array) -> Array:
-        return np.maximum(self.base.slope(z), -self.cap)
+    def _slope(self, t: Array) -> Array:
+        return np.maximum(self.base.slope(t), -self.cap)
 
-    def curvature(self, z: Array) -> Array:
-        return np.where(self.base.slope(z) > -self.cap, self.base.curvature(z), 0.0)  # type: ignore[attr-defined]
+    def _curvature(self, t: Array) -> Array:
+        return np.where(self.base.slope(t) > -self.cap, self.base.curvature(t), 0.0)
 
 
 @lru_cache(maxsize=64)
-def line_start(base: Loss, cap: float) -> float:
+def line_start(base: ScalarLoss, cap: float) -> float:
     """The margin z where the slope of ``base`` is -``cap``: before it the capped loss is a straight line.
 
     Cut to [-50, 50]. Kept, for a solver asks for values often.
@@ -331,7 +393,7 @@ def line_start(base: Loss, cap: float) -> float:
     return WIDEST if excess(WIDEST) <= 0.0 else float(brentq(excess, -WIDEST, WIDEST, xtol=1e-12))
 
 
-def capped(loss: Loss, cap: float) -> Loss:
+def capped(loss: ScalarLoss, cap: float) -> ScalarLoss:
     """``loss`` with slopes cut at ``cap`` (times its class weights); the loss itself where none is steeper."""
     if isinstance(loss, Weighted):
         return replace(loss, base=capped(loss.base, cap))

@@ -22,7 +22,7 @@ from dpcore.accounting.budget import Lease, Life
 from dpcore.accounting.curves import curve_of
 from dpcore.accounting.events import Events
 from dpcore.accounting.observers import Observer
-from dpcore.losses import Array
+from dpcore.losses import Array, MarginLoss
 from dpcore.mechanisms import Mechanism
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
@@ -33,23 +33,22 @@ SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantSlope:
+class ConstantSlope(MarginLoss):
     """Loss -z: every record's gradient is -y x at any w, so bounds on neighbours are reached exactly."""
 
     name = "constant_slope"
-    argument = "margin"
     convex = True
     lipschitz = 1.0
     smoothness = 1e-9
 
-    def value(self, z: Array) -> Array:
-        return np.maximum(1.0 - z, 0.0)
+    def _value(self, t: Array) -> Array:
+        return np.maximum(1.0 - t, 0.0)
 
-    def slope(self, z: Array) -> Array:
-        return -np.ones_like(z)
+    def _slope(self, t: Array) -> Array:
+        return -np.ones_like(t)
 
-    def curvature(self, z: Array) -> Array:
-        return np.zeros_like(z)
+    def _curvature(self, t: Array) -> Array:
+        return np.zeros_like(t)
 
 
 @dataclass

@@ -17,6 +17,7 @@ from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import Logistic, Squared
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
+from dpcore.objective.rows import Rows
 from dpcore.problem import Adjacency, Block, Problem
 from dpcore.train import plan, run
 from tests.tape import ConstantSlope, Tape, ratio
@@ -102,8 +103,8 @@ def test_the_replay_sees_centres_subtracted_with_a_declared_count(monkeypatch: p
 
 
 def test_the_replay_sees_rows_thought_shorter_than_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = LinearObjective.row_norms.fget
-    monkeypatch.setattr(LinearObjective, "row_norms", property(lambda self: 0.95 * honest(self)))
+    honest = Rows.norms.fget
+    monkeypatch.setattr(Rows, "norms", property(lambda self: 0.95 * honest(self)))
     ratios, _ = replayed(HOSTILE["the furthest honest records"], Adjacency.ADD_REMOVE)
     assert max(ratios[1:]) > 1.0
 
@@ -202,7 +203,7 @@ def test_row_norms_of_a_scaled_view_are_upper_bounds(sparse: bool, dtype: type) 
     shift, scale = X[0].astype(float) + 1e-9, rng.uniform(1, 30, 12)
     view = LinearObjective(csr_array(X) if sparse else X, np.ones(200), Logistic()).transform(shift, scale)
     exact = np.sqrt(np.sum(((X.astype(np.longdouble) - shift) * scale) ** 2, axis=1))
-    bound = view.row_norms.astype(np.longdouble) * (1 + view._margin)
+    bound = view.row_norms.astype(np.longdouble) * (1 + view.rows.margin)
     assert np.all(bound >= exact * (1 - 1e-15))
     assert np.all(bound[1:] <= exact[1:] * (1 + 2e-5) + 1e-5)
 

@@ -30,7 +30,7 @@ from dpcore.accounting.observers import Call, Query
 from dpcore.algorithms import registry
 from dpcore.audit.bounds import clopper_pearson_epsilon, gaussian_tradeoff_epsilon, thresholds
 from dpcore.errors import AssumptionNotMet, require_below_one, require_count
-from dpcore.losses import Array
+from dpcore.losses import Array, MarginLoss
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.noise import plain_generator, secure_generator
 from dpcore.objective import LinearObjective
@@ -43,23 +43,22 @@ DIMENSION = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantSlope:
+class ConstantSlope(MarginLoss):
     """Loss -z of the margin z: every record's gradient is -y x at any w, so that bounds on neighbours are met."""
 
     name: ClassVar[str] = "constant_slope"
-    argument: ClassVar[str] = "margin"
     convex: ClassVar[bool] = True
     lipschitz: ClassVar[float] = 1.0
     smoothness: ClassVar[float] = 1e-9
 
-    def value(self, z: Array) -> Array:
-        return -z
+    def _value(self, t: Array) -> Array:
+        return -t
 
-    def slope(self, z: Array) -> Array:
-        return -np.ones_like(z)
+    def _slope(self, t: Array) -> Array:
+        return -np.ones_like(t)
 
-    def curvature(self, z: Array) -> Array:
-        return np.zeros_like(z)
+    def _curvature(self, t: Array) -> Array:
+        return np.zeros_like(t)
 
 
 def worst_problem(

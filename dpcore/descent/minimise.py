@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from math import ceil, log, log1p
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 from scipy.sparse import issparse
 
-from dpcore.losses import Array, Loss, class_shares
-from dpcore.objective.linear import BLOCK_ROWS
+from dpcore.losses import Array, ScalarLoss, Weighted
+from dpcore.objective.rows import BLOCK_ROWS
 
 # Beyond this many columns a (d, d) matrix costs more than it saves.
 MOST_COLUMNS = 2000
@@ -35,21 +36,20 @@ class Perturbed:
     norm by sup loss'' times sum_i ||x_i||^2, computed from the very rows.
     """
 
-    def __init__(self, batch: object, curvature: float, noise: Array) -> None:
-        X, shift, scale = batch.X, batch.shift, batch.scale  # type: ignore[attr-defined]
+    def __init__(self, batch: Any, curvature: float, noise: Array) -> None:
+        X, shift, scale = batch.X, batch.shift, batch.scale
         if shift is not None or scale is not None:
             X = X.toarray() if issparse(X) else X
             X = (X - (0.0 if shift is None else shift)) * (1.0 if scale is None else scale)
         self.X = X.astype(np.float64, copy=False)
-        self.y: Array = batch.y  # type: ignore[attr-defined]
-        self.loss: Loss = batch.loss  # type: ignore[attr-defined]
+        self.y: Array = batch.y
+        self.loss: ScalarLoss = batch.loss
         self.curvature, self.noise = curvature, noise
         self.margin = self.loss.argument == "margin"
         squares = self.X.data if issparse(self.X) else self.X.ravel()
         self.steepest = curvature + self.loss.smoothness * float(squares @ squares)
         self.weight = 1.0
-        shares = class_shares(self.loss, self.y)
-        self.shares = np.ones(len(self.y)) if shares is None else shares
+        self.shares = self.loss.shares(self.y) if isinstance(self.loss, Weighted) else np.ones(len(self.y))
 
     def part(self, rows: int) -> Perturbed:
         """About ``rows`` rows, evenly spread, each standing for as many as it takes to make up the whole."""
@@ -83,7 +83,7 @@ class Perturbed:
 
     def hessian(self, w: Array) -> Array:
         """Hessian of F (almost everywhere, for a loss with kinks in its slope), shape (d, d)."""
-        weights = self.weight * self.shares * self.loss.curvature(self._argument(w))  # type: ignore[attr-defined]
+        weights = self.weight * self.shares * self.loss.curvature(self._argument(w))
         if issparse(self.X):
             weighted = self.X.copy()
             weighted.data = weighted.data * np.repeat(weights, np.diff(self.X.indptr))
@@ -98,7 +98,7 @@ class Perturbed:
 
     def curvature_products(self, w: Array) -> tuple[Callable[[Array], Array], Array]:
         """u -> (Hessian of F at ``w``) u, and the diagonal of that Hessian, shape (d,)."""
-        weights = self.weight * self.shares * self.loss.curvature(self._argument(w))  # type: ignore[attr-defined]
+        weights = self.weight * self.shares * self.loss.curvature(self._argument(w))
         if issparse(self.X):
             squares = self.X.copy()
             squares.data = squares.data**2
@@ -112,7 +112,7 @@ class Perturbed:
         return times, diagonal + self.curvature
 
 
-def minimise(batch: object, curvature: float, noise: Array, tolerance: float) -> Array:
+def minimise(batch: Any, curvature: float, noise: Array, tolerance: float) -> Array:
     """A point w with ||gradient of F(w)|| <= ``tolerance`` (sum objective), shape (d,); it never raises on the records.
 
     Quick steps first: L-BFGS in the metric of the Hessian at 0, then Newton steps that must shrink the gradient. What

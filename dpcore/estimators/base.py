@@ -26,7 +26,6 @@ from dpcore.penalties import ranked_columns
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import Planned, Result, plan, run
 from dpcore.train.auto import resolve
-from dpcore.train.running import check_public_facts
 
 # Ridge of an algorithm whose proof needs strong convexity, where the caller named none.
 LEAST_RIDGE = 1e-3
@@ -202,7 +201,7 @@ class PrivateEstimator(BaseEstimator):
         What can be refused or can fail without the records comes before the charge; a failure before the first draw
         gives the charge back; the model is stored, by one assignment, before anything else is made of it.
         """
-        check_public_facts(planned.problem, sums)
+        sums.check(planned.problem)
         self._require_share(planned)
         if planned.warning:
             warnings.warn(planned.warning, PrivacyWarning, stacklevel=4)

@@ -9,12 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from dpcore.errors import InputError, require_count
-
-Array = np.ndarray
+from dpcore.losses import Array, MarginLoss
 
 
 @dataclass(frozen=True, slots=True)
-class CrossEntropy:
+class CrossEntropy(MarginLoss):
     """-log softmax(s)_y of the ``outputs`` scores s of a network; in its parameters neither convex nor Lipschitz.
 
     As a function of a margin, the lead z of the true class over all others at equal scores: log(1 + (K - 1) e^-z). At
@@ -22,7 +21,6 @@ class CrossEntropy:
     """
 
     name: ClassVar[str] = "cross_entropy"
-    argument: ClassVar[str] = "margin"
     convex: ClassVar[bool] = False
     lipschitz: ClassVar[float] = inf
     smoothness: ClassVar[float] = inf
@@ -34,10 +32,12 @@ class CrossEntropy:
         if self.outputs < 2:
             raise InputError(f"Expected at least 2 classes for cross-entropy, got outputs={self.outputs!r}.")
 
-    def value(self, z: Array) -> Array:
-        """Loss at the lead ``z``, elementwise."""
-        return np.logaddexp(0.0, np.log(self.outputs - 1.0) - z)
+    def _value(self, t: Array) -> Array:
+        return np.logaddexp(0.0, np.log(self.outputs - 1.0) - t)
 
-    def slope(self, z: Array) -> Array:
-        """Derivative in ``z``, elementwise."""
-        return -1.0 / (1.0 + np.exp(z) / (self.outputs - 1.0))
+    def _slope(self, t: Array) -> Array:
+        return -1.0 / (1.0 + np.exp(t) / (self.outputs - 1.0))
+
+    def _curvature(self, t: Array) -> Array:
+        p = -self._slope(t)
+        return p * (1.0 - p)

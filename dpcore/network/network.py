@@ -6,6 +6,7 @@ Private sums over the records of a network, with the methods of ``LinearObjectiv
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from math import inf
 from typing import Any, Self
 
@@ -26,6 +27,8 @@ from dpcore.network.models import (
     refuse_mixing,
     refuse_ties,
 )
+from dpcore.objective.base import check_count
+from dpcore.problem import Problem
 
 Array = np.ndarray
 
@@ -215,15 +218,15 @@ class NetworkObjective:
         """Number of weights."""
         return self.network.dimension
 
-    def check_records(self, dimension: int, norm_bound: float) -> None:
-        """Raise ``InputError`` unless the network has ``dimension`` parameters; rows need no bound, all is clipped."""
-        if self.dimension != dimension:
-            raise InputError(f"Expected a network of {dimension} parameters, got {self.dimension}.")
+    def check(self, problem: Problem) -> None:
+        """Raise ``InputError`` unless ``problem`` counts these records and parameters; all is clipped, no row bound."""
+        check_count(self.n, problem)
+        if self.dimension != problem.dimension:
+            raise InputError(f"Expected a network of {problem.dimension} parameters, got {self.dimension}.")
 
     def take(self, rows: Array | slice) -> Self:
         """The records ``rows`` as an objective of their own."""
-        batch = object.__new__(type(self))
-        batch.network, batch.loss = self.network, self.loss
+        batch = copy(self)
         index = rows if isinstance(rows, slice) else torch.from_numpy(np.asarray(rows, dtype=np.int64))
         batch.x, batch.labels, batch.y = self.x[index], self.labels[index], self.y[rows]
         return batch

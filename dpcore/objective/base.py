@@ -1,4 +1,4 @@
-"""Sums over the records of a linear model, in closed form: no per-example gradient is ever stored."""
+"""What an algorithm may ask of records, and what is checked of all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
+from dpcore.errors import InputError
 from dpcore.losses import Array
+from dpcore.problem import Adjacency, Problem
 
 # No useful model has a weight beyond this; the square of its scores is still a number.
 LARGEST_WEIGHT = 1e30
@@ -24,6 +26,20 @@ class Objective(Protocol):
     def value_sum(self, W: Array, clip: float = inf) -> Array: ...
 
     def take(self, rows: Array | slice) -> Objective: ...
+
+    def check(self, problem: Problem) -> None:
+        """Raise ``InputError`` where the records break what the price relies on: the public facts of ``problem``."""
+
+
+def check_count(n: int, problem: Problem) -> None:
+    """Raise ``InputError`` unless there are records, and exactly as many as are public."""
+    if n == 0:
+        raise InputError("Expected at least one record, got an empty table; check the path and the split.")
+    if problem.adjacency is not Adjacency.ADD_REMOVE and n != problem.n:
+        raise InputError(
+            f"Expected exactly n={problem.n} records under {problem.adjacency}, where n is public, got {n}; "
+            "declare the exact count of the training part, or use adjacency=add_remove with a nominal n."
+        )
 
 
 def readable(W: Array) -> Array:
@@ -46,3 +62,8 @@ def unscaled(W: Array, shift: Array, scale: Array, intercept: bool) -> Array:
     if intercept:
         weights[:, -1] -= weights @ shift
     return weights
+
+
+def numbers(coefficients: Array) -> Array:
+    """``coefficients`` with 0 for what is no number: the score of such a record overflowed, and no clip bounds NaN."""
+    return coefficients if np.isfinite(coefficients.sum()) else np.nan_to_num(coefficients, nan=0.0)

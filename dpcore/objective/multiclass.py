@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dpcore.errors import InputError
 from dpcore.losses import Array, Loss
-from dpcore.objective.linear import LinearObjective, numbers
+from dpcore.objective.base import numbers, readable
+from dpcore.objective.linear import LinearObjective
+from dpcore.objective.rows import Matrix, Rows
+from dpcore.problem import Problem
 from dpcore.rounding import quotients, row_norms
 
 # Scores that are formed at a time when losses of several candidates are asked for.
@@ -41,7 +43,7 @@ class Softmax:
     lipschitz: ClassVar[float] = sqrt(2.0)
     smoothness: ClassVar[float] = 0.5
 
-    def value(self, z: Array, y: Array) -> Array:  # type: ignore[override]
+    def value(self, z: Array, y: Array | None = None) -> Array:
         """Loss of each record, shape (n,); (n, k) for the scores (n, k, K) of k candidates. Never below 0."""
         columns = np.array(np.moveaxis(z, -1, 0), order="C")  # as in ``slope``
         own, top = columns[y, np.arange(len(y))], columns.max(axis=0)
@@ -49,7 +51,7 @@ class Softmax:
         np.exp(columns, out=columns)
         return np.maximum(np.log(columns.sum(axis=0)) + (top - own), 0.0)
 
-    def slope(self, z: Array, y: Array) -> Array:  # type: ignore[override]
+    def slope(self, z: Array, y: Array | None = None) -> Array:
         """Gradient in the scores, shape (n, K)."""
         # Class by class in memory: sums over a short last axis take numpy many times longer.
         gradient = np.ascontiguousarray(z.T)
@@ -68,74 +70,57 @@ class MulticlassObjective(LinearObjective):
     """
 
     def __init__(
-        self, X: Array, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
+        self, X: Matrix | Rows, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
     ) -> None:
         LinearObjective.__init__(self, X, y, loss, shift=shift, scale=scale)
         self.labels = self.y.astype(np.int64)
-        self._against: dict[tuple[int, Loss], LinearObjective] = {}
 
-    def check_records(self, dimension: int, norm_bound: float) -> None:
-        """As for one weight vector; what was formed of longer rows is formed again."""
-        before = self.X
-        LinearObjective.check_records(self, dimension, norm_bound)
-        if self.X is not before:
-            self._against = {}
+    def _check_labels(self, problem: Problem) -> None:
+        """Class numbers 0 .. outputs - 1."""
+        if np.any(self.labels != self.y) or np.any((self.labels < 0) | (self.labels >= problem.outputs)):
+            raise InputError(
+                f"Expected class numbers 0 to {problem.outputs - 1} as labels, got others; encode the classes."
+            )
 
-    def check_labels(self, outputs: int) -> None:
-        """Raise ``InputError`` unless every label is one of the class numbers 0 .. ``outputs`` - 1."""
-        if np.any(self.labels != self.y) or np.any((self.labels < 0) | (self.labels >= outputs)):
-            raise InputError(f"Expected class numbers 0 to {outputs - 1} as labels, got others; encode the classes.")
-
-    def take(self, rows: Array | slice) -> MulticlassObjective:
-        batch = LinearObjective.take(self, rows)
-        batch.labels, batch._against = self.labels[rows], {}
-        return batch
+    def take(self, rows: Array | slice) -> Self:
+        return type(self)(self.rows.take(rows), self.y[rows], self.loss)
 
     def against_rest(self, label: int, loss: Loss) -> LinearObjective:
         """The same rows with label +1 for class ``label`` and -1 for all others; formed once."""
-        key = (label, loss)
-        if key not in self._against:
-            self._against[key] = self.with_labels(np.where(self.labels == label, 1.0, -1.0), loss)
-        return self._against[key]
+
+        def form() -> LinearObjective:
+            return self.with_labels(np.where(self.labels == label, 1.0, -1.0), loss)
+
+        return self._kept(("against", label), (loss,), form)
 
     def right_count(self, w: Array) -> float:
         """How many records have their own class as the one of largest score, for ``w`` (K * d,)."""
-        columns = w.reshape(-1, self.dimension).T
-        parts = (np.argmax(self._scores(rows, columns), axis=1) == self.labels[rows] for rows in self._blocks())
+        columns = readable(w.reshape(-1, self.dimension).T)
+        parts = (np.argmax(z, axis=1) == self.labels[rows] for rows, z in self.rows.scores(columns))
         return float(sum(part.sum() for part in parts))
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
         """Sum over records of the gradient at ``w`` (K * d,), each scaled down to norm ``clip_norm``; same shape."""
-        W = w.reshape(-1, self.dimension)
-        total, mass = np.zeros_like(W), np.zeros(len(W))
-        for rows in self._blocks():
-            slope = self._coefficients(rows, W.T, clip_norm)
-            X = self.X if rows == slice(0, self.n) else self.X[rows]
-            total += (X.T @ slope).T if issparse(X) else slope.T @ X.astype(np.float64, copy=False)
-            mass += slope.sum(axis=0)
-        if self.shift is not None:
-            total -= mass[:, None] * self.shift
-        return (total if self.scale is None else total * self.scale).ravel()
 
-    def _coefficients(self, rows: slice, W: Array, clip_norm: float) -> Array:
-        """Clipped gradients in the scores, shape (rows, K)."""
-        z = self._scores(rows, W).astype(np.float64, copy=False)
-        slope = numbers(self.loss.slope(z, self.labels[rows]))  # type: ignore[call-arg]
-        if clip_norm == inf:
-            return slope
-        norms = row_norms(slope) * self.row_norms[rows] * (1.0 + self._margin)
-        return slope * np.minimum(1.0, quotients(clip_norm, norms))[:, None]
+        def coefficient(rows: slice, z: Array) -> Array:
+            slope = numbers(self.loss.slope(z, self.labels[rows]))
+            if clip_norm == inf:
+                return slope
+            norms = row_norms(slope) * self.rows.lengths[rows] * (1.0 + self.rows.margin)
+            return slope * np.minimum(1.0, quotients(clip_norm, norms))[:, None]
+
+        columns = readable(w.reshape(-1, self.dimension).T)
+        return self.rows.weighted_sum(columns, coefficient).T.ravel()
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
         """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, K * d); shape (k,)."""
         W = np.atleast_2d(W)
         classes, totals = W.shape[1] // self.dimension, np.zeros(len(W))
-        for rows in self._blocks():
+        for rows, times in self.rows.stretches():
             y = self.labels[rows]
             together = max(MOST_SCORES // max(len(y) * classes, 1), 1)
             for first in range(0, len(W), together):
                 some = slice(first, first + together)
-                z = self._scores(rows, W[some].reshape(-1, self.dimension).T).astype(np.float64, copy=False)
-                value = self.loss.value(z.reshape(len(y), -1, classes), y)  # type: ignore[call-arg]
-                totals[some] += np.fmin(value, clip).sum(axis=0)
+                z = times(readable(W[some].reshape(-1, self.dimension).T))
+                totals[some] += np.fmin(self.loss.value(z.reshape(len(y), -1, classes), y), clip).sum(axis=0)
         return totals

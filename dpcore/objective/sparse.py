@@ -1,56 +1,182 @@
-"""Rows of a sparse matrix for the two products of one small batch, without a matrix object around them.
+"""Sparse rows: CSR as a whole, and the rows of one small batch without a matrix object around them.
 
 Slicing a CSR matrix and multiplying it twice takes three compiled loops and, at a batch of 256 one-hot rows, four times
-their length in checks and dispatch. Here the same compiled loops of scipy are called directly.
+their length in checks and dispatch. For a batch the same compiled loops of scipy are called directly.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import _sparsetools as loops
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from dpcore.losses import Array
+from dpcore.objective.rows import NORM_MARGIN, Coefficient, Dense, Matrix, Rows, broken, groups
+from dpcore.rounding import UNIT, row_norms
+
+# What a square may lose to underflow.
+TINY = 2.0**-1000
 
 
-@dataclass(frozen=True, slots=True)
-class GatheredRows:
-    """Rows of a CSR matrix in the order drawn: ``data`` (float64), ``indices``, ``indptr`` as in CSR, and the width."""
+def rows_of(X: Matrix) -> Rows:
+    """An array or a sparse matrix (n, d) as rows; numbers other than float32 and float64 become float64."""
+    X = canonical(X) if issparse(X) else np.ascontiguousarray(X)
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(np.float64)
+    return Sparse(X) if issparse(X) else Dense(X)
 
-    data: Array
-    indices: Array
-    indptr: Array
-    width: int
+
+def canonical(X: Matrix) -> csr_array:
+    """``X`` as CSR with one entry a place: duplicates, which add up in products, would escape norms and bounds."""
+    X = csr_array(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+class Sparse(Rows):
+    """A CSR matrix with one entry a place, read in one stretch."""
+
+    def __init__(self, X: csr_array, lengths: Array | None = None) -> None:
+        super().__init__(lengths)
+        self._X = X
+        self.n, self.width = X.shape
+        self.margin = NORM_MARGIN if X.dtype == np.float32 else 0.0
+
+    @property
+    def X(self) -> csr_array:
+        return self._X
+
+    def _measured(self) -> Array:
+        return row_norms(self._X)
+
+    def stretches(self) -> Iterator[tuple[slice, Callable[[Array], Array]]]:
+        if self.n:
+            yield slice(0, self.n), self._X.__matmul__
+
+    def weighted_sum(self, W: Array, coefficient: Coefficient) -> Array:
+        total = np.zeros(W.T.shape)
+        for rows, z in self.scores(W):
+            total += (self._X.T @ coefficient(rows, z)).T
+        return total.T
+
+    def group_sums(self, coefficients: Array, ends: Array) -> Array:
+        return np.asarray((groups(coefficients, ends) @ self._X).toarray())
+
+    def column_sum(self) -> Array:
+        return np.asarray(self._X.sum(axis=0, dtype=np.float64)).ravel()
+
+    def square_sum(self) -> Array:
+        return np.bincount(self._X.indices, np.square(self._X.data, dtype=np.float64), self.width)
+
+    def first_broken(self) -> int | None:
+        bad = broken(self._X.data)
+        return None if bad is None else int(np.searchsorted(self._X.indptr, bad, "right")) - 1
+
+    def scaled_lengths(self, shift: Array, scale: Array) -> Array:
+        # ||s (x - m)||^2 over the stored entries, plus the part that every absent entry leaves behind.
+        middle = float(row_norms((shift * scale)[None])[0])
+        squared = self._X.astype(np.float64)
+        column = squared.indices
+        squared.data = ((squared.data - shift[column]) ** 2 - shift[column] ** 2) * scale[column] ** 2
+        stored = squared @ np.ones(self.width)
+        # The two parts may cancel: what rounding can hide, relative to what was added, keeps this an upper bound.
+        hidden = 2.0 * (self.width + 8) * UNIT * (2.0 * middle**2 + np.abs(stored)) + self.width * TINY
+        return np.asarray(np.sqrt(np.maximum(stored + middle**2, 0.0) + hidden))
+
+    def with_matrix(self, X: csr_array) -> Sparse:
+        return Sparse(canonical(X))
+
+    def columns(self, keep: Array) -> Sparse:
+        return self.with_matrix(self._X[:, keep])
+
+    def take(self, rows: Array | slice) -> Sparse:
+        return Sparse(self._X[rows], self.lengths[rows])
+
+    def gather(self, rows: Array | slice) -> Rows:
+        return self.take(rows) if isinstance(rows, slice) else SparseBatch.of(self, rows)
+
+
+class SparseBatch(Rows):
+    """Rows of a CSR matrix in the order drawn: ``data`` (float64), ``indices``, ``indptr`` as in CSR, and the width.
+
+    Their norms come with the margin of the matrix that they were taken from. What is asked beside the two products with
+    one vector is asked of a matrix, which is made then.
+    """
+
+    def __init__(self, data: Array, indices: Array, indptr: Array, width: int, norms: Array) -> None:
+        super().__init__(norms=norms)
+        self.data, self.indices, self.indptr = data, indices, indptr
+        self.n, self.width = len(indptr) - 1, width
 
     @classmethod
-    def of(cls, X: csr_array, rows: Array) -> GatheredRows:
-        """Copy ``rows`` of ``X``; indices must be within range, as a sampler's are."""
+    def of(cls, source: Sparse | SparseBatch, rows: Array) -> SparseBatch:
+        """Copy ``rows`` of ``source``; numbers must be within range, as a sampler's are."""
+        X, norms = source.X, source.norms[rows]
         rows = np.asarray(rows, dtype=X.indptr.dtype)
         indptr = np.zeros(len(rows) + 1, dtype=X.indptr.dtype)
         np.cumsum(X.indptr[rows + 1] - X.indptr[rows], out=indptr[1:])
         indices = np.empty(indptr[-1], dtype=X.indices.dtype)
         data = np.empty(indptr[-1], dtype=X.dtype)
         loops.csr_row_index(len(rows), rows, X.indptr, X.indices, X.data, indices, data)
-        return cls(data.astype(np.float64, copy=False), indices, indptr, X.shape[1])
+        return cls(data.astype(np.float64, copy=False), indices, indptr, X.shape[1], norms)
+
+    @cached_property
+    def matrix(self) -> Sparse:
+        """The same rows as a matrix, for everything else."""
+        return Sparse(csr_array((self.data, self.indices, self.indptr), shape=(self.n, self.width)))
 
     @property
-    def height(self) -> int:
-        return len(self.indptr) - 1
+    def X(self) -> csr_array:
+        return self.matrix.X
 
-    def times(self, w: Array) -> Array:
-        """X w, shape (rows,)."""
-        scores = np.zeros(self.height)
-        loops.csr_matvec(self.height, self.width, self.indptr, self.indices, self.data, w, scores)
+    def _measured(self) -> Array:
+        return self.matrix.lengths
+
+    def stretches(self) -> Iterator[tuple[slice, Callable[[Array], Array]]]:
+        yield slice(0, self.n), self._times
+
+    def _times(self, W: Array) -> Array:
+        if W.ndim > 1:
+            return np.asarray(self.X @ W)
+        scores = np.zeros(self.n)
+        loops.csr_matvec(self.n, self.width, self.indptr, self.indices, self.data, W, scores)
         return scores
 
-    def transposed_times(self, coefficients: Array) -> Array:
-        """X' c, shape (width,)."""
-        total = np.zeros(self.width)
-        loops.csc_matvec(self.width, self.height, self.indptr, self.indices, self.data, coefficients, total)
+    def weighted_sum(self, W: Array, coefficient: Coefficient) -> Array:
+        if W.ndim > 1:
+            return self.matrix.weighted_sum(W, coefficient)
+        total, c = np.zeros(self.width), coefficient(slice(0, self.n), self._times(W))
+        loops.csc_matvec(self.width, self.n, self.indptr, self.indices, self.data, c, total)
         return total
 
-    def matrix(self) -> csr_array:
-        """The same rows as a matrix, for everything else."""
-        return csr_array((self.data, self.indices, self.indptr), shape=(self.height, self.width))
+    def group_sums(self, coefficients: Array, ends: Array) -> Array:
+        return self.matrix.group_sums(coefficients, ends)
+
+    def column_sum(self) -> Array:
+        return self.matrix.column_sum()
+
+    def square_sum(self) -> Array:
+        return self.matrix.square_sum()
+
+    def first_broken(self) -> int | None:
+        return self.matrix.first_broken()
+
+    def scaled_lengths(self, shift: Array, scale: Array) -> Array:
+        return self.matrix.scaled_lengths(shift, scale)
+
+    def with_matrix(self, X: csr_array) -> Sparse:
+        return self.matrix.with_matrix(X)
+
+    def columns(self, keep: Array) -> Sparse:
+        return self.matrix.columns(keep)
+
+    def take(self, rows: Array | slice) -> Sparse:
+        return Sparse(self.X[rows], self.norms[rows])
+
+    def gather(self, rows: Array | slice) -> Rows:
+        return self.take(rows) if isinstance(rows, slice) else SparseBatch.of(self, rows)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from copy import copy
 from math import inf
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
 
 from dpcore.errors import InputError, require_count
 from dpcore.identity import distinct, unit_codes
-from dpcore.losses import Array, class_shares
-from dpcore.objective.linear import NORM_MARGIN, LinearObjective
+from dpcore.losses import Array
+from dpcore.objective.base import check_count
+from dpcore.objective.linear import LinearObjective
+from dpcore.objective.rows import groups
+from dpcore.problem import Problem
 from dpcore.rounding import quotients, row_norms
 
 
@@ -41,47 +44,34 @@ class UserObjective:
     def _set(self, rows: LinearObjective, counts: Array) -> None:
         self.rows = rows
         self._ends = np.concatenate([[0], np.cumsum(counts)])
-        shares = np.full(rows.n, 1.0 / self.rows_per_user)
-        self._mean = csr_array((shares, np.arange(rows.n), self._ends), shape=(len(counts), rows.n))
+        self._shares = np.full(rows.n, 1.0 / self.rows_per_user)
 
     @property
     def n(self) -> int:
         """Number of users."""
-        return self._mean.shape[0]
+        return len(self._ends) - 1
 
-    def check_records(self, dimension: int, norm_bound: float) -> None:
-        """Raise ``InputError`` unless the kept records are as the problem declares."""
-        self.rows.check_records(dimension, norm_bound)
+    def check(self, problem: Problem) -> None:
+        """Raise ``InputError`` unless users and kept records are as ``problem`` declares."""
+        check_count(self.n, problem)
+        self.rows.check_rows(problem)
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
         """Sum over users of their gradients at ``w`` (d,), each scaled down to norm ``clip_norm``; shape (d,).
 
         A user whose gradient overflows contributes nothing.
         """
-        gradients = self._gradients(w)
+        gradients = self.rows.rows.group_sums(self._shares * self.rows.slopes(w), self._ends)
         if clip_norm == inf:
-            return gradients.sum(axis=0)
-        margin = NORM_MARGIN if self.rows.X.dtype == np.float32 else 0.0
-        norms = row_norms(gradients) * (1.0 + margin)
+            return np.asarray(gradients.sum(axis=0))
+        norms = row_norms(gradients) * (1.0 + self.rows.rows.margin)
         gradients[norms == np.inf] = 0.0  # no factor brings infinity, or what is no number, within a clip
-        return np.minimum(1.0, quotients(clip_norm, norms)) @ gradients
-
-    def _gradients(self, w: Array) -> Array:
-        """Gradient of each user's loss at ``w``, shape (n, d)."""
-        coefficients = self.rows._coefficients(slice(0, self.rows.n), w, inf)
-        weighted = self._mean * coefficients  # column i of the mean times c_i
-        X = self.rows.X
-        product: Any = csr_array(weighted) @ X
-        return product.toarray() if issparse(product) else np.asarray(product, dtype=np.float64)
+        return np.asarray(np.minimum(1.0, quotients(clip_norm, norms)) @ gradients)
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
         """Sum over users of their losses, each cut to [0, ``clip``], for every row of ``W`` (k, d); shape (k,)."""
-        W = np.atleast_2d(W)
-        y = self.rows.y[:, None]
-        z = self.rows._scores(slice(0, self.rows.n), W.T).astype(np.float64, copy=False)
-        z = y * z if self.rows.loss.argument == "margin" else z - y
-        value, shares = self.rows.loss.value(z), class_shares(self.rows.loss, y)
-        return np.fmin(self._mean @ (value if shares is None else value * shares), clip).sum(axis=0)
+        values = groups(self._shares, self._ends) @ self.rows.values(np.atleast_2d(W))
+        return np.asarray(np.fmin(values, clip).sum(axis=0))
 
     def as_rows(self) -> tuple[LinearObjective, float]:
         """The kept records and 1 / m: without clipping the sum over users is that share of the sum over records."""
@@ -92,7 +82,6 @@ class UserObjective:
         chosen = np.arange(self.n)[rows]
         counts = np.diff(self._ends)[chosen]
         first = np.repeat(self._ends[chosen] - (np.cumsum(counts) - counts), counts)
-        batch = object.__new__(type(self))
-        batch.rows_per_user = self.rows_per_user
+        batch = copy(self)
         batch._set(self.rows.take(first + np.arange(counts.sum())), counts)
         return batch

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from math import inf
 
 import numpy as np
 
 from dpcore.errors import InputError
-from dpcore.objective.base import readable
+from dpcore.objective.base import check_count, readable
+from dpcore.problem import Problem
 from dpcore.ranking.bounds import Clipped, capped_sum, clipped_sum, session_vectors, shrunk_vectors
 from dpcore.ranking.documents import PaddedBlock, ScoredDocuments
 from dpcore.ranking.losses import RankingLoss
@@ -47,7 +49,7 @@ class SessionObjective:
         if isinstance(rows, slice):
             rows = np.arange(self.n)[rows]
         sessions = self.sessions.take(rows)
-        batch = object.__new__(SessionObjective)
+        batch = copy(self)
         batch._set(sessions, ScoredDocuments(sessions.documents, self.public.scorer), self.loss)
         return batch
 
@@ -130,16 +132,19 @@ class SessionObjective:
         columns = range(documents.dimension)
         return np.array([session_ap(self.sessions.y, documents.X[:, c], documents.offsets).sum() for c in columns])
 
-    def check_records(self, dimension: int, norm_bound: float) -> None:
-        """Raise ``InputError`` unless the scorer has ``dimension`` parameters and labels and features are in range.
+    def check(self, problem: Problem) -> None:
+        """Raise ``InputError`` unless sessions, public documents and parameters are as ``problem`` declares.
 
-        ``norm_bound`` is not used: whole sessions are clipped, or bounded through their public documents.
+        Its ``norm_bound`` is not used: whole sessions are clipped, or bounded through their public documents.
         """
-        if self.dimension != dimension:
-            raise InputError(f"Expected {dimension} parameters as the problem declares, got {self.dimension}.")
+        check_count(self.n, problem)
+        if problem.documents is not None:
+            self._check_documents(problem.documents)
+        if self.dimension != problem.dimension:
+            raise InputError(f"Expected {problem.dimension} parameters as the problem declares, got {self.dimension}.")
         check_rows(self.sessions.documents.X, self.sessions.y)
 
-    def check_documents(self, public: ScoredDocuments) -> None:
+    def _check_documents(self, public: ScoredDocuments) -> None:
         """Raise ``InputError`` unless ``public``, on which the price rests, has exactly these documents and scorer."""
         mine, theirs = self.sessions.documents, public.documents
         same = mine is theirs or (np.array_equal(mine.offsets, theirs.offsets) and np.array_equal(mine.X, theirs.X))

@@ -13,8 +13,7 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.observers import Observer
 from dpcore.errors import InputError
 from dpcore.losses import Array
-from dpcore.objective import LinearObjective, Objective
-from dpcore.problem import Adjacency, Problem
+from dpcore.objective import Objective
 from dpcore.train.planning import Planned
 
 # A trace with more points than this is thinned: nobody can see more in a figure.
@@ -61,7 +60,7 @@ def run(
     Raises ``InputError``, before anything is charged, where the records break a public fact of the problem.
     """
     own = _own(planned)
-    check_public_facts(planned.problem, objective)
+    objective.check(planned.problem)
     budget = open_door(
         own,
         objective,
@@ -93,26 +92,6 @@ def _own(planned: Planned) -> Events:
             "Expected the releases before the training to be made first; call replan() with what they gave."
         )
     return planned.own
-
-
-def check_public_facts(problem: Problem, objective: Objective) -> None:
-    """Raise ``InputError`` where the records break what the price relied on: dimension, exact n, norm bound."""
-    if objective.n == 0:
-        raise InputError("Expected at least one record, got an empty table; check the path and the split.")
-    if problem.adjacency is not Adjacency.ADD_REMOVE and objective.n != problem.n:
-        raise InputError(
-            f"Expected exactly n={problem.n} records under {problem.adjacency}, where n is public, got {objective.n}; "
-            "declare the exact count of the training part, or use adjacency=add_remove with a nominal n."
-        )
-    if problem.documents is not None:
-        objective.check_documents(problem.documents)  # type: ignore[attr-defined]
-    if problem.kind == "linear" and problem.outputs > 1:
-        objective.check_labels(problem.outputs)  # type: ignore[attr-defined]
-    if problem.outputs == 1 and problem.loss.argument == "margin" and isinstance(objective, LinearObjective):
-        objective.check_margins()
-    check_records = getattr(objective, "check_records", None)
-    if check_records is not None:
-        check_records(problem.dimension, problem.norm_bound)
 
 
 def trace(planned: Planned, events: Events, notes: Sequence[dict[str, float]]) -> list[dict[str, float]]:

@@ -146,7 +146,7 @@ class Kind(ABC):
     def training_sums(self, job: Job, data: Loaded) -> Any:
         """The sums over the training part, checked against the public facts that the price relies on."""
         sums = self.sums(job, data.train)
-        sums.check_records(job.problem.dimension, job.problem.norm_bound)
+        sums.check(job.problem)
         return sums
 
     def runnable(self, planned: Planned, sums: Any) -> Planned:

@@ -22,7 +22,6 @@ from dpcore.ranking.model import USUAL, RankingModel, metric_curve
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.sessions import Sessions
 from dpcore.train import Planned, plan, run
-from dpcore.train.running import check_public_facts
 from tasks.config import TrainConfig
 from tasks.config.train import RankingSection
 from tasks.data import Loaded
@@ -73,11 +72,6 @@ class Ranking(Kind):
             )
         made: SessionObjective = job.model.objective(part)
         return made
-
-    def training_sums(self, job: Job, data: Loaded) -> SessionObjective:
-        sums = self.sums(job, data.train)
-        check_public_facts(job.problem, sums)
-        return sums
 
     def runnable(self, planned: Planned, sums: Any) -> Planned:
         """The plan with the documents in its problem, where they are public; plan and price do not depend on them."""

@@ -84,8 +84,10 @@ class Table(Kind):
         return made(part.X, part.y, job.problem.loss)
 
     def training_sums(self, job: Job, data: Loaded) -> LinearObjective | UserObjective:
-        sums: LinearObjective = super().training_sums(job, data)
-        return sums if job.schema.unit == "record" else by_user(job, sums, data)
+        rows = self.sums(job, data.train)
+        sums = rows if job.schema.unit == "record" else by_user(job, rows, data)
+        sums.check(job.problem)
+        return sums
 
     def quality(self, job: Job, part: Any, weights: Array) -> Metrics:
         """Metrics of the label (see ``predicted``); how many columns are found where the schema says which matter."""

@@ -68,7 +68,7 @@ def plant_canaries(job: Job, planned: Planned, objective: Sealed) -> tuple[Seale
     within_blocks = registry[planned.name].bounds_rows_by == "blocks"
     canaries = plant(job.problem, count_of(job.config, job.problem.dimension), rng, secure_generator(), within_blocks)
     mixed, watch = planted(sums, canaries, rng)
-    mixed.check_records(job.problem.dimension, job.problem.norm_bound)
+    mixed.check(job.problem)
     return Sealed(mixed), Sealed(watch)
 
 

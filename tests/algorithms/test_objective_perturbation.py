@@ -13,7 +13,7 @@ from dpcore.algorithms import make
 from dpcore.descent import minimise
 from dpcore.descent.minimise import Perturbed, _certain
 from dpcore.errors import AssumptionNotMet
-from dpcore.losses import HuberHinge, HuberRegression, Logistic
+from dpcore.losses import HuberHinge, HuberRegression, Logistic, MarginLoss
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
@@ -80,23 +80,22 @@ def test_perturbed_gradient_and_hessian_are_those_of_the_value(margin):
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(MarginLoss):
     """Loss -z: objective perturbation becomes a Gaussian mechanism whose law is known."""
 
     name = "linear"
-    argument = "margin"
     convex = True
     lipschitz = 1.0
     smoothness = 1e-9
 
-    def value(self, z):
-        return -z
+    def _value(self, t):
+        return -t
 
-    def slope(self, z):
-        return -np.ones_like(z)
+    def _slope(self, t):
+        return -np.ones_like(t)
 
-    def curvature(self, z):
-        return np.zeros_like(z)
+    def _curvature(self, t):
+        return np.zeros_like(t)
 
 
 def test_approximate_minimisers_reach_the_output_sensitivity_and_not_half_of_it():

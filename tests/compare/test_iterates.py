@@ -101,7 +101,7 @@ def test_points_on_scaled_columns_are_weights_for_the_columns_as_they_are() -> N
     [(step, found)] = iterates
     assert step == 0
     plain = LinearObjective(objective.X * np.sqrt(3), objective.y, problem.loss)  # the constant column is 1
-    scores = plain.transform(shift, scale)._scores(slice(0, N), w)
+    [(_, scores)] = plain.transform(shift, scale).rows.scores(w)
     np.testing.assert_allclose(plain.X @ found, scores, atol=1e-12)
 
 

@@ -12,6 +12,7 @@ from dpcore.errors import InputError
 from dpcore.losses import losses, make_loss
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
+from dpcore.problem import Problem
 from tests.tape import ConstantSlope
 
 RNG = np.random.default_rng(0)
@@ -28,6 +29,11 @@ def per_example(loss, rows: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndar
     z = rows @ w
     slope = y * loss.slope(y * z) if loss.argument == "margin" else loss.slope(z - y)
     return slope[:, None] * rows
+
+
+def facts(norm_bound: float, loss=None, **others: int) -> Problem:
+    given = {"n": N, "dimension": D, "loss": loss or make_loss("logistic"), "norm_bound": norm_bound}
+    return Problem(**(given | others))
 
 
 def clipped(gradients: np.ndarray, clip_norm: float) -> np.ndarray:
@@ -81,7 +87,7 @@ def test_column_sum_uses_the_real_count(sparse: bool) -> None:
 
 def test_blocks_of_rows_do_not_change_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3)
-    monkeypatch.setattr("dpcore.objective.linear.BLOCK_ROWS", 7)
+    monkeypatch.setattr("dpcore.objective.rows.BLOCK_ROWS", 7)
     np.testing.assert_allclose(LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3), whole, rtol=1e-12)
 
 
@@ -98,12 +104,12 @@ def test_a_bad_number_is_refused_by_record(bad: float, sparse: bool) -> None:
     broken[12, 2] = bad
     objective = LinearObjective(csr_array(broken) if sparse else broken, Y, make_loss("logistic"))
     with pytest.raises(InputError, match="record 12"):
-        objective.check_records(D, 100.0)
+        objective.check_rows(facts(100.0))
 
 
 def test_long_rows_are_refused() -> None:
     with pytest.raises(InputError, match="norm_bound"):
-        LinearObjective(X, Y, make_loss("logistic")).check_records(D, 0.5)
+        LinearObjective(X, Y, make_loss("logistic")).check_rows(facts(0.5))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -116,8 +122,8 @@ def test_rows_admitted_above_the_bound_are_scaled_down_to_it_and_no_others(
     given = csr_array(rows) if sparse else rows.copy()
     objective = MulticlassObjective(given, np.arange(N) % 3, Softmax())
     before = objective.against_rest(0, make_loss("logistic"))
-    objective.check_records(D, 1.0)
-    objective.check_records(D, 1.0)
+    objective.check_rows(facts(1.0, Softmax(), outputs=3))
+    objective.check_rows(facts(1.0, Softmax(), outputs=3))
     for held in (objective, objective.against_rest(0, make_loss("logistic"))):
         stored = held.X.toarray() if sparse else held.X
         exact = [sum(Fraction(float(value)) ** 2 for value in row) for row in stored]
@@ -142,7 +148,7 @@ def test_case_09_clipping_by_the_whole_gradient() -> None:
 def test_case_09_bad_gradients_are_named(value: float) -> None:
     gradients = np.array([[0.1, 0.2, 0.2], [value, 0.0, 0.0]])
     with pytest.raises(InputError, match="record 1"):
-        LinearObjective(gradients, np.ones(2), ConstantSlope()).check_records(3, 10.0)
+        LinearObjective(gradients, np.ones(2), ConstantSlope()).check_rows(facts(10.0, dimension=3))
 
 
 def test_a_sparse_batch_does_everything_that_its_matrix_does() -> None:

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from dpcore.accounting import Room, Target, calibrate
 from dpcore.accounting.calibrate import planned_events
@@ -14,6 +15,7 @@ from dpcore.algorithms import make, registry
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError, UnknownName
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
+from dpcore.objective.users import UserObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
 
@@ -143,6 +145,24 @@ def test_an_empty_table_is_refused() -> None:
     empty = LinearObjective(np.empty((0, 3)), np.empty(0), make_loss("logistic"))
     with pytest.raises(InputError, match="at least one record"):
         run(plan("dp_sgd", {}, PROBLEM, TARGET), empty)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("label", "length", "words"), [(3.0, 1.0, "labels -1 and"), (1.0, 2.0, "norm_bound"), (1.0, 1.0, "")]
+)
+def test_records_of_users_are_checked_as_records_are(sparse: bool, label: float, length: float, words: str) -> None:
+    """In single precision too, where the norms that clip are longer than the rows."""
+    X = np.zeros((4, 2), dtype=np.float32)
+    X[:, 0], y = 1.0, np.ones(4)
+    X[3, 0], y[3] = length, label
+    problem = Problem(n=2, dimension=2, loss=make_loss("logistic"), adjacency="replace_one", unit="user")
+    users = UserObjective(LinearObjective(csr_array(X) if sparse else X, y, problem.loss), np.array(list("abab")), 2)
+    if words:
+        with pytest.raises(InputError, match=words):
+            users.check(problem)
+    else:
+        users.check(problem)
 
 
 @pytest.mark.parametrize("name", ["non_private", "majority"])

@@ -28,12 +28,17 @@ MUTANTS = [
         "tests/algorithms/test_class_weights.py",
     ),
     Mutant(
-        "dpcore/objective/linear.py",
-        "value if shares is None else value * shares, clip",
-        "value, clip",
+        "dpcore/losses.py",
+        "self._weighted(self.base.value(z, y), y)",
+        "self._weighted(self.base.value(z, y), None)",
         "tests/algorithms/test_class_weights.py",
     ),
-    Mutant("dpcore/objective/linear.py", "coefficient *= shares", "pass", "tests/algorithms/test_class_weights.py"),
+    Mutant(
+        "dpcore/losses.py",
+        "self._weighted(self.base.slope(z, y), y)",
+        "self._weighted(self.base.slope(z, y), None)",
+        "tests/algorithms/test_class_weights.py",
+    ),
     Mutant(
         "dpcore/descent/minimise.py",
         "self.shares * self.loss.slope(z)",
@@ -85,8 +90,8 @@ SOFTMAX, TEST_JOINT = "dpcore/objective/multiclass.py", "tests/algorithms/test_j
 MUTANTS += [
     Mutant(SOFTMAX, "= sqrt(2.0)", "= sqrt(2.0) / 2", TEST_JOINT),
     Mutant(SOFTMAX, "smoothness: ClassVar[float] = 0.5", "smoothness: ClassVar[float] = 0.25", TEST_JOINT),
-    Mutant(SOFTMAX, "row_norms(slope) * self.row_norms[rows] * (1.0", "row_norms(slope) * 0.5 * (1.0", TEST_JOINT),
-    Mutant(SOFTMAX, "np.fmin(value, clip)", "value", TEST_JOINT),
+    Mutant(SOFTMAX, "row_norms(slope) * self.rows.lengths[rows] * (1.0", "row_norms(slope) * 0.5 * (1.0", TEST_JOINT),
+    Mutant(SOFTMAX, "classes), y), clip).sum(", "classes), y), inf).sum(", TEST_JOINT),
     Mutant("dpcore/algorithms/dp_svrg.py", "problem.norm_bound**2 * problem.loss", "0.5 * problem.loss", TEST_JOINT),
     Mutant(
         "dpcore/descent/permuted.py",
@@ -108,7 +113,7 @@ CAPPED = "tests/sparse/test_capped.py"
 MUTANTS += [
     Mutant("dpcore/algorithms/admm_objp.py", "records.with_labels(records.y, loss)", "records", CAPPED),
     Mutant("dpcore/losses.py", "return min(self.base.lipschitz, self.cap)", "return self.cap / 2", CAPPED),
-    Mutant("dpcore/losses.py", "self.base.slope(z), -self.cap", "self.base.slope(z), -2.0 * self.cap", CAPPED),
+    Mutant("dpcore/losses.py", "self.base.slope(t), -self.cap", "self.base.slope(t), -2.0 * self.cap", CAPPED),
     Mutant(
         "dpcore/algorithms/two_phase.py",
         "np.minimum(doubt, 1e70) ** 4",
@@ -125,9 +130,22 @@ MUTANTS += [
 
 OVERFLOW = "tests/core/test_overflow.py"
 
+ROWS, TEST_ROWS = "dpcore/objective/rows.py", "tests/core/test_objective.py"
+
+# Rows that are scaled inside the products, and what their storage hides of a norm.
+MUTANTS += [
+    Mutant(ROWS, "mass[...] += c.sum(axis=0)", "pass", TEST_ROWS),
+    Mutant(ROWS, "self.lengths * (1.0 + self.margin) if self.margin else self.lengths", "self.lengths", TEST_ROWS),
+    Mutant(ROWS, "return times(W) - self.shift @ W", "return times(W)", "tests/compare/test_iterates.py"),
+    Mutant("dpcore/objective/linear.py", "            self._views = {}\n", "", TEST_ROWS),
+    Mutant("dpcore/objective/users.py", "        self.rows.check_rows(problem)\n", "", "tests/core/test_train.py"),
+]
+
 # Scores that overflow, steps that do, and an adaptive run that is cheap under its own relation alone.
 MUTANTS += [
-    Mutant("dpcore/objective/linear.py", "        W = readable(W)\n", "", OVERFLOW),
+    Mutant(
+        "dpcore/objective/linear.py", "weighted_sum(readable(w), coefficient)", "weighted_sum(w, coefficient)", OVERFLOW
+    ),
     Mutant("dpcore/ranking/documents.py", "        w = readable(w)\n", "", OVERFLOW),
     Mutant("dpcore/descent/defaults.py", " + STABLE * problem.l2", "", OVERFLOW),
     Mutant(
