@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from secrets import token_hex
@@ -165,6 +165,11 @@ def require_word(**named: object) -> None:
     for name, value in named.items():
         if not isinstance(value, str):
             raise InputError(f"Expected a name for {name}, got {name}={' '.join(repr(value).split())[:80]}.")
+
+
+def if_given(require: Callable[..., None], **named: object) -> None:
+    """Check by ``require`` the values that are not None: an argument that may be left out follows from public facts."""
+    require(**{name: value for name, value in named.items() if value is not None})
 
 
 def finite_tuple(name: str, values: Sequence[float]) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from dpcore.errors import AssumptionNotMet, InputError, require_count, require_nonnegative, require_positive
-from dpcore.losses import Loss
+from dpcore.losses import Loss, Weighted
 
 
 class Adjacency(StrEnum):
@@ -79,7 +79,7 @@ class Problem:
     @property
     def weight(self) -> float:
         """The largest class weight of the loss, 1 without: rules that were measured without weights scale by it."""
-        return float(getattr(self.loss, "largest", 1.0))
+        return self.loss.largest if isinstance(self.loss, Weighted) else 1.0
 
     def sensitivity(self, clip: float) -> float:
         """Largest move between neighbours of a sum of contributions, each of L2 norm <= ``clip``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import exp, inf, log
 from typing import Protocol, TypeVar
@@ -31,7 +31,7 @@ class Planner(Protocol):
     @property
     def noise_multiplier(self) -> float: ...
 
-    def plan(self, problem: Problem) -> list[Mechanism]: ...
+    def plan(self, problem: Problem) -> Sequence[Mechanism]: ...
 
 
 Planning = TypeVar("Planning", bound=Planner)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.errors import require_below_one, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exact, Mechanism
@@ -21,7 +21,7 @@ LEAST_PASSES, LEAST_STEPS = 3, 600
 
 @register("adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adam:
+class Adam(Algorithm):
     """Kingma & Ba (2015), Algorithm 1, over ``epochs`` shuffled passes in batches; the step falls linearly to 0.
 
     No privacy: its price is infinite and its numbers are internal. It is what a network reaches without noise and

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.algorithms.objective_perturbation import OUTPUT_RATIO, default_ridge, perturbation
 from dpcore.descent.admm import OUTPUTS, Iterate
 from dpcore.descent.defaults import RANKING_HORIZON, ranks_columns, slope_at_start
 from dpcore.descent.minimise import minimise
-from dpcore.errors import require_choice, require_count, require_positive
+from dpcore.errors import if_given, require_choice, require_count, require_positive
 from dpcore.losses import Array, capped
 from dpcore.mechanisms import AMP, Mechanism
 from dpcore.objective import Objective
@@ -27,7 +27,7 @@ CAP_SHARE = 0.5
 
 @register("admm_objp", "dpll")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ADMMObjP:
+class ADMMObjP(Algorithm):
     """x <- argmin_x sum_i loss(x_i @ x) + n l2/2 ||x||^2 + n (y @ x + rho/2 ||x - z||^2) + b_k @ x, then z and y.
 
     b_k ~ N(0, scale^2 I) anew in each of ``steps`` iterations. y and z (``admm``) follow from earlier releases, so an
@@ -71,9 +71,7 @@ class ADMMObjP:
         require_count(steps=self.steps)
         require_choice(OUTPUTS, output=self.output)
         require_choice(tuple(penalties), penalty=self.penalty)
-        for name in ("penalty_parameter", "slope_cap"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
+        if_given(require_positive, penalty_parameter=self.penalty_parameter, slope_cap=self.slope_cap)
 
     def minimised(self, problem: Problem) -> Problem:
         """``problem`` with the loss that is minimised."""

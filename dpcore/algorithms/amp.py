@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.algorithms.objective_perturbation import default_ridge, perturbation, release_minimiser
-from dpcore.errors import require_nonnegative, require_positive
+from dpcore.errors import if_given, require_nonnegative, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import AMP
 from dpcore.problem import Adjacency, Problem, Requires
@@ -18,7 +18,7 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 @register("amp")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApproximateMinimaPerturbation:
+class ApproximateMinimaPerturbation(Algorithm):
     """Objective perturbation solved to ||gradient|| <= tolerance * L on the sum, with Gaussian noise on the output.
 
     Iyengar, Near, Song, Thakkar, Thakurta & Wang (2019); Algorithm 1 in section 14.1.1 of Wang's notes. The solver
@@ -53,8 +53,7 @@ class ApproximateMinimaPerturbation:
         require_positive(
             noise_multiplier=self.noise_multiplier, tolerance=self.tolerance, output_ratio=self.output_ratio
         )
-        if self.ridge is not None:
-            require_nonnegative(ridge=self.ridge)
+        if_given(require_nonnegative, ridge=self.ridge)
 
     def plan(self, problem: Problem) -> list[AMP]:
         ridge = default_ridge(problem, "gaussian") if self.ridge is None else self.ridge

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from numbers import Integral
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,37 +17,101 @@ from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
 
 
-@runtime_checkable
-class Algorithm(Protocol):
+class Trainer(Protocol):
+    """What a plan trains with: an algorithm, one run of it for each class, or a search among its settings."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def adjacencies(self) -> frozenset[Adjacency]: ...
+
+    @property
+    def releases(self) -> str: ...
+
+    @property
+    def adaptive(self) -> bool: ...
+
+    @property
+    def private(self) -> bool: ...
+
+    @property
+    def accountant(self) -> str | None: ...
+
+    @property
+    def noise_multiplier(self) -> float: ...
+
+    def plan(self, problem: Problem) -> Sequence[Mechanism]: ...
+
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array: ...
+
+    def parameters(self, problem: Problem) -> dict[str, Any]: ...
+
+    def outline(self, problem: Problem) -> list[dict[str, Any]]: ...
+
+    def advice(self, problem: Problem) -> str: ...
+
+
+BOTH = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
+
+
+class Algorithm(ABC):
     """A frozen dataclass of public hyper-parameters with a plan (from public facts alone) and a fit (through the door).
 
     ``noise_multiplier`` scales all its noise: sigma = noise_multiplier * sensitivity, other scales are ratios to it.
-    ``argument`` says in one sentence why a record moves a release by no more than its sensitivity, and after whom.
-    ``asks`` names what it needs of the records beside the sums that every objective has (``OFFERED``).
-    ``default_l2`` is the ridge where the caller names none; ``bounds_rows_by`` what the price rests on, the "norm" of
-    rows or their "blocks"; ``accountant`` the one whose statement the algorithm is known for, None where any will do.
+    A class says at least ``requires`` (what its proof needs of the loss), ``adjacencies`` (those it has a proof for),
+    ``releases`` (what leaves), ``argument`` (why a record moves a release by no more than its sensitivity, in one
+    sentence, and after whom) and ``small`` (settings for six records, every clip active); the rest has defaults.
     """
 
-    name: ClassVar[str]
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    name: ClassVar[str]  # given by ``register``
     requires: ClassVar[Requires]
     adjacencies: ClassVar[frozenset[Adjacency]]
     releases: ClassVar[str]
-    argument: ClassVar[str]
-    adaptive: ClassVar[bool]
-    private: ClassVar[bool]
     small: ClassVar[dict[str, Any]]
-    presets: ClassVar[dict[str, dict[str, Any]]]
-    selects: ClassVar[bool]
-    default_l2: ClassVar[float]
-    bounds_rows_by: ClassVar[str]
-    accountant: ClassVar[str | None]
-    asks: ClassVar[frozenset[str]]
+    argument: ClassVar[str] = ""
+    adaptive: ClassVar[bool] = False  # may run other mechanisms than the plan lists, within its price
+    private: ClassVar[bool] = True
+    selects: ClassVar[bool] = False  # made to select columns
+    accountant: ClassVar[str | None] = None  # the one whose statement it is known for, None where any will do
+    asks: ClassVar[frozenset[str]] = frozenset()  # of records, beside the sums that every objective has (``OFFERED``)
+    default_l2: ClassVar[float] = 0.0  # the ridge where the caller names none
+    bounds_rows_by: ClassVar[str] = "norm"  # what the price rests on, the norm of rows or their "blocks"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    small_problem: ClassVar[dict[str, Any]] = {}  # fields of the problem that ``small`` needs
+    limit: ClassVar[dict[str, Any]] = {}  # settings under which it reaches the optimum without noise
+    limit_gap: ClassVar[float] = 0.02  # the share of the possible decrease that it may leave there
 
-    noise_multiplier: float
+    @property
+    @abstractmethod
+    def noise_multiplier(self) -> float: ...  # a field of every class: calibration sets it
 
-    def plan(self, problem: Problem) -> list[Mechanism]: ...
+    @abstractmethod
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
+        """The releases in order, from public facts alone; an adaptive algorithm lists the mix that it expects."""
 
-    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array: ...
+    @abstractmethod
+    def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
+        """The weights, from released values alone; ``rng`` is for starts and mutations, not for noise."""
+
+    def resolved(self, problem: Problem) -> dict[str, Any]:
+        """What the fields that were left out come to on ``problem``, where that is one number."""
+        return {}
+
+    def parameters(self, problem: Problem) -> dict[str, Any]:
+        """The fields by name; those left out with what they come to."""
+        return {item.name: getattr(self, item.name) for item in fields(self)} | self.resolved(problem)
+
+    def outline(self, problem: Problem) -> list[dict[str, Any]]:
+        """What an algorithm of several phases does in each, from public facts; empty for the others."""
+        return []
+
+    def advice(self, problem: Problem) -> str:
+        """What public facts say against a run (too little signal to learn from); empty where nothing."""
+        return ""
 
 
 def registry_name(name: str) -> str:
@@ -79,23 +144,7 @@ MOST_PASSES = 10_000_000
 # The smallest size of a number that is not 0, and one over the largest: products of three are numbers.
 TINY = 1e-100
 
-Class = TypeVar("Class", bound=type)
-
-BOTH = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
-
-# What an algorithm need not say: no presets, planned, private, not made to select columns; no ridge of its own, rows
-# bounded by their norm, any accountant.
-DEFAULTS: dict[str, Any] = {
-    "presets": {},
-    "adaptive": False,
-    "private": True,
-    "selects": False,
-    "argument": "",
-    "default_l2": 0.0,
-    "bounds_rows_by": "norm",
-    "accountant": None,
-    "asks": frozenset(),
-}
+Class = TypeVar("Class", bound=type[Algorithm])
 
 # What records can be asked beside ``n``, ``take``, ``gradient_sum`` and ``value_sum``, by who is one term of the sum.
 ROWS = frozenset({"X", "as_rows", "column_sum", "square_sum", "within", "transform", "columns"})
@@ -118,10 +167,7 @@ def register(name: str, *aliases: str) -> Callable[[Class], Class]:
     """Enter a class under ``name`` (and the papers' ``aliases``)."""
 
     def enter(algorithm: Class) -> Class:
-        algorithm.name = name  # type: ignore[attr-defined]
-        for attribute, value in DEFAULTS.items():
-            if not hasattr(algorithm, attribute):
-                setattr(algorithm, attribute, value)
+        algorithm.name = name
         registry[name] = algorithm
         registry.aliases.update(dict.fromkeys(aliases, name))
         return algorithm

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.errors import require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Mechanism
@@ -18,7 +18,7 @@ from dpcore.ranking.documents import require_linear_scorer
 
 @register("best_feature")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestFeature:
+class BestFeature(Algorithm):
     """Weights of one feature alone, chosen by the exponential mechanism with the sum of average precisions as score.
 
     A session's average precision lies in [0, 1] and is 0 without a relevant document, so replaced labels or a replaced

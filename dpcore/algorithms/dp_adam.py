@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.defaults import pace_share, usual_clip
-from dpcore.descent.gradient import batch_sampler
-from dpcore.errors import require_below_one, require_count, require_fraction, require_positive
+from dpcore.descent.gradient import NoisyGradient
+from dpcore.errors import if_given, require_below_one, require_count, require_fraction, require_positive
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
-from dpcore.objective import Objective
+from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
 
 # First step size times norm_bound (a coordinate moves by about this much a step): PACE * signal^POWER, at most MOST.
@@ -25,7 +24,7 @@ PACE, POWER, MOST = 0.061, 0.21, 0.6
 
 @register("dp_adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPAdam:
+class DPAdam(Algorithm):
     """Kingma & Ba (2015), Algorithm 1, on g_t = (sum clip(g_i, C) + N(0, sigma^2 I)) / (q n) + l2 w.
 
     sigma = noise_multiplier * ``problem.sensitivity(C)``; batches as in ``dp_sgd``, price likewise: Abadi et al. (2016)
@@ -63,9 +62,7 @@ class DPAdam:
         require_count(steps=self.steps)
         require_fraction(sampling_rate=self.sampling_rate)
         require_below_one(beta1=self.beta1, beta2=self.beta2)
-        for name in ("clip_norm", "learning_rate"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
+        if_given(require_positive, clip_norm=self.clip_norm, learning_rate=self.learning_rate)
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
@@ -79,23 +76,20 @@ class DPAdam:
         signal = share * self.sampling_rate * sqrt(self.steps) / self.noise_multiplier
         return min(PACE * signal**POWER, MOST) * pace_share(problem) / problem.norm_bound
 
+    def gradient(self, problem: Problem) -> NoisyGradient:
+        """The release of a step."""
+        return NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier, self.sampling_rate)
+
     def plan(self, problem: Problem) -> list[Mechanism]:
-        sensitivity = problem.sensitivity(self.clip(problem))
-        gaussian = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
-        return [batch_sampler(problem, self.sampling_rate).amplify(gaussian, problem.adjacency)] * self.steps
+        return [self.gradient(problem).mechanism] * self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, shape (d,)."""
-        clip_norm = self.clip(problem)
-        eta = self.first_step(problem)
+        eta, gradient = self.first_step(problem), self.gradient(problem)
         w = np.zeros(problem.dimension * problem.outputs)
         mean, square = np.zeros_like(w), np.zeros_like(w)
-        for step, mechanism in enumerate(self.plan(problem)):
-
-            def gradient(batch: Objective, w: Array = w) -> Array:
-                return batch.gradient_sum(w, clip_norm)
-
-            noisy = budget.release(mechanism, gradient) / (self.sampling_rate * problem.n) + problem.l2 * w
+        for step in range(self.steps):
+            noisy = gradient.mean(budget, w) + problem.l2 * w
             mean = self.beta1 * mean + (1.0 - self.beta1) * noisy
             square = self.beta2 * square + (1.0 - self.beta2) * noisy**2
             rate = eta * (1.0 - step / self.steps if self.decay else 1.0)

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.defaults import pace_share, slope_at_start, usual_cap, usual_clip
-from dpcore.descent.gradient import batch_sampler
-from dpcore.errors import require_choice, require_count, require_fraction, require_open_unit, require_positive
+from dpcore.descent.gradient import NoisyGradient, on_batch
+from dpcore.errors import if_given, require_choice, require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Gaussian, Mechanism, NoisyMax
 from dpcore.objective import Objective
@@ -31,7 +31,7 @@ LOGISTIC_SLOPE = 0.5
 
 @register("dp_agd")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPAGD:
+class DPAGD(Algorithm):
     """DP-AGD: noisy gradient, then the best of ``candidates`` step sizes by a noisy minimum; step 0 means: try again.
 
     Lee & Kifer (2018), Algorithm 2. A gradient costs rho_g = 1 / (2 noise_multiplier^2) in zCDP to begin with, a choice
@@ -91,9 +91,7 @@ class DPAGD:
         require_choice(("geometric", "linear"), ladder=self.ladder)
         require_open_unit(selection_share=self.selection_share)
         require_fraction(sampling_rate=self.sampling_rate)
-        for name in ("clip_norm", "clip_loss", "max_step"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
+        if_given(require_positive, clip_norm=self.clip_norm, clip_loss=self.clip_loss, max_step=self.max_step)
 
     def clips(self, problem: Problem) -> tuple[float, float]:
         """Clip norm of gradients and cap of losses."""
@@ -124,28 +122,27 @@ class DPAGD:
         sides = 1.0 if problem.adjacency is Adjacency.ADD_REMOVE else 2.0
         return sides / sqrt((8.0 if self.selection == "gumbel" else 2.0) * rho)
 
-    def gradient(self, problem: Problem, rho: float) -> Mechanism:
+    def gradient(self, problem: Problem, rho: float) -> NoisyGradient:
         """The release of a gradient sum at a cost of ``rho`` (before amplification)."""
-        sensitivity = problem.sensitivity(self.clips(problem)[0])
-        return self._on_batch(problem, Gaussian(sensitivity, sensitivity / sqrt(2.0 * rho)))
+        clip_norm = self.clips(problem)[0]
+        sensitivity = problem.sensitivity(clip_norm)
+        mechanism = on_batch(problem, self.sampling_rate, Gaussian(sensitivity, sensitivity / sqrt(2.0 * rho)))
+        return NoisyGradient(mechanism, clip_norm, self.sampling_rate * problem.n)
 
     def choice(self, problem: Problem) -> Mechanism:
         """The release of a step: range^2 / 8 (gumbel) or range^2 / 2 (laplace) is its share of a round."""
         two_sided = problem.adjacency is not Adjacency.ADD_REMOVE
         cap = self.clips(problem)[1]
         kind = Exponential if self.selection == "gumbel" else NoisyMax
-        return self._on_batch(problem, kind(cap, cap * self._choice_scale(problem), two_sided))
+        return on_batch(problem, self.sampling_rate, kind(cap, cap * self._choice_scale(problem), two_sided))
 
     @property
     def gradient_rho(self) -> float:
         """zCDP of the first gradient."""
         return 1.0 / (2.0 * self.noise_multiplier**2)
 
-    def _on_batch(self, problem: Problem, mechanism: Mechanism) -> Mechanism:
-        return batch_sampler(problem, self.sampling_rate).amplify(mechanism, problem.adjacency)
-
     def plan(self, problem: Problem) -> list[Mechanism]:
-        return [self.gradient(problem, self.gradient_rho), self.choice(problem)] * self.rounds
+        return [self.gradient(problem, self.gradient_rho).mechanism, self.choice(problem)] * self.rounds
 
     def steps(self, largest: float) -> Array:
         """Step sizes to choose from, 0 first, shape (candidates + 1,)."""
@@ -177,11 +174,11 @@ class DPAGD:
         while True:
             extra = rho - spent
             gradient = self.gradient(problem, extra)
-            if not budget.affords(gradient, choice):
+            if not budget.affords(gradient.mechanism, choice):
                 return w, rho, None
-            fresh = self._noisy_gradient(problem, budget, gradient, w)
+            fresh = gradient.sum(budget, w)
             total, spent = (spent * total + extra * fresh) / rho, rho
-            direction = total / (self.sampling_rate * problem.n) + problem.l2 * w
+            direction = total / gradient.rows + problem.l2 * w
             direction /= max(float(np.linalg.norm(direction)), 1e-300)
             steps = self.steps(largest)
             index = self._best(problem, budget, choice, w - np.outer(steps, direction))
@@ -189,14 +186,6 @@ class DPAGD:
             if index > 0:
                 return w - steps[index] * direction, rho, float(steps[index])
             rho *= 1.0 + self.growth
-
-    def _noisy_gradient(self, problem: Problem, budget: Budget, mechanism: Mechanism, w: Array) -> Array:
-        clip_norm = self.clips(problem)[0]
-
-        def query(batch: Objective) -> Array:
-            return batch.gradient_sum(w, clip_norm)
-
-        return budget.release(mechanism, query)
 
     def _best(self, problem: Problem, budget: Budget, mechanism: Mechanism, W: Array) -> int:
         """Index of the noisily best row of ``W``; the penalty is public and takes no noise."""

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.algorithms.dp_sgd import DPSGD
 from dpcore.descent.defaults import usual_cap, usual_clip
-from dpcore.descent.gradient import batch_sampler
+from dpcore.descent.gradient import NoisyGradient, on_batch
 from dpcore.descent.line_search import NETWORK, PAPER, Settings, State, angle_between, candidates
 from dpcore.errors import InputError
 from dpcore.losses import Array
-from dpcore.mechanisms import AboveThreshold, Gaussian, Mechanism
+from dpcore.mechanisms import AboveThreshold, Mechanism
 from dpcore.objective import Objective
-from dpcore.problem import Problem, Requires
+from dpcore.problem import Adjacency, Problem, Requires
 
 # Relative rounding of one product or sum in float32, the coarsest numbers that records may have.
 UNIT_ROUNDING = 6e-8
@@ -26,7 +26,7 @@ UNIT_ROUNDING = 6e-8
 
 @register("dp_blsgd", "cheb")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPBLSGD(Settings):
+class DPBLSGD(Settings, Algorithm):
     """w <- w - eta v, v = momentum v + g, g = (sum clip(g_i, C) + noise) / (q n) + l2 w, eta from a private search.
 
     The search asks, for eta = eta_0 beta^k, k < ``max_queries``, by ``AboveThreshold`` on a batch of its own, whether
@@ -66,7 +66,7 @@ class DPBLSGD(Settings):
     """
 
     requires: ClassVar[Requires] = Requires(l1=False, softmax=True)
-    adjacencies: ClassVar[frozenset] = BOTH
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
         "A record enters each gradient sum clipped to norm C and each question of the search with a loss "
@@ -120,11 +120,9 @@ class DPBLSGD(Settings):
             )
         return True
 
-    def gradient(self, problem: Problem, clip_norm: float, multiplier: float) -> Mechanism:
+    def gradient(self, problem: Problem, clip_norm: float, multiplier: float) -> NoisyGradient:
         """The release of a gradient sum."""
-        sensitivity = problem.sensitivity(clip_norm)
-        gaussian = Gaussian(sensitivity, multiplier * sensitivity)
-        return batch_sampler(problem, self.sampling_rate).amplify(gaussian, problem.adjacency)
+        return NoisyGradient.of(problem, clip_norm, multiplier, self.sampling_rate)
 
     def search(self, problem: Problem, clip_loss: float, epsilon: float) -> Mechanism:
         """The release of a step: epsilon/2 and epsilon/4 (Laplace), or rho = epsilon^2 / 2 split alike (Gaussian)."""
@@ -134,7 +132,7 @@ class DPBLSGD(Settings):
         above = AboveThreshold(
             unit, scales[0] * unit / epsilon, scales[1] * unit / epsilon, self.max_queries, noise=self.noise
         )
-        return batch_sampler(problem, self.loss_rate).amplify(above, problem.adjacency)
+        return on_batch(problem, self.loss_rate, above)
 
     @property
     def loss_rate(self) -> float:
@@ -143,7 +141,7 @@ class DPBLSGD(Settings):
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         state = self.start(problem)
-        gradient = self.gradient(problem, state.clip_norm, state.multiplier)
+        gradient = self.gradient(problem, state.clip_norm, state.multiplier).mechanism
         search = self.search(problem, state.clip_loss, state.search_epsilon)
         return [gradient] * self.iterations + [search] * ceil(self.iterations / self.search_every)
 
@@ -162,9 +160,9 @@ class DPBLSGD(Settings):
         searching = iteration % self.search_every == 0
         gradient = self.gradient(problem, state.clip_norm, state.multiplier)
         search = self.search(problem, state.clip_loss, state.search_epsilon)
-        if not budget.affords(gradient, *([search] if searching else [])):
+        if not budget.affords(gradient.mechanism, *([search] if searching else [])):
             return False
-        mean = self._noisy_gradient(problem, budget, gradient, state)
+        mean = self._noisy_gradient(budget, gradient, state)
         weight = 1.0 / state.multiplier**2
         grown = False
         while searching:
@@ -186,13 +184,8 @@ class DPBLSGD(Settings):
         self._settle(state, searching, grown)
         return True
 
-    def _noisy_gradient(self, problem: Problem, budget: Budget, mechanism: Mechanism, state: State) -> Array:
-        w, clip_norm = state.w, state.clip_norm
-
-        def query(batch: Objective) -> Array:
-            return batch.gradient_sum(w, clip_norm)
-
-        return budget.release(mechanism, query) / (self.sampling_rate * problem.n)
+    def _noisy_gradient(self, budget: Budget, gradient: NoisyGradient, state: State) -> Array:
+        return gradient.mean(budget, state.w)
 
     def _second_gradient(
         self, problem: Problem, budget: Budget, state: State, weight: float
@@ -201,10 +194,10 @@ class DPBLSGD(Settings):
         extra = 1.0 / state.multiplier**2
         if self.budget_growth == "difference":
             extra = self.growth * weight
-        mechanism = self.gradient(problem, state.clip_norm, 1.0 / sqrt(extra))
-        if not budget.affords(mechanism, self.search(problem, state.clip_loss, state.search_epsilon)):
+        gradient = self.gradient(problem, state.clip_norm, 1.0 / sqrt(extra))
+        if not budget.affords(gradient.mechanism, self.search(problem, state.clip_loss, state.search_epsilon)):
             return None, extra
-        return self._noisy_gradient(problem, budget, mechanism, state), extra
+        return self._noisy_gradient(budget, gradient, state), extra
 
     def _grow(self, state: State, angle: float) -> bool:
         """Raise the budgets after a failed search as ``budget_growth`` says; whether rho grew."""

@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.defaults import RANKING_HORIZON, longest_step, momentum_for, pace_share, ranks_columns, usual_clip
+from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import (
     AssumptionNotMet,
     finite_tuple,
+    if_given,
     require_below_one,
     require_choice,
     require_count,
@@ -21,11 +23,9 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
-from dpcore.objective import Objective
+from dpcore.mechanisms import Mechanism
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
 
 SCHEDULES = ("constant", "inverse", "linear")
 
@@ -36,7 +36,7 @@ HORIZON = 2.0
 
 @register("dp_sgd", "dp_gd", "sgd_ma")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPSGD:
+class DPSGD(Algorithm):
     """w <- prox(w - eta_t v_t), v_t = momentum v_{t-1} + (sum_{i in B_t} clip(g_i, C) + N(0, sigma^2 I)) / (q n) + l2 w
 
     with sigma = noise_multiplier * ``problem.sensitivity(C)``. The batch B_t is a fresh Poisson sample of rate q under
@@ -81,17 +81,13 @@ class DPSGD:
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
         require_count(steps=self.steps)
-        if self.sampling_rate is not None:
-            require_fraction(sampling_rate=self.sampling_rate)
+        if_given(require_fraction, sampling_rate=self.sampling_rate)
         require_choice(SCHEDULES, schedule=self.schedule)
         require_below_one(average=self.average)
-        for name in ("clip_norm", "learning_rate", "horizon"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
+        if_given(require_positive, clip_norm=self.clip_norm, learning_rate=self.learning_rate, horizon=self.horizon)
         if self.start is not None:
             object.__setattr__(self, "start", finite_tuple("start", self.start))
-        if self.momentum is not None:
-            require_below_one(momentum=self.momentum)
+        if_given(require_below_one, momentum=self.momentum)
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
@@ -101,20 +97,9 @@ class DPSGD:
         """The sampling rate q."""
         return 1.0 / sqrt(problem.n) if self.sampling_rate is None else self.sampling_rate
 
-    def sampler(self, problem: Problem) -> Sampler:
-        """How the rows of a step are drawn."""
-        rate = self.rate(problem)
-        if rate == 1.0:
-            return FullBatch()
-        if problem.adjacency is not Adjacency.REPLACE_ONE:
-            return Poisson(rate)
-        batch_size = round(rate * problem.n)
-        if batch_size < 1:
-            raise AssumptionNotMet(
-                f"Expected at least one row a batch, got sampling_rate={self.sampling_rate!r} of n={problem.n}; "
-                f"use sampling_rate >= {1 / problem.n:.3g}."
-            )
-        return WithoutReplacement(batch_size, problem.n)
+    def gradient(self, problem: Problem) -> NoisyGradient:
+        """The release of a step."""
+        return NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier, self.rate(problem))
 
     def first(self, problem: Problem) -> Array:
         """The w that the descent begins with, shape (outputs * d,)."""
@@ -130,13 +115,7 @@ class DPSGD:
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         self.first(problem)
-        sensitivity = problem.sensitivity(self.clip(problem))
-        gaussian = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
-        sampler = self.sampler(problem)
-        if isinstance(sampler, Poisson) and problem.adjacency is Adjacency.REPLACE_LABELS:
-            # Each clipped contribution lies in a ball of radius C, half the sensitivity 2C.
-            return [sampler.amplify(gaussian, problem.adjacency, "ball")] * self.steps
-        return [sampler.amplify(gaussian, problem.adjacency)] * self.steps
+        return [self.gradient(problem).mechanism] * self.steps
 
     def reach(self, problem: Problem) -> float:
         """Sum of the step sizes that the noise of the whole run supports."""
@@ -149,7 +128,7 @@ class DPSGD:
         usual = RANKING_HORIZON if ranks_columns(problem) else HORIZON * pace_share(problem)
         return self.horizon or usual
 
-    def settings(self, problem: Problem) -> dict[str, float]:
+    def resolved(self, problem: Problem) -> dict[str, Any]:
         """What the fields that were left out come to on ``problem``."""
         rate, momentum = self.pace(problem)
         shown = {"sampling_rate": self.rate(problem), "clip_norm": self.clip(problem), "horizon": self.far(problem)}
@@ -176,20 +155,14 @@ class DPSGD:
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (outputs * d)."""
-        clip_norm = self.clip(problem)
         rate, momentum = self.pace(problem)
-        divisor = self.rate(problem) * problem.n
+        gradient = self.gradient(problem)
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w = self.first(problem)
         velocity, total = np.zeros_like(w), np.zeros_like(w)
-        for step, (mechanism, decay) in enumerate(zip(self.plan(problem), self.decay(), strict=True)):
+        for step, decay in enumerate(self.decay()):
             eta = rate * decay
-
-            def gradient(batch: Objective, w: Array = w) -> Array:
-                return batch.gradient_sum(w, clip_norm)
-
-            noisy = budget.release(mechanism, gradient) / divisor
-            velocity = momentum * velocity + noisy + problem.l2 * w
+            velocity = momentum * velocity + gradient.mean(budget, w) + problem.l2 * w
             w = (w - eta * velocity).reshape(-1, problem.dimension)
             w = prox_l1(w, eta * problem.l1, problem.intercept).ravel()
             budget.note(step_size=eta)

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.admm import usual_horizon
 from dpcore.descent.defaults import reach, usual_clip
-from dpcore.descent.gradient import batch_sampler
-from dpcore.errors import require_count, require_fraction, require_open_unit, require_positive
+from dpcore.descent.gradient import NoisyGradient, on_batch
+from dpcore.errors import if_given, require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
@@ -26,7 +26,7 @@ LEAST_BOUND = 1e-12
 
 @register("dp_svrg")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPSVRG:
+class DPSVRG(Algorithm):
     """Per epoch a noisy full gradient G at the anchor a, then ``inner`` steps w <- prox(w - eta v) with
 
     v = (sum_{i in B} (clip(g_i(w)) - clip(g_i(a))) + noise) / (q n) + G + l2 w, from w = a; the first has v = G + l2 w.
@@ -74,15 +74,13 @@ class DPSVRG:
         require_count(epochs=self.epochs, inner=self.inner)
         require_fraction(sampling_rate=self.sampling_rate)
         require_open_unit(full_share=self.full_share)
-        for name in ("clip_norm", "learning_rate", "horizon"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
+        if_given(require_positive, clip_norm=self.clip_norm, learning_rate=self.learning_rate, horizon=self.horizon)
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
         return usual_clip(problem) if self.clip_norm is None else self.clip_norm
 
-    def rate(self, problem: Problem) -> float:
+    def step_size(self, problem: Problem) -> float:
         """The step size: 2 / smoothness unless given, and no more than lets the steps sum to the horizon."""
         if self.learning_rate is not None:
             return self.learning_rate
@@ -90,35 +88,27 @@ class DPSVRG:
         far = reach(problem, self.horizon or usual_horizon(problem), mu, self.clip(problem))
         return min(2.0 / problem.smoothness, far / (self.epochs * self.inner))
 
-    def mechanisms(self, problem: Problem) -> tuple[Mechanism, Mechanism]:
-        """That of a full gradient and that of an inner step."""
-        full = problem.sensitivity(self.clip(problem))
+    def mechanisms(self, problem: Problem) -> tuple[NoisyGradient, Mechanism]:
+        """A full gradient, and the release of an inner step."""
+        full = NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier)
         difference = problem.sensitivity(1.0)
         steps = max(self.inner - 1, 1)
         ratio = self.sampling_rate * sqrt(steps * self.full_share / (1.0 - self.full_share))
         inner = Gaussian(difference, self.noise_multiplier * ratio * difference)
-        return (
-            Gaussian(full, self.noise_multiplier * full),
-            batch_sampler(problem, self.sampling_rate).amplify(inner, problem.adjacency),
-        )
+        return full, on_batch(problem, self.sampling_rate, inner)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         full, inner = self.mechanisms(problem)
-        return [full, *[inner] * (self.inner - 1)] * self.epochs
+        return [full.mechanism, *[inner] * (self.inner - 1)] * self.epochs
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, shape (outputs * d,)."""
-        clip_norm, eta = self.clip(problem), self.rate(problem)
+        clip_norm, eta = self.clip(problem), self.step_size(problem)
         beta = problem.norm_bound**2 * problem.loss.smoothness
         full, inner = self.mechanisms(problem)
         w = np.zeros(problem.dimension * problem.outputs)
         for _ in range(self.epochs):
-            anchor = w
-
-            def gradient(data: Objective, at: Array = anchor) -> Array:
-                return data.gradient_sum(at, clip_norm)
-
-            anchor_gradient = budget.release(full, gradient) / problem.n
+            anchor, anchor_gradient = w, full.mean(budget, w)
             direction = anchor_gradient
             for step in range(self.inner):
                 if step > 0:

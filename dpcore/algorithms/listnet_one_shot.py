@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.errors import AssumptionNotMet, require_count, require_nonnegative, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
@@ -27,7 +27,7 @@ STRENGTHS = 64
 
 @register("listnet_one_shot")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListNetOneShot:
+class ListNetOneShot(Algorithm):
     """Minimise sum_j [log sum exp(X_j w)] - <w, b> + ridge, where b = sum_j X_j' t_j is released once, with noise.
 
     t_j are the gains of session j over their sum (uniform where nothing is relevant, so that such a session adds 0 to
@@ -84,7 +84,7 @@ class ListNetOneShot:
         sensitivity = problem.sensitivity(self.clip_norm)
         return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)]
 
-    def settings(self, problem: Problem) -> dict[str, float]:
+    def resolved(self, problem: Problem) -> dict[str, Any]:
         """The ridge that is used where none was given."""
         return {"ridge": RIDGE_SHARE * self.noise_multiplier if self.ridge is None else self.ridge}
 
@@ -101,7 +101,7 @@ class ListNetOneShot:
         noisy = budget.release(release, lambda data: data.label_sum(M, clip_norm) / bound) * bound
         spread = curvature / curvature[0]
         noisy = noisy * shrinkage(noisy, self.noise_multiplier * bound, spread**self.prior)
-        ridge = self.settings(problem)["ridge"]
+        ridge = self.resolved(problem)["ridge"]
         return M.T @ (noisy / (curvature + ridge * curvature.mean() + problem.n * problem.l2))
 
     def public_side(self, problem: Problem) -> tuple[Array, Array, float, float]:

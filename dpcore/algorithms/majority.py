@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array, Weighted
 from dpcore.mechanisms import Exact, Mechanism
@@ -18,7 +18,7 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 @register("majority")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Majority:
+class Majority(Algorithm):
     """Weights 0 but for the constant column, which has the sign of the label sum. No privacy: infinite price.
 
     The label sum comes from the gradient at w = 0: every margin loss has one slope there, so the constant column of

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.admm import SELECTION, Iterate, Pace, Settings
 from dpcore.errors import AssumptionNotMet, require_choice
 from dpcore.losses import Array
@@ -36,7 +36,7 @@ def x_sensitivity(clip_sensitivity: float, n: int, eta: float, rho: float) -> fl
 
 @register("mpadmm")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MPADMM(Settings):
+class MPADMM(Settings, Algorithm):
     """x <- x - k_t (v_t + y + rho (x - z)) + N(0, sigma_t^2 I), v_t = momentum v_{t-1} + sum_i clip(g_i, C) / n + l2 x,
 
     sigma_t = noise_multiplier * D_t, D_t = ``problem.sensitivity(C)`` k_t / n (``x_sensitivity``, k = eta / (1 + eta

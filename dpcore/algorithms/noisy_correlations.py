@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.defaults import curvature_bound, slope_at_start
-from dpcore.errors import require_positive
+from dpcore.errors import if_given, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
@@ -25,7 +25,7 @@ NOMINAL_SLOPE = 1.0
 
 @register("noisy_correlations")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyCorrelations:
+class NoisyCorrelations(Algorithm):
     """Release s = -sum_i clip(gradient_i(0), C) + N(0, sigma^2 I) once, sigma = noise_multiplier * sensitivity(C).
 
     For a margin loss gradient_i(0) = loss'(0) y_i x_i, so s is X'y up to a factor, each record cut to norm C: a vector
@@ -50,8 +50,7 @@ class NoisyCorrelations:
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
-        if self.clip_norm is not None:
-            require_positive(clip_norm=self.clip_norm)
+        if_given(require_positive, clip_norm=self.clip_norm)
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.errors import require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exact, Mechanism
@@ -19,7 +19,7 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 @register("non_private")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NonPrivate:
+class NonPrivate(Algorithm):
     """Minimise mean_i loss + l2/2 ||w||^2 by L-BFGS. No privacy: its price is infinite and its numbers are internal.
 
     Nocedal (1980), through ``scipy.optimize``.

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import register
+from dpcore.algorithms.base import Algorithm, register
 from dpcore.algorithms.rsgd_ar import checked_sensitivities, permuted_release, release_walk
 from dpcore.descent.permuted import Walk, horizon, near_equal, useful
-from dpcore.errors import InputError, require_count, require_positive
+from dpcore.errors import InputError, if_given, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
@@ -19,7 +19,7 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 @register("nsgd", "bolt_on")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NSGD:
+class NSGD(Algorithm):
     """SGD with steps eta0 / s in epoch s over fixed batches in cyclic order; one Gaussian on the last iterate.
 
     Chen (2020), Algorithm 3.1, replace-one. ``permute``: one secret permutation first (bolt-on, Wu et al. 2017), priced
@@ -55,8 +55,7 @@ class NSGD:
         require_count(epochs=self.epochs, batch_size=self.batch_size)
         if not isinstance(self.permute, bool):
             raise InputError(f"Expected permute to be true or false, got permute={self.permute!r}.")
-        if self.learning_rate is not None:
-            require_positive(learning_rate=self.learning_rate)
+        if_given(require_positive, learning_rate=self.learning_rate)
 
     def walk(self, problem: Problem) -> Walk:
         """The one schedule that training and price share."""

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.minimise import minimise
-from dpcore.errors import AssumptionNotMet, InputError, require_choice, require_nonnegative, require_positive
+from dpcore.errors import AssumptionNotMet, InputError, if_given, require_choice, require_nonnegative, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import AMP, ObjectivePerturbation
 from dpcore.objective import Objective
@@ -29,7 +29,7 @@ FLATTEST = 1e-13
 
 @register("objective_perturbation", "objpert")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectivePerturbationGLM:
+class ObjectivePerturbationGLM(Algorithm):
     """argmin_w sum_i loss(x_i @ w) + (curvature / 2) ||w||^2 + b @ w, solved to a tiny gradient norm, plus tiny noise.
 
     b is Gaussian ((epsilon, delta)) or has density ~ exp(-||b|| / scale) (pure epsilon), scale = noise_multiplier *
@@ -66,8 +66,7 @@ class ObjectivePerturbationGLM:
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier, tolerance=self.tolerance)
         require_choice(("gaussian", "gamma"), noise=self.noise)
-        if self.ridge is not None:
-            require_nonnegative(ridge=self.ridge)
+        if_given(require_nonnegative, ridge=self.ridge)
 
     def plan(self, problem: Problem) -> list[AMP]:
         ridge = default_ridge(problem, self.noise) if self.ridge is None else self.ridge

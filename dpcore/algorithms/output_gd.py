@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import register
+from dpcore.algorithms.base import Algorithm, register
 from dpcore.descent.minimise import minimise
 from dpcore.descent.permuted import horizon, useful
-from dpcore.errors import AssumptionNotMet, require_choice, require_count, require_positive
+from dpcore.errors import AssumptionNotMet, if_given, require_choice, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import GammaNorm, Gaussian, Mechanism
 from dpcore.objective import Objective
@@ -30,7 +30,7 @@ PAPER_RADIUS = 10.0
 
 @register("output_gd", "outpert_gd")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputGD:
+class OutputGD(Algorithm):
     """Gradient descent on mean_i loss(x_i, y_i; w) + l2/2 ||w||^2 from w = 0; noise once, on the last iterate.
 
     A step of size eta has Lipschitz constant rho = max(|1 - eta l2|, |1 - eta beta|) <= 1, and a replaced record moves
@@ -73,10 +73,8 @@ class OutputGD:
         require_positive(noise_multiplier=self.noise_multiplier)
         require_choice(("gaussian", "gamma"), noise=self.noise)
         require_choice(("horizon", "paper"), pace=self.pace)
-        if self.steps is not None:
-            require_count(steps=self.steps)
-        if self.learning_rate is not None:
-            require_positive(learning_rate=self.learning_rate)
+        if_given(require_count, steps=self.steps)
+        if_given(require_positive, learning_rate=self.learning_rate)
 
     def descent(self, problem: Problem) -> tuple[int, float]:
         """Number of steps and step size; raises ``AssumptionNotMet`` for a step too long to contract."""

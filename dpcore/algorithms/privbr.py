@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import register
+from dpcore.algorithms.base import Algorithm, register
 from dpcore.errors import (
     AssumptionNotMet,
+    if_given,
     require_below_one,
     require_choice,
     require_count,
@@ -34,7 +35,7 @@ STAIR = 100  # iterations between two falls of the step size: Chen (2020), 6.6.3
 
 @register("privbr")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivBR:
+class PrivBR(Algorithm):
     """w <- w - eta_t v_t, v_t = momentum v_{t-1} + D (G_t / D + N(0, noise_multiplier^2 I)) / (q n [C]) + l2 w.
 
     G_t sums over a full batch, or a fresh Poisson batch of rate q, what the sessions' gradients may contribute:
@@ -102,8 +103,7 @@ class PrivBR:
         require_positive(noise_multiplier=self.noise_multiplier, cap=self.cap, learning_rate=self.learning_rate)
         require_count(steps=self.steps, cap_every=self.cap_every)
         require_fraction(sampling_rate=self.sampling_rate)
-        if self.batch_size is not None:
-            require_count(batch_size=self.batch_size)
+        if_given(require_count, batch_size=self.batch_size)
         require_choice(BOUNDS, bound=self.bound)
         require_choice(CAPS, cap_rule=self.cap_rule)
         require_choice(SCHEDULES, schedule=self.schedule)
@@ -126,7 +126,8 @@ class PrivBR:
 
     def check_loss(self, problem: Problem) -> None:
         """Raise ``AssumptionNotMet`` for a loss that labels can move without bound."""
-        if not getattr(problem.loss, "label_linear", False):
+        loss: Any = problem.loss
+        if loss.argument != "session" or not loss.label_linear:
             raise AssumptionNotMet(
                 f"Expected a loss that is linear in the labels for 'privbr', got loss={problem.loss.name!r}; use "
                 "bayesrank or listnet, or dp_sgd, which clips whole sessions."

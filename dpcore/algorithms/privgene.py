@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.defaults import loss_at_start
-from dpcore.errors import require_count, require_fraction, require_positive
+from dpcore.errors import if_given, require_count, require_fraction, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Mechanism
 from dpcore.objective import Objective
@@ -24,7 +24,7 @@ OTHER_SHARE = 2.0
 
 @register("privgene")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivGene:
+class PrivGene(Algorithm):
     """``generations`` times: two parents by the exponential mechanism, then crossover and mutation; last, the best.
 
     Zhang, Xiao, Yang, Zhang & Winslett (2013). The score of w is minus the sum of losses cut to [0, C], minus the
@@ -59,8 +59,7 @@ class PrivGene:
         require_positive(noise_multiplier=self.noise_multiplier, reach=self.reach)
         require_count(population=self.population, generations=self.generations)
         require_fraction(mutations=self.mutations)
-        if self.clip_loss is not None:
-            require_positive(clip_loss=self.clip_loss)
+        if_given(require_positive, clip_loss=self.clip_loss)
 
     def clip(self, problem: Problem) -> float:
         """The cap C of a record's loss."""

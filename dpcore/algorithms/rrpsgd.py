@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
-from dpcore.descent.gradient import batch_sampler
-from dpcore.errors import AssumptionNotMet, require_choice, require_count, require_positive
+from dpcore.algorithms.base import BOTH, Algorithm, register
+from dpcore.descent.gradient import NoisyGradient
+from dpcore.errors import AssumptionNotMet, if_given, require_choice, require_count, require_positive
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
-from dpcore.objective import Objective
+from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
 
 # The n^2 rounds of the source are more than a machine can do beyond this many records.
@@ -23,7 +22,7 @@ MOST_SQUARED = 2000
 
 @register("rrpsgd")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RRPSGD:
+class RRPSGD(Algorithm):
     """w <- w - eta (g_t + noise) for R rounds, R drawn before training: small ||grad F||^2 even for non-convex losses.
 
     Zhang, Zheng, Mou & Wang (2017), Algorithm 2 and Theorem 5: P(R = k) ~ 2 eta_k - beta eta_k^2, which is uniform for
@@ -60,8 +59,7 @@ class RRPSGD:
         require_positive(noise_multiplier=self.noise_multiplier, radius=self.radius)
         require_choice(("passes", "squared"), rounds=self.rounds)
         require_count(passes=self.passes)
-        if self.batch_size is not None:
-            require_count(batch_size=self.batch_size)
+        if_given(require_count, batch_size=self.batch_size)
 
     def shape(self, problem: Problem) -> tuple[int, int]:
         """Rows a round (expected) and the maximum number of rounds T."""
@@ -74,35 +72,30 @@ class RRPSGD:
         batch = min(self.batch_size or max(round(sqrt(problem.n)), 1), problem.n)
         return batch, max(ceil(self.passes * problem.n / batch), 1)
 
-    def gaussian(self, problem: Problem) -> Gaussian:
-        """The noise on a batch sum."""
-        sensitivity = problem.sensitivity(problem.lipschitz)
-        return Gaussian(sensitivity, self.noise_multiplier * sensitivity)
+    def gradient(self, problem: Problem) -> NoisyGradient:
+        """The release of a round; no gradient is longer than the clip L."""
+        rate = self.shape(problem)[0] / problem.n
+        return NoisyGradient.of(problem, problem.lipschitz, self.noise_multiplier, rate)
 
     def step_size(self, problem: Problem) -> float:
         """The constant step of Theorem 5, from public facts."""
         batch, most = self.shape(problem)
         width = problem.dimension * problem.outputs
-        variance = problem.lipschitz**2 / batch + width * (self.gaussian(problem).sigma / batch) ** 2
+        sigma = self.noise_multiplier * problem.sensitivity(problem.lipschitz)
+        variance = problem.lipschitz**2 / batch + width * (sigma / batch) ** 2
         return min(1.0 / problem.smoothness, self.radius / (problem.norm_bound * sqrt(variance * most)))
 
     def plan(self, problem: Problem) -> list[Mechanism]:
-        batch, most = self.shape(problem)
-        sampler = batch_sampler(problem, batch / problem.n)
-        return [sampler.amplify(self.gaussian(problem), problem.adjacency)] * most
+        return [self.gradient(problem).mechanism] * self.shape(problem)[1]
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the iterate of round R, shape (d,)."""
         batch, most = self.shape(problem)
         eta = self.step_size(problem)
         stop = int(rng.integers(1, most + 1))
-        mechanism = self.plan(problem)[0]
+        gradient = self.gradient(problem)
         w = np.zeros(problem.dimension * problem.outputs)
         for _ in range(stop):
-
-            def gradient(rows: Objective, w: Array = w) -> Array:
-                return rows.gradient_sum(w, problem.lipschitz)
-
-            w = w - eta * (budget.release(mechanism, gradient) / batch + problem.l2 * w)
+            w = w - eta * (gradient.sum(budget, w) / batch + problem.l2 * w)
         budget.note(step_size=eta, rounds=stop)
         return w

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import register
+from dpcore.algorithms.base import Algorithm, register
 from dpcore.descent.permuted import Walk, horizon, near_equal, useful
-from dpcore.errors import AssumptionNotMet, require_count, require_positive
+from dpcore.errors import AssumptionNotMet, if_given, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism, RandomisedSensitivityGaussian
 from dpcore.objective import Objective
@@ -25,7 +25,7 @@ MOST_RESTARTS = 12
 
 @register("rsgd_ar", "outpert_rsgd")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RSGDAR:
+class RSGDAR(Algorithm):
     """Cyclic SGD over a secret permutation of the records, in near-equal batches, one Gaussian at the end.
 
     Chen (2020), Algorithms 3.2 and 3.3, Theorem 3.2: replace-one, one permutation, nothing else leaves. With D_j the
@@ -62,10 +62,8 @@ class RSGDAR:
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
         require_count(batch_size=self.batch_size, interval=self.interval)
-        if self.epochs is not None:
-            require_count(epochs=self.epochs)
-        if self.learning_rate is not None:
-            require_positive(learning_rate=self.learning_rate)
+        if_given(require_count, epochs=self.epochs)
+        if_given(require_positive, learning_rate=self.learning_rate)
 
     def walk(self, problem: Problem) -> Walk:
         """The one schedule that training and price share."""

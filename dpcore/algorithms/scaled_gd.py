@@ -9,12 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent import platt
 from dpcore.descent.defaults import STABLE, clip_share, curvature_bound, momentum_for, pace_share
-from dpcore.errors import AssumptionNotMet, require_below_one, require_count, require_open_unit, require_positive
+from dpcore.descent.gradient import NoisyGradient
+from dpcore.errors import (
+    AssumptionNotMet,
+    if_given,
+    require_below_one,
+    require_count,
+    require_open_unit,
+    require_positive,
+)
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian
+from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import LinearObjective
 from dpcore.objective.base import unscaled
 from dpcore.objective.rows import SUM_TOLERANCE
@@ -35,7 +43,7 @@ LEARNABLE = 80.0
 
 @register("scaled_gd")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaledGD:
+class ScaledGD(Algorithm):
     """Release column marginals, scale the columns by them, then descend with clipped noisy full-batch gradients.
 
     Values are clipped to [0, 1] and one-hot blocks scaled down to sum <= 1 inside every query. Two prices, in Gaussian
@@ -77,9 +85,7 @@ class ScaledGD:
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
-        for name in ("clip_norm", "horizon"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
+        if_given(require_positive, clip_norm=self.clip_norm, horizon=self.horizon)
         require_count(steps=self.steps)
         require_open_unit(marginal_share=self.marginal_share)
         require_below_one(calibration_share=self.calibration_share, shares=self.marginal_share + self.calibration_share)
@@ -88,22 +94,25 @@ class ScaledGD:
         """The clip norm C; scaled rows have norm about 1."""
         return clip_share(problem) if self.clip_norm is None else self.clip_norm
 
-    def plan(self, problem: Problem) -> list[Gaussian]:  # type: ignore[override]
-        sensitivity = problem.sensitivity(self.clip(problem))
-        gradient = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
+    def plan(self, problem: Problem) -> list[Mechanism]:
+        marginals, gradient, calibration = self.releases_of(problem)
+        return [marginals, *[gradient.mechanism] * self.steps, *calibration]
+
+    def releases_of(self, problem: Problem) -> tuple[Gaussian, NoisyGradient, list[Gaussian]]:
+        """The marginals, a step, and the histogram of scores where there is one."""
         marginals = self._priced(Marginals.of(problem).sensitivity(problem.adjacency), self.marginal_share)
-        planned = [marginals, *[gradient] * self.steps]
-        if self.calibration_share > 0.0:
-            platt.check(problem)
-            planned.append(self._priced(platt.sensitivity(problem.adjacency), self.calibration_share))
-        return planned
+        gradient = NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier)
+        if self.calibration_share == 0.0:
+            return marginals, gradient, []
+        platt.check(problem)
+        return marginals, gradient, [self._priced(platt.sensitivity(problem.adjacency), self.calibration_share)]
 
     def _priced(self, sensitivity: float, share: float) -> Gaussian:
         """A release that takes ``share`` of mu^2, where the gradients take what the shares leave."""
         rest = 1.0 - self.marginal_share - self.calibration_share
         return Gaussian(sensitivity, self.noise_multiplier * sqrt(rest / (share * self.steps)) * sensitivity)
 
-    def settings(self, problem: Problem) -> dict[str, float]:
+    def resolved(self, problem: Problem) -> dict[str, Any]:
         """What the fields that were left out come to on ``problem``."""
         return {"clip_norm": self.clip(problem), "horizon": self.far(problem)}
 
@@ -138,28 +147,25 @@ class ScaledGD:
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate in the columns of the problem, shape (outputs * d,)."""
         layout = Marginals.of(problem)
-        first, *others = self.plan(problem)
-        gradients = others[: self.steps]
+        first, gradient, calibration = self.releases_of(problem)
         released = budget.release(first, layout.query)
         view = layout.scaling(released, first.sigma / problem.n, problem)
-        clip_norm = self.clip(problem)
+
+        def scaled(batch: LinearObjective) -> LinearObjective:
+            return batch.within(layout.blocks).transform(view.shift, view.scale)
+
         rate, momentum = self.pace(problem, problem.l2 * view.stretch**2)
         w = np.zeros((problem.outputs, problem.dimension))
         velocity = np.zeros_like(w)
-        for step, mechanism in enumerate(gradients):
+        for step in range(self.steps):
             eta = rate * (1.0 - step / self.steps)
-
-            def gradient(batch: LinearObjective, w: Array = w) -> Array:
-                rows = batch.within(layout.blocks).transform(view.shift, view.scale)
-                return rows.gradient_sum(w.ravel(), clip_norm)
-
-            noisy = budget.release(mechanism, gradient).reshape(w.shape) / problem.n
+            noisy = gradient.mean(budget, w.ravel(), scaled).reshape(w.shape)
             velocity = momentum * velocity + noisy + problem.l2 * view.pull_back(view.weights(w))
             w = view.prox(w - eta * velocity, eta * problem.l1)
             budget.note(step_size=eta)
         weights = view.weights(w).ravel()
-        if self.calibration_share > 0.0:
-            weights = platt.calibrate(weights, others[-1], layout.blocks, problem, budget)
+        for release in calibration:
+            weights = platt.calibrate(weights, release, layout.blocks, problem, budget)
         return weights
 
 

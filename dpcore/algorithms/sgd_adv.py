@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.defaults import pace_share
-from dpcore.descent.gradient import batch_sampler
-from dpcore.errors import require_count, require_positive
+from dpcore.descent.gradient import NoisyGradient
+from dpcore.errors import if_given, require_count, require_positive
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
-from dpcore.objective import Objective
+from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
 
 # Radius of the ball times norm_bound, for a loss of margins.
@@ -24,7 +23,7 @@ RADIUS = 10.0
 
 @register("sgd_adv")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SGDAdv:
+class SGDAdv(Algorithm):
     """w <- P(w - eta_t g_t), g_t from a random batch of about m rows, gradients of norm at most L, Gaussian noise.
 
     Bassily, Smith & Thakurta (2014), Algorithm 1, in the mini-batch form of Zhang et al. (2017), section 4: T = n^2 /
@@ -55,11 +54,9 @@ class SGDAdv:
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
-        if self.radius is not None:
-            require_positive(radius=self.radius)
+        if_given(require_positive, radius=self.radius)
         require_count(batch_size=self.batch_size)
-        if self.epochs is not None:
-            require_count(epochs=self.epochs)
+        if_given(require_count, epochs=self.epochs)
 
     def rate(self, problem: Problem) -> float:
         """The sampling rate m / n, at most 1."""
@@ -70,33 +67,27 @@ class SGDAdv:
         per_epoch = 1.0 / self.rate(problem)
         return ceil(per_epoch**2 if self.epochs is None else self.epochs * per_epoch)
 
-    def gaussian(self, problem: Problem) -> Gaussian:
-        """The noise on a batch sum."""
-        sensitivity = problem.sensitivity(problem.lipschitz)
-        return Gaussian(sensitivity, self.noise_multiplier * sensitivity)
+    def gradient(self, problem: Problem) -> NoisyGradient:
+        """The release of a step; no gradient is longer than the clip L."""
+        return NoisyGradient.of(problem, problem.lipschitz, self.noise_multiplier, self.rate(problem))
 
     def plan(self, problem: Problem) -> list[Mechanism]:
-        sampler = batch_sampler(problem, self.rate(problem))
-        return [sampler.amplify(self.gaussian(problem), problem.adjacency)] * self.steps(problem)
+        return [self.gradient(problem).mechanism] * self.steps(problem)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the mean of the last half of the iterates, shape (d,)."""
-        plan = self.plan(problem)
-        rows = self.rate(problem) * problem.n
+        gradient, steps = self.gradient(problem), self.steps(problem)
+        sigma = self.noise_multiplier * problem.sensitivity(problem.lipschitz)
         w = np.zeros(problem.dimension * problem.outputs)
-        total, first = np.zeros_like(w), len(plan) // 2
-        size = sqrt(problem.lipschitz**2 + len(w) * (self.gaussian(problem).sigma / rows) ** 2)
+        total, first = np.zeros_like(w), steps // 2
+        size = sqrt(problem.lipschitz**2 + len(w) * (sigma / gradient.rows) ** 2)
         ball = (self.radius or RADIUS * pace_share(problem)) / problem.norm_bound
-        for t, mechanism in enumerate(plan, start=1):
-
-            def gradient(batch: Objective, w: Array = w) -> Array:
-                return batch.gradient_sum(w, problem.lipschitz)
-
+        for t in range(1, steps + 1):
             eta = ball / (size * sqrt(t))
             eta = min(eta, 1.0 / (problem.l2 * t)) if problem.l2 > 0 else eta
-            w = w - eta * (budget.release(mechanism, gradient) / rows + problem.l2 * w)
+            w = w - eta * (gradient.mean(budget, w) + problem.l2 * w)
             w = w * min(1.0, ball / max(float(np.linalg.norm(w)), 1e-300))
             if t > first:
                 total += w
         budget.note(step_size=eta)
-        return total / (len(plan) - first)
+        return total / (steps - first)

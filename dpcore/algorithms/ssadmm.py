@@ -9,21 +9,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, register
+from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.admm import SELECTION, Iterate, Settings
-from dpcore.descent.gradient import batch_sampler
-from dpcore.errors import require_fraction
+from dpcore.descent.gradient import NoisyGradient
+from dpcore.errors import if_given, require_fraction
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
-from dpcore.objective import Objective
+from dpcore.mechanisms import Mechanism
 from dpcore.penalties import penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
-from dpcore.sampling import Sampler
 
 
 @register("ssadmm")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SSADMM(Settings):
+class SSADMM(Settings, Algorithm):
     """x <- x - k_t (v_t + y + rho (x - z)), v_t = b v_{t-1} + (sum_{i in B} clip(g_i, C) + noise) / (q n) + l2 x,
 
     with momentum b, then z and y without a record (``admm``). noise ~ N(0, sigma^2 I), sigma = noise_multiplier *
@@ -63,37 +61,29 @@ class SSADMM(Settings):
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
-        if self.sampling_rate is not None:
-            require_fraction(sampling_rate=self.sampling_rate)
+        if_given(require_fraction, sampling_rate=self.sampling_rate)
 
     def rate(self, problem: Problem) -> float:
         """The share q of the records in a batch."""
         return 1.0 / sqrt(problem.n) if self.sampling_rate is None else self.sampling_rate
 
-    def sampler(self, problem: Problem) -> Sampler:
-        """How the rows of a step are drawn."""
-        return batch_sampler(problem, self.rate(problem))
+    def gradient(self, problem: Problem) -> NoisyGradient:
+        """The release of a step."""
+        return NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier, self.rate(problem))
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
-        sensitivity = problem.sensitivity(self.clip(problem))
-        gaussian = Gaussian(sensitivity, self.noise_multiplier * sensitivity)
-        return [self.sampler(problem).amplify(gaussian, problem.adjacency)] * self.steps
+        return [self.gradient(problem).mechanism] * self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return z (exactly sparse) or x after the last step, shape (outputs * d,)."""
-        clip_norm, rate = self.clip(problem), self.rate(problem)
+        gradient, rate = self.gradient(problem), self.rate(problem)
         penalty = penalty_of(problem, self.penalty)
         pace = self.pace(problem, rate * sqrt(self.steps) / self.noise_multiplier, 1.0 / rate)
         at = Iterate.start(problem.dimension * problem.outputs)
         velocity = np.zeros_like(at.x)
-        for mechanism, step in zip(self.plan(problem), pace.steps.tolist(), strict=True):
-
-            def gradient(batch: Objective, x: Array = at.x) -> Array:
-                return batch.gradient_sum(x, clip_norm)
-
-            noisy = budget.release(mechanism, gradient) / (rate * problem.n)
-            velocity = pace.momentum * velocity + noisy + problem.l2 * at.x
+        for step in pace.steps.tolist():
+            velocity = pace.momentum * velocity + gradient.mean(budget, at.x) + problem.l2 * at.x
             x = at.x - step * (velocity + at.pull(pace.rho))
             at = at.moved(x, pace.rho, penalty, problem.dimension)
             budget.note(step_size=step)

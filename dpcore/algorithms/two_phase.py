@@ -12,7 +12,14 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, check, make, register
 from dpcore.algorithms.noisy_correlations import NoisyCorrelations
-from dpcore.errors import AssumptionNotMet, require_count, require_nonnegative, require_open_unit, require_positive
+from dpcore.errors import (
+    AssumptionNotMet,
+    if_given,
+    require_count,
+    require_nonnegative,
+    require_open_unit,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.penalties import features, top_columns
@@ -40,7 +47,7 @@ EVIDENCE = 3.0
 
 @register("two_phase", "select")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwoPhase:
+class TwoPhase(Algorithm):
     """One release of noisy correlations keeps ``keep`` columns; the rest of the budget trains ``second`` on them.
 
     Rows on K of d columns have norm about norm_bound sqrt(K / d) when no column dominates (with a constant column, that
@@ -86,12 +93,9 @@ class TwoPhase:
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
-        if self.keep is not None:
-            require_count(keep=self.keep)
-        if self.share is not None:
-            require_open_unit(share=self.share)
-        if self.clip_norm is not None:
-            require_positive(clip_norm=self.clip_norm)
+        if_given(require_count, keep=self.keep)
+        if_given(require_open_unit, share=self.share)
+        if_given(require_positive, clip_norm=self.clip_norm)
         require_nonnegative(evidence=self.evidence)
         self._checked()
 
@@ -149,7 +153,7 @@ class TwoPhase:
 
     def _mu(self, trainer: Algorithm, problem: Problem, releases: int) -> float:
         """Signal over noise of the second phase."""
-        rate = getattr(trainer, "sampling_rate", 1.0) or 1.0 / sqrt(problem.n)
+        rate = trainer.parameters(problem).get("sampling_rate", 1.0) or 1.0 / sqrt(problem.n)
         return rate * sqrt(releases) / self.noise_multiplier
 
     def plan(self, problem: Problem) -> list[Mechanism]:

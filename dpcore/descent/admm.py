@@ -22,7 +22,7 @@ from dpcore.descent.defaults import (
     reach,
     usual_clip,
 )
-from dpcore.errors import require_below_one, require_choice, require_count, require_positive
+from dpcore.errors import if_given, require_below_one, require_choice, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.penalties import Penalty, penalties
 from dpcore.problem import Problem
@@ -112,11 +112,14 @@ class Settings:
         require_choice(SCHEDULES, schedule=self.schedule)
         require_choice(OUTPUTS, output=self.output)
         require_choice(tuple(penalties), penalty=self.penalty)
-        for name in ("clip_norm", "learning_rate", "penalty_parameter", "horizon"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
-        if self.momentum is not None:
-            require_below_one(momentum=self.momentum)
+        if_given(
+            require_positive,
+            clip_norm=self.clip_norm,
+            learning_rate=self.learning_rate,
+            penalty_parameter=self.penalty_parameter,
+            horizon=self.horizon,
+        )
+        if_given(require_below_one, momentum=self.momentum)
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpcore.errors import (
+    if_given,
     require_below_one,
     require_choice,
     require_count,
@@ -99,13 +100,9 @@ class Settings:
         require_choice(("retry", "smallest_step"), on_failure=self.on_failure)
         require_open_unit(armijo=self.armijo, backtrack=self.backtrack)
         require_below_one(clip_decay=self.clip_decay, angle_memory=self.angle_memory)
-        if self.search_rate is not None:
-            require_fraction(search_rate=self.search_rate)
-        if self.momentum is not None:
-            require_below_one(momentum=self.momentum)
-        for name in ("first_step", "clip_norm", "clip_loss"):
-            if getattr(self, name) is not None:
-                require_positive(**{name: getattr(self, name)})
+        if_given(require_fraction, search_rate=self.search_rate)
+        if_given(require_below_one, momentum=self.momentum)
+        if_given(require_positive, first_step=self.first_step, clip_norm=self.clip_norm, clip_loss=self.clip_loss)
 
 
 # Chen (2020), 5.6.7: a failed search takes the smallest step, no budget grows, and of rho = (1 + ratio^2) / (2 m^2) an

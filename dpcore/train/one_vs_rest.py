@@ -10,6 +10,7 @@ import numpy as np
 
 from dpcore.accounting.curves import ORDERS, curve_of
 from dpcore.accounting.limits import SLACK
+from dpcore.algorithms import Algorithm
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
@@ -23,14 +24,14 @@ class OneVsRest:
     many times as there are classes, and calibration splits the budget evenly by giving all one noise multiplier.
     """
 
-    inner: Any
+    inner: Algorithm
     noise_multiplier: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inner", replace(self.inner, noise_multiplier=self.noise_multiplier))
 
     @classmethod
-    def of(cls, inner: Any) -> OneVsRest:
+    def of(cls, inner: Algorithm) -> OneVsRest:
         return cls(inner=inner, noise_multiplier=inner.noise_multiplier)
 
     @property
@@ -64,16 +65,18 @@ class OneVsRest:
 
     def advice(self, problem: Problem) -> str:
         """The inner algorithm's warning."""
-        advice = getattr(self.inner, "advice", None)
-        return advice(one_class(problem)) if advice else ""
+        return self.inner.advice(one_class(problem))
 
     def outline(self, problem: Problem) -> list[dict[str, Any]]:
         """The inner algorithm's phases, which each class goes through."""
-        outline = getattr(self.inner, "outline", None)
-        return outline(one_class(problem)) if outline else []
+        return self.inner.outline(one_class(problem))
+
+    def parameters(self, problem: Problem) -> dict[str, Any]:
+        """The inner algorithm's, which the runs of all classes share."""
+        return self.inner.parameters(problem)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
-        return self.inner.plan(one_class(problem)) * problem.outputs
+        return [*self.inner.plan(one_class(problem))] * problem.outputs
 
     def fit(self, problem: Problem, budget: Any, rng: np.random.Generator) -> Array:
         """Return the weights of all classes, one after the other, shape (outputs * d,)."""

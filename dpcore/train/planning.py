@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK, After, Limit, Target, Within
 from dpcore.algorithms import Algorithm, check, make
+from dpcore.algorithms.base import Trainer
 from dpcore.errors import InputError
 from dpcore.problem import Problem
 from dpcore.train.auto import resolve
@@ -27,7 +28,7 @@ class Planned:
     """
 
     name: str
-    algorithm: Algorithm
+    algorithm: Trainer
     problem: Problem
     events: Events
     limits: tuple[Limit, ...] = ()
@@ -50,29 +51,17 @@ class Planned:
     @property
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters that will be used, by name; those left out with what they come to, where that is one."""
-        if hasattr(self.algorithm, "parameters"):  # several settings of one algorithm
-            return dict(self.algorithm.parameters(self.problem))
-        return described(self.algorithm, self.problem)
+        return self.algorithm.parameters(self.problem)
 
     @property
     def phases(self) -> list[dict[str, Any]]:
         """What an algorithm of several phases does in each, from public facts; empty for the others."""
-        outline = getattr(self.algorithm, "outline", None)
-        return outline(self.problem) if outline else []
+        return self.algorithm.outline(self.problem)
 
     @property
     def warning(self) -> str:
         """What public facts say against this plan (too little signal to learn from); empty where nothing."""
-        advice = getattr(self.algorithm, "advice", None)
-        return advice(self.problem) if advice else ""
-
-
-def described(algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
-    """Fields of ``algorithm`` by name; those left out with what they come to on ``problem``, where that is one."""
-    inner: Any = algorithm.inner if isinstance(algorithm, OneVsRest) else algorithm
-    given = {item.name: getattr(inner, item.name) for item in fields(inner)}
-    settings = getattr(inner, "settings", None)  # of two phases a mapping that the caller gave
-    return given | (settings(problem) if callable(settings) else {})
+        return self.algorithm.advice(self.problem)
 
 
 def plan(
@@ -94,11 +83,11 @@ def plan(
     """
     target = next((limit for limit in limits if isinstance(limit, Target)), None)
     name, parameters, reason = resolve(name, parameters, problem, target)
-    algorithm = make(name, parameters, preset)
-    check(algorithm, problem)
-    check_noise(algorithm)
-    if problem.outputs > 1 and problem.loss.argument in ("margin", "residual"):
-        algorithm = OneVsRest.of(algorithm)  # type: ignore[assignment]
+    single = make(name, parameters, preset)
+    check(single, problem)
+    check_noise(single)
+    each = problem.outputs > 1 and problem.loss.argument in ("margin", "residual")
+    algorithm: Trainer = OneVsRest.of(single) if each else single
     curve_only = algorithm.adaptive or before is not None
     limits = tuple(_by_accountant(algorithm, limit, curve_only) for limit in limits)
     asked: tuple[Limit, ...] = limits if before is None else tuple(After(limit, before) for limit in limits)
@@ -115,7 +104,7 @@ def plan(
 def check_noise(algorithm: Algorithm) -> None:
     """Raise ``InputError`` for a ``noise_multiplier`` whose squares leave the numbers that prices are formed in."""
     least, most = NOISE
-    multiplier = getattr(algorithm, "noise_multiplier", least)
+    multiplier = algorithm.noise_multiplier
     if not least <= multiplier <= most:
         raise InputError(
             f"Expected noise_multiplier from {least:g} to {most:g}, got noise_multiplier={multiplier:g}; leave it out "
@@ -123,7 +112,7 @@ def check_noise(algorithm: Algorithm) -> None:
         )
 
 
-def _by_accountant(algorithm: Algorithm, limit: Limit, curve_only: bool) -> Limit:
+def _by_accountant(algorithm: Trainer, limit: Limit, curve_only: bool) -> Limit:
     """The limit itself; a target that leaves the accountant open takes the one that the algorithm stands for.
 
     An adaptive run, or one that is chosen after other releases, keeps below the Rényi curve of its plan and nothing

@@ -28,7 +28,7 @@ from dpcore.mechanisms import Composition, Gaussian, Mechanism, RepeatNegativeBi
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.preprocess.estimate import calibrated_gaussian
 from dpcore.problem import Adjacency, Problem
-from dpcore.train.planning import Planned, described, plan
+from dpcore.train.planning import Planned, plan
 
 DISTRIBUTIONS = ("negative_binomial", "poisson")
 # Cells of a score: below 0 and from 0 on, which is where a label is predicted.
@@ -129,8 +129,8 @@ class Tuned:
 
     def advice(self, problem: Problem) -> str:
         """The first warning of a setting."""
-        found = (getattr(self._noisy(s), "advice", None) for s in self.settings)
-        return next((text for s, ask in zip(self.settings, found, strict=True) if ask and (text := ask(s.problem))), "")
+        found = (self._noisy(setting).advice(setting.problem) for setting in self.settings)
+        return next((text for text in found if text), "")
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         """One release: the selection among the settings' distinct prices."""
@@ -176,7 +176,7 @@ class Tuned:
         Under ``tuning`` what was searched and how; the number of trials is not known here, nor anywhere else.
         """
         chosen = self.settings if self.selected is None else self.settings[self.selected : self.selected + 1]
-        each = [described(self._noisy(setting), setting.problem) for setting in chosen]
+        each = [self._noisy(setting).parameters(setting.problem) for setting in chosen]
         shown = {
             key: value if all(other[key] == value for other in each) else [other[key] for other in each]
             for key, value in each[0].items()

@@ -6,6 +6,7 @@ How much an algorithm reads: evaluations of single records' gradients and losses
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def asked(metrics: Sequence[str] | None) -> bool:
 
 def has_optimum(problem: Problem) -> bool:
     """Whether ``optimum`` covers the problem: one convex function of one linear score, with second derivatives."""
-    smooth = problem.loss.convex and hasattr(problem.loss, "curvature")
+    smooth = problem.kind == "linear" and problem.loss.convex and isfinite(problem.loss.smoothness)
     return smooth and problem.outputs == 1 and problem.l1 == 0 and problem.dimension <= MOST_COLUMNS
 
 

@@ -210,7 +210,7 @@ class ForgottenCurvature(DPSVRG):
 
     def fit(self, problem: Problem, budget: Any, rng: Any) -> np.ndarray:
         loss = type("Flat", (type(problem.loss),), {"smoothness": problem.loss.smoothness / 4})()
-        given = replace(self, learning_rate=self.rate(problem))
+        given = replace(self, learning_rate=self.step_size(problem))
         return DPSVRG.fit(given, replace(problem, loss=loss), budget, rng)  # type: ignore[arg-type]
 
 

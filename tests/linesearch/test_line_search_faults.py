@@ -29,28 +29,28 @@ DRAWS = 400
 class RealisedDivisor(DPBLSGD):
     """Alg. 5.2, line 6: the sum over |B|."""
 
-    def _noisy_gradient(self, problem, budget, mechanism, state):
+    def _noisy_gradient(self, budget, gradient, state):
         size: list[int] = []
 
         def query(batch):
             size.append(batch.n)
             return batch.gradient_sum(state.w, state.clip_norm)
 
-        return budget.release(mechanism, query) / max(size[0], 1)
+        return budget.release(gradient.mechanism, query) / max(size[0], 1)
 
 
 class ReusedBatch(DPBLSGD):
     """Alg. 5.2, line 10: what the search reads is the batch of the gradient, kept from one release to the next."""
 
-    def _noisy_gradient(self, problem, budget, mechanism, state):
+    def _noisy_gradient(self, budget, gradient, state):
         kept: list[Any] = []
 
         def query(batch):
             kept.append(batch)
             return batch.gradient_sum(state.w, state.clip_norm)
 
-        noisy = budget.release(mechanism, query) / (self.sampling_rate * problem.n)
-        budget.release(mechanism, lambda batch: kept[0].gradient_sum(state.w, state.clip_norm))
+        noisy = budget.release(gradient.mechanism, query) / gradient.rows
+        budget.release(gradient.mechanism, lambda batch: kept[0].gradient_sum(state.w, state.clip_norm))
         return noisy
 
 
