@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import AssumptionNotMet, InputError
+from dpcore.problem import Problem
 from dpcore.ranking.documents import ScoredDocuments, padded_blocks
 from dpcore.ranking.losses import SECOND, BayesRank, ListMLE, ListNet, make_ranking_loss, softmax
 from dpcore.ranking.objective import SessionObjective
@@ -189,4 +190,5 @@ def test_refusals():
         SessionObjective(SMALL, ListMLE()).capped_gradient_sum(np.zeros(3), 1.0)
     with pytest.raises(InputError, match="documents and the scorer of these sessions"):
         changed = Documents(SMALL.documents.X + 1, SMALL.documents.offsets)
-        SessionObjective(SMALL, ListNet()).check_documents(ScoredDocuments(changed))
+        sums, public = SessionObjective(SMALL, ListNet()), ScoredDocuments(changed)
+        sums.check(Problem(n=sums.n, dimension=sums.dimension, loss=ListNet(), documents=public))
