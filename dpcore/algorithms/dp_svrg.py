@@ -88,24 +88,27 @@ class DPSVRG(Algorithm):
         far = reach(problem, self.horizon or usual_horizon(problem), mu, self.clip(problem))
         return min(2.0 / problem.smoothness, far / (self.epochs * self.inner))
 
-    def mechanisms(self, problem: Problem) -> tuple[NoisyGradient, Mechanism]:
-        """A full gradient, and the release of an inner step."""
-        full = NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier)
+    def gradient(self, problem: Problem) -> NoisyGradient:
+        """The release of a full gradient."""
+        return NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier)
+
+    def mechanisms(self, problem: Problem) -> tuple[Mechanism, Mechanism]:
+        """That of a full gradient and that of an inner step."""
         difference = problem.sensitivity(1.0)
         steps = max(self.inner - 1, 1)
         ratio = self.sampling_rate * sqrt(steps * self.full_share / (1.0 - self.full_share))
         inner = Gaussian(difference, self.noise_multiplier * ratio * difference)
-        return full, on_batch(problem, self.sampling_rate, inner)
+        return self.gradient(problem).mechanism, on_batch(problem, self.sampling_rate, inner)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         full, inner = self.mechanisms(problem)
-        return [full.mechanism, *[inner] * (self.inner - 1)] * self.epochs
+        return [full, *[inner] * (self.inner - 1)] * self.epochs
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, shape (outputs * d,)."""
         clip_norm, eta = self.clip(problem), self.step_size(problem)
         beta = problem.norm_bound**2 * problem.loss.smoothness
-        full, inner = self.mechanisms(problem)
+        full, inner = self.gradient(problem), self.mechanisms(problem)[1]
         w = np.zeros(problem.dimension * problem.outputs)
         for _ in range(self.epochs):
             anchor, anchor_gradient = w, full.mean(budget, w)

@@ -19,15 +19,15 @@ from dpcore.train import plan, run
 class Counted(LinearObjective):
     """Notes the number of rows of every gradient that is computed."""
 
-    rows: list[int]
+    seen: list[int]
 
     def take(self, rows):
         batch = super().take(rows)
-        batch.rows = self.rows
+        batch.seen = self.seen
         return batch
 
     def gradient_sum(self, w, clip_norm=np.inf):
-        self.rows.append(self.n)
+        self.seen.append(self.n)
         return super().gradient_sum(w, clip_norm)
 
 
@@ -35,7 +35,7 @@ def records(n: int, d: int) -> Counted:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)) / np.sqrt(d) / 2
     objective = Counted(X / np.maximum(np.linalg.norm(X, axis=1), 1)[:, None], np.sign(rng.normal(size=n)), Logistic())
-    objective.rows = []
+    objective.seen = []
     return objective
 
 
@@ -46,7 +46,7 @@ def test_an_iteration_computes_one_gradient_per_release(name, gradients):
     settings = {"steps": 7, **({"sampling_rate": 0.1} if name == "ssadmm" else {})}
     run(plan(name, {"noise_multiplier": 5.0, **settings}, problem), objective)
     share = {"ssadmm": 100, "mpadmm": 1000, "dp_admm": 500}[name]
-    assert objective.rows == [share] * 7 * gradients
+    assert objective.seen == [share] * 7 * gradients
 
 
 @pytest.mark.slow
