@@ -101,8 +101,8 @@ MUTANTS += [
     ),
     Mutant(
         "dpcore/train/one_vs_rest.py",
-        "(one_class(problem)) * problem.outputs",
-        "(problem)",
+        "(one_class(problem))] * problem.outputs",
+        "(problem)]",
         "tests/test_auto_multiclass.py",
     ),
 ]
