@@ -33,6 +33,8 @@ def row_norms(X: Matrix) -> Array:
         norms: Array = np.sqrt(_squares(X))
     odd = np.flatnonzero(~((norms >= LEAST**0.5) & (norms <= MOST**0.5)))
     if len(odd):
+        odd = odd[_largest(X[odd]) != 0.0]  # most are zeros, and 0 is right for them
+    if len(odd):
         norms[odd] = _odd_norms(X[odd])
     norms = norms * (1.0 + (width + 6) * UNIT)
     if len(odd):

@@ -22,16 +22,22 @@ from typing import NamedTuple
 import numpy as np
 
 from dpcore.ranking.losses import BayesRank, RankingLoss, softmax, target_of
-from dpcore.ranking.scorers import Array, Layers, gradient
+from dpcore.ranking.scorers import Array, Layers, layer_gradient
 from dpcore.rounding import UNIT, quotients
 
 # A squared clip norm by products between documents is formed where more than this share of it is margin; a label bound
 # is taken again where its margin is more than the other, for it has no second use.
 FINE, LOSSY = 2.0**-20, 2.0**-10
+# Blocks of fewer numbers than this are formed: products with a mean take more calls.
+SMALL = 2**14
 # Sessions whose terms cancel to less than this share are summed apart before they meet the others.
 CANCELS = 2.0**-10
 # What underflow may hide of any norm here: entries are sums of products of at most 1e5 times numbers above 2^-1075.
 UNDERFLOW = 2.0**-500
+
+
+# Of each layer the sums (B, in, out) of sessions, or None where nothing needed them.
+Sums = list[Array | None]
 
 
 class Clipped(NamedTuple):
@@ -41,13 +47,12 @@ class Clipped(NamedTuple):
     sizes: Array
 
 
-def _lengths(x: Array) -> Array:
+def lengths_of(x: Array) -> Array:
     if x.shape[-1] == 1:
         sizes: Array = np.abs(x[..., 0])
         return sizes
-    rows = x.reshape(-1, x.shape[-1])
-    lengths: Array = np.sqrt(np.einsum("ik,ik->i", rows, rows)).reshape(x.shape[:-1])
-    return lengths
+    found: Array = np.sqrt(np.einsum("bnk,bnk->bn", x, x))
+    return found
 
 
 def session_norms(layers: Layers, coefficient: Array) -> Clipped:
@@ -58,15 +63,22 @@ def session_norms(layers: Layers, coefficient: Array) -> Clipped:
     vector that is released errs itself by (n + 3) u sum_i |c_i| |A_i| |D_i| a layer, however it is summed, and so does
     one that is formed here: 4 (n + 8) u times that is added.
     """
+    return _norms_and_sums(layers, coefficient)[0]
+
+
+def _norms_and_sums(layers: Layers, coefficient: Array) -> tuple[Clipped, Sums]:
+    """``session_norms``, and of each layer the sums (B, in, out) that were formed for all sessions, or None."""
     squared, sizes = np.zeros(len(coefficient)), np.zeros(len(coefficient))
     n = coefficient.shape[1]
+    sums: Sums = []
     with np.errstate(all="ignore"):
         for A, D in layers:
             wide, out = A.shape[2], D.shape[2]
-            weighted = coefficient[..., None] * D
+            weighted, formed = coefficient[..., None] * D, None
             if out == 1 or n * (wide + out) >= wide * out:
-                part = _formed_squares(A, weighted)
-                total = (_lengths(A) * _lengths(weighted)).sum(axis=1)
+                formed = _formed(A, weighted)
+                part = _squares(formed)
+                total = np.einsum("bi,bi->b", lengths_of(A), lengths_of(weighted))
             else:
                 inputs, slopes = A @ np.swapaxes(A, 1, 2), weighted @ np.swapaxes(weighted, 1, 2)
                 total = np.sqrt(np.einsum("bii->bi", inputs) * np.einsum("bii->bi", slopes)).sum(axis=1)
@@ -75,18 +87,24 @@ def session_norms(layers: Layers, coefficient: Array) -> Clipped:
                 part = np.maximum(part, 0.0) + margin
                 lossy = margin > FINE * part
                 if lossy.any():
-                    part[lossy] = _formed_squares(A[lossy], weighted[lossy])
+                    part[lossy] = _squares(_formed(A[lossy], weighted[lossy]))
             squared += part
             sizes += total
+            sums.append(formed)
         width = sum(A.shape[2] * D.shape[2] for A, D in layers)
         norms = np.sqrt(squared) * (1.0 + (width + 16) * UNIT) + 4 * (n + 8) * UNIT * sizes + UNDERFLOW
-    return Clipped(_or_infinite(norms), sizes)
+    return Clipped(_or_infinite(norms), sizes), sums
 
 
-def _formed_squares(A: Array, weighted: Array) -> Array:
-    total = np.matmul(np.swapaxes(weighted, 1, 2), A)
-    squares: Array = np.einsum("bij,bij->b", total, total)
-    return squares
+def _formed(A: Array, weighted: Array) -> Array:
+    found: Array = np.matmul(np.swapaxes(A, 1, 2), weighted)
+    return found
+
+
+def _squares(formed: Array) -> Array:
+    rows = formed.reshape(len(formed), -1)
+    found: Array = np.einsum("bi,bi->b", rows, rows)
+    return found
 
 
 def _or_infinite(norms: Array) -> Array:
@@ -117,9 +135,9 @@ def clipped_sum(
     A session whose terms cancel to a small share of their size is computed by itself (``alone``): sums and products of
     others' documents, whose number decides how they are rounded, would else move it by a share of its clip.
     """
-    norms, sizes = session_norms(layers, coefficient)
+    (norms, sizes), sums = _norms_and_sums(layers, coefficient)
     apart = (sizes * CANCELS > norms) & np.isfinite(norms)
-    total = shrunk_sum(layers, coefficient, np.where(apart, np.inf, norms), clip_norm)
+    total = shrunk_sum(layers, coefficient, np.where(apart, np.inf, norms), clip_norm, sums)
     for j in np.flatnonzero(apart):
         own_layers, own = alone(int(j))
         total += shrunk_sum(own_layers, own, session_norms(own_layers, own).norms, clip_norm)
@@ -141,14 +159,25 @@ def capped_sum(layers: Layers, coefficient: Array, found: Clipped, cap: float) -
     return total
 
 
-def shrunk_sum(layers: Layers, coefficient: Array, norms: Array, bound: float) -> Array:
-    """sum over sessions of min(1, ``bound`` / norm) times their gradients; nothing of those without a finite norm."""
+def shrunk_sum(layers: Layers, coefficient: Array, norms: Array, bound: float, sums: Sums | None = None) -> Array:
+    """sum over sessions of min(1, ``bound`` / norm) times their gradients; nothing of those without a finite norm.
+
+    ``sums`` (a layer each) are sessions' gradients where these were formed already, which spares a second sum.
+    """
+    sums = [None] * len(layers) if sums is None else sums
     if not norms.max(initial=0.0) < np.inf:
         sound = np.isfinite(norms)
         layers = [(A[sound], D[sound]) for A, D in layers]
+        sums = [None if formed is None else formed[sound] for formed in sums]
         coefficient, norms = coefficient[sound], norms[sound]
     share = np.minimum(1.0, quotients(bound, norms))
-    return gradient(layers, coefficient * share[:, None])
+    shrunk, parts = coefficient * share[:, None], []
+    for layer, formed in zip(layers, sums, strict=True):
+        if formed is None:
+            parts.append(layer_gradient(*layer, shrunk))
+        else:
+            parts.append(share @ formed.reshape(-1, formed.shape[1] * formed.shape[2]))
+    return np.concatenate(parts)
 
 
 class Directions(NamedTuple):
@@ -168,13 +197,13 @@ def directions_of(loss: RankingLoss, scores: Array, mask: Array, lengths: Array)
     if loss.name == "listnet":
         p = softmax(scores, mask)
         sizes = np.where(mask, lengths, 0.0)
-        return Directions(None, sizes, np.sum(p * sizes, axis=1) + sizes.max(axis=1))
+        return Directions(None, sizes, (p * sizes).sum(axis=1) + sizes.max(axis=1))
     if isinstance(loss, BayesRank) and loss.k == 2:
         A = loss.jacobian(scores, mask)
         sizes = np.matmul(np.abs(A), lengths[..., None])[..., 0]
         return Directions(A, sizes, sizes.sum(axis=1))
     p = softmax(scores, mask)
-    sizes = p * (lengths + np.sum(p * lengths, axis=1)[:, None])
+    sizes = p * (lengths + (p * lengths).sum(axis=1)[:, None])
     return Directions(p, sizes, sizes.sum(axis=1))
 
 
@@ -191,22 +220,38 @@ def products_of(directions: Directions, K: Array) -> Array:
         return mapped
     p = directions.map
     Kp = np.matmul(K, p[..., None])[..., 0]
-    half = Kp - 0.5 * np.sum(p * Kp, axis=1)[:, None]
-    products: Array = (K - half[:, :, None] - half[:, None, :]) * (p[:, :, None] * p[:, None, :])
-    return products
+    half = Kp - 0.5 * (p * Kp).sum(axis=1)[:, None]
+    found: Array = (K - half[:, :, None] - half[:, None, :]) * (p[:, :, None] * p[:, None, :])
+    return found
 
 
-def bounds_by_products(inner: Array, directions: Directions, target: str, width: int) -> tuple[Array, Array]:
+def squares_of(directions: Directions, K: Array) -> Array:
+    """u_i . u_i within each session, (B, n): the diagonal of ``products_of``, with its error, in fewer operations."""
+    own = np.einsum("bii->bi", K)
+    if directions.map is None:
+        return np.asarray(own)
+    if directions.map.ndim == 3:
+        return np.asarray(np.einsum("bij,bij->bi", np.matmul(directions.map, K), directions.map))
+    p = directions.map
+    Kp = np.matmul(K, p[..., None])[..., 0]
+    found: Array = (own - 2.0 * Kp + (p * Kp).sum(axis=1)[:, None]) * (p * p)
+    return found
+
+
+def bounds_by_products(K: Array, directions: Directions, target: str, width: int) -> tuple[Array, Array]:
     """sum_i |u_i| (``gain``) or max |u_i - u_k| of each session (B,), and which of them are mostly margin.
 
-    Padding needs no mask: it has u = 0, which is in the hull of the u_i, or repeats a document.
+    ``K`` (B, n, n) are products of score gradients. Padding needs no mask: it has u = 0, which is in the hull of the
+    u_i, or repeats a document.
     """
-    n, sizes = inner.shape[1], directions.sizes
+    n, sizes = K.shape[1], directions.sizes
     error = (width + 2 * n + 16) * UNIT
-    own = np.maximum(np.einsum("bii->bi", inner), 0.0)
     if target == "gain":
+        own = np.maximum(squares_of(directions, K), 0.0)
         bounds = np.sqrt(own + error * sizes**2).sum(axis=1)
-        return bounds, bounds > (1.0 + LOSSY) * np.sqrt(own).sum(axis=1)
+        return bounds, ~(bounds <= (1.0 + LOSSY) * np.sqrt(own).sum(axis=1))
+    inner = products_of(directions, K)
+    own = np.maximum(np.einsum("bii->bi", inner), 0.0)
     pairs = own[:, :, None] - 2.0 * inner
     pairs += own[:, None, :]
     largest = pairs.reshape(len(pairs), -1).max(axis=1)
@@ -214,14 +259,41 @@ def bounds_by_products(inner: Array, directions: Directions, target: str, width:
     return np.sqrt(np.maximum(largest, 0.0) + margin), ~(margin <= LOSSY * largest)
 
 
-def bounds_of_centred(p: Array, X: Array) -> Array:
-    """sum_i |u_i| of u_i = p_i (x_i - sum_l p_l x_l), (B,): formed, for rows ``X`` (B, n, p) as score gradients.
+def about_mean(p: Array, X: Array, lengths: Array) -> tuple[Array, Array]:
+    """|x_i - m|^2 for m = sum_l p_l x_l as rounded, and what rounding may hide of it, both (B, n).
 
-    The mean and the difference round by (n + 4) u (|x_i| + m) at most, which is in the margin of ``label_bounds``.
+    From products of the rows ``X`` (B, n, k) of norms ``lengths`` with m: nothing of the size of X is formed. Two inner
+    products, a square of a root and two additions err by (k + 8) u (|x_i| + |m|)^2 at most; twice that stands for the
+    rounding of the norms in it.
     """
+    mean = np.matmul(p[:, None, :], X)
+    length = lengths_of(mean)
+    squares = lengths**2 - 2.0 * np.matmul(X, np.swapaxes(mean, 1, 2))[..., 0] + length**2
+    return np.maximum(squares, 0.0), 2 * (X.shape[2] + 8) * UNIT * (lengths + length) ** 2
+
+
+def bounds_of_centred(p: Array, X: Array, lengths: Array) -> Array:
+    """sum_i |u_i| of u_i = p_i (x_i - sum_l p_l x_l), (B,), for rows ``X`` (B, n, k) as score gradients.
+
+    By products with the mean, and formed where the margin of these is not small beside the sum. The mean and the
+    difference round by (n + 4) u (|x_i| + |m|) at most, which is in the margin of ``label_bounds``.
+    """
+    if X.size < SMALL:
+        bounds = _formed_bounds(p, X)
+    else:
+        squares, margin = about_mean(p, X, lengths)
+        bounds = np.einsum("bn,bn->b", p, np.sqrt(squares + margin))
+        lossy = ~(bounds <= (1.0 + LOSSY) * np.einsum("bn,bn->b", p, np.sqrt(squares)))
+        if lossy.any():
+            bounds[lossy] = _formed_bounds(p[lossy], X[lossy])
+    found: Array = bounds * (1.0 + (X.shape[2] + 16) * UNIT)
+    return found
+
+
+def _formed_bounds(p: Array, X: Array) -> Array:
     centred = X - np.matmul(p[:, None, :], X)
-    bounds: Array = (p * _lengths(centred)).sum(axis=1) * (1.0 + (X.shape[2] + 16) * UNIT)
-    return bounds
+    found: Array = np.einsum("bn,bn->b", p, np.sqrt(np.einsum("bnk,bnk->bn", centred, centred)))
+    return found
 
 
 def referred(layers: Layers, reference: Array) -> tuple[Array, Array]:
@@ -240,18 +312,19 @@ def referred(layers: Layers, reference: Array) -> tuple[Array, Array]:
         cross = np.matmul(a, np.swapaxes(A_t, 1, 2)) * np.matmul(D, np.swapaxes(d, 1, 2))
         total = total + np.matmul(a, np.swapaxes(a, 1, 2)) * np.matmul(D, np.swapaxes(D, 1, 2))
         total += cross + np.swapaxes(cross, 1, 2)
-        length = _lengths(A_t)
+        length = lengths_of(A_t)
         total += (length**2)[..., None] * np.matmul(d, np.swapaxes(d, 1, 2))
-        squares = squares + (_lengths(a) * _lengths(D) + length * _lengths(d)) ** 2
+        squares = squares + (lengths_of(a) * lengths_of(D) + length * lengths_of(d)) ** 2
     return np.asarray(total), np.sqrt(squares)
 
 
-def label_bounds(layers: Layers, K: Array | None, scores: Array, mask: Array, loss: RankingLoss) -> Clipped:
+def label_bounds(layers: Layers, known: Array, scores: Array, mask: Array, loss: RankingLoss) -> Clipped:
     """s_j of ``ScoredDocuments.label_bounds`` for the sessions of one block, rounding included, (B,); and their sizes.
 
-    ``K`` are the products of the documents' score gradients; None where one layer of rows with D = 1 is all there is
-    and the directions are to be formed. Where the margin of products is not small beside them, they are formed again
-    from gradients measured from that of the likeliest document, which have the size of the result.
+    ``known`` are the products (B, n, n) of the documents' score gradients, or their norms (B, n) where one layer of
+    rows with D = 1 is all there is and the directions come from differences to a mean. Where the margin of products is
+    not small beside them, they are formed again from gradients measured from that of the likeliest document, which have
+    the size of the result.
 
     To what the directions say 12 (n + 8) u sum_i P_i is added: for the rounding of the two released vectors that labels
     lead to, (3 n + 10) u sum_i P_i together, slopes and chances that do not sum to exactly 1 included, for that of
@@ -261,18 +334,20 @@ def label_bounds(layers: Layers, K: Array | None, scores: Array, mask: Array, lo
     """
     with np.errstate(all="ignore"):
         n, width = mask.shape[1], max(A.shape[2] + D.shape[2] for A, D in layers) + len(layers)
-        lengths = _lengths(layers[0][0]) if K is None else np.sqrt(np.einsum("bii->bi", K))
-        directions = directions_of(loss, scores, mask, lengths)
         target = target_of(loss)
-        if K is None:
-            assert directions.map is not None
-            bounds = bounds_of_centred(directions.map, layers[0][0])
+        if known.ndim == 2:
+            p = softmax(scores, mask)
+            total = 2.0 * np.einsum("bi,bi->b", p, known)  # sum_i P_i
+            bounds = bounds_of_centred(p, layers[0][0], known)
         else:
-            bounds, lossy = bounds_by_products(products_of(directions, K), directions, target, width)
+            directions = directions_of(loss, scores, mask, np.sqrt(np.einsum("bii->bi", known)))
+            bounds, lossy = bounds_by_products(known, directions, target, width)
             if lossy.any():
                 likeliest = np.argmax(np.where(mask, scores, -np.inf)[lossy], axis=1)
                 near, sizes = referred([(A[lossy], D[lossy]) for A, D in layers], likeliest)
                 closer = directions_of(loss, scores[lossy], mask[lossy], sizes)
-                bounds[lossy], _ = bounds_by_products(products_of(closer, near), closer, target, width)
-        bounds = bounds * (1.0 + (n + 16) * UNIT) + (12 * (n + 8) + 8 * width) * UNIT * directions.total + UNDERFLOW
-    return Clipped(np.where(mask.sum(axis=1) > 1, _or_infinite(bounds), 0.0), directions.total)
+                bounds[lossy], _ = bounds_by_products(near, closer, target, width)
+            total = directions.total
+        bounds = bounds * (1.0 + (n + 16) * UNIT) + (12 * (n + 8) + 8 * width) * UNIT * total + UNDERFLOW
+    several = mask[:, 1] if n > 1 else np.zeros(len(mask), dtype=bool)
+    return Clipped(np.where(several, _or_infinite(bounds), 0.0), total)

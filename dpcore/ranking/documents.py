@@ -10,15 +10,23 @@ import numpy as np
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.objective.base import readable
 from dpcore.problem import Adjacency, Problem
-from dpcore.ranking.bounds import Clipped, directions_of, label_bounds, products_of
+from dpcore.ranking.bounds import (
+    LOSSY,
+    Clipped,
+    about_mean,
+    directions_of,
+    label_bounds,
+    lengths_of,
+    squares_of,
+)
 from dpcore.ranking.losses import RankingLoss, softmax, target_of
 from dpcore.ranking.scorers import Array, Layers, Linear, Scorer, gram
 from dpcore.ranking.sessions import Documents, Sessions
 
 # Lengths of the sessions of one padded block differ by at most this factor; a larger one for a few sessions, for there
-# the calls cost more than the padding.
+# the calls cost more than the padding, most of all for linear scores, where a document costs little.
 PADDING = 1.3
-FEW, PADDING_FEW = 32, 2.0
+FEW, PADDING_FEW, PADDING_FEW_LINEAR = 32, 3.0, 4.0
 # Label bounds are enlarged by this share: norms that clip a gradient may lie above it by half as much, by margins that
 # differ between labels.
 ROUNDING = 2.0**-18
@@ -33,6 +41,8 @@ class PaddedBlock:
     mask: Array
     X: Array
     _gram: Array | None = field(default=None, repr=False)
+    _lengths: Array | None = field(default=None, repr=False)
+    _layers: Layers | None = field(default=None, repr=False)
 
     def labels(self, y: Array) -> Array:
         """Labels of all documents as (B, n), 0 on padding."""
@@ -46,12 +56,26 @@ class PaddedBlock:
             self._gram = gram(layers)
         return self._gram
 
+    @property
+    def layers(self) -> Layers:
+        """The gradients of linear scores, which are the documents; kept."""
+        if self._layers is None:
+            self._layers = [(self.X, np.ones((*self.mask.shape, 1)))]
+        return self._layers
 
-def padded_blocks(documents: Documents) -> list[PaddedBlock]:
-    """All sessions in blocks of similar length, short ones first."""
+    @property
+    def lengths(self) -> Array:
+        """Norms of the documents, (B, n); kept."""
+        if self._lengths is None:
+            self._lengths = lengths_of(self.X)
+        return self._lengths
+
+
+def padded_blocks(documents: Documents, few: float = PADDING_FEW) -> list[PaddedBlock]:
+    """All sessions in blocks of similar length, short ones first; ``few`` is the padding of a few sessions."""
     order = np.argsort(documents.lengths, kind="stable")
     lengths = documents.lengths[order]
-    padding = PADDING if len(order) > FEW else PADDING_FEW
+    padding = PADDING if len(order) > FEW else few
     blocks, start = [], 0
     while start < len(order):
         stop = int(np.searchsorted(lengths, max(lengths[start] * padding, lengths[start] + 1), "right"))
@@ -74,6 +98,7 @@ class ScoredDocuments:
         if self.scorer.inputs != documents.dimension:
             raise InputError(f"Expected a scorer of {documents.dimension} features, got inputs={self.scorer.inputs}.")
         self._blocks: list[PaddedBlock] | None = None
+        self._scored: tuple[Array, list[Array]] | None = None
         self._known: tuple[Array, RankingLoss, Clipped] | None = None  # the last w with its label bounds
 
     @property
@@ -89,15 +114,25 @@ class ScoredDocuments:
     @property
     def blocks(self) -> list[PaddedBlock]:
         if self._blocks is None:
-            self._blocks = padded_blocks(self.documents)
+            self._blocks = padded_blocks(self.documents, PADDING_FEW_LINEAR if self.scorer.constant else PADDING_FEW)
         return self._blocks
 
     def forward(self, w: Array) -> Iterator[tuple[PaddedBlock, Array, Layers]]:
         """Each block with the scores (B, n) and the factored gradients of its documents at (``readable``) ``w``."""
         w = readable(w)
+        if self.scorer.constant:
+            for block, scores in zip(self.blocks, self._kept_scores(w), strict=True):
+                yield block, scores, block.layers
+            return
         for block in self.blocks:
             scores, layers = self.scorer.forward(w, block.X)
             yield block, scores, layers
+
+    def _kept_scores(self, w: Array) -> list[Array]:
+        """The scores of each block; those of the last w are kept, for bounds and gradients ask for the same."""
+        if self._scored is None or not np.array_equal(self._scored[0], w):
+            self._scored = np.array(w), [self.scorer.scores(w, block.X) for block in self.blocks]
+        return self._scored[1]
 
     def label_bounds(self, w: Array, loss: RankingLoss) -> Array:
         """s_j(w): the most that a change of session j's labels moves its gradient, shape (n,). From X and w alone.
@@ -140,8 +175,8 @@ class ScoredDocuments:
 
     def _block_bounds(self, block: PaddedBlock, scores: Array, layers: Layers, loss: RankingLoss) -> Clipped:
         formed = isinstance(self.scorer, Linear) and target_of(loss) == "gain" and getattr(loss, "k", 1) == 1
-        products = None if formed else block.gram(self.scorer, layers)
-        found = label_bounds(layers, products, scores, block.mask, loss)
+        known = block.lengths if formed else block.gram(self.scorer, layers)
+        found = label_bounds(layers, known, scores, block.mask, loss)
         return Clipped(found.norms * (1.0 + ROUNDING), found.sizes)
 
     def _require_label_linear(self, loss: RankingLoss) -> None:
@@ -156,18 +191,18 @@ def _squared_directions(scorer: Scorer, block: PaddedBlock, scores: Array, layer
     """|u_i|^2, (B, n), up to rounding; for ListNet of score gradients minus their mean under p."""
     p = softmax(scores, block.mask)
     if isinstance(scorer, Linear) and getattr(loss, "k", 1) == 1:
-        centred = block.X - np.matmul(p[:, None, :], block.X)
-        squares = np.einsum("bnp,bnp->bn", centred, centred)
-        weighted: Array = squares if loss.name == "listnet" else p * p * squares
-        return weighted
+        squares, margin = about_mean(p, block.X, block.lengths)
+        lossy = margin.max(axis=1) > LOSSY * squares.max(axis=1)
+        if lossy.any():
+            squares[lossy] = lengths_of(block.X[lossy] - np.matmul(p[lossy, None, :], block.X[lossy])) ** 2
+        return squares if loss.name == "listnet" else p * p * squares
     K = block.gram(scorer, layers)
     if loss.name == "listnet":
         Kp = np.matmul(K, p[..., None])[..., 0]
         centred_squares: Array = np.einsum("bii->bi", K) - 2.0 * Kp + np.sum(p * Kp, axis=1)[:, None]
         return centred_squares
     lengths = np.sqrt(np.einsum("bii->bi", K))
-    mapped: Array = np.einsum("bii->bi", products_of(directions_of(loss, scores, block.mask, lengths), K))
-    return mapped
+    return squares_of(directions_of(loss, scores, block.mask, lengths), K)
 
 
 def ranking_problem(

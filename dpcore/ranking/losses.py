@@ -43,10 +43,11 @@ class RankingLoss(Protocol):
 
 def softmax(s: Array, mask: Array) -> Array:
     """exp(s) / sum exp(s) over the last axis where ``mask``, 0 elsewhere; every row holds at least one document."""
-    top = np.max(np.where(mask, s, -inf), axis=-1, keepdims=True)
-    e = np.where(mask, np.exp(np.minimum(s - top, 0.0)), 0.0)
-    shares: Array = e / e.sum(axis=-1, keepdims=True)
-    return shares
+    e = np.where(mask, s, -inf)
+    e -= e.max(axis=-1, keepdims=True)
+    np.exp(e, out=e)
+    e /= e.sum(axis=-1, keepdims=True)
+    return e
 
 
 def gains(y: Array, mask: Array) -> Array:
@@ -58,8 +59,7 @@ def simplex(y: Array, mask: Array) -> Array:
     """Gains over their sum; a session without relevant documents gets zeros."""
     g = gains(y, mask)
     total = g.sum(axis=-1, keepdims=True)
-    shares: Array = np.divide(g, total, out=np.zeros_like(g), where=total > 0)
-    return shares
+    return g / np.where(total > 0, total, 1.0)
 
 
 def one_hot(y: Array, mask: Array) -> Array:
@@ -114,12 +114,10 @@ class BayesRank:
         if self.target == "one_hot":
             return one_hot(y, mask)
         g = gains(y, mask)
-        top = np.sort(g, axis=-1)[..., ::-1]
-        best = top[..., :1].copy()
+        best = g.max(axis=-1, keepdims=True)
         if self.k == 2 and g.shape[-1] > 1:
-            best += SECOND * top[..., 1:2]
-        weights: Array = np.divide(g, best, out=np.zeros_like(g), where=best > 0)
-        return weights
+            best += SECOND * np.partition(g, -2, axis=-1)[..., -2:-1]
+        return g / np.where(best > 0, best, 1.0)
 
     def chances(self, s: Array, mask: Array) -> Array:
         """P, shape (B, n)."""
@@ -150,8 +148,8 @@ class BayesRank:
             through_pairs: Array = -np.einsum("bi,bid->bd", c, self.jacobian(s, mask))
             return through_pairs
         p = softmax(s, mask)
-        slope: Array = p * (np.sum(c * p, axis=-1, keepdims=True) - c)
-        return slope
+        found: Array = p * ((c * p).sum(axis=-1, keepdims=True) - c)
+        return found
 
 
 def _second(s: Array, mask: Array) -> Array:
@@ -205,6 +203,13 @@ class ListNet:
         return slope
 
 
+def _flat(order: Array) -> Array:
+    """Places (..., n) along the last axis as places in the flattened array."""
+    n = order.shape[-1]
+    found: Array = order + n * np.arange(order.size // n).reshape(*order.shape[:-1], 1)
+    return found
+
+
 @dataclass(frozen=True)
 class ListMLE:
     """-log of the permutation probability of the order by label. Xia et al. (2008); Chen (2020), (6.6).
@@ -221,10 +226,9 @@ class ListMLE:
     smoothness: ClassVar[float] = inf
 
     def _placed(self, s: Array, y: Array, mask: Array) -> tuple[Array, Array, Array, Array]:
-        order = np.argsort(np.where(mask, -y, inf), axis=-1, kind="stable")
-        counted = np.take_along_axis(mask & (y > 0), order, axis=-1)
-        inside = np.take_along_axis(mask, order, axis=-1)
-        placed = np.where(inside, np.take_along_axis(s, order, axis=-1), -inf)
+        order = _flat(np.argsort(np.where(mask, -y, inf), axis=-1, kind="stable"))
+        counted = (mask & (y > 0)).take(order)
+        placed = np.where(mask, s, -inf).take(order)
         top = placed.max(axis=-1, keepdims=True)
         e = np.exp(placed - top)
         tail = np.cumsum(e[..., ::-1], axis=-1)[..., ::-1]
@@ -240,7 +244,7 @@ class ListMLE:
         order, counted, e, tail = self._placed(s, y, mask)
         share = e * np.cumsum(np.where(counted, 1.0 / tail, 0.0), axis=-1)
         slope = np.empty_like(share)
-        np.put_along_axis(slope, order, share - counted, axis=-1)
+        slope.put(order, share - counted)
         return np.where(mask, slope, 0.0)
 
 

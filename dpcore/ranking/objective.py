@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from functools import partial
 from math import inf
@@ -33,6 +34,7 @@ class SessionObjective:
 
     def _set(self, sessions: Sessions, public: ScoredDocuments, loss: RankingLoss) -> None:
         self.sessions, self.public, self.loss = sessions, public, loss
+        self._labels: tuple[Array, list[Array]] | None = None  # y, and what each block shows of it
 
     @property
     def n(self) -> int:
@@ -53,11 +55,17 @@ class SessionObjective:
         batch._set(sessions, ScoredDocuments(sessions.documents, self.public.scorer), self.loss)
         return batch
 
+    def _slopes(self, w: Array) -> Iterator[tuple[PaddedBlock, Array, Layers, Array]]:
+        """Each block with the scores, the factored gradients and the derivative of the loss by the scores at ``w``."""
+        if self._labels is None or self._labels[0] is not self.sessions.y:
+            self._labels = self.sessions.y, [block.labels(self.sessions.y) for block in self.public.blocks]
+        for (block, scores, layers), y in zip(self.public.forward(w), self._labels[1], strict=True):
+            yield block, scores, layers, self.loss.slope(scores, y, block.mask)
+
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
         """Sum over sessions of the gradient at ``w``, each scaled down to norm ``clip_norm``; shape (dimension,)."""
         total = np.zeros(self.dimension)
-        for block, scores, layers in self.public.forward(w):
-            slope = self.loss.slope(scores, block.labels(self.sessions.y), block.mask)
+        for block, _, layers, slope in self._slopes(w):
             if clip_norm < inf:
                 if self.public.scorer.constant:
                     vectors = session_vectors(block.X, slope)
@@ -82,8 +90,7 @@ class SessionObjective:
         total = np.zeros(self.dimension)
         self.public._require_label_linear(self.loss)
         known = self.public.known_bounds(w, self.loss)
-        for block, scores, layers in self.public.forward(w):
-            slope = self.loss.slope(scores, block.labels(self.sessions.y), block.mask)
+        for block, scores, layers, slope in self._slopes(w):
             if known is not None:
                 found = Clipped(known.norms[block.sessions], known.sizes[block.sessions])
             else:

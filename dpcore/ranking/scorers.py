@@ -26,7 +26,7 @@ class Scorer(Protocol):
     """What objectives need of a scorer; ``w`` is the displacement from a public start: training begins at w = 0."""
 
     name: ClassVar[str]
-    constant: ClassVar[bool]  # the gradient does not depend on w
+    constant: ClassVar[bool]  # the gradient is the document, whatever w is
 
     @property
     def inputs(self) -> int: ...
@@ -109,19 +109,20 @@ class MLP:
     def matrices(self, w: Array) -> list[Array]:
         """The weight matrices (in, out) at displacement ``w``."""
         theta, place, found = self.start + w, 0, []
-        for shape in self._shapes:
-            found.append(theta[place : place + prod(shape)].reshape(shape))
-            place += prod(shape)
+        for high, wide in self._shapes:
+            found.append(theta[place : place + high * wide].reshape(high, wide))
+            place += high * wide
         return found
 
     def _act(self, h: Array) -> Array:
+        """The activation of ``h``, which it may overwrite."""
         match self.activation:
             case "relu":
-                cut: Array = np.maximum(h, 0.0)
+                cut: Array = np.maximum(h, 0.0, out=h)
                 return cut
             case "tanh":
-                activated: Array = np.tanh(h)
-                return activated
+                found: Array = np.tanh(h, out=h)
+                return found
             case _:
                 return 0.5 * (1.0 + np.tanh(h / 2.0))
 
@@ -139,7 +140,9 @@ class MLP:
     def _pass(self, w: Array, X: Array) -> tuple[list[Array], list[Array]]:
         """Weight matrices, and the inputs of every layer with the score (documents, 1) at the end; X (documents, p)."""
         weights = self.matrices(w)
-        inputs = [np.hstack([X, np.ones((len(X), 1))])]
+        first = np.empty((len(X), X.shape[1] + 1))
+        first[:, :-1], first[:, -1] = X, 1.0
+        inputs = [first]
         for matrix in weights[:-1]:
             inputs.append(self._act(inputs[-1] @ matrix))
         return weights, [*inputs, inputs[-1] @ weights[-1]]
@@ -175,7 +178,7 @@ def spectral_norm(matrix: Array, iterations: int = 12) -> float:
     v = np.random.default_rng(0).normal(size=len(gram))
     for _ in range(iterations):
         v = gram @ v
-        length = float(np.linalg.norm(v))
+        length = sqrt(float(v @ v))
         if length == 0.0:
             return 0.0
         v /= length
@@ -197,11 +200,14 @@ def make_scorer(name: str, inputs: int, **parameters: Any) -> Scorer:
 
 def gradient(layers: Layers, coefficient: Array) -> Array:
     """sum over all documents of coefficient_i * (gradient of score i), shape (size,); ``coefficient`` (B, n)."""
-    parts = []
-    for A, D in layers:
-        weighted = (coefficient[..., None] * D).reshape(-1, D.shape[-1])
-        parts.append((A.reshape(-1, A.shape[-1]).T @ weighted).ravel())
-    return np.concatenate(parts)
+    return np.concatenate([layer_gradient(A, D, coefficient) for A, D in layers])
+
+
+def layer_gradient(A: Array, D: Array, coefficient: Array) -> Array:
+    """The part of one layer in ``gradient``."""
+    weighted = (coefficient[..., None] * D).reshape(-1, D.shape[-1])
+    found: Array = (A.reshape(-1, A.shape[-1]).T @ weighted).ravel()
+    return found
 
 
 def gram(layers: Layers) -> Array:

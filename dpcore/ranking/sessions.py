@@ -160,7 +160,9 @@ class Sessions:
 
     def take(self, sessions: Array) -> Sessions:
         """The given sessions, whole, in the given order."""
-        return Sessions(self.documents.take(sessions), self.y[self.documents.rows(sessions)], self.queries[sessions])
+        whole, rows = self.documents, self.documents.rows(sessions)
+        part = Documents(whole.X[rows], offsets_of(whole.lengths[sessions]), whole.is_centred)
+        return Sessions(part, self.y[rows], self.queries[sessions])
 
     def features(self, *kinds: str) -> Sessions:
         """The same sessions with other features of their documents; see ``Documents.features``."""
