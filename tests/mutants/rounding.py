@@ -29,7 +29,7 @@ MUTANTS = [
         "margin = 1e-12 * np.maximum(part, 0.0)",
         SESSIONS,
     ),
-    Mutant(BOUNDS, "+ (12 * (n + 8) + 8 * width) * UNIT * directions.total", "", SESSIONS),
+    Mutant(BOUNDS, "+ (12 * (n + 8) + 8 * width) * UNIT * total", "", SESSIONS),
     Mutant(BOUNDS, "+ 4 * (n + 8) * UNIT * sizes", "", SESSIONS),
     Mutant(BOUNDS, "CANCELS = 2.0**-10", "CANCELS = 0.0", SESSIONS),
 ]
