@@ -15,6 +15,7 @@ PACKAGES = ("dpcore", "tasks", "flows")
 
 FILES = 283
 LOOSE = {"dpcore": 11, "tasks": 1}
+COMPLEX = 127  # functions with more than ten ways through them
 CIRCLES: list[list[str]] = []
 DOORS = {  # files that make a budget or ask for a secret generator, beside the door itself
     "dpcore/noise.py",
@@ -115,3 +116,45 @@ def test_one_file_makes_budgets_and_few_ask_for_secrets() -> None:
 
 def test_no_file_is_longer_than_a_person_reads() -> None:
     assert not {place(path): count for path in files() if (count := path.read_text().count("\n")) > 400}
+
+
+def branches(node: ast.AST) -> int:
+    """Ways through ``node`` beside the first, as radon counts them: inner functions are part of the outer one."""
+    match node:
+        case ast.BoolOp(values=values):
+            own = len(values) - 1
+        case ast.If() | ast.IfExp() | ast.Assert() | ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            own = 1
+        case ast.For(orelse=other) | ast.AsyncFor(orelse=other) | ast.While(orelse=other):
+            own = 1 + bool(other)
+        case ast.Try(handlers=handlers, orelse=other):
+            own = len(handlers) + bool(other)
+        case ast.comprehension(ifs=conditions):
+            own = 1 + len(conditions)
+        case ast.match_case(pattern=pattern):
+            own = 0 if isinstance(pattern, ast.MatchAs) and pattern.pattern is None else 1
+        case _:
+            own = 0
+    return own + sum(map(branches, ast.iter_child_nodes(node)))
+
+
+def test_few_functions_have_more_than_ten_ways_through_them() -> None:
+    (small,) = ast.parse(
+        "def f(a, b):\n    for x in a:\n        if x and b:\n            return [y for y in x if y]"
+    ).body
+    assert branches(small) == 6
+    functions = (node for path in files() for node in ast.walk(ast.parse(path.read_text())))
+    found = [one.name for one in functions if isinstance(one, ast.FunctionDef) and branches(one) > 10]
+    assert len(found) <= COMPLEX
+
+
+def test_no_choice_stands_inside_a_choice() -> None:
+    """``a if b else c if d else e`` is read twice: a function, a table or two lines say it once."""
+
+    def nested(node: ast.AST) -> bool:
+        return isinstance(node, ast.IfExp) and any(isinstance(inner, ast.IfExp) for inner in ast.iter_child_nodes(node))
+
+    found = {
+        (place(path), node.lineno) for path in files() for node in ast.walk(ast.parse(path.read_text())) if nested(node)
+    }
+    assert not found

@@ -55,7 +55,9 @@ def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, form: str =
         except GridTooLarge as error:  # so little noise has no price by distributions, and may not be chosen
             too_large[:] = [error]
             worst = inf
-        return 50.0 if worst == inf else max(log(worst), -50.0) if worst > 0 else -50.0
+        if worst == inf:
+            return 50.0
+        return max(log(worst), -50.0) if worst > 0 else -50.0
 
     low, high = _near_rdp(excess, algorithm, problem, limits, form) or _bracket(excess)
     if high == inf:

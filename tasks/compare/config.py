@@ -311,7 +311,9 @@ class CompareConfig(Section):
     @property
     def kind(self) -> str:
         """The command that it is for: compare, crossval or bench."""
-        return "crossval" if self.protocol.name == "crossval" else "bench" if self.peers else "compare"
+        if self.protocol.name == "crossval":
+            return "crossval"
+        return "bench" if self.peers else "compare"
 
     @property
     def title(self) -> str:

@@ -56,7 +56,8 @@ class Reading:
         for chunk in self._chunks():
             keep = in_blocks(self.schema, self.blocks, chunk.table)
             aside = test_rows(self.schema, chunk, row)
-            keep = keep if aside is None else ~aside if keep is None else keep & ~aside
+            if aside is not None:
+                keep = ~aside if keep is None else keep & ~aside
             row += chunk.rows
             yield chunk if keep is None else chunk.take(np.flatnonzero(keep))
 

@@ -61,9 +61,10 @@ class RowFacts:
         """What a data schema declares; no file is opened."""
         block, by_id = schema.block, schema.unit != "record"
         user = next((name for name, column in schema.columns.items() if column.kind == "user"), None)
-        ids = user if schema.unit == "user" else ("query" if by_id else None)
         if not by_id and block is None:
             return cls(schema.unit)
+        by_kind = {"user": user, "record": None}
+        ids = by_kind.get(schema.unit, "query")
         named = [name for name in (ids, block.column if block else None) if name in schema.columns]
         marks = {mark for name in named for mark in _marks(schema, name)}
         dated = block is not None and block.by not in ("value", "hash")
