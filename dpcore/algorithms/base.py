@@ -160,7 +160,9 @@ def offered(problem: Problem) -> str:
     """The kind of objective that a problem has, a name of ``OFFERED``."""
     if problem.kind.startswith("ranking"):
         return "session"
-    return "network" if problem.kind == "network" else "user" if problem.unit == "user" else "record"
+    if problem.kind == "network":
+        return "network"
+    return "user" if problem.unit == "user" else "record"
 
 
 def register(name: str, *aliases: str) -> Callable[[Class], Class]:
