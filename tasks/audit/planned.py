@@ -24,6 +24,7 @@ from tasks.audit.findings import Finding, Severity, note
 from tasks.audit.rules_run import RETRAIN
 from tasks.audit.subject import CONFIG, MECHANISMS, Subject
 from tasks.config import TrainConfig, parse_config
+from tasks.kinds import kind_of
 from tasks.kinds.base import Job
 from tasks.ledger import RowFacts
 from tasks.ledger.reader import LedgerReader
@@ -56,8 +57,9 @@ def plan_again(run: Subject, ledger: str) -> list[Finding]:
         schema = find_schema(config.data.name)
     except (DPFlowsError, OSError) as error:
         return [_unplanned(f"its data schema cannot be read: {error}")]
-    if config.model is not None and find_spec("torch") is None:
-        return [_unplanned("its network needs torch, which is not installed")]
+    kind = kind_of(config, schema)
+    if missing := [name for name in kind.packages if find_spec(name) is None]:
+        return [_unplanned(f"a training of kind {kind.name} needs {' and '.join(missing)}, which is not installed")]
     try:
         with LedgerReader(ledger) as reader:
             reader.require_facts(schema.name, RowFacts.of(schema))

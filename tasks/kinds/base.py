@@ -53,7 +53,7 @@ class Words:
     """What a run says of itself beside its numbers; those of several parts add up, in their order.
 
     ``released``, ``limits`` and ``reasons`` (why it may not be released) are lines of the statement; ``params`` and
-    ``tags`` belong to the tracked run.
+    ``tags`` belong to the tracked run; an audit knows those of ``tasks.audit.rules_names`` alone.
     """
 
     released: tuple[str, ...] = ()
@@ -88,6 +88,8 @@ class Kind(ABC):
     baseline_words: ClassVar[Mapping[str, str]] = {}
     # Names of the parameters in its ``words``: an audit knows no others.
     param_names: ClassVar[tuple[str, ...]] = ()
+    # Packages that a training needs beside those of dpflows.
+    packages: ClassVar[tuple[str, ...]] = ()
     # Whether models compare by what they minimise; rankers do by the order that they give, whatever their losses.
     by_objective: ClassVar[bool] = True
     # Whether ``Problem.norm_bound`` bounds the norm of a record.

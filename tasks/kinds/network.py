@@ -17,7 +17,7 @@ import numpy as np
 from dpcore.accounting.observers import Iterates
 from dpcore.errors import InputError
 from dpcore.metrics import average_precision, balanced_accuracy, brier_score, mean_recall, probabilities, roc_auc
-from dpcore.network.spec import IMAGES, NetworkSpec, network_problem
+from dpcore.network.spec import IMAGES, PACKAGES, NetworkSpec, network_problem
 from dpcore.preprocess.design import Data
 from dpcore.train import Planned, plan, run
 from tasks.config import TrainConfig
@@ -48,6 +48,7 @@ class Network(Kind):
     name = "network"
     report = "network"
     noun = "network"
+    packages = PACKAGES
     baseline_words: ClassVar[Mapping[str, str]] = {"non_private_": "Adam, not private"}
     param_names = tuple(f"model.{field.name}" for field in fields(NetworkSpec))
 

@@ -151,9 +151,10 @@ def make_loss(objective: ObjectiveSection, schema: Schema) -> Loss:
             raise InputError(f"Expected a number for objective.loss_parameters.{name}, got text; give a number.")
         if name not in known:
             raise unknown_name(f"parameter of loss {objective.loss!r}", name, known or ["none: it has no parameter"])
-    loss: Loss = kind(**objective.loss_parameters)
+    loss: Any = kind(**objective.loss_parameters)
     weights = schema.label.weights
-    return loss if weights is None else Weighted(loss, weights.positive, weights.negative)
+    made: Loss = loss if weights is None else Weighted(loss, weights.positive, weights.negative)
+    return made
 
 
 def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:

@@ -98,6 +98,7 @@ def pending_of(
     draws: int = 0,
 ) -> Pending:
     """What tracking needs beside the files."""
+    own = job.kind.words(job, planned, result.weights)
     return Pending(
         entry=statement.ledger.entry,
         dataset=statement.ledger.dataset,
@@ -105,8 +106,8 @@ def pending_of(
         delta=statement.guarantee.delta,
         seconds=result.seconds,
         draws=draws,
-        params=run_params(job, planned, statement, job.kind.words(job, planned, result.weights)),
-        tags=run_tags(job, statement),
+        params=run_params(job, planned, statement, own),
+        tags=run_tags(job, statement, own),
         hashes=dict(hashes or {}),
         owner=this_process(),
     )
@@ -132,9 +133,9 @@ def make_statement(
     mechanisms = json.loads(planned.events.to_json())
     reasons = words.unreleasable(planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise)
     reasons += start_without_price(planned.parameters.get("start"), job.schema.name, ledger)
-    reasons += canaries.reasons(job.config)
-    exact = planned.problem.adjacency != "add_remove"
     own = job.kind.words(job, planned, result.weights)
+    reasons += [*canaries.reasons(job.config), *own.reasons]
+    exact = planned.problem.adjacency != "add_remove"
     return words.Statement(
         created=words.now(),
         guarantee=price.guarantee,
@@ -293,7 +294,7 @@ def run_params(job: Job, planned: Planned, statement: words.Statement, own: Word
     }
 
 
-def run_tags(job: Job, statement: words.Statement) -> dict[str, str]:
+def run_tags(job: Job, statement: words.Statement, own: Words) -> dict[str, str]:
     """Where to find the run in the ledger, whether it may be released, and the guarantee in words for the UI."""
     promise = statement.guarantee
     note = (
@@ -305,6 +306,7 @@ def run_tags(job: Job, statement: words.Statement) -> dict[str, str]:
         "dpflows.releasable": "yes" if statement.releasable else "no",
         "dpflows.reasons": "; ".join(statement.reasons) or "none",
         **canaries.tags(job),
+        **own.tags,
         "dpflows.ledger_entry": statement.ledger.entry,
         "dpflows.ledger_head": statement.ledger.head,
         "mlflow.note.content": note,
