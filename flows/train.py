@@ -9,7 +9,7 @@ holds the converted price.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from time import perf_counter
 from typing import Any
@@ -30,8 +30,7 @@ from tasks.kinds import quality
 from tasks.kinds.base import Job, Sealed
 from tasks.kinds.table import class_warning, count_warning
 from tasks.ledger import Ledger, Reservation, place
-from tasks.options import bounds, canaries, tune
-from tasks.options.noisy_metric import release_metrics, require_room
+from tasks.options.base import Run, build_objective, load_records
 from tasks.record import outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.statement import Statement
@@ -41,19 +40,14 @@ from tasks.training import evaluate, steps
 
 plan_step = step(steps.plan_training, "plan")
 afford_step = step(steps.fit_to_ledger, "affordable?")
-read_bounds_step = step(bounds.read_bounds, "read bounds")
-load_step = step(steps.load_records, "load")
-preprocess_step = step(steps.build_objective, "preprocess")
+load_step = step(load_records, "load")
+preprocess_step = step(build_objective, "preprocess")
 reserve_step = step(steps.reserve_budget, "reserve")
-estimate_step = step(bounds.release_bounds, "estimate bounds")
-plant_step = step(canaries.plant_canaries, "plant canaries")
 fit_step = step(steps.fit_model, "fit")
-canary_step = step(canaries.measure_canaries, "find canaries")
 attribute_step = step(quality.write_table, "selected attributes")
 convert_step = step(record_run.convert, "convert")
 commit_step = step(record_run.commit, "commit")
 evaluate_step = step(evaluate.measure, "evaluate")
-metric_step = step(release_metrics, "release metric")
 track_step = step(record_run.track, "track")
 
 
@@ -110,10 +104,9 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
     if left := outbox.words(store.home):
         reporter.get().say(f"Warning: {left}.")
     with Ledger(place.ledger_url(config, job.schema, store.home)) as ledger:
-        if job.schema.undeclared_columns and job.estimate is None:
-            job = read_bounds_step(job)
+        for hook in hooks(job, "before_plan"):
+            job = hook(job)
         planned = afford_step(job, plan_step(job), ledger)
-        require_room(job, planned, ledger)
         if planned.warning:
             reporter.get().say(f"Warning: {planned.warning}")
         loaded = load_step(job)
@@ -122,29 +115,23 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
             reporter.get().say(f"Warning, {far}")
         if alone := class_warning(loaded.open().one_class, job.schema.label.column):
             reporter.get().say(f"Warning, {alone}")
-        sums, watch = (objective, None) if config.audit is None else plant_step(job, planned, objective)
+        run = hooked("before_reserve", Run(job, planned, loaded, objective, objective))
         with mlflow_run(store, job, planned) as run_id:
-            folder = store.home.outbox / run_id
+            run = replace(run, folder=store.home.outbox / run_id)
             with reserved(reserve_step(job, planned, ledger)) as reservation:
-                if job.estimate is not None:
-                    job, planned = estimated(job, planned, reservation)
-                    loaded = load_step(job)
-                    sums = objective = preprocess_step(job, loaded)
-                iterates = Sealed(job.kind.iterates(job, planned))
-                observers = [iterates, *([] if watch is None else [watch])]
-                result = fit_step(job, planned, sums, reservation, reporter.get().progress, observers)
-                job, planned, loaded, objective = tune.selected(job, planned, result, loaded, objective)
+                run = hooked("before_fit", run, reservation)
+                iterates = Sealed(run.job.kind.iterates(run.job, run.planned))
+                observers, progress = (iterates, *run.observers), reporter.get().progress
+                result = fit_step(run.job, run.planned, run.sums, reservation, progress, observers)
+                run = hooked("after_fit", replace(run, result=result), reservation)
+                job, planned, folder = run.job, run.planned, run.place
                 if quality.is_sparse(job, planned):
                     attribute_step(folder, job, planned, result.weights)
                 price = convert_step(planned)
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):
-                metrics = evaluate_step(job, result.weights, loaded, objective, folder, iterates)
-                if watch is not None:
-                    metrics |= canary_step(planned, result.weights, watch, objective, folder)
-                    reporter.get().say(canaries.sentence(metrics))
-                if config.evaluate.release is not None:
-                    metrics |= metric_step(job, result.weights, loaded, ledger, folder)
+                metrics = evaluate_step(job, result.weights, run.data, run.known, folder, iterates)
+                metrics = hooked("after_commit", replace(run, metrics=metrics), ledger).metrics
                 # Whoever waits for the numbers need not wait for figures, report and model.
                 seconds = {"fit": result.seconds, "flow": perf_counter() - started}
                 reporter.get().result(summary(job, planned, statement, metrics, run_id, None, seconds))
@@ -153,12 +140,21 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
     return arrived(summary(job, planned, statement, metrics, run_id, uri, seconds))
 
 
-def estimated(job: Job, planned: Planned, reservation: Reservation) -> tuple[Job, Planned]:
-    """Job and plan with bounds and levels that were estimated on the reservation, and words about them."""
-    job, planned, notes = estimate_step(job, planned, reservation)
-    for note in notes:
-        reporter.get().say(f"Warning: {note}")
-    return job, planned
+def hooks(job: Job, name: str) -> Iterator[Callable[..., Any]]:
+    """A hook of each option that has one for this job, as a step under its own name."""
+    for option in job.options:
+        if title := option.title(name, job):
+            yield step(getattr(option, name), title)
+
+
+def hooked(name: str, run: Run, *given: Any) -> Run:
+    """The run after that hook of all its options; the operator is told what each has to say."""
+    for hook in hooks(run.job, name):
+        run = hook(run, *given)
+        for note in run.notes:
+            reporter.get().say(note)
+        run = replace(run, notes=())
+    return run
 
 
 @contextmanager

@@ -47,6 +47,11 @@ class OneVsRest:
         return self.inner.adjacencies
 
     @property
+    def argument(self) -> str:
+        """Why a record moves a release by no more than its sensitivity: the inner algorithm's sentence."""
+        return str(self.inner.argument)
+
+    @property
     def releases(self) -> str:
         return f"{self.inner.releases}, for each class"
 

@@ -123,6 +123,11 @@ class Tuned:
         return self.settings[0].algorithm.name
 
     @property
+    def argument(self) -> str:
+        """Why a record moves a release of a trial by no more than its sensitivity."""
+        return self.settings[0].algorithm.argument
+
+    @property
     def adjacencies(self) -> frozenset[Adjacency]:
         """Those of the algorithm that is tuned."""
         return self.settings[0].algorithm.adjacencies
@@ -131,6 +136,10 @@ class Tuned:
         """The first warning of a setting."""
         found = (self._noisy(setting).advice(setting.problem) for setting in self.settings)
         return next((text for text in found if text), "")
+
+    def outline(self, problem: Problem) -> list[dict[str, Any]]:
+        """A search has no phases of its own."""
+        return []
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         """One release: the selection among the settings' distinct prices."""

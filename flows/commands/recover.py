@@ -16,6 +16,7 @@ from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.ledger import Ledger, place
 from tasks.ledger.summary import entry as ledger_entry
+from tasks.options.noisy_metric import FILE as METRICS
 from tasks.record import MODEL, inventory, outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.model import file_hash
@@ -122,7 +123,7 @@ def settle(ledger: Ledger, pending: Pending) -> str:
 
 def released(ledger: Ledger, folder: Path) -> dict[str, float]:
     """Noisy metrics that were drawn and committed; a file whose entry is not committed is removed."""
-    path = folder / record_run.METRICS
+    path = folder / METRICS
     if not path.is_file():
         return {}
     text = path.read_bytes()

@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 
-from dpcore.accounting.limits import order_index
 from dpcore.train import Planned
 from flows.terminal import Terminal, plan_table, summary_table
 from tasks.config import TrainConfig, load_config
@@ -19,9 +18,7 @@ from tasks.home import Home
 from tasks.kinds.base import Job
 from tasks.kinds.charge import require_files
 from tasks.ledger import Ledger, place
-from tasks.options import tune
-from tasks.options.bounds import widest
-from tasks.options.noisy_metric import planned_release, release_words, require_room
+from tasks.options.base import entries_of, readable, words_of
 from tasks.record import statement
 from tasks.stores.made import stores_to_make
 from tasks.stores.moved import require_in_place
@@ -54,18 +51,16 @@ def check(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:
     where it is seen.
     """
     job = steps.prepare(settings)
-    planned = steps.plan_training(job)
     with Ledger(place.ledger_url(settings, job.schema, home)) as ledger:
-        admitted = steps.fit_to_ledger(job, planned, ledger)
-        require_room(job, admitted, ledger)
+        admitted = steps.plan_within(job, ledger)
     require_files(job)
-    return job, planned, admitted
+    return job, steps.plan_training(job), admitted
 
 
 def look(job: Job) -> None:
     """Refuse a table whose header or first rows are wrong before any server starts; the flow reads all of it."""
     data, blocks = job.config.data, None if job.blocks == ("all",) else job.blocks
-    peek(widest(job.schema), job.encoder, data.path, data.test_path, blocks)
+    peek(readable(job), job.encoder, data.path, data.test_path, blocks)
 
 
 def on_server(
@@ -122,23 +117,16 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
     home = Home.find()
     settings = load_config(config, overrides)
     job = steps.prepare(settings)
-    planned = steps.plan_training(job)
     with Ledger(place.ledger_url(settings, job.schema, home)) as ledger:
         opened = job.public or any(found.name == job.schema.name for found in ledger.datasets())
-        admitted = steps.fit_to_ledger(job, planned, ledger) if opened else planned
+        admitted = steps.plan_within(job, ledger) if opened else steps.plan_training(job)
         room = ledger.room(job.schema.name, job.blocks, public=job.public) if opened else None
-        if opened:
-            require_room(job, admitted, ledger)
-    noisy = planned_release(job)
     report = plan_report(job, admitted)
-    if words := release_words(job):
-        report["released_metric"] = words
     if not opened:
         # A price needs no budget, but the training will.
         report["ledger_left"] = f"no budget yet: dpflows ledger init {job.schema.name} --epsilon E --delta D"
     elif room is not None:
-        charged = [admitted.events, *([noisy] if noisy else [])]
-        cost = sum(float(events.price(room.adjacency)[order_index(room.order)]) for events in charged)
+        cost = sum(steps.cost_at(events, room) for events in (admitted.events, *entries_of(job).values()))
         report |= {"ledger_order": room.order, "ledger_left": room.left, "ledger_cost": cost}
         report["ledger_left_after"] = room.left - cost
     else:
@@ -162,7 +150,7 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
         "algorithm": planned.name,
         "reason": planned.reason,
         "parameters": parameters,
-        **tune.report(planned),
+        **words_of(job, planned).report,
         "phases": planned.phases,
         "noise_multiplier": parameters["noise_multiplier"],
         "releases": len(planned.events),

@@ -86,13 +86,13 @@ def plan_again(run: Subject, ledger: str) -> list[Finding]:
 def _plan(config: TrainConfig, run: Subject, found: Statement, stored: Events) -> tuple[Job, Planned, float]:
     """Job and plan as they were when the run was committed, and how close its noise must come to the stored one."""
     job, tolerance = prepare(config), ROUNDED
-    if job.schema.undeclared_columns and job.estimate is None:
+    if job.schema.bounds == "from_data":
         job = _encoded(job, run)
     planned = plan_training(job)
     if _filled(found) and "noise_multiplier" not in config.algorithm.parameters and _differs(planned.events, stored):
         with suppress(DPFlowsError):  # where no noise makes it what is stored, the difference is named
             planned, tolerance = plan_training(job, Within(stored)), CALIBRATED
-    if job.estimate is not None:
+    if planned.before is not None:
         job = _encoded(job, run)
         planned = replan(planned, job.problem, "noise_multiplier" in config.algorithm.parameters)
     if isinstance(planned.algorithm, Tuned):

@@ -30,7 +30,7 @@ from tasks.config.train import (
     TrackingSection,
     Whole,
 )
-from tasks.options.rules import check_rules
+from tasks.options import check_options
 from tasks.peers.catalogue import PEERS
 from tasks.schema import find_schema
 
@@ -349,7 +349,7 @@ def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) 
             f"Expected no data.blocks to cross-validate, got {list(config.data.blocks or ())}: folds cut through "
             "blocks; leave them out where the data are public, else name a schema without blocks."
         )
-    check_rules(config, find_schema(config.data.name), "compare")
+    check_options(config, find_schema(config.data.name), "compare")
     objective, privacy, algorithm = config.objective, config.privacy, config.algorithm
     parameters = {objective.loss: objective.loss_parameters} if objective.loss_parameters else {}
     return CompareConfig(

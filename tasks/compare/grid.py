@@ -20,10 +20,9 @@ from dpcore.problem import Problem
 from dpcore.train import Planned, plan
 from dpcore.train.auto import resolve
 from tasks.compare.config import LINES, MEAN_LABEL, CompareConfig, CompareData, Entry, training_rows
-from tasks.compare.jobs import Jobs, given, training_config
 from tasks.compare.lines import lines
 from tasks.compare.metrics import MINIMISATION_ERROR, asked, wanted
-from tasks.compare.variants import levels, objectives_of, spread_out
+from tasks.compare.variants import Jobs, given, levels, objectives_of, spread_out, training_config
 from tasks.config import TrainConfig
 from tasks.kinds import base as kinds_base
 from tasks.kinds.base import Job, check_delta, weak_promise

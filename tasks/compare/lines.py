@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tasks.compare.config import MAJORITY, MEAN_LABEL, NON_PRIVATE, CompareConfig, CompareData, Entry
-from tasks.compare.jobs import Jobs, given, training_config
-from tasks.compare.variants import objectives_of
+from tasks.compare.variants import Jobs, given, objectives_of, training_config
 from tasks.config.train import AlgorithmSection, ObjectiveSection
 from tasks.kinds import kind_of
 from tasks.kinds.base import Job

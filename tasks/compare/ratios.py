@@ -15,9 +15,8 @@ from dpcore.errors import InputError
 from tasks.compare.config import CompareConfig, Entry, PeerEntry
 from tasks.compare.grid import LeftOut, Setting
 from tasks.compare.grouping import SECONDS, Place, Record, collect, done, measured, metrics_of
-from tasks.compare.jobs import Jobs, training_config
 from tasks.compare.lines import ENCODED_AS
-from tasks.compare.variants import objectives_of
+from tasks.compare.variants import Jobs, objectives_of, training_config
 from tasks.config.train import AlgorithmSection
 from tasks.drawing.html import Cell, sortable
 from tasks.peers.catalogue import PEERS, Peer, PeerError, PeerRun, check_problem, find_peer, peer_process

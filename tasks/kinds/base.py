@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +15,6 @@ from dpcore.accounting.observers import Iterates
 from dpcore.algorithms import registry
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder
-from dpcore.preprocess.estimate import EstimateColumns
 from dpcore.problem import Problem
 from dpcore.train import Planned
 from tasks.config import TrainConfig
@@ -41,7 +40,7 @@ class Job:
     problem: Problem
     blocks: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    estimate: EstimateColumns | None = None  # of bounds and levels that are not known yet
+    options: tuple[Any, ...] = ()  # what the configuration adds, in the order of ``tasks.options.OPTIONS``
 
     @property
     def public(self) -> bool:
@@ -52,24 +51,32 @@ class Job:
 class Words:
     """What a run says of itself beside its numbers; those of several parts add up, in their order.
 
-    ``released``, ``limits`` and ``reasons`` (why it may not be released) are lines of the statement; ``params`` and
-    ``tags`` belong to the tracked run; an audit knows those of ``tasks.audit.rules_names`` alone.
+    Lines of the statement: what is ``released``, and ``first``, before the weights; ``arguments`` for the sensitivity
+    of releases beside the algorithm's; ``limits``, and the names of those of all runs that they stand in for
+    (``covers``); ``reasons`` why it may not be released. ``warnings`` are said before anything is spent, ``report`` is
+    for the plan that a person asks for; ``params`` and ``tags`` belong to the tracked run, and
+    an audit knows those of ``tasks.audit.rules_names`` alone.
     """
 
     released: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    report: Mapping[str, Any] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __add__(self, other: Words) -> Words:
-        return Words(
-            self.released + other.released,
-            self.limits + other.limits,
-            self.reasons + other.reasons,
-            {**self.params, **other.params},
-            {**self.tags, **other.tags},
-        )
+        mine, theirs = ({one.name: getattr(part, one.name) for one in fields(Words)} for part in (self, other))
+        return Words(**{name: _sum(value, theirs[name]) for name, value in mine.items()})
+
+
+def _sum(one: Any, other: Any) -> Any:
+    """Lines one after the other, names of both."""
+    return one + other if isinstance(one, tuple) else {**one, **other}
 
 
 class Kind(ABC):
@@ -248,7 +255,7 @@ class Sealed:
 def described(job: Job, schema: Schema) -> Job:
     """The job on ``schema``, whose bounds and levels are known by now."""
     complete = job.kind.describe(job.config.model_copy(update={"algorithm": job.algorithm}), schema)
-    return replace(complete, config=job.config)
+    return replace(complete, config=job.config, options=job.options)
 
 
 def reading_of(job: Job, blocks: tuple[str, ...] | None = None, sides: tuple[str, ...] = SIDES) -> Reading:

@@ -71,6 +71,7 @@ class Table(Kind):
         return Job(config, schema, config.algorithm, self, None, encoder, problem, blocks or ("all",))
 
     def check_plan(self, job: Job) -> None:
+        check_kept(job, "algorithm.keep")
         if job.schema.unit == "user":
             name = resolve_name(job.algorithm.name, plain_name(job.problem.loss), unit="user")
             check_user_level(job.config, job.schema, name)
@@ -174,6 +175,21 @@ def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:
             f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
             "blocks to train on."
         )
+
+
+def check_kept(job: Job, where: str) -> None:
+    """Raise ``InputError`` where more columns are to be kept than there are: a selection of all is paid for nothing.
+
+    ``where``: the key that says how many.
+    """
+    keep = job.algorithm.parameters.get("keep")
+    columns = job.problem.dimension - int(job.problem.intercept)
+    if not isinstance(keep, int) or keep <= columns:
+        return
+    raise InputError(
+        f"Expected {where} of at most {columns}, the encoded columns without the constant, got {where}={keep}: all "
+        "would be kept, and the selection paid for nothing; keep fewer, or train without a selection."
+    )
 
 
 # A table of fewer than half or more than twice the nominal count is more likely a wrong path than a nominal count.

@@ -5,24 +5,37 @@ Such a training estimates them first, within its own budget, or reads them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from dpcore.accounting import Events, Target
+from dpcore.accounting.limits import Room, Within
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.preprocess.column_encoders import factors, named, parse_number
 from dpcore.preprocess.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
 from dpcore.problem import Adjacency
 from dpcore.train import Planned, replan
+from tasks.config import TrainConfig
 from tasks.data.reading import Reading
-from tasks.kinds.base import Job, described, reading_of
+from tasks.kinds.base import Job, Words, described, reading_of, target_of
 from tasks.ledger import Reservation
+from tasks.options.base import Option, Run, build_objective, load_records, plan_alone
 from tasks.options.rules import check_facts, declared
-from tasks.options.select import check_kept
 from tasks.schema import ColumnSpec, Schema
+
+ESTIMATED = (
+    "Bounds and levels that the data's description does not declare were estimated with noise first; the listed "
+    "releases begin with those of the estimate. The training was planned on what it found, and costs at no Rényi order "
+    "more than the releases listed for it."
+)
+ARGUMENT = (
+    "Bounds: a record moves the score of a grid point, |rows below it - wanted share * rows|, by at most 1 either way; "
+    "levels: it moves one count of beginnings of texts by 1, two when it is replaced."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +46,6 @@ class Estimated:
     events: Events | None
     source: str
     notes: tuple[str, ...] = ()
-
-
-def require_open(schema: Schema) -> None:
-    """Raise ``InputError`` where a source of bounds is named that no column needs: its words would be untrue."""
-    if schema.bounds != "declared" and not schema.undeclared_columns:
-        raise InputError(
-            f"Expected columns without bounds or levels for bounds: {schema.bounds}, but every column of "
-            f"{schema.name!r} is declared; set bounds: declared."
-        )
 
 
 def widest(schema: Schema) -> Schema:
@@ -59,20 +63,6 @@ def widest(schema: Schema) -> Schema:
             stand_ins[name] = {"levels": tuple(f"level {k}" for k in range(MOST_LEVELS)), "unknown": _rule(column)}
             stand_ins[name] |= {"fill": "zeros"} if isinstance(column.fill, str) else {}
     return schema.estimated(stand_ins) if stand_ins else schema
-
-
-def open_words(schema: Schema, dimension: int) -> tuple[str, ...]:
-    """What a person should know of a plan while bounds or levels are not known; nothing where all are declared."""
-    names = schema.undeclared_columns
-    if not names:
-        return ()
-    columns = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    if schema.bounds == "from_data":
-        return (f"bounds: from_data reads bounds and levels of {columns} from the rows; such a run is never released.",)
-    return (
-        f"bounds: private estimates bounds and levels of {columns} first, for at most {schema.bounds_share:g} of "
-        f"epsilon and delta; {dimension} is the most columns that they can give.",
-    )
 
 
 def _rule(column: ColumnSpec) -> str:
@@ -210,6 +200,15 @@ def _fill(schema: Schema, found: dict[str, dict[str, Any]]) -> None:
             fields["levels"] = tuple(level for level in fields["levels"] if level != "zeros")
 
 
+def estimate_of(job: Job) -> EstimateColumns | None:
+    """The estimate that a training makes first; None where bounds and levels are known, or read from the rows."""
+    schema, privacy = job.schema, job.config.privacy
+    if schema.bounds != "private" or not schema.undeclared_columns:
+        return None
+    blocks = len(job.config.data.blocks or ()) or 1
+    return plan_estimate(schema, target_of(job.config), privacy.adjacency, blocks, privacy.noise)
+
+
 def release_bounds(job: Job, planned: Planned, reservation: Reservation) -> tuple[Job, Planned, tuple[str, ...]]:
     """Estimate the undeclared bounds and levels with noise, then plan the training on the columns that these give.
 
@@ -217,19 +216,18 @@ def release_bounds(job: Job, planned: Planned, reservation: Reservation) -> tupl
     Rényi order, what was reserved for it. Returns the job with its final encoder, the plan, and what a person should
     know about the estimate.
     """
-    if job.estimate is None:
+    estimate, config = estimate_of(job), job.config
+    if estimate is None:
         raise InputError(f"Expected undeclared bounds or levels in {job.schema.name!r}; set bounds: declared.")
-    config = job.config
     found = private_schema(
         job.schema,
-        job.estimate,
+        estimate,
         reading_of(job),
         on_charge=reservation.on_charge,
         fixed_noise_seed=config.unsafe_fixed_noise_seed,
         form=config.privacy.noise,
     )
-    complete = described(job, found.schema)
-    check_kept(config, complete.problem)
+    complete = known(job, found.schema)
     keep_noise = "noise_multiplier" in config.algorithm.parameters
     return complete, replan(planned, complete.problem, keep_noise), found.notes
 
@@ -238,6 +236,80 @@ def read_bounds(job: Job) -> Job:
     """The job with bounds and levels read from the rows (``bounds: from_data``): for experiments, never releasable."""
     if job.schema.bounds != "from_data" or not job.schema.undeclared_columns:
         return job
-    complete = described(job, schema_from_data(job.schema, reading_of(job)).schema)
-    check_kept(job.config, complete.problem)
+    return known(job, schema_from_data(job.schema, reading_of(job)).schema)
+
+
+def known(job: Job, schema: Schema) -> Job:
+    """The job with the bounds and levels of ``schema``, checked again: there may be fewer columns."""
+    complete = described(job, schema)
+    for option in complete.options:
+        option.check(complete)
+    complete.kind.check_plan(complete)
     return complete
+
+
+class Bounds(Option):
+    """Stand-ins until the bounds are known: read before there is a plan, or estimated on the run's own reservation."""
+
+    name = "bounds"
+    asked = "schema.undeclared_columns"
+    titles: ClassVar[Mapping[str, str]] = {"before_plan": "read bounds", "before_fit": "estimate bounds"}
+
+    def title(self, hook: str, job: Job) -> str:
+        needed = {"private": "before_fit", "from_data": "before_plan"}
+        return super().title(hook, job) if hook == needed.get(job.schema.bounds) else ""
+
+    def adapt(self, config: TrainConfig, schema: Schema) -> tuple[TrainConfig, Schema]:
+        return config, widest(schema)
+
+    def check(self, job: Job) -> None:
+        estimate_of(job)
+
+    def before_plan(self, job: Job) -> Job:
+        return read_bounds(job)
+
+    def plan(self, job: Job, *limits: Room | Within) -> Planned | None:
+        estimate = estimate_of(job)
+        if estimate is None:
+            return None
+        return plan_alone(job, *limits, before=estimate.events(job.problem.unit, job.config.privacy.noise))
+
+    def before_fit(self, run: Run, reservation: Reservation) -> Run:
+        """Rows are encoded again, by the bounds that are known now."""
+        job, planned, notes = release_bounds(run.job, run.planned, reservation)
+        data = load_records(job)
+        sums = build_objective(job, data)
+        return replace(
+            run,
+            job=job,
+            planned=planned,
+            data=data,
+            sums=sums,
+            known=sums,
+            notes=tuple(f"Warning: {note}" for note in notes),
+        )
+
+    def words(self, job: Job, planned: Planned | None) -> Words:
+        if planned is None or not planned.before:
+            return Words(warnings=self._warnings(job))
+        return Words(
+            first=("bounds and levels of columns, estimated with noise",),
+            arguments=(ARGUMENT,),
+            limits=(ESTIMATED,),
+            warnings=self._warnings(job),
+        )
+
+    def _warnings(self, job: Job) -> tuple[str, ...]:
+        """What a person should know of a plan while bounds or levels are not known."""
+        schema, names = job.schema, job.schema.undeclared_columns
+        if not names:
+            return ()
+        columns = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        if schema.bounds == "from_data":
+            return (
+                f"bounds: from_data reads bounds and levels of {columns} from the rows; such a run is never released.",
+            )
+        return (
+            f"bounds: private estimates bounds and levels of {columns} first, for at most {schema.bounds_share:g} of "
+            f"epsilon and delta; {job.problem.dimension} is the most columns that they can give.",
+        )

@@ -7,7 +7,10 @@ are those of any training with this plan. The attack knows the records, so its n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,7 +23,9 @@ from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency
 from dpcore.train import Planned
 from tasks.config import TrainConfig
-from tasks.kinds.base import Job, Sealed
+from tasks.kinds.base import Job, Sealed, Words
+from tasks.ledger import Ledger
+from tasks.options.base import Option, Run
 
 LEAST, MOST = 20, 1000
 
@@ -29,27 +34,6 @@ def count_of(config: TrainConfig, dimension: int) -> int:
     """How many canaries a run gets: the number given, else one for each column, from 20 to 1,000."""
     assert config.audit is not None
     return config.audit.canaries or min(max(dimension, LEAST), MOST)
-
-
-def crowd(config: TrainConfig, n: int, dimension: int) -> tuple[str, ...]:
-    """A warning where canaries hide each other. Raises ``InputError`` where they leave too few places for records.
-
-    Under replace_one they take the places of as many records, since the number of records is public.
-    """
-    if config.audit is None:
-        return ()
-    count = count_of(config, dimension)
-    if config.privacy.adjacency is Adjacency.REPLACE_ONE and 2 * count > n:
-        raise InputError(
-            f"Expected audit.canaries of at most half of n={n} under replace_one, where they take the places of "
-            f"records, got {count}; lower it, or use privacy.adjacency=add_remove."
-        )
-    if count > 2 * dimension:
-        return (
-            f"audit.canaries={count} share {dimension} columns and hide each other: about as many canaries as columns "
-            "show most.",
-        )
-    return ()
 
 
 Array = np.ndarray
@@ -112,16 +96,6 @@ def sentence(metrics: dict[str, float]) -> str:
     )
 
 
-def reasons(config: TrainConfig) -> list[str]:
-    """Why a run with canaries must never leave; empty for the others."""
-    return [] if config.audit is None else [REASON]
-
-
-def tags(job: Job) -> dict[str, str]:
-    """How many canaries were among the records; empty for other runs."""
-    return {} if job.config.audit is None else {TAG: str(count_of(job.config, job.problem.dimension))}
-
-
 def draw(canaries: Canaries, found: Guessed, numbers: dict[str, float], path: Path) -> None:
     """Draw the scores by coin, and bounds against claim; write a PNG to ``path``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -147,3 +121,38 @@ def draw(canaries: Canaries, found: Guessed, numbers: dict[str, float], path: Pa
     bars.set_ylabel("epsilon")
     figure.suptitle(f"{len(canaries.y)} canaries, {found.right} of {found.guesses} guesses right", fontsize=10)
     figure.savefig(path, dpi=120)
+
+
+class Audit(Option):
+    """Canaries are planted before anything is reserved, and looked for once the run is committed."""
+
+    name = "audit"
+    asked = "config.audit"
+    titles: ClassVar[Mapping[str, str]] = {"before_reserve": "plant canaries", "after_commit": "find canaries"}
+    files: ClassVar[tuple[str, ...]] = (FIGURE,)
+
+    def check(self, job: Job) -> None:
+        """Under replace_one they take the places of as many records, since the number of records is public."""
+        count, n = count_of(job.config, job.problem.dimension), job.problem.n
+        if job.config.privacy.adjacency is Adjacency.REPLACE_ONE and 2 * count > n:
+            raise InputError(
+                f"Expected audit.canaries of at most half of n={n} under replace_one, where they take the places of "
+                f"records, got {count}; lower it, or use privacy.adjacency=add_remove."
+            )
+
+    def before_reserve(self, run: Run) -> Run:
+        sums, watch = plant_canaries(run.job, run.planned, run.sums)
+        return replace(run, sums=sums, observers=(*run.observers, watch))
+
+    def after_commit(self, run: Run, ledger: Ledger) -> Run:
+        [watch] = [one for one in run.observers if isinstance(one.open(), CanaryWatch)]
+        found = measure_canaries(run.planned, run.weights, watch, run.known, run.place)
+        return replace(run, metrics={**run.metrics, **found}, notes=(sentence(found),))
+
+    def words(self, job: Job, planned: Planned | None) -> Words:
+        count, dimension = count_of(job.config, job.problem.dimension), job.problem.dimension
+        hidden = (
+            f"audit.canaries={count} share {dimension} columns and hide each other: about as many canaries as columns "
+            "show most."
+        )
+        return Words(reasons=(REASON,), warnings=(hidden,) if count > 2 * dimension else (), tags={TAG: str(count)})

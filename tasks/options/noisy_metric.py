@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import SLACK, order_index
-from dpcore.errors import BudgetExceeded, InputError
+from dpcore.errors import InputError
 from dpcore.mechanisms import Laplace, laplace_for
 from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency
+from dpcore.train import Planned
+from tasks.kinds.base import Job, Sealed, Words
 from tasks.kinds.charge import charge_of
 from tasks.ledger import Ledger, charged_once
-from tasks.ledger.reader import LedgerReader
-
-if TYPE_CHECKING:
-    from dpcore.train import Planned
-    from tasks.kinds.base import Job, Sealed
-
+from tasks.options.base import Option, Run
 
 Array = np.ndarray
 
@@ -59,14 +56,6 @@ class Counts:
         return np.array(cells, dtype=np.float64)
 
 
-def planned_release(job: Job) -> Events | None:
-    """What ``evaluate.release`` costs, None where it is not asked for."""
-    mechanism = mechanism_of(job)
-    if mechanism is None:
-        return None
-    return Events.of([mechanism], adjacency=job.problem.adjacency, unit=job.problem.unit)
-
-
 def mechanism_of(job: Job) -> Laplace | None:
     """The mechanism of ``evaluate.release``, with its noise in the form of the run; None where it is not asked for.
 
@@ -81,35 +70,6 @@ def mechanism_of(job: Job) -> Laplace | None:
         raise InputError(f"Expected evaluate.release.metric {' or '.join(METRICS)}, got {wanted.metric!r}; take one.")
     sensitivity = 1.0 if job.problem.adjacency is Adjacency.ADD_REMOVE else 2.0
     return laplace_for(sensitivity, wanted.epsilon, job.config.privacy.noise)
-
-
-def release_words(job: Job) -> list[str]:
-    """What ``evaluate.release`` lets out and what it costs beside the training; empty where nothing was asked."""
-    wanted = job.config.evaluate.release
-    if wanted is None:
-        return []
-    part = "trained on, who pays for both" if job.schema.split.kind == "none" else "of the test part"
-    return [
-        f"{wanted.metric} with noise, an entry of its own in the ledger: epsilon {wanted.epsilon:g} more (delta 0) for "
-        f"one {job.problem.unit} {part}"
-    ]
-
-
-def require_room(job: Job, planned: Planned, ledger: LedgerReader) -> None:
-    """Raise ``BudgetExceeded`` unless the ledger has room for the training and its noisy metrics together."""
-    events = planned_release(job)
-    room = ledger.room(job.schema.name, job.blocks, public=job.public)
-    if events is None or room is None:
-        return
-    index = order_index(room.order)
-    asked = float(planned.events.price(room.adjacency)[index] + events.price(room.adjacency)[index])
-    if asked > room.left * (1 + SLACK):
-        raise BudgetExceeded(
-            f"Expected room for the training and evaluate.release in {job.schema.name!r}: {room.left:.6g} is left and "
-            f"{asked:.6g} was asked; lower an epsilon, or leave evaluate.release out.",
-            asked=asked,
-            left=room.left,
-        )
 
 
 def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, folder: Path) -> dict[str, float]:
@@ -174,3 +134,36 @@ def from_counts(counts: Array, scale: float) -> tuple[dict[str, float], dict[str
         "accuracy": error(share, float(total.sum()), 2),
         "balanced_accuracy": float(np.linalg.norm(parts) / 2),
     }
+
+
+class NoisyMetric(Option):
+    """An entry of its own, drawn once the training is committed."""
+
+    name = "evaluate.release"
+    asked = "config.evaluate.release"
+    titles: ClassVar[Mapping[str, str]] = {"after_commit": "release metric"}
+    files: ClassVar[tuple[str, ...]] = (FILE,)
+
+    def check(self, job: Job) -> None:
+        mechanism_of(job)
+
+    def entry(self, job: Job) -> Events | None:
+        mechanism = mechanism_of(job)
+        if mechanism is None:
+            return None
+        return Events.of([mechanism], adjacency=job.problem.adjacency, unit=job.problem.unit)
+
+    def after_commit(self, run: Run, ledger: Ledger) -> Run:
+        found = release_metrics(run.job, run.weights, run.data, ledger, run.place)
+        return replace(run, metrics={**run.metrics, **found})
+
+    def words(self, job: Job, planned: Planned | None) -> Words:
+        """What it lets out and what it costs beside the training."""
+        wanted = job.config.evaluate.release
+        assert wanted is not None
+        part = "trained on, who pays for both" if job.schema.split.kind == "none" else "of the test part"
+        line = (
+            f"{wanted.metric} with noise, an entry of its own in the ledger: epsilon {wanted.epsilon:g} more (delta 0) "
+            f"for one {job.problem.unit} {part}"
+        )
+        return Words(released=(line,), report={"released_metric": [line]})

@@ -4,13 +4,12 @@ A rule is about a fact of the configuration, of the data's declaration or of the
 is opened and before anything is spent. What a table cannot say (at most so many columns, a metric's name) is a check of
 the option itself.
 
-``python -m tasks.options.rules`` prints the page.
+``python -c "from tasks.options.rules import page; print(page(), end='')"`` prints the page.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -47,6 +46,7 @@ class Rule(NamedTuple):
 
 # In this order: of several that are broken the first one is said.
 RULES = (
+    Rule("bounds", "undeclared", ("some",), "its words would be untrue; set bounds: declared"),
     Rule("model", "label", ("binary", "classes"), "it scores classes; leave section model out, or name other data"),
     Rule("model", "unit", ("record",), "its gradients are clipped one record each; leave section model out, or use "
          "dp_sgd on a linear model"),
@@ -127,18 +127,22 @@ RULES = (
 
 def declared(schema: Schema) -> dict[str, str]:
     """The facts that a schema declares."""
-    bounds = schema.bounds if schema.undeclared_columns else DECLARED
-    return {"data": schema.name, "label": schema.label.kind, "unit": schema.unit, "bounds": bounds}
+    undeclared = "some" if schema.undeclared_columns else "none"
+    facts = {"data": schema.name, "label": schema.label.kind, "unit": schema.unit}
+    return facts | {"bounds": schema.bounds, "undeclared": undeclared}
 
 
-def facts_of(config: TrainConfig, schema: Schema, command: str = "train") -> dict[str, str]:
+def facts_of(
+    config: TrainConfig, schema: Schema, command: str = "train", options: Iterable[str] = ()
+) -> dict[str, str]:
     """Every fact that a rule looks at, by name: of the schema and the command, the others by their path in ``config``.
 
-    ``command``: train (with plan and retrain), or compare (with crossval and bench).
+    ``command``: train (with plan and retrain), or compare (with crossval and bench). ``options``: the names of those
+    that are asked for.
     """
     facts = {**declared(schema), "kind": kind_of(config, schema).name, "command": command}
     names = {name for rule in RULES for name in (rule.option.partition("=")[0], rule.fact)}
-    return {name: value_at(config, name) for name in names} | facts
+    return {name: value_at(config, name) for name in names} | dict.fromkeys(options, PRESENT) | facts
 
 
 def value_at(config: BaseModel, path: str) -> str:
@@ -152,9 +156,9 @@ def value_at(config: BaseModel, path: str) -> str:
     return PRESENT if isinstance(found, BaseModel) else str(found)
 
 
-def check_rules(config: TrainConfig, schema: Schema, command: str = "train") -> None:
+def check_rules(config: TrainConfig, schema: Schema, command: str = "train", options: Iterable[str] = ()) -> None:
     """Raise ``InputError`` with the sentence of the first rule that a training breaks."""
-    check_facts(facts_of(config, schema, command))
+    check_facts(facts_of(config, schema, command, options))
 
 
 def check_facts(facts: Mapping[str, str], where: str = "") -> None:
@@ -176,15 +180,17 @@ GIVEN = {
 # Facts that are named as what is wrong, and what is asked of them.
 WANTED = {
     "bounds": "declared bounds and levels",
+    "undeclared": "columns without bounds or levels",
     "label": "a label of kind {allowed}",
     "unit": "unit {allowed}",
     "privacy.accountant": "accountant {allowed}",
 }
 GOT = {
-    "bounds": "bounds: {bounds}",
-    "label": "label.kind={label!r}",
-    "unit": "unit={unit!r}",
-    "privacy.accountant": "accountant={fact!r}",
+    "bounds": "got bounds: {bounds} in schema {data!r}",
+    "undeclared": "but every column of {data!r} is declared",
+    "label": "got label.kind={label!r} in schema {data!r}",
+    "unit": "got unit={unit!r} in schema {data!r}",
+    "privacy.accountant": "got accountant={fact!r}",
 }
 # Where an option stands that is named as what is wrong.
 CIRCUMSTANCE = {
@@ -203,6 +209,7 @@ SHOWN = {
     "audit": "section audit",
 }
 FOR = {
+    "bounds": "for bounds: {bounds}",
     "tune": "for a tuned training",
     "audit": "for audit.canaries",
     "champion.data": "for a comparison with a champion",
@@ -212,12 +219,11 @@ FOR = {
 def refusal(rule: Rule, facts: Mapping[str, str]) -> str:
     """The sentence of a broken rule, on one line: what was expected, what was found, why, and the way out."""
     because = rule.because.format_map(facts)
-    if rule.fact in WANTED and (rule.option in GIVEN or rule.fact in ("bounds", "privacy.accountant")):
+    if rule.fact in WANTED and (rule.option in GIVEN or rule.fact in ("bounds", "undeclared", "privacy.accountant")):
         wanted = WANTED[rule.fact].format(allowed=any_of(rule.allowed))
         found = GOT[rule.fact].format_map({**facts, "fact": facts[rule.fact]})
         what = GIVEN.get(rule.option) or FOR.get(rule.option) or f"for {rule.option}"
-        place = f" in schema {facts['data']!r}" if "data" in facts else ""
-        return f"Expected {wanted} {what}, got {found}{place}: {because}."
+        return f"Expected {wanted} {what.format_map(facts)}, {found}: {because}."
     where = circumstance(rule.fact, facts[rule.fact])
     shown = SHOWN.get(rule.option, rule.option)
     found = "" if "=" in rule.option else ", got one"
@@ -238,8 +244,8 @@ def any_of(words: tuple[str, ...]) -> str:
 HEAD = """# What goes with what
 
 Options of a training, and the facts that they go with. A configuration that breaks a rule is refused before a file is
-opened and before anything is spent, with the reason that stands here. Written by `python -m tasks.options.rules` from
-the table in `tasks/options/rules.py`; words in ‹› are those of the configuration at hand.
+opened and before anything is spent, with the reason that stands here. Made from the table in `tasks/options/rules.py`,
+whose first lines say how; words in ‹› are those of the configuration at hand.
 
 | option | goes with | because; way out |
 |---|---|---|
@@ -258,7 +264,3 @@ def allowed(rule: Rule) -> str:
     if rule.allowed == (ABSENT,):
         return f"no `{rule.fact}`"
     return f"`{rule.fact}` {any_of(rule.allowed)}"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

@@ -7,9 +7,12 @@ from typing import Any
 from dpcore.algorithms import make, registry
 from dpcore.algorithms.two_phase import SECOND
 from dpcore.errors import InputError
-from dpcore.problem import Problem
 from tasks.config import TrainConfig
 from tasks.config.train import AlgorithmSection
+from tasks.kinds.base import Job
+from tasks.kinds.table import check_kept
+from tasks.options.base import Option
+from tasks.schema import Schema
 
 # What trains after a selection where the configuration leaves the choice to ``auto``.
 DEFAULT_TRAINER = "ssadmm"
@@ -45,14 +48,14 @@ def algorithm_of(config: TrainConfig) -> AlgorithmSection:
     return AlgorithmSection.model_validate({"name": "two_phase", **both})
 
 
-def check_kept(config: TrainConfig, problem: Problem) -> None:
-    """Raise ``InputError`` where more columns are to be kept than there are: a selection of all is paid for nothing."""
-    keep = algorithm_of(config).parameters.get("keep")
-    columns = problem.dimension - int(problem.intercept)
-    if not isinstance(keep, int) or keep <= columns:
-        return
-    where = "algorithm.keep" if config.select is None else "select.keep"
-    raise InputError(
-        f"Expected {where} of at most {columns}, the encoded columns without the constant, got {where}={keep}: all "
-        "would be kept, and the selection paid for nothing; keep fewer, or train without a selection."
-    )
+class Select(Option):
+    """The algorithm that runs is both phases; the configuration keeps what was asked for."""
+
+    name = "select"
+    asked = "config.select"
+
+    def adapt(self, config: TrainConfig, schema: Schema) -> tuple[TrainConfig, Schema]:
+        return config.model_copy(update={"algorithm": algorithm_of(config)}), schema
+
+    def check(self, job: Job) -> None:
+        check_kept(job, "select.keep")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpcore.accounting import ORDERS
 from dpcore.accounting.curves import epsilon_of
@@ -21,13 +21,24 @@ from dpcore.train.search import Candidate, Search, Tuned, plan_tuning, select
 from tasks.config import TrainConfig, parse_config
 from tasks.config.train import TuneSection
 from tasks.kinds import kind_of
-from tasks.options.select import check_kept
+from tasks.kinds.base import Job, Sealed, Words, target_of
+from tasks.ledger import Reservation
+from tasks.options.base import Option, Run, build_objective, load_records
 from tasks.schema import find_schema
 
 if TYPE_CHECKING:
     from dpcore.objective import LinearObjective
-    from tasks.kinds.base import Job, Sealed
 
+TUNED = (
+    "Hyper-parameters were selected with a random number of trials; the number is not released, nor is anything of the "
+    "trials that lost. The settings in the grid, the law of the number and everything else are taken as public, and "
+    "the listed release covers the selection. Run time tells something about the number of trials: it is not released. "
+    "Using the selected setting in later runs costs nothing beyond this charge."
+)
+ARGUMENT = (
+    "The noisy count of right predictions that scores a trial moves by at most 1, and the selection among a random "
+    "number of trials is priced after Papernot & Steinke (2022). Of a trial:"
+)
 
 # Keys outside ``algorithm`` that a grid may vary: they change what is minimised, not whose records are protected.
 OBJECTIVE = ("objective.l1", "objective.l2")
@@ -95,9 +106,9 @@ def candidate(
         return Candidate(dict(values), config.algorithm.parameters, replace(problem, l1=config.objective.l1, l2=l2))
     part = encodings.index({key: value for key, value in values.items() if key.startswith(ENCODING)})
     schema = find_schema(config.data.name)
-    own = kind_of(config, schema).describe(config, schema).problem
-    check_kept(config, own)
-    return Candidate(dict(values), config.algorithm.parameters, own, part)
+    own = kind_of(config, schema).describe(config, schema)
+    own.kind.check_plan(own)
+    return Candidate(dict(values), config.algorithm.parameters, own.problem, part)
 
 
 def varied(stored: Mapping[str, Any], values: Mapping[str, Any]) -> TrainConfig:
@@ -115,16 +126,20 @@ def encodings_of(grid: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
     return list(combinations(own)) if own else []
 
 
-def with_parts(job: Job, objective: LinearObjective, build: Callable[[Job], tuple[Sealed, Sealed]]) -> LinearObjective:
+def with_parts(job: Job, objective: LinearObjective) -> LinearObjective:
     """``objective`` that also holds the same records in the other columns that a search may draw, ``parts``.
 
-    ``build`` reads and checks the records of a job: every encoding is a public map, so all are made before a trial.
+    Every encoding is a public map, so all are made before a trial.
     """
-    if job.config.tune is None or not (encodings := encodings_of(grid_of(job.config.tune))):
+    assert job.config.tune is not None
+    if not (encodings := encodings_of(grid_of(job.config.tune))):
         return objective
     stored = json.loads(job.config.canonical())
-    jobs = [job.kind.describe(varied(stored, values), job.schema) for values in encodings]
-    built = [(one, *build(one)) for one in jobs]
+    built = []
+    for values in encodings:
+        own = job.kind.describe(varied(stored, values), job.schema)
+        loaded = load_records(own)
+        built.append((own, loaded, build_objective(own, loaded)))
     objective.encoded = built  # type: ignore[attr-defined]
     objective.parts = [sums.open() for _, _, sums in built]  # type: ignore[attr-defined]
     return objective
@@ -202,3 +217,32 @@ def report(planned: Planned) -> dict[str, Any]:
     target = planned.target
     trial = epsilon_of(law.trial_rdp(ORDERS), target.delta, target.conversion)
     return {"tuning": {**planned.algorithm.words(planned.problem), "trial_epsilon": float(trial)}}
+
+
+class Tune(Option):
+    """The plan is that of the search; the run goes on with the setting that it selected."""
+
+    name = "tune"
+    asked = "config.tune"
+    titles: ClassVar[Mapping[str, str]] = {"before_reserve": "read encodings", "after_fit": "selected setting"}
+
+    def title(self, hook: str, job: Job) -> str:
+        assert job.config.tune is not None
+        others = hook != "before_reserve" or encodings_of(grid_of(job.config.tune))
+        return super().title(hook, job) if others else ""
+
+    def plan(self, job: Job, *limits: Room | Within) -> Planned | None:
+        return plan_tuned(job, target_of(job.config), *limits)
+
+    def before_reserve(self, run: Run) -> Run:
+        with_parts(run.job, run.sums.open())
+        return run
+
+    def after_fit(self, run: Run, reservation: Reservation) -> Run:
+        job, planned, data, known = selected(run.job, run.planned, run.fitted, run.data, run.known)
+        return replace(run, job=job, planned=planned, data=data, known=known)
+
+    def words(self, job: Job, planned: Planned | None) -> Words:
+        if planned is None:
+            return Words()
+        return Words(arguments=(ARGUMENT,), limits=(TUNED,), covers=("choice",), report=report(planned))

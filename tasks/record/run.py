@@ -18,8 +18,7 @@ from tasks.kinds.base import Job, Words
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.place import ledger_url
 from tasks.ledger.reservation import this_process
-from tasks.options import canaries
-from tasks.options.noisy_metric import release_words
+from tasks.options.base import words_of
 from tasks.record import MODEL, inventory, outbox, tracking
 from tasks.record import statement as words
 from tasks.record.model import file_hash, log_model, requirements_of, save_model, start_without_price
@@ -38,7 +37,6 @@ STATEMENT = "privacy/statement.json"
 MECHANISMS = "privacy/mechanisms.json"
 CURVE = "privacy/curve.json"
 TRACE = "privacy/trace.json"
-METRICS = "privacy/metrics.json"  # only where evaluate.release asked for it
 FIGURE = "figures/budget.png"
 FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, inventory.FILE, FIGURE)
 
@@ -98,7 +96,7 @@ def pending_of(
     draws: int = 0,
 ) -> Pending:
     """What tracking needs beside the files."""
-    own = job.kind.words(job, planned, result.weights)
+    own = job.kind.words(job, planned, result.weights) + words_of(job, planned)
     return Pending(
         entry=statement.ledger.entry,
         dataset=statement.ledger.dataset,
@@ -133,8 +131,8 @@ def make_statement(
     mechanisms = json.loads(planned.events.to_json())
     reasons = words.unreleasable(planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise)
     reasons += start_without_price(planned.parameters.get("start"), job.schema.name, ledger)
-    own = job.kind.words(job, planned, result.weights)
-    reasons += [*canaries.reasons(job.config), *own.reasons]
+    own, added = job.kind.words(job, planned, result.weights), words_of(job, planned)
+    reasons += [*added.reasons, *own.reasons]
     exact = planned.problem.adjacency != "add_remove"
     return words.Statement(
         created=words.now(),
@@ -143,7 +141,7 @@ def make_statement(
         mechanisms=mechanisms,
         mechanisms_sha256=sha256(planned.events.to_json().encode()).hexdigest(),
         samplers=words.sampler_names(mechanisms),
-        sensitivity=words.sensitivity_argument(planned),
+        sensitivity=words.sensitivity_argument(planned, added.arguments),
         training=words.Training(
             algorithm=planned.name,
             parameters=planned.parameters,
@@ -163,11 +161,11 @@ def make_statement(
             bounds=job.schema.releasable[1],
         ),
         released=[
-            *(["bounds and levels of columns, estimated with noise"] if planned.before else []),
+            *added.first,
             "the weights",
             *own.released,
             f"what the algorithm shows on the way: {planned.algorithm.releases}",
-            *release_words(job),
+            *added.released,
         ],
         not_released=[
             "metrics marked internal: they are exact numbers on records",
@@ -190,8 +188,8 @@ def make_statement(
         releasable=not reasons,
         reasons=reasons,
         limits=[
-            *words.known_limits(planned),
-            *([words.ESTIMATED] if planned.before else []),
+            *(text for name, text in words.KNOWN_LIMITS.items() if name not in added.covers),
+            *added.limits,
             *([words.WARM_START] if planned.parameters.get("start") else []),
             *own.limits,
         ],
@@ -248,9 +246,8 @@ def send(
     tracking.log_metrics(client, run_id, {**metrics, **spent}, resumed=True)
     for key, value in pending.tags.items():
         client.set_tag(run_id, key, value)
-    tracking.log_files(
-        client, run_id, folder, [name for name in (*FILES, METRICS, canaries.FIGURE) if (folder / name).is_file()]
-    )
+    added = [name for option in job.options for name in option.files]
+    tracking.log_files(client, run_id, folder, [name for name in (*FILES, *added) if (folder / name).is_file()])
     tracking.log_files(client, run_id, folder, written(folder, job.kind.numbers, job.kind.figures))
     if (folder / quality.TABLE).is_file():
         tracking.log_files(client, run_id, folder, [quality.TABLE])
@@ -305,7 +302,6 @@ def run_tags(job: Job, statement: words.Statement, own: Words) -> dict[str, str]
         "dpflows.data": job.schema.name,
         "dpflows.releasable": "yes" if statement.releasable else "no",
         "dpflows.reasons": "; ".join(statement.reasons) or "none",
-        **canaries.tags(job),
         **own.tags,
         "dpflows.ledger_entry": statement.ledger.entry,
         "dpflows.ledger_head": statement.ledger.head,

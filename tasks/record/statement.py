@@ -17,7 +17,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from dpcore.accounting.curves import ORDERS, best_order, epsilon_of
 from dpcore.noise import FORMS
 from dpcore.problem import Adjacency
-from dpcore.train.one_vs_rest import OneVsRest
 from tasks.home import CONF
 
 if TYPE_CHECKING:
@@ -36,25 +35,15 @@ First = Annotated[Literal[1], BeforeValidator(_plain)]
 STATEMENT_VERSION = 1
 PACKAGES = ("dpflows", "numpy", "scipy", "pandas", "scikit-learn", "dp-accounting", "randomgen", "prefect", "mlflow")
 
-KNOWN_LIMITS = (
-    "The guarantee covers the released numbers; run time, memory use and the fact that a run failed are not covered.",
-    "It holds for one unit as named: a person with several records is covered once for each.",
-    "Bounds, levels, label values and the count n are taken as public because they are declared, not read.",
-    "The hyper-parameters are taken as public; choosing them by looking at results on the same records is not covered.",
-)
-
-ESTIMATED = (
-    "Bounds and levels that the data's description does not declare were estimated with noise first; the listed "
-    "releases begin with those of the estimate. The training was planned on what it found, and costs at no Rényi order "
-    "more than the releases listed for it."
-)
-
-TUNED = (
-    "Hyper-parameters were selected with a random number of trials; the number is not released, nor is anything of the "
-    "trials that lost. The settings in the grid, the law of the number and everything else are taken as public, and "
-    "the listed release covers the selection. Run time tells something about the number of trials: it is not released. "
-    "Using the selected setting in later runs costs nothing beyond this charge."
-)
+# Limits that every statement names, unless what was asked for covers one of them.
+KNOWN_LIMITS = {
+    "numbers": "The guarantee covers the released numbers; run time, memory use and the fact that a run failed are not "
+    "covered.",
+    "unit": "It holds for one unit as named: a person with several records is covered once for each.",
+    "declared": "Bounds, levels, label values and the count n are taken as public because they are declared, not read.",
+    "choice": "The hyper-parameters are taken as public; choosing them by looking at results on the same records is "
+    "not covered.",
+}
 
 WARM_START = (
     "The training began with the weights of an earlier, charged run. The epsilon here is that of this run given those "
@@ -228,20 +217,6 @@ def walk(value: Any, key: str) -> Iterator[Mapping[str, Any]]:
             yield from walk(inner, key)
 
 
-def is_tuned(planned: Planned) -> bool:
-    """Whether the run chose its setting on the records; the algorithms are not imported to read a statement."""
-    from dpcore.train.search import Tuned
-
-    return isinstance(planned.algorithm, Tuned)
-
-
-def known_limits(planned: Planned) -> list[str]:
-    """Limits that every statement names; those of a tuned run cover the choice of its setting."""
-    if not is_tuned(planned):
-        return list(KNOWN_LIMITS)
-    return [*KNOWN_LIMITS[:-1], TUNED]
-
-
 def noise_form(mechanisms: Mapping[str, Any]) -> str:
     """Which form of floating-point protection the noise had: ``discrete`` if every mechanism asks for it."""
     grids = [item.get("rounding", 0) for item in _tables(mechanisms)]
@@ -259,17 +234,6 @@ def _tables(value: Any) -> Iterator[Mapping[str, Any]]:
             yield item["mechanism"] if isinstance(item.get("mechanism"), Mapping) else item
 
 
-ESTIMATE_ARGUMENT = (
-    "Bounds: a record moves the score of a grid point, |rows below it - wanted share * rows|, by at most 1 either way; "
-    "levels: it moves one count of beginnings of texts by 1, two when it is replaced."
-)
-
-
-SCORE_ARGUMENT = (
-    "The noisy count of right predictions that scores a trial moves by at most 1, and the selection among a random "
-    "number of trials is priced after Papernot & Steinke (2022). Of a trial:"
-)
-
 NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "added or removed",
     Adjacency.REPLACE_ONE: "replaced",
@@ -277,8 +241,11 @@ NEIGHBOURS = {
 }
 
 
-def sensitivity_argument(planned: Planned) -> str:
-    """Which bound neighbours obey, and why: the sentence that the algorithm states, with its source."""
+def sensitivity_argument(planned: Planned, arguments: Sequence[str] = ()) -> str:
+    """Which bound neighbours obey, and why: the sentence that the algorithm states, with its source.
+
+    ``arguments`` are those of releases beside the algorithm's.
+    """
     unit = planned.events.unit
     who = {"user": "user, all records together,", "session_labels": "session"}.get(unit, unit)
     stored = (
@@ -290,13 +257,7 @@ def sensitivity_argument(planned: Planned) -> str:
         parts.append(
             "A user's contribution is the mean over their first records: what holds for a record holds for it."
         )
-    if planned.before:
-        parts.append(ESTIMATE_ARGUMENT)
-    if is_tuned(planned):
-        parts.append(SCORE_ARGUMENT)
-        algorithm = algorithm.settings[0].algorithm
-    inner = algorithm.inner if isinstance(algorithm, OneVsRest) else algorithm
-    return " ".join([*parts, inner.argument])
+    return " ".join([*parts, *arguments, algorithm.argument])
 
 
 def software() -> dict[str, str]:

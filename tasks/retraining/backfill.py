@@ -13,7 +13,7 @@ from tasks.kinds.charge import require_files
 from tasks.ledger import Blocks, Ledger
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import cost_units, price_for
-from tasks.options.noisy_metric import planned_release, require_room
+from tasks.options.base import entries_of
 from tasks.retraining import schedule
 from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.config import RetrainConfig
@@ -127,10 +127,8 @@ def _plan(
     """Plan one period as its training will, and count it; the blocks that it reads and those that it leaves out."""
     reading = retraining_schedule.choose(config.training, config.window, division, due.until.date(), due.period, view)
     job = steps.prepare(reading.config)
-    planned = steps.fit_to_ledger(job, steps.plan_training(job), view)
-    require_room(job, planned, view)
+    planned = steps.plan_within(job, view)
     require_files(job)
-    for events in (planned.events, planned_release(job)):
-        if events is not None:
-            view.charge(job.schema.name, events, job.blocks, job.public)
+    for events in (planned.events, *entries_of(job).values()):
+        view.charge(job.schema.name, events, job.blocks, job.public)
     return reading.kept, reading.left_out

@@ -28,7 +28,7 @@ from tasks.ledger import Blocks, Ledger
 from tasks.ledger.blocks import FORMS
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.reservation import is_gone, this_process
-from tasks.options.noisy_metric import planned_release
+from tasks.options.base import entries_of
 from tasks.retraining.config import ScheduleSection, WindowSection
 from tasks.training import steps
 
@@ -201,12 +201,11 @@ def _affordable(config: TrainConfig, blocks: tuple[str, ...], ledger: LedgerRead
     if room is None:
         return blocks
     index, target = order_index(room.order), base.target_of(config)
-    cost = float(planned.events.price(room.adjacency)[index])
+    cost = steps.cost_at(planned.events, room)
     worth = float(order_budgets(target.epsilon, target.delta, target.conversion)[index])
     budget = ledger.dataset(name).budget
     assert budget is not None
-    metric = planned_release(job)
-    beside = 0.0 if metric is None else float(metric.price(room.adjacency)[index])
+    beside = sum(steps.cost_at(events, room) for events in entries_of(job).values())
     share = ((min(cost, worth) if worth > 0 else cost) + beside) / budget * (1 - ROUNDING)
     try:
         return ledger.window(name, blocks, policy=policy, least=share, public=public).kept

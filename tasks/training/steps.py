@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from dpcore.accounting import Events
 from dpcore.accounting.curves import order_budgets
-from dpcore.accounting.limits import SLACK, Limit, Room, Within, order_index
-from dpcore.errors import InputError
-from dpcore.problem import Problem
-from dpcore.train import Planned, Result, plan, run
+from dpcore.accounting.limits import SLACK, Room, Within, order_index
+from dpcore.errors import BudgetExceeded, InputError
+from dpcore.train import Planned, Result, run
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.kinds import kind_of
-from tasks.kinds.base import Job, Sealed, check_delta, reading_of, target_of, weak_promise
+from tasks.kinds.base import Job, Sealed, check_delta, target_of, weak_promise
 from tasks.kinds.charge import charge_of, require_declared, require_public
 from tasks.kinds.quality import check_subgroup
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.reader import LedgerReader
-from tasks.options import tune
-from tasks.options.bounds import open_words, plan_estimate, require_open, widest
-from tasks.options.canaries import crowd
-from tasks.options.rules import check_rules
-from tasks.options.select import algorithm_of, check_kept
+from tasks.options import check_options
+from tasks.options.base import Run, adapted, build_objective, entries_of, load_records, plan_alone, words_of
 from tasks.record import outbox
-from tasks.schema import Schema, find_schema
+from tasks.schema import find_schema
 
 
 def prepare(config: TrainConfig, command: str = "train") -> Job:
@@ -42,63 +36,27 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
             f"{schema.block.column}), got none; list the blocks to train on. Folds cut through "
             "blocks: comparisons of private data take a schema without them."
         )
-    check_rules(config, schema, command)
-    require_open(schema)
-    algorithm_of(config)
+    options = check_options(config, schema, command)
     check_subgroup(config, schema)
-    return describe(config, schema)
-
-
-def describe(config: TrainConfig, schema: Schema) -> Job:
-    """The job of its kind; columns whose bounds or levels are not known yet count as the widest they can become."""
-    chosen = config.model_copy(update={"algorithm": algorithm_of(config)})
-    found = kind_of(config, schema).describe(chosen, widest(schema))
-    problem, privacy = found.problem, config.privacy
-    check_kept(config, problem)
-    warnings = check_delta(config, problem.n) + weak_promise(config) + open_words(schema, problem.dimension)
-    warnings += crowd(config, problem.n, problem.dimension)
-    estimate = None
-    if schema.bounds == "private" and schema.undeclared_columns:
-        blocks = len(config.data.blocks or ()) or 1
-        estimate = plan_estimate(schema, target_of(config), privacy.adjacency, blocks, privacy.noise)
-    return replace(found, config=config, schema=schema, warnings=warnings, estimate=estimate)
+    given, known = adapted(config, schema, options)
+    found = kind_of(given, known).describe(given, known)
+    job = replace(found, config=config, schema=schema, options=options)
+    for option in options:
+        option.check(job)
+    job.kind.check_plan(job)
+    warnings = check_delta(config, job.problem.n) + weak_promise(config) + words_of(job).warnings
+    return replace(job, warnings=warnings)
 
 
 def plan_training(job: Job, *limits: Room | Within) -> Planned:
     """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is read."""
-    algorithm = job.algorithm
-    parameters = json.dumps(algorithm.parameters)
-    form = job.config.privacy.noise
-    before = None if job.estimate is None else job.estimate.events(job.problem.unit, form)
-    target = target_of(job.config)
-    if job.config.tune is not None:
-        return tune.plan_tuned(job, target, *limits)
-    job.kind.check_plan(job)
-    planned = _plan(algorithm.name, parameters, algorithm.preset, form, job.problem, before, target, *limits)
-    if not planned.algorithm.private:
-        raise InputError(
-            f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it "
-            "is measured beside every private run (evaluate.baselines)."
-        )
-    return planned
+    plans = (option.plan(job, *limits) for option in job.options)
+    return next((planned for planned in plans if planned is not None), None) or plan_alone(job, *limits)
 
 
-@lru_cache(maxsize=8)
-def _plan(
-    name: str,
-    parameters: str,
-    preset: str | None,
-    noise: str,
-    problem: Problem,
-    before: Events | None,
-    *limits: Limit,
-) -> Planned:
-    """A plan follows from its arguments alone; the command line asks for the same one before and in the flow."""
-    try:
-        return plan(name, json.loads(parameters), problem, *limits, preset=preset, noise=noise, before=before)
-    except InputError as error:
-        # The checks of an algorithm name the parameter, but not where it stands.
-        raise type(error)(f"algorithm {name}: {error}") from None
+def plan_within(job: Job, ledger: LedgerReader) -> Planned:
+    """The plan of a job that the ledger admits with all that is charged beside it; see ``fit_to_ledger``."""
+    return fit_to_ledger(job, plan_training(job), ledger)
 
 
 def fit_to_ledger(job: Job, planned: Planned, ledger: LedgerReader) -> Planned:
@@ -107,38 +65,51 @@ def fit_to_ledger(job: Job, planned: Planned, ledger: LedgerReader) -> Planned:
     Data that are declared public are refused where the ledger holds a budget for their name or for one of their files.
     The ledger adds up prices at one order. A plan for (epsilon, delta) may cost more there than what its own guarantee
     is worth at that order; then it gets the little more noise that makes it fit. Where even the worth of the guarantee
-    is not left, the run is refused rather than quietly trained with more noise than was asked for.
+    is not left, the run is refused rather than quietly trained with more noise than was asked for; and where there is
+    no room for it together with what its options charge beside it.
     """
     require_public(job, ledger)
     require_declared(job, ledger)
     room = ledger.room(job.schema.name, job.blocks, public=job.public)
-    if room is None or room.ratio(planned.events) <= 1 + SLACK:
+    if room is None:
         return planned
-    target = target_of(job.config)
-    worth = float(order_budgets(target.epsilon, target.delta, target.conversion)[order_index(room.order)])
-    if not 0 < worth <= room.left * (1 + SLACK):
-        raise room.refusal(planned.events)
-    return plan_training(job, room)
+    if room.ratio(planned.events) > 1 + SLACK:
+        target = target_of(job.config)
+        worth = float(order_budgets(target.epsilon, target.delta, target.conversion)[order_index(room.order)])
+        if not 0 < worth <= room.left * (1 + SLACK):
+            raise room.refusal(planned.events)
+        planned = plan_training(job, room)
+    require_entries(job, planned, room)
+    return planned
 
 
-def load_records(job: Job) -> Sealed:
-    """Read, check and encode the records; raises ``InputError`` naming file, row, column, rule and way out.
+def require_entries(job: Job, planned: Planned, room: Room) -> None:
+    """Raise ``BudgetExceeded`` unless there is room for the training and for what its options charge beside it."""
+    beside = entries_of(job)
+    asked = cost_at(planned.events, room) + sum(cost_at(events, room) for events in beside.values())
+    if beside and asked > room.left * (1 + SLACK):
+        names = " and ".join(beside)
+        raise BudgetExceeded(
+            f"Expected room for the training and {names} in {job.schema.name!r}: {room.left:.6g} is left and "
+            f"{asked:.6g} was asked; lower an epsilon, or leave {names} out.",
+            asked=asked,
+            left=room.left,
+        )
 
-    Where bounds are estimated first this is a check of the rows; they are encoded again when the bounds are known.
-    """
-    return Sealed(job.kind.load(job, reading_of(job).of(widest(job.schema))))
+
+def cost_at(events: Events, room: Room) -> float:
+    """What ``events`` cost at the order of a budget."""
+    return float(events.price(room.adjacency)[order_index(room.order)])
 
 
-def build_objective(job: Job, loaded: Sealed) -> Sealed:
-    """Private sums over the training records, checked against the public facts that the price relies on."""
-    sums = job.kind.training_sums(job, loaded.open())
-    return Sealed(tune.with_parts(job, sums, read_records))
-
-
-def read_records(job: Job) -> tuple[Sealed, Sealed]:
-    """The records of a job, and their sums."""
+def read_run(job: Job, planned: Planned) -> Run:
+    """The training with its records and sums, and what its options have to read before anything is charged."""
     loaded = load_records(job)
-    return loaded, build_objective(job, loaded)
+    sums = build_objective(job, loaded)
+    run = Run(job, planned, loaded, sums, sums)
+    for option in job.options:
+        run = option.before_reserve(run)
+    return run
 
 
 def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:

@@ -100,7 +100,7 @@ def committed(folder: Path, schema: str, sections: dict[str, Any], epsilon: floa
         ledger.init("small", epsilon, 1e-4, str(job.problem.adjacency), job.problem.unit, blocks=Blocks.of(job.schema))
         planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
         with steps.reserve_budget(job, planned, ledger) as reservation:
-            if job.estimate is not None:
+            if bounds.estimate_of(job) is not None:
                 job, planned, _ = bounds.release_bounds(job, planned, reservation)
             reservation.on_charge()
             weights = np.zeros(job.problem.dimension)

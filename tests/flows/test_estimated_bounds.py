@@ -190,7 +190,7 @@ def test_the_training_does_not_start_without_the_estimate(home: Home, tmp_path: 
 
 def test_from_data_trains_and_never_leaves(home: Home, tmp_path: Path, ledger: Ledger) -> None:
     job = steps.prepare(config(write(tmp_path, "from_data")))
-    assert job.estimate is None and "never released" in job.warnings[0]
+    assert bounds.estimate_of(job) is None and "never released" in job.warnings[0]
     job = bounds.read_bounds(job)
     assert (job.schema.columns["age"].low, job.schema.columns["age"].high) == (18, 89)
     planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
@@ -251,7 +251,8 @@ def test_a_training_on_blocks_estimates_and_charges_those_alone(home: Home, tmp_
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.init("open", 20.0, 1e-4, "add_remove", blocks=Blocks.of(schema))
     job = steps.prepare(config(path, data={"blocks": ["2025"]}))
-    assert job.estimate is not None and job.estimate.n == job.problem.n == 4000
+    estimate = bounds.estimate_of(job)
+    assert estimate is not None and estimate.n == job.problem.n == 4000
     done, _, statement = train_by_hand(job, ledger, tmp_path / "run")
     assert done.schema.columns["city"].levels == ("east", "north", "south")
     assert statement.ledger.blocks == ["2025"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from tasks.kinds.base import reading_of
 from tasks.ledger import Blocks, Ledger, RowFacts
+from tasks.options import bounds
 from tasks.options.bounds import private_schema
 from tasks.options.noisy_metric import release_metrics
 from tasks.retraining import drift
@@ -66,7 +67,7 @@ def bounds_door(*blocks: str) -> Door:
 
     def door(schema: Path, paths: list[Path]) -> Any:
         job = job_of(schema, paths, blocks)
-        found = private_schema(job.schema, job.estimate, reading_of(job))
+        found = private_schema(job.schema, bounds.estimate_of(job), reading_of(job))
         return {name: (column.low, column.high) for name, column in found.schema.columns.items()}
 
     return door

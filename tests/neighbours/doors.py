@@ -19,6 +19,7 @@ from tasks.home import Home
 from tasks.kinds import base
 from tasks.ledger import Blocks, Ledger, RowFacts
 from tasks.options import bounds, canaries, tune
+from tasks.options.base import words_of
 from tasks.options.noisy_metric import release_metrics
 from tasks.profile.private import draft_private, reading_of
 from tasks.retraining import drift
@@ -140,7 +141,8 @@ def tuning_door(**sections: Any) -> Door:
         wanted = {"grid": SETTINGS, "trials": {"distribution": "poisson", "mean": 4}}
         job = steps.prepare(config_of(schema, paths, tune=wanted, **sections))
         planned = steps.plan_training(job)
-        loaded, sums = steps.read_records(job)
+        run = steps.read_run(job, planned)
+        loaded, sums = run.data, run.sums
         result = steps.fit_model(job, planned, sums, Uncharged())  # type: ignore[arg-type]
         chosen, planned, _, _ = tune.selected(job, planned, result, loaded, sums)
         return result.weights.tobytes(), result.notes, planned.parameters, chosen.encoder.to_json()
@@ -157,8 +159,8 @@ def canary_door(**sections: Any) -> Door:
         sums = steps.build_objective(job, steps.load_records(job))
         with patch.object(canaries, "secure_generator", lambda: np.random.default_rng(9)):
             mixed, watch = canaries.plant_canaries(job, planned, sums)
-        result = steps.fit_model(job, planned, mixed, Uncharged(), observers=[watch])  # type: ignore[arg-type]
-        return result.weights.tobytes(), result.notes, canaries.tags(job)
+        result = steps.fit_model(job, planned, mixed, Uncharged(), observers=(watch,))  # type: ignore[arg-type]
+        return result.weights.tobytes(), result.notes, words_of(job).tags
 
     return door
 

@@ -24,6 +24,7 @@ LABELS: dict[str, dict[str, Any]] = {
 }
 # Every value that a fact has, and how a person asks for an option.
 VALUES = {
+    "undeclared": ("some", "none"),
     "label": tuple(LABELS),
     "unit": ("record", "user", "session", "session_labels"),
     "bounds": (DECLARED, "private", "from_data"),
@@ -70,8 +71,8 @@ def schema_of(facts: dict[str, str]) -> dict[str, Any]:
     if unit == "user":
         columns["who"] = {"kind": "user"}
         public["rows_per_user"] = 3
-    bounds = facts.get("bounds", DECLARED)
-    if bounds != DECLARED:
+    bounds = facts.get("bounds", DECLARED).replace("present", "private")
+    if bounds != DECLARED and facts.get("undeclared") != "none":
         columns["age"] = {"kind": "numeric"}
     return {
         "schema_version": 1,
@@ -155,7 +156,7 @@ def test_rules_speak_of_known_facts_and_end_without_a_full_stop() -> None:
 
 
 def test_the_page_is_the_table() -> None:
-    """``python -m tasks.options.rules > docs/options.md`` writes it."""
+    """The first lines of ``tasks/options/rules.py`` say how it is written."""
     assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == rules.page()
 
 

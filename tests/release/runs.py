@@ -12,7 +12,7 @@ from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.options import tune
-from tasks.options.noisy_metric import release_metrics, require_room
+from tasks.options.noisy_metric import release_metrics
 from tasks.record import run, tracking
 from tasks.report.store import attach
 from tasks.training import evaluate, steps
@@ -47,9 +47,8 @@ class World:
         client = self.client
         with Ledger(self.ledger_url) as ledger:
             planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
-            require_room(job, planned, ledger)
-            loaded = steps.load_records(job)
-            objective = steps.build_objective(job, loaded)
+            read = steps.read_run(job, planned)
+            loaded, objective = read.data, read.known
             experiment = tracking.ensure_experiment(client, self.home, EXPERIMENT)
             run_id = tracking.open_run(client, experiment, None, {})
             folder = self.home.outbox / run_id

@@ -62,7 +62,7 @@ def test_every_encoding_has_columns_of_its_own(small: Path) -> None:
     planned = training_steps.plan_training(job)
     settings = planned.algorithm.settings  # type: ignore[attr-defined]
     assert [one.part for one in settings] == [0, 1, 0, 1]
-    _, sums = training_steps.read_records(job)
+    sums = training_steps.read_run(job, planned).sums
     sizes = [part.dimension for part in sums.open().parts]
     assert sizes == [4, 7] and [one.problem.dimension for one in settings] == [4, 7, 4, 7]
     assert {part.n for part in sums.open().parts} == {sums.open().n}
