@@ -134,11 +134,11 @@ def profile_door(adjacency: str, unit: str = "record") -> Door:
 SETTINGS = {"preprocess.numeric": ["minmax", "hats(3)"], "algorithm.learning_rate": [0.5, 4.0]}
 
 
-def tuning_door(**sections: Any) -> Door:
+def tuning_door(settings: dict[str, Any] | None = None, **sections: Any) -> Door:
     """Search settings and encodings on the records; the selected setting and its weights leave."""
 
     def door(schema: Path, paths: list[Path]) -> Any:
-        wanted = {"grid": SETTINGS, "trials": {"distribution": "poisson", "mean": 4}}
+        wanted = {"grid": settings or SETTINGS, "trials": {"distribution": "poisson", "mean": 4}}
         job = steps.prepare(config_of(schema, paths, tune=wanted, **sections))
         planned = steps.plan_training(job)
         run = steps.read_run(job, planned)
@@ -165,17 +165,20 @@ def canary_door(**sections: Any) -> Door:
     return door
 
 
-def comparison_door(**privacy: Any) -> Door:
+def comparison_door(algorithm: dict[str, Any] | None = None, objective: Any = None, **privacy: Any) -> Door:
     """Two folds cut by a fixed seed: records of the private cells without exact numbers, and what is charged."""
+    settings = {"steps": 2, "clip_norm": CLIP, "learning_rate": 0.5}
+    chosen = algorithm or {"name": "dp_sgd", "parameters": settings}
+    more = {} if objective is None else {"objective": objective}
 
     def door(schema: Path, paths: list[Path]) -> Any:
         home = Home(schema.parent)
-        algorithm = {"name": "dp_sgd", "parameters": {"steps": 2, "clip_norm": CLIP, "learning_rate": 0.5}}
         values = {
             "data": {"name": str(schema), "path": str(paths[0].parent)},
             "privacy": {"epsilon": [1.0], "delta": DELTA, **privacy},
-            "algorithms": [algorithm],
-            "protocol": {"repeats": 1, "folds": 2},
+            "algorithms": [chosen],
+            "protocol": {"repeats": 1, "folds": 2, **({} if objective is None else {"parts": False})},
+            **more,
         }
         with patch.object(resume, "secret_seed", lambda *_: bytes(range(32))):
             comparison = resume.make_comparison(parse_compare(values), home)

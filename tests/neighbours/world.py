@@ -124,7 +124,7 @@ def write_arff(rows: Sequence[Row], folder: Path) -> list[Path]:
     for number, part in enumerate(parts_of(rows)):
         days = ",".join(sorted({row.day.strip() for row in part}))
         head = ["@relation t", "@attribute who numeric", f"@attribute day {{{days}}}"]
-        head += [f"@attribute {name} numeric" for name in FEATURES] + ["@attribute y {0,1}", "@data"]
+        head += [f"@attribute {name} numeric" for name in FEATURES] + ["@attribute y {0,1,2}", "@data"]
         lines = [f"{row.name},{row.day.strip()},{row.x[0]},{row.x[1]},{row.y}" for row in part]
         paths.append(folder / f"part{number}.arff")
         paths[-1].write_text("\n".join(head + lines) + "\n")
