@@ -57,7 +57,8 @@ class Network:
         self.module = module.to(self.dtype).eval().requires_grad_(False)
         for layer in module.modules():
             if getattr(layer, "inplace", False):
-                layer.inplace = False  # type: ignore[assignment]
+                switched: Any = layer
+                switched.inplace = False
         self.parameters = {name: value for name, value in module.named_parameters() if name in trained}
         if not self.parameters:
             raise InputError(
@@ -101,7 +102,8 @@ class Network:
             return max(LEAST, min(MOST, FORMED_NUMBERS // self.dimension))
         x, patches = self.described(np.zeros((1, self.spec.inputs))), 0
         with torch.no_grad():
-            for layer in self.body:  # type: ignore[attr-defined]
+            body: Any = self.body  # a sequence where there is a closed form
+            for layer in body:
                 x = layer(x)
                 patches += places_of(layer, tuple(x.shape))
         return max(LEAST, min(MOST, PATCHES // patches)) if patches else MOST
@@ -113,7 +115,8 @@ class Network:
             return x
         with torch.no_grad():
             if not len(x):  # no module is called with zero rows: some fail there
-                return self.features(torch.zeros((1, x.shape[1]), dtype=self.dtype))[:0]
+                none: Tensor = self.features(torch.zeros((1, x.shape[1]), dtype=self.dtype))[:0]
+                return none
             return torch.cat([self.features(x[rows]) for rows in blocks(len(x), MOST)])
 
     def load(self, w: Array) -> None:
