@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from dpcore.algorithms import registry
+from tasks.compare.config import load_compare
+from tasks.compare.grid import expand
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,3 +54,19 @@ def test_every_algorithm_is_listed() -> None:
 def test_the_two_commands_stand_there() -> None:
     assert "pip install -c conf/constraints.txt -e . && dpflows train" in COMMANDS
     assert "pip install -c conf/constraints.txt -e '.[dev]' && pytest -n 2 --dist worksteal" in COMMANDS
+
+
+def test_commands_of_the_benchmarks_describe_runs() -> None:
+    """Each loads, and stands for at least one private line; the numbers beside them stand in no docstring."""
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").replace("\\\n", "")
+    commands = [shlex.split(line) for line in text.splitlines() if line.startswith("    dpflows compare")]
+    assert len(commands) >= 5
+    for words in commands:
+        overrides = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
+        settings, _ = expand(load_compare(str(ROOT / words[2]), overrides))
+        assert any(setting.private for setting in settings), words
+    for path in sorted((ROOT / "dpcore").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                words_of = ast.get_docstring(node) or ""
+                assert not re.search(r"(\d*\.\d+[ ,/%]+){3}", words_of), f"{path}: a row of measurements"

@@ -40,10 +40,9 @@ class ADMMObjP(Algorithm):
     Nothing is clipped: the proof needs L, a bound of the slope, and near x = 0 a record's gradient is half of it, so a
     unit of noise meets half the signal of clipped methods. ``slope_cap`` changes the loss instead (``capped.Capped``):
     L is the cap, and what is minimised is a straight line for margins of a steeper slope. Left out, it is half the
-    slope at 0 where columns are ranked, and no cap elsewhere. Of the 20 relevant columns of Chen's Section 4.6.3 the 30
-    largest weights then hold 93.7, 100, 99.5, 100 % at epsilon 0.05, 0.1, 0.2, 0.8 (30 or 10 fits on 5 data sets, delta
-    1e-8), without cap and early end 67, 80, 87, 95. One release of noisy correlations holds 95.7, 99.2, 100, 100: what
-    is left is the price of a minimiser, ln(1 + beta / curvature) and the looser curve, twice (``steps=1``: 95.0).
+    slope at 0 where columns are ranked, and no cap elsewhere. With cap and early end it finds nearly as many relevant
+    columns as one release of noisy correlations (``docs/benchmarks.md``): what is left is the price of a minimiser,
+    ln(1 + beta / curvature) and the looser curve, twice.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True)

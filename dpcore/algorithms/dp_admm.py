@@ -28,9 +28,8 @@ class DPADMM(Settings, Algorithm):
     to the gradient of the mean; y_p <- y_p + rho (x_p - z). A round releases the (P, d) stack of the parties' sums: one
     record stands in one row of it, so its sensitivity is ``problem.sensitivity(C)``, and sigma = noise_multiplier times
     that. The centre averages P noises: sqrt(P) more noise than a curator of all records needs, which is what
-    distribution costs. With P = 1 it is full-batch ssADMM. Of the 20 relevant columns of
-    Chen (2020), Section 4.6.3, the 30 largest weights hold 87.0, 94.0, 98.0, 99.5 % at epsilon 0.05, 0.1, 0.2, 0.4 (10
-    fits on 5 data sets, delta 1e-8), with P = 1 87.5, 95.5, 98.0, 100, by noisy correlations 87.5, 96.3, 99.0, 99.8.
+    distribution costs. With P = 1 it is full-batch ssADMM. How many relevant columns it finds stands in
+    ``docs/benchmarks.md``.
 
     Huang, Hu, Guo, Chan-Tin & Gong (2019), with one sigma for all rounds. The parties are every P-th record, by
     position: positions are stable when a record is replaced, not when one is removed, so only replace-one is offered.

@@ -100,8 +100,8 @@ class DPAGD(Algorithm):
     def _clip(self, problem: Problem) -> float:
         """That of ``usual_clip``, which leaves a margin 0.8 of logistic's slope at 0; as much where the slope is more.
 
-        Steps are chosen by losses: gradients cut far below their start lead where the loss does not fall. On Adult with
-        huber_hinge, 82.8 against 80.3 % at epsilon 0.4 (add/remove, delta 1e-8, 3 fits, standard errors 0.2 and 1.3).
+        Steps are chosen by losses: gradients cut far below their start lead where the loss does not fall. What the
+        wider clip gains with huber_hinge stands in ``docs/benchmarks.md``.
         """
         usual = usual_clip(problem)
         if problem.loss.argument != "margin":

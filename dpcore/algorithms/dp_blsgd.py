@@ -56,13 +56,8 @@ class DPBLSGD(Settings, Algorithm):
 
     ``first_step`` left out is ``stretch`` times the step that ``dp_sgd`` derives from public facts.
 
-    Where the budget goes, in percent right on Adult (delta 1e-8, add/remove, epsilon 0.05 / 0.1 / 0.2 / 0.4, six fits,
-    standard error 0.2): defaults 81.5 / 82.6 / 83.2 / 83.7, ``dp_sgd`` 81.8 / 82.9 / 83.2 / 83.7. A search in every
-    iteration 80.6 / 82.4 / 82.9 / 83.2, one in all 82.1 / 82.7 / 83.2 / 83.6; ten times its epsilon 80.2 / 81.6 / 82.5
-    / 83.2; Gaussian noise, which has no pure-DP amplification, 80.5 / 82.0 / 82.8 / 83.3. Candidates, batches of
-    the loss query, first step and growth of budgets move it by no more than 0.5, mostly less than the error. The
-    paper's form 79.5 / 81.2 / 81.1 / 82.2, with a third of its search budget 80.7 / 81.8 / 82.2 / 82.2, with Gaussian
-    noise 75.8 / 75.9 / 77.1 / 80.3.
+    Where the budget goes on Adult, at the defaults, in the paper's form and beside ``dp_sgd``, stands in
+    ``docs/benchmarks.md``.
     """
 
     requires: ClassVar[Requires] = Requires(l1=False, softmax=True)

@@ -41,10 +41,8 @@ class DPSVRG(Algorithm):
     sampling error is paid in noise: the differences are added to a noisy G that every inner step repeats, so G's noise
     does not average out within an epoch. At epsilon <= 1 it loses to plain noisy descent (dp_sgd, q = 1), as Chen
     (2020), Section 4.6.2, reports; kept as a baseline. A step left out is 2 / smoothness, or shorter so that they sum
-    to ``horizon`` as in ``admm``: G is then repeated over a distance that its noise supports. Of the 20 relevant
-    columns of his Section 4.6.3 the 30 largest weights hold 94.7, 98.0, 99.7 % at epsilon 0.05, 0.1, 0.2 (15 fits on 5
-    data sets, delta 1e-8; one release of noisy correlations 95.7, 99.2, 100); with steps of 2 / smoothness 57.8, 84.0,
-    95.5.
+    to ``horizon`` as in ``admm``: G is then repeated over a distance that its noise supports, and
+    nearly as many relevant columns are found as by one release of noisy correlations (``docs/benchmarks.md``).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, softmax=True)

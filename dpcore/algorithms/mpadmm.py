@@ -48,12 +48,8 @@ class MPADMM(Settings, Algorithm):
     the right D), so the price is 2 + rho^2 times that of x alone. The noise of y enters x again, k times larger: keep
     to the papers' rho (k <= 1/rho) and to momentum 0 there.
 
-    The papers' claim that it finds more of the relevant columns at small epsilon: at 0.05 and delta 1e-8 (Section
-    4.6.3, 5 data sets) the 30 largest weights hold 96.4 % of them, against 95.4 for ssadmm and 95.8 for one release of
-    noisy correlations, with standard errors of 0.5, 0.6 and 0.2: no lead beyond chance, and none from 0.2 up. On Adult
-    (L1 logistic 1e-4, replace-one, epsilon 0.05 / 0.1 / 0.2 / 0.4, 6 fits) one release a pass has 80.0 / 82.2 / 82.8 /
-    83.2 %, ``preset: paper`` the majority class; its objective is .425 .399 .385 .374 against .432 .404 .384 .370 by
-    ``dp_sgd`` (standard errors .001 to .005): ahead at small epsilon, behind at 0.4, where its early end counts.
+    The papers' claim that it finds more of the relevant columns at small epsilon does not hold beyond chance; on Adult
+    it is ahead of ``dp_sgd`` at small epsilon and behind at 0.4, where its early end counts (``docs/benchmarks.md``).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)

@@ -33,9 +33,8 @@ class SSADMM(Settings, Algorithm):
     The penalty may be any of ``dpcore.penalties``; non-convex ones keep the guarantee, not the convergence theorem;
     with the softmax loss z is a matrix (outputs, d), of which ``nuclear`` lowers the rank.
 
-    Against ``dp_sgd`` with its proximal step (Adult, L1 logistic, delta 1e-8, add/remove, 6 fits) the objective on the
-    training part at epsilon 0.05 / 0.1 / 0.2 / 0.4 is .400 .387 .372 .361 against .402 .384 .371 .360 at l1 = 1e-4, a
-    tie within two standard errors (.001 to .003), and .427 .418 .410 .405 against .440 .430 .419 .414 at l1 = 1e-3.
+    Against ``dp_sgd`` with its proximal step the objective on Adult is a tie at l1 = 1e-4 and a lead at l1 = 1e-3
+    (``docs/benchmarks.md``).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)

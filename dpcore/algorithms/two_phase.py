@@ -61,9 +61,8 @@ class TwoPhase(Algorithm):
 
     A trained weight is then multiplied by z^4 / (z^4 + ``evidence``^4), z its column's noisy correlation over the noise
     in it: columns that were kept by chance shrink, at no cost, since all of it was released (after the garrote of
-    Breiman 1995; 0 leaves the weights as they are). Section 4.6.3 of Chen (2020), delta 1e-8, 25 fits on 5 data sets:
-    at epsilon 0.05 / 0.1 / 0.2 it lifts the share of relevant columns among the 20 largest weights by 2.6 / 0.6 / 0.2
-    points and accuracy by 0.4 / 0.1 / 0.0; from 0.4 up it changes nothing.
+    Breiman 1995; 0 leaves the weights as they are). What it gains
+    stands in ``docs/benchmarks.md``.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True)
