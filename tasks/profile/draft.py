@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from dpcore.accounting import Events
 from dpcore.errors import InputError
 from tasks.data.reading import FileReading
-from tasks.profile.labels import guess_label, label_spec
+from tasks.profile.labels import label_spec, likely_label
 from tasks.profile.pairs import pairs_values
 from tasks.readers.cells import MARKS, layout_of
 from tasks.schema import Schema, known_schemas
@@ -75,14 +75,16 @@ def draft_schema(path: str | Path, label: str | None = None, name: str | None = 
             f"Expected a table of two columns or more in {path}, got {frame.columns[0]!r} alone: no separator was "
             "found; write the schema by hand, or export the table as CSV."
         )
-    label = label or guess_label(frame, draft.notes)
-    if label not in frame:
+    label = label or likely_label(frame, draft.notes)
+    if label is not None and label not in frame:
         raise InputError(f"Expected a label column of {path}, got label={label!r}; it has {', '.join(frame.columns)}.")
     columns = {c: _column(frame[c], draft.notes) for c in frame.columns if c != label}
     _twins(frame, label, columns, draft.notes)
     source = {**found.pop("source", {}), "path": str(path)}
     draft.values |= {"public": {"n": round(0.8 * len(frame))}, "source": source, **found}
-    draft.values |= {"columns": columns, "label": label_spec(frame[label], _bounds, draft.notes)}
+    draft.values["columns"] = columns
+    if label is not None:
+        draft.values["label"] = label_spec(frame[label], _bounds, draft.notes)
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
     return checked(draft)
 
@@ -95,7 +97,9 @@ def checked(draft: Draft) -> Draft:
     except ValidationError as error:
         finding = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in finding["loc"])
-        draft.notes.insert(0, f"{UNFINISHED}{where or 'the draft'}: {finding['msg']}; complete it by hand")
+        asked = where == "label" and "label" not in draft.values
+        said = "name it with --label" if asked else f"{finding['msg']}; complete it by hand"
+        draft.notes.insert(0, f"{UNFINISHED}{where or 'the draft'}: {said}")
     return draft
 
 
@@ -179,10 +183,10 @@ def outward(low: float, high: float) -> tuple[float, float]:
     return round(bounds[0], digits), round(bounds[1], digits)
 
 
-def _twins(frame: pd.DataFrame, label: str, columns: dict[str, Any], notes: list[str]) -> None:
+def _twins(frame: pd.DataFrame, label: str | None, columns: dict[str, Any], notes: list[str]) -> None:
     """Note columns that say the same as another one or as the label."""
     codes = {c: pd.factorize(frame[c])[0] for c in frame}
-    seen: dict[bytes, str] = {codes[label].tobytes(): label}
+    seen: dict[bytes, str] = {} if label is None else {codes[label].tobytes(): label}
     for name in columns:
         key = codes[name].tobytes()
         if columns[name]["kind"] in ("ignore", "id"):

@@ -15,30 +15,40 @@ LABELS = ("label", "target", "class", "y", "outcome", "income", "churn", "defaul
 # More classes than this are no classes, and more whole numbers than this are amounts.
 MOST_CLASSES = 60
 MOST_CODES = 10
+# Columns that a note names.
+MOST_NAMED = 8
+ASKED = "label: not told by the table"
 
 
-def guess_label(frame: pd.DataFrame, notes: list[str]) -> str:
-    """The likeliest label, with a note that it was guessed and what else it could be.
+def likely_label(frame: pd.DataFrame, notes: list[str]) -> str | None:
+    """The label where the table tells it, else None and a note that asks for it with what it could be.
 
-    In this order: the last column with a telling name and two values, the last column of the table where it has two
-    values, a telling name with a few values, a telling name, the last column of the table where it holds numbers, any
-    column of two values, the last column.
+    A telling name counts 2, two values count 1, and standing last counts 1 for what can be a label: two values, numbers
+    or a few texts. Told is a column with at least 2 more than any other: one sign alone is not believed.
     """
-    columns = [str(c) for c in frame.columns]
-    sizes = {c: filled(frame[c]).nunique() for c in columns}
-    two = [c for c in columns if sizes[c] == 2]
-    named = [c for c in columns if telling(c) and sizes[c] > 1]
-    few = [c for c in named if sizes[c] <= MOST_CODES]
-    last = columns[-1:] if columns[-1] in two else []
-    numbers = columns[-1:] if pd.to_numeric(filled(frame[columns[-1]]), errors="coerce").notna().all() else []
-    groups = ([c for c in named if c in two], last, few, named, numbers, two, columns)
-    found = next(group[-1] for group in groups if group)
-    notes.append(f"label candidates (two values): {', '.join(two) or 'none'}")
-    others = [c for c in dict.fromkeys([*two, *named]) if c != found]
-    if others or found not in (*two, *named):
-        words = f", it could be {', '.join(others)}" if others else ", nothing tells it"
-        notes.append(f"label {found}: guessed{words}; say it with --label")
-    return found
+    votes, shown = {}, {}
+    for name in map(str, frame.columns):
+        full = filled(frame[name])
+        size = full.nunique()
+        numbers = size > 1 and bool(pd.to_numeric(full, errors="coerce").notna().all())
+        if size < 2 or not (numbers or size <= MOST_CLASSES):
+            continue
+        votes[name] = 2 * telling(name) + (size == 2) + (name == str(frame.columns[-1]))
+        shown[name] = f"{name} ({size} {'numbers' if numbers and size > 2 else 'values'})"
+    best = max(votes, key=votes.__getitem__, default="")
+    others = [name for name, count in votes.items() if count and name != best]
+    if votes.get(best, 0) >= 2 + max((votes[name] for name in others), default=0):
+        told = could_be([shown[name] for name in others])
+        notes.append(f"label {best}: by its name, values and place{told}; say another by --label")
+        return best
+    notes.append(f"{ASKED}{could_be([shown[name] for name, count in votes.items() if count])}; say it with --label")
+    return None
+
+
+def could_be(columns: list[str]) -> str:
+    """Some columns in words."""
+    more = f" and {len(columns) - MOST_NAMED} more" if len(columns) > MOST_NAMED else ""
+    return f"; it could be {', '.join(columns[:MOST_NAMED])}{more}" if columns else ""
 
 
 def telling(name: str) -> bool:

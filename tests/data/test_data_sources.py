@@ -240,7 +240,7 @@ def test_draft_finds_the_quirks(tmp_path):
         "byte order mark", "decimal comma", "id: a value of its own", "const: constant", "empty: empty",
         "when: dates as %Y-%m-%d", "same: says the same as the label",
         "mixed: mixed types, mostly numbers but also 'n/k'",
-        "label candidates (two values): same, kind, y",
+        "label y: by its name, values and place; it could be same (2 values), kind (2 values)",
     ):  # fmt: skip
         assert words in notes, words
     assert "reading private rows" in draft.text
