@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 DOOR, FACTS, BLOCKS = "tests/core/test_one_door.py", "tests/ledger/test_facts.py", "tests/neighbours/test_blocks.py"
-DRAWN = "tests/neighbours/test_more_doors.py"
+DRAWN, EVERY = "tests/neighbours/test_more_doors.py", "tests/neighbours/test_every_combination.py"
 READING, NAMES, ASKS = (
     "tests/data/test_reading.py",
     "tests/ledger/test_second_names.py",
@@ -44,6 +44,9 @@ MUTANTS = [
     Mutant("tasks/ledger/verify.py", '        self._same_rows(record, dataset, body.get("facts"))\n', "", FACTS),
     Mutant("tasks/ledger/ledger.py", '        target.require_delta((reading or {}).get("n"))\n', "", FACTS),
     Mutant("flows/commands/ledger.py", "    n = None if schema is None else schema.n()", "    n = None", FACTS),
+    Mutant("tasks/ledger/ledger.py", "            self._require_stated(target, facts)\n", "            pass\n", FACTS),
+    Mutant("tasks/ledger/ledger.py", "if look_of(name) == look_of(dataset)", "if name == dataset", FACTS),
+    Mutant("tasks/ledger/verify.py", 'if "facts" in body and (name', 'if "fact" in body and (name', FACTS),
     # what is read is what is charged
     Mutant(
         "tasks/data/load.py",
@@ -84,7 +87,35 @@ MUTANTS = [
         DRAWN,
     ),
     Mutant("tasks/compare/folds.py", "        if secret is None:", "        if True:", DRAWN),
-    Mutant("tasks/compare/charge.py", "((index, each * count),)", "((index, each),)", DRAWN),
+    Mutant("tasks/compare/charge.py", "((index, each * count),)", "((index, each),)", EVERY),
+    # refusals that one record could decide over
+    Mutant("tasks/compare/folds.py", "protocol.folds == 1 or not job.public:", "protocol.folds == 1:", DRAWN),
+    Mutant("tasks/compare/folds.py", "None if job.public else Adjacency.ADD_REMOVE)", "None)", DRAWN),
+    Mutant(
+        "tasks/readers/text.py",
+        "if mine is not None and not _first_fits(",
+        "if False and not _first_fits(",
+        BLOCKS,
+    ),
+    Mutant("tasks/readers/spoiled.py", "        if k in read:\n", "        if k >= 0:\n", BLOCKS),
+    Mutant(
+        "tasks/readers/tables.py", "                batch.validate(full=True)", "                len(batch)", BLOCKS
+    ),
+    # people in a charged profile
+    Mutant("tasks/profile/private.py", "else 1.0 + rows**2 * (columns + 1.0)", "else columns + 2.0", EVERY),
+    Mutant(
+        "dpcore/preprocess/estimate.py",
+        "return Exponential(float(self.rows), self.rows * self.noise_multiplier",
+        "return Exponential(1.0, self.noise_multiplier",
+        "tests/neighbours/test_doors.py",
+    ),
+    Mutant(
+        "tasks/data/reading.py",
+        "cumcount().to_numpy() < self.rows_per_user",
+        "cumcount().to_numpy() >= 0",
+        "tests/data/test_data_profile_command.py",
+    ),
+    Mutant("dpcore/train/auto.py", ' and unit != "user"', "", "tests/retrain/test_users.py"),
     Mutant("tasks/data/rows.py", 'moment.tz_convert("UTC")).strftime', "moment.tz_localize(None)).strftime", DRAWN),
     # publicness
     Mutant(

@@ -18,6 +18,8 @@ MUTANTS = [
     ),
     Mutant(RULE, "if unit and size >= EXACT", "if unit and size > 2.0**70 + EXACT", "tests/core/test_identity.py"),
     Mutant(RULE, "if nobody:", "if nobody and False:", "tests/core/test_identity.py"),
+    Mutant(UNITS, "part = pc.ascii_trim(part, characters=ASCII_BLANKS)", "pass", "tests/data/test_ids_together.py"),
+    Mutant(UNITS, 'pc.invert(pc.starts_with(bare, "0"))', "pc.is_valid(bare)", "tests/data/test_ids_together.py"),
     Mutant(UNITS, "none = NO_VALUE | schema.marks(name)", "none = NO_VALUE", f"{N}/test_doors.py"),
     Mutant(
         "tasks/readers/numbers.py",
