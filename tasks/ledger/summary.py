@@ -146,6 +146,7 @@ def entry(ledger: LedgerReader, entry_id: str) -> dict[str, Any]:
     return {
         "entry": entry_id,
         "dataset": found[0].dataset,
+        "period": found[0].period,
         "state": [record.kind for record in found if record.kind != schema.DRAWN][-1],
         "head": found[-1].hash,
         "hashes": hashes | {"events": body["events"]},

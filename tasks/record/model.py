@@ -199,15 +199,15 @@ class Stored(NamedTuple):
     encoder: str
 
 
-def newest_run(client: MlflowClient, dataset: str) -> str | None:
-    """The newest finished training of a data set that stored a model, None where there is none."""
+def finished_runs(client: MlflowClient, dataset: str, most: int = 100) -> list[tuple[str, str]]:
+    """The newest finished trainings of a data set that stored a model, newest first: run and entry of the ledger."""
     experiments = client.search_experiments(filter_string=f"tags.{OURS} = '1'")
     if not experiments:
-        return None
+        return []
     wanted = f"attributes.status = 'FINISHED' and tags.`dpflows.data` = '{dataset}' and tags.`{MODEL}` != ''"
     ids = [experiment.experiment_id for experiment in experiments]
-    found = client.search_runs(ids, wanted, max_results=1, order_by=["attributes.start_time DESC"])
-    return str(found[0].info.run_id) if found else None
+    found = client.search_runs(ids, wanted, max_results=most, order_by=["attributes.start_time DESC"])
+    return [(str(run.info.run_id), str(run.data.tags.get("dpflows.ledger_entry", ""))) for run in found]
 
 
 def read_stored(client: MlflowClient, run_id: str, ledger: Ledger) -> Stored:

@@ -168,6 +168,11 @@ def choose(
     is refused (``BudgetExceeded``), by ``window.exhausted``. Only declarations and the ledger are read.
     """
     if window.last is None:
+        if window.since is not None:
+            raise InputError(
+                f"Expected window.last with window.since={window.since!r}, got none: without a window, which needs "
+                "blocks by date, data.blocks are read as they are; set window.last, or leave window.since out."
+            )
         return Reading(_with(config, config.data.blocks, period), config.data.blocks or (), ())
     names = division.window(window.last, until)
     if window.since is not None:

@@ -9,7 +9,8 @@ from dpcore.algorithms import registry
 from dpcore.errors import InputError
 from tasks.config import TrainConfig
 from tasks.ledger import Ledger
-from tasks.record.model import newest_run, read_stored
+from tasks.ledger.summary import entry
+from tasks.record.model import finished_runs, read_stored
 from tasks.release.registry import RELEASED, RUN_TAG, aliases
 from tasks.retraining.config import RetrainConfig
 from tasks.training import steps
@@ -30,7 +31,8 @@ def warm(config: RetrainConfig, chosen: TrainConfig, client: MlflowClient, ledge
     """Return the training that begins with an earlier model's weights, or unchanged with the reason why not.
 
     Only weights whose hash a committed ledger entry holds are taken: they were paid for, and the ledger admits runs
-    that depend on earlier results. A model of other columns gives no start.
+    that depend on earlier results. A model of other columns gives no start, and none of a later period: a backfill
+    shows what a schedule would have given at its time.
     """
     if config.warm_start == "none":
         return Start(chosen, None, "")
@@ -42,7 +44,7 @@ def warm(config: RetrainConfig, chosen: TrainConfig, client: MlflowClient, ledge
         or "start" in chosen.algorithm.parameters
     ):
         return Start(chosen, None, f"no warm start: {planned.name} takes no other start")
-    run_id = _source(config, client, job.schema.name)
+    run_id = _source(config, client, job.schema.name, ledger, chosen.data.period)
     if run_id is None:
         return Start(chosen, None, "no warm start: there is no earlier model")
     try:
@@ -55,9 +57,21 @@ def warm(config: RetrainConfig, chosen: TrainConfig, client: MlflowClient, ledge
     return Start(chosen.model_copy(update={"algorithm": algorithm}), run_id, f"warm start from run {run_id}")
 
 
-def _source(config: RetrainConfig, client: MlflowClient, dataset: str) -> str | None:
+def _source(
+    config: RetrainConfig, client: MlflowClient, dataset: str, ledger: Ledger, period: str | None
+) -> str | None:
     if config.warm_start == "previous":
-        return newest_run(client, dataset)
+        runs = finished_runs(client, dataset)
+        return next((run_id for run_id, charged in runs if not _later(ledger, charged, period)), None)
     name = str(config.champion.model)
     version = aliases(client, name).get(RELEASED)
     return None if version is None else client.get_model_version(name, version).tags.get(RUN_TAG)
+
+
+def _later(ledger: Ledger, charged: str, period: str | None) -> bool:
+    """Whether an entry is of a period after ``period``; names of periods of one schedule sort as time does."""
+    try:
+        other = entry(ledger, charged)["period"]
+    except InputError:
+        return False  # who reads its weights says what is wrong
+    return period is not None and other is not None and str(other) > period

@@ -61,6 +61,16 @@ class Schema(Strict):
     undeclared: Literal["refuse", "ignore"] = "refuse"
     relevant: Texts = ()  # columns that are known to matter: the truth behind generated data
 
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, name: str) -> str:
+        """A name stands in the ledger, in tags and in names of folders."""
+        if not 0 < len(name) <= 200 or not name.isprintable() or name != name.strip() or name[0] == ".":
+            raise ValueError(f"name is 1 to 200 printable characters, no blank around and no dot first, got {name!r}")
+        if set(name) & set("/\\'`"):
+            raise ValueError(f"name has no slash and no quote, which would name other places, got {name!r}")
+        return name
+
     @field_validator("bounds_share", mode="before")
     @classmethod
     def _part_of_the_budget(cls, value: Any) -> Any:

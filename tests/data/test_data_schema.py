@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dpcore.errors import InputError
@@ -104,3 +106,10 @@ def test_yaml_keeps_words_dates_and_times():
     text = "a: [no, NO, on, 2011-01-01, 1:30, 1_000, 1e5, .5, true, null, 0123, -2, 1.5]"
     found = load_yaml(text, "here")["a"]
     assert found == ["no", "NO", "on", "2011-01-01", "1:30", 1000, 1e5, 0.5, True, None, 123, -2, 1.5]
+
+
+@pytest.mark.parametrize("name", ["../z", "a/b", "a\\b", ".z", "", " z", "z\n", "o'clock", "z" * 201])
+def test_a_name_that_is_also_a_place_is_no_name(tmp_path, name):
+    path = write(tmp_path, GOOD.replace("name: mine", f"name: {json.dumps(name)}"))
+    with pytest.raises(InputError, match=r"name (is 1 to 200|has no slash)"):
+        find_schema(path)

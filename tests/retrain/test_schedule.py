@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -15,8 +17,19 @@ from dpcore.mechanisms import Gaussian
 from tasks.ledger import Blocks, Ledger
 from tasks.ledger.reservation import this_process
 from tasks.retraining import schedule as retraining_schedule
-from tasks.retraining.config import ScheduleSection, load_retraining
-from tasks.retraining.schedule import Busy, break_lock, complete, due, locks, one_at_a_time, require_division, utc
+from tasks.retraining import start
+from tasks.retraining.config import ScheduleSection, WindowSection, load_retraining
+from tasks.retraining.schedule import (
+    Busy,
+    break_lock,
+    choose,
+    complete,
+    due,
+    locks,
+    one_at_a_time,
+    require_division,
+    utc,
+)
 from tasks.schema import find_schema
 from tests.retrain.weekly import config_of
 
@@ -168,3 +181,26 @@ def test_configurations_that_make_no_sense(override: str, words: str, tmp_path: 
         load_retraining(None, [override])
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_backfilled_period_starts_from_no_later_model(clinic: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a schedule would have given then: the newest model of that time, whenever it was trained."""
+    charged = {week: clinic.reserve("clinic", RUN, [week], period=week) for week in ("2026-W02", "2026-W05")}
+    plain = clinic.reserve("clinic", RUN, ["2026-W03"])
+    entries = {week: made.entry_id for week, made in charged.items()}
+    runs = [("late", entries["2026-W05"]), ("early", entries["2026-W02"]), ("undated", plain.entry_id), ("lost", "?")]
+    monkeypatch.setattr(start, "finished_runs", lambda client, dataset: runs)
+    config: Any = SimpleNamespace(warm_start="previous")
+
+    def chosen(period: str | None) -> str | None:
+        return start._source(config, None, "clinic", clinic, period)  # type: ignore[arg-type]
+
+    assert (chosen("2026-W06"), chosen("2026-W05"), chosen(None)) == ("late", "late", "late")
+    assert (chosen("2026-W04"), chosen("2026-W02"), chosen("2026-W01")) == ("early", "early", "undated")
+
+
+def test_a_first_block_without_a_window_is_refused(clinic: Ledger, tmp_path: Path) -> None:
+    training = config_of(tmp_path).training
+    window = WindowSection(last=None, since="2026-W01")
+    with pytest.raises(InputError, match=r"window\.last with window\.since='2026-W01'"):
+        choose(training, window, Blocks("week", "visit"), date(2026, 2, 1), "2026-W05", clinic)
