@@ -75,7 +75,10 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
     require_intact(folder, pending)
     with Ledger(place.ledger_url(config, job.schema, home)) as ledger:
         note = settle(ledger, pending)
+        ledger.reap(kept=[one.entry for _, one in outbox.waiting(home)])
         metrics = outbox.kept_metrics(folder) | released(ledger, folder)
+        if config.evaluate.release is not None and not (folder / record_run.METRICS).is_file():
+            note = "; ".join(part for part in (note, without_metric(ledger, pending)) if part)
     run_id = run_of(client, home, config, folder.name)
     if MODEL not in client.get_run(run_id).data.tags:
         trace = json.loads((folder / record_run.TRACE).read_text(encoding="utf-8"))
@@ -136,6 +139,14 @@ def released(ledger: Ledger, folder: Path) -> dict[str, float]:
         pass
     path.unlink()
     return {}
+
+
+def without_metric(ledger: Ledger, pending: Pending) -> str:
+    """What is said of a model whose noisy metric was asked for and is not there, with the way out."""
+    undrawn = ledger.undrawn_metric(pending.entry, pending.hashes["config"], pending.hashes["weights"])
+    if undrawn:
+        return f"its noisy metric was never drawn ({undrawn}): the model can be released without it"
+    return "its noisy metric was drawn and is lost: the model is stored and cannot be released; train again"
 
 
 def run_of(client: MlflowClient, home: Home, config: TrainConfig, name: str) -> str:

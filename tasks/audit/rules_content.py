@@ -17,7 +17,7 @@ import numpy as np
 
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
-from tasks.audit.findings import Finding, block
+from tasks.audit.findings import Finding, block, note
 from tasks.audit.recompute import close
 from tasks.audit.rules_run import RETRAIN, digest, entry_of
 from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject
@@ -183,7 +183,17 @@ def asked(run: Subject) -> Iterator[Finding]:
         wanted = (json.loads(run.files[CONFIG]).get("evaluate") or {}).get("release")
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return
-    if wanted is not None and METRICS not in run.files:
+    if wanted is None or METRICS in run.files:
+        return
+    if run.ledger is not None and run.ledger.undrawn:
+        yield note(
+            "metric_not_drawn",
+            METRICS,
+            f"the released metric that was asked for was never drawn: {run.ledger.undrawn}",
+            "The training ended before it; no number about the records left, and what was reserved stays charged",
+            "Release the model without it, or train again for one with a metric",
+        )
+    else:
         yield block(
             "metrics_missing",
             METRICS,

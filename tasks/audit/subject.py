@@ -11,7 +11,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -46,6 +46,7 @@ class LedgerFacts:
     limited: bool = False
     unpaid: tuple[str, ...] = ()  # other names of the same files, whose budgets did not pay for the run
     public_names: tuple[str, ...] = ()
+    undrawn: str = ""  # what became of a noisy metric that has no file and was never drawn
     unkept: str = ""  # what is said of the ledger's head file where it is gone
     private_as: tuple[str, ...] = ()  # data sets with a limit that were charged for the files of this entry
 
@@ -214,6 +215,9 @@ def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFac
     with LedgerReader(url) as ledger:
         report = ledger.check()
         facts = entry_facts(ledger, report, entry, head)
+        if METRICS not in files:
+            undrawn = ledger.undrawn_metric(entry, facts.hashes.get("config", "-"), facts.hashes.get("weights", "-"))
+            return replace(facts, undrawn=undrawn), None
         try:
             metric = json.loads(files[METRICS])["ledger_entry"]
         except (KeyError, ValueError, TypeError):

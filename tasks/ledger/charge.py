@@ -16,6 +16,7 @@ from dpcore.problem import Adjacency
 from tasks.ledger.blocks import ALL, Blocks
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.ledger import Ledger
+from tasks.ledger.records import OF
 from tasks.ledger.reservation import Reservation
 
 
@@ -40,6 +41,7 @@ class Charge:
     files: tuple[Path, ...] = ()
     test_files: tuple[Path, ...] = ()
     config_sha256: str | None = None
+    weights_sha256: str | None = None  # of the model that a released number is about
     facts: RowFacts | None = None
     reading: Mapping[str, Any] | None = None
 
@@ -66,7 +68,7 @@ class Charge:
             self.dataset,
             events,
             self.blocks,
-            {} if self.config_sha256 is None else {"config": self.config_sha256},
+            {key: found for key, found in (("config", self.config_sha256), (OF, self.weights_sha256)) if found},
             public=self.public,
             period=self.period,
             fingerprint=ledger.fingerprint(self.files) if self.files else None,

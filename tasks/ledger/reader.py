@@ -14,7 +14,7 @@ from dpcore.accounting.limits import Room, order_index
 from dpcore.errors import InputError, VerificationFailed, require_choice, unknown_name
 from tasks.ledger import chain, files, schema
 from tasks.ledger.facts import RowFacts
-from tasks.ledger.records import Dataset, Record, price_for
+from tasks.ledger.records import OF, Dataset, Record, price_for
 from tasks.ledger.store import Store
 from tasks.ledger.verify import Verification, verify
 
@@ -225,6 +225,31 @@ class LedgerReader:
         with self.store.reading() as connection:
             newest = None if connection is None else chain.newest(connection)
         return newest[1] if newest else ""
+
+    def undrawn_metric(self, training: str, config: str, weights: str) -> str:
+        """Return what became of a noisy number about a model that was asked for and never drawn; "" where one was
+        drawn, or older versions left that open.
+
+        ``training`` is the entry of the model, ``config`` and ``weights`` the hashes of its configuration and weights.
+        """
+        with self.store.reading() as connection:
+            own = [] if connection is None else chain.history(connection, training)
+            if connection is None or not own:
+                return ""
+            table = schema.records
+            later = (table.c.seq > own[0].seq) & (table.c.dataset == own[0].dataset) & (table.c.kind == "reserved")
+            words = []
+            for row in connection.execute(select(table).where(later, table.c.body.contains(config))):
+                body = json.loads(row.body)
+                if OF not in body["hashes"] and body["releases"] == 1:
+                    return ""  # by a version that did not note which model it is about
+                if body["hashes"].get(OF) != weights:
+                    continue
+                kinds = [record.kind for record in chain.history(connection, row.entry)]
+                if schema.DRAWN in kinds or "committed" in kinds:
+                    return ""
+                words.append(f"entry {row.entry} was reserved for it and not drawn on ({' -> '.join(kinds)})")
+        return "; ".join(words) or "nothing was reserved for it"
 
     def check(self, head: str | None = None) -> Verification:
         """Recompute hashes, prices, totals and states from the records; return what was found.

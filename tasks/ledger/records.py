@@ -83,6 +83,9 @@ def left_of(budget: float, spent: int) -> float:
 GENESIS = sha256(b"dpflows ledger 1").hexdigest()
 """What the first record names as the hash before it."""
 
+OF = "of"
+"""Under which name the entry of a number about a model holds the hash of the model's weights."""
+
 UNITS = ("record", "user", "session", "session_labels")
 
 

@@ -99,7 +99,8 @@ def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, fo
         return json.dumps(stored, indent=1, sort_keys=True)
 
     records = Counts(part, weights, job.problem.outputs)
-    counts, text = charged_once(ledger, charge_of(job), mechanism, records, Counts.cells, tell, "metrics")
+    charge = replace(charge_of(job), weights_sha256=belongs_to(folder)["weights_sha256"])
+    counts, text = charged_once(ledger, charge, mechanism, records, Counts.cells, tell, "metrics")
     (folder / FILE).write_text(text, encoding="utf-8")
     return {f"released.{wanted.metric}": from_counts(counts, mechanism.scale)[0][wanted.metric]}
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from flows.commands.audit import read
 from tasks.audit import audit
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.reservation import _started, this_process
+from tasks.options.noisy_metric import planned_release
 from tasks.record import outbox, tracking
 from tasks.record import run as record_run
-from tasks.training import evaluate
+from tasks.training import evaluate, steps
 from tests.release.runs import World
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
@@ -89,9 +91,10 @@ def check(world: World, point: str, capsys: pytest.CaptureFixture[str], metric: 
     assert answer["outcome"] == "recovered"
     assert ("committed now" in answer["note"]) == (point == "before the commit")
     if metric and point == "after the commit":
-        # The noisy metric was never drawn: the model is stored, and the audit says why it is not to be released.
-        assert audit(read(world.client, run_id, world.ledger_url)).codes == {"metrics_missing"}
-        return
+        # The noisy metric was never drawn: the model is stored, and can be released without it.
+        assert "never drawn (nothing was reserved for it): the model can be released without it" in answer["note"]
+        findings = audit(read(world.client, run_id, world.ledger_url)).findings
+        assert "metric_not_drawn" in {finding.code for finding in findings}
     require_whole(world, run_id)
 
 
@@ -151,3 +154,43 @@ def test_a_run_that_goes_on_is_left_alone(world: World) -> None:
         outbox.Pending("entry", "small", "title", 1e-6, 1.0, 1, {}, {}, {}, owner).write(folder)
         assert (folder in [path for path, _ in outbox.waiting(world.home)]) is waits
     outbox.remove(folder)
+
+
+def test_a_metric_that_was_never_drawn_is_told_from_one_that_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entry holds the hash of the weights that it is about, and the first draw is a record."""
+    monkeypatch.setattr("tests.release.runs.release_metrics", lambda *_: {})
+    config = world.config(evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}})
+    run_id = world.train(config)
+
+    def found() -> dict[str, str]:
+        return {one.code: one.what for one in audit(read(world.client, run_id, world.ledger_url)).findings}
+
+    assert "nothing was reserved" in found()["metric_not_drawn"]
+    job = steps.prepare(config)
+    statement = read(world.client, run_id, world.ledger_url).statement
+    assert statement is not None
+    charge = replace(steps.charge_of(job), weights_sha256=statement.weights_sha256)
+    with Ledger(world.ledger_url) as ledger:
+        reservation = charge.reserve(ledger, planned_release(job))
+        assert "not drawn on (reserved)" in found()["metric_not_drawn"]
+        other = replace(charge, weights_sha256="0" * 64).reserve(ledger, planned_release(job))
+        other.on_charge()
+        assert set(found()) == {"metric_not_drawn"}, "that of another model"
+        reservation.on_charge()
+        assert set(found()) == {"metrics_missing"}
+        reservation.forfeit("lost")
+        assert set(found()) == {"metrics_missing"}
+
+
+def test_entries_of_an_earlier_version_do_not_say_what_a_metric_was_about(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.release.runs.release_metrics", lambda *_: {})
+    config = world.config(evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}})
+    run_id = world.train(config)
+    job = steps.prepare(config)
+    with Ledger(world.ledger_url) as ledger:
+        steps.charge_of(job).reserve(ledger, planned_release(job)).on_charge()
+    assert audit(read(world.client, run_id, world.ledger_url)).codes == {"metrics_missing"}
