@@ -89,18 +89,22 @@ def recover(
 
 def predict(
     model: Annotated[
-        str, typer.Argument(help="Run id, models:/... URI, folder, or NAME[@ALIAS] of a registered model.")
+        str,
+        typer.Argument(help="Run id, models:/... URI, folder, NAME[@ALIAS] of a registered model, or a signed bundle."),
     ],
     file: Annotated[Path, typer.Argument(help="CSV (also compressed) or Parquet with the raw columns.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="CSV or Parquet; default: standard output.")
     ] = None,
+    any_signer: Annotated[
+        bool, typer.Option("--any-signer", help="Of a bundle: take any valid signature, whoever it is of.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Score a table with a trained model: label and score for each row."""
     from flows.commands.predict import predict_file
 
-    predict_file(model, file, output, as_json)
+    predict_file(model, file, output, as_json, any_signer)
 
 
 def ui(

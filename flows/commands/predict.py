@@ -6,34 +6,46 @@ import json
 import sys
 from os.path import isfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
+from zipfile import is_zipfile
 
 import pandas as pd
 from scipy.sparse import issparse
 
-from dpcore.errors import InputError
+from dpcore.errors import InputError, VerificationFailed
 from dpcore.preprocess import Encoder
 from tasks.home import Home
 from tasks.readers.numbers import read_pairs
 from tasks.readers.tables import whole_parquet
 from tasks.record.model import declared, load_model, raw_columns
 from tasks.record.tracking import tracking_client
+from tasks.release.bundle import open_bundle
+from tasks.release.manifest import CARD, ENCODER, MANIFEST, SIGNATURE, STATE, WEIGHTS
 from tasks.release.registry import model_uri
+from tasks.release.verify import verify_files
 
 
-def predict_file(model: str, file: Path, output: Path | None, as_json: bool) -> None:
+def predict_file(model: str, file: Path, output: Path | None, as_json: bool, any_signer: bool = False) -> None:
     """Score the rows of ``file`` and write columns label and score, one row each, in the order of the file.
 
-    A ranking reads documents with their query (a table, or a LETOR file by its ending) and writes query, score, rank.
+    ``model`` is a stored model, or a bundle whose signer is trusted (``any_signer``: whoever it is). A ranking reads
+    documents with their query (a table, or a LETOR file by its ending) and writes query, score, rank.
     """
     if not isfile(file):  # noqa: PTH113  (False for too long a name, where Path raises)
         raise InputError(f"Expected a table to score, got {str(file)!r}, which is no file; correct the path.")
-    home = Home.find().prepare()
-    uri = model_uri(tracking_client(home), model)
-    loaded = load_model(uri)
-    scorer = loaded.unwrap_python_model()
-    table = read_table(file, scorer.encoder, scorer.card)
-    scored = loaded.predict(table)
+    if is_bundle(Path(model)):
+        uri, scorer = released_model(Path(model), any_signer)
+        scored = scorer.predict(None, read_table(file, scorer.encoder, scorer.card))
+    else:
+        if any_signer:
+            raise InputError(f"Expected --any-signer with a bundle, got {model!r}, which is none; leave it out.")
+        home = Home.find().prepare()
+        uri = model_uri(tracking_client(home), model)
+        loaded = load_model(uri)
+        scorer = loaded.unwrap_python_model()
+        scored = loaded.predict(read_table(file, scorer.encoder, scorer.card))
     if output is not None:
         write_table(scored, output)
         done = {"model": uri, "rows": len(scored), "output": str(output)}
@@ -42,6 +54,39 @@ def predict_file(model: str, file: Path, output: Path | None, as_json: bool) -> 
         sys.stdout.write(json.dumps({"model": uri, "rows": scored.to_dict(orient="records")}) + "\n")
     else:
         sys.stdout.write(scored.to_csv(index=False))
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a folder or zip is a bundle of ``dpflows release``, as far as its files' names say."""
+    try:
+        return (path / MANIFEST).is_file() and (path / SIGNATURE).is_file() if path.is_dir() else is_zipfile(path)
+    except OSError:  # too long a name
+        return False
+
+
+def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
+    """Name and scorer of a bundle that passed every check of ``dpflows verify``; raises ``VerificationFailed``.
+
+    No code of the bundle is run: its weights, encoder and card are read by this version's scorer, from the very bytes
+    that were checked.
+    """
+    from flows.commands.verify import listed
+    from tasks.record.scoring import LinearScorer
+
+    bundle = open_bundle(path)
+    report = verify_files(bundle, None, None, None if any_signer else listed())
+    if not report.ok:
+        raise VerificationFailed(
+            f"Expected a bundle that verifies at {path}, got {', '.join(sorted(report.names))}; `dpflows verify` says "
+            "more, and --any-signer takes a signer that is not listed."
+        )
+    with TemporaryDirectory() as folder:
+        for name in (WEIGHTS, ENCODER, CARD, STATE):
+            if name in bundle:
+                (Path(folder) / Path(name).name).write_bytes(bundle[name])
+        scorer = LinearScorer()
+        scorer.load_context(SimpleNamespace(artifacts={"model": folder}))  # type: ignore[arg-type]
+    return f"{report.name}@{report.version}", scorer
 
 
 def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:

@@ -356,6 +356,15 @@ def shown(run: Subject) -> Iterator[Finding]:
         yield block(
             "shown_differs", "dpflows.releasable", f"the tag says {tag}", "The statement says otherwise", RETRAIN
         )
+    delta = run.metrics.get("spent.delta", ())
+    if any(value != promise.delta for value in delta):
+        yield block(
+            "shown_differs",
+            "spent.delta",
+            f"the metric shows {', '.join(f'{value:g}' for value in delta)}, the statement says {promise.delta:g}",
+            "It was changed",
+            RETRAIN,
+        )
     spent = run.metrics.get("spent.epsilon", ())
     if spent and (not close(spent[-1], promise.epsilon) or max(spent) > promise.epsilon * (1 + 1e-6)):
         yield block(

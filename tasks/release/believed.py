@@ -78,6 +78,7 @@ MLFLOW = (
     Believed("mlflow", "param privacy.adjacency", "the neighbours", By.DERIVED),
     Believed("mlflow", "param config.sha256", "the configuration", By.DERIVED),
     Believed("mlflow", "metric spent.epsilon", "what was spent", By.DERIVED),
+    Believed("mlflow", "metric spent.delta", "what was spent", By.DERIVED),
     Believed("mlflow", "metric released.accuracy", "a released metric", By.DERIVED),
     Believed("mlflow", "logged_models.artifact_location", "where the model lies", By.DERIVED),
     Believed("mlflow", "logged_models.source_run_id", "whose the model is", By.DERIVED),

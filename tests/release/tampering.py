@@ -251,7 +251,7 @@ def mlflow() -> Iterator[Tampering]:
         yield Tampering(f"mlflow remove {key}", statement_sql(f"delete from {table} where {where}"))
         differs = f"update {table} set value = {taken} where {where} and value != {taken}"
         yield Tampering(f"mlflow swap {key}", statement_sql(differs))
-    for key in ("spent.epsilon", "released.accuracy"):
+    for key in ("spent.epsilon", "spent.delta", "released.accuracy"):
         for table in ("metrics", "latest_metrics"):
             where = f"run_uuid = :run and \"key\" = '{key}'"
             text = f"update {table} set value = value + 0.01 where {where}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,9 +19,11 @@ import pytest
 from flows.cli import run
 from flows.server import free_port
 from tasks.record.model import load_model
+from tasks.release.bundle import TRUSTED
 from tasks.schema import find_schema
 from tests.flows.small import small_frame
 from tests.release.runs import World
+from tests.release.tampering import Scene
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,3 +90,30 @@ def ask(request: Request, process: subprocess.Popen[bytes]) -> bytes:
             assert process.poll() is None
             assert time.monotonic() < give_up
             time.sleep(0.5)
+
+
+@pytest.mark.parametrize("form", ["folder", "zip"])
+def test_a_bundle_scores_as_the_model_that_it_was_made_of(
+    scene: Scene, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the model's store is not at hand; a bundle that does not verify scores nothing."""
+    rows = scene.world.folder / "small.csv"
+    capsys.readouterr()
+    assert run(["predict", scene.run, str(rows), "--json"]) == 0
+    stored = json.loads(capsys.readouterr().out)["rows"]
+    bundle = tmp_path / "copy"
+    shutil.copytree(scene.bundle, bundle)
+    given = Path(shutil.make_archive(str(bundle), "zip", bundle)) if form == "zip" else bundle
+    monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path / "elsewhere"))
+    assert run(["predict", str(given), str(rows), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == {"model": f"{scene.name}@1", "rows": stored}
+    assert not (tmp_path / "elsewhere").exists()
+    monkeypatch.delenv(TRUSTED)
+    assert run(["predict", str(given), str(rows)]) == 4
+    assert "--any-signer" in capsys.readouterr().err
+    assert run(["predict", str(given), str(rows), "--any-signer", "-o", str(tmp_path / "scores.csv")]) == 0
+    (bundle / "model/weights.npz").write_bytes((scene.other_bundle / "model/weights.npz").read_bytes())
+    assert run(["predict", str(bundle), str(rows), "--any-signer"]) == 4
+    assert "file_changed" in capsys.readouterr().err
+    assert run(["predict", scene.run, str(rows), "--any-signer"]) == 2
