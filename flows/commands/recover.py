@@ -77,7 +77,7 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
         note = settle(ledger, pending)
         ledger.reap(kept=[one.entry for _, one in outbox.waiting(home)])
         metrics = outbox.kept_metrics(folder) | released(ledger, folder)
-        if config.evaluate.release is not None and not (folder / record_run.METRICS).is_file():
+        if config.evaluate.release is not None and not (folder / METRICS).is_file():
             note = "; ".join(part for part in (note, without_metric(ledger, pending)) if part)
     run_id = run_of(client, home, config, folder.name)
     if MODEL not in client.get_run(run_id).data.tags:

@@ -17,7 +17,7 @@ from flows.commands.audit import read
 from tasks.audit import audit
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.reservation import _started, this_process
-from tasks.options.noisy_metric import planned_release
+from tasks.options.noisy_metric import mechanism_of
 from tasks.record import outbox, tracking
 from tasks.record import run as record_run
 from tasks.training import evaluate, steps
@@ -173,9 +173,9 @@ def test_a_metric_that_was_never_drawn_is_told_from_one_that_is_lost(
     assert statement is not None
     charge = replace(steps.charge_of(job), weights_sha256=statement.weights_sha256)
     with Ledger(world.ledger_url) as ledger:
-        reservation = charge.reserve(ledger, planned_release(job))
+        reservation = charge.reserve(ledger, charge.events(mechanism_of(job)))
         assert "not drawn on (reserved)" in found()["metric_not_drawn"]
-        other = replace(charge, weights_sha256="0" * 64).reserve(ledger, planned_release(job))
+        other = replace(charge, weights_sha256="0" * 64).reserve(ledger, charge.events(mechanism_of(job)))
         other.on_charge()
         assert set(found()) == {"metric_not_drawn"}, "that of another model"
         reservation.on_charge()
@@ -192,5 +192,6 @@ def test_entries_of_an_earlier_version_do_not_say_what_a_metric_was_about(
     run_id = world.train(config)
     job = steps.prepare(config)
     with Ledger(world.ledger_url) as ledger:
-        steps.charge_of(job).reserve(ledger, planned_release(job)).on_charge()
+        charge = steps.charge_of(job)
+        charge.reserve(ledger, charge.events(mechanism_of(job))).on_charge()
     assert audit(read(world.client, run_id, world.ledger_url)).codes == {"metrics_missing"}
