@@ -16,7 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpcore.errors import InputError
-from dpcore.network.clipping import MARGIN, Closed, Mapped, has_closed_form, has_parameters, layers_of, places_of
+from dpcore.network.clipping import (
+    LEAST,
+    MARGIN,
+    MOST_SINGLE,
+    Closed,
+    Mapped,
+    has_closed_form,
+    has_parameters,
+    layers_of,
+    places_of,
+)
 from dpcore.network.loss import CrossEntropy
 from dpcore.network.models import (
     Described,
@@ -34,7 +44,7 @@ Array = np.ndarray
 
 DTYPES = {"single": torch.float32, "double": torch.float64}
 # Records of one pass: as many as keep the patches of convolutions within this many numbers, and never more than MOST.
-PATCHES, MOST, LEAST = 2_500_000, 1024, 16
+PATCHES, MOST = 2_500_000, 1024
 # vmap forms every record's gradient: together at most this many numbers.
 FORMED_NUMBERS = 8_000_000
 
@@ -67,10 +77,10 @@ class Network:
             )
         refuse_mixing(module, spec.inputs, spec.outputs)
         self._start = torch.cat([parameter.ravel() for parameter in self.parameters.values()])
-        self._theta, self._sums = self._start.clone(), torch.empty_like(self._start)
+        self._theta = self._start.clone()
         for parameter, value in zip(self.parameters.values(), self._cut(self._theta), strict=True):
             parameter.data = value  # all parameters live in one vector, so that they are set in one go
-        self._out = dict(zip(map(id, self.parameters.values()), self._cut(self._sums), strict=True))
+        self.sum_for(1)
         self.features, self.body, self.closed = self._split()
         self.rows = self._rows()
 
@@ -119,6 +129,12 @@ class Network:
                 return none
             return torch.cat([self.features(x[rows]) for rows in blocks(len(x), MOST)])
 
+    def sum_for(self, n: int) -> None:
+        """Choose the precision of sums for ``n`` records, a public number: float64 above ``MOST_SINGLE``."""
+        precision = self.dtype if n <= MOST_SINGLE else torch.float64
+        self._sums = torch.empty_like(self._start, dtype=precision)
+        self._out = dict(zip(map(id, self.parameters.values()), self._cut(self._sums), strict=True))
+
     def load(self, w: Array) -> None:
         """Set the parameters to the start plus ``w`` (d,)."""
         self._theta.copy_(torch.from_numpy(w))
@@ -159,7 +175,7 @@ class Network:
     def gradient_sum(self, w: Array, x: Tensor, y: Tensor, clip_norm: float = inf) -> Array:
         """Sum of clipped gradients over the records, shape (d,), float64.
 
-        Within a pass sums are formed in the network's own precision; passes are added in float64.
+        A pass is summed in the precision that ``sum_for`` chose; passes are added in float64.
         """
         self.load(w)
         total: Tensor | None = None
@@ -185,10 +201,9 @@ class NetworkObjective:
     Weights w (d,) are the displacement from the network's public start. ``gradient_sum(w, C)`` scales each record's
     gradient down to norm C, so a record added or removed moves the sum by at most C and a replaced one by 2C;
     ``value_sum`` cuts losses alike. Norms are upper bounds, rounding included (``clipping.lengths``). For the rounding
-    of sums, and of scores that vary in their last digits with the size of a batch, all clips are cut short by
-    ``clipping.MARGIN``: by 0.002 in single precision, 1e-12 in double. For sums of up to 60,000 records the 0.002 is
-    measured on adversarial records, twice the worst that was found, and not proved: a bound for all records would grow
-    with their number and cost a quarter of the clip norm.
+    of sums all clips are cut short by ``clipping.MARGIN``: by 0.002 in single precision, 1e-4 in double. Where the
+    public number of records is above 65,536 sums are float64, and the cut is proved for tens of millions of them;
+    below, sums of a single precision network are measured (``clipping.Closed``).
     """
 
     def __init__(self, network: Network, X: Any, y: Array) -> None:
@@ -209,6 +224,7 @@ class NetworkObjective:
             raise InputError(
                 f"Expected class numbers 0 to {network.spec.outputs - 1} as labels, got others; encode the classes."
             )
+        network.sum_for(len(X))  # until ``check`` knows the public number
         self.x = network.described(X)
         self.labels = torch.from_numpy(self.y.astype(np.int64))
 
@@ -226,6 +242,7 @@ class NetworkObjective:
         check_count(self.n, problem)
         if self.dimension != problem.dimension:
             raise InputError(f"Expected a network of {problem.dimension} parameters, got {self.dimension}.")
+        self.network.sum_for(problem.n)
 
     def take(self, rows: Array | slice) -> Self:
         """The records ``rows`` as an objective of their own."""

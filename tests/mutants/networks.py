@@ -38,6 +38,13 @@ MUTANTS = [
         "found if True or len(set(places))",
         f"{TN}/test_gradients.py",
     ),
+    Mutant(
+        "dpcore/network/network.py",
+        "self.dtype if n <= MOST_SINGLE else torch.float64",
+        "self.dtype",
+        f"{TN}/test_rounding.py",
+    ),
+    Mutant("dpcore/network/clipping.py", "LEAST = 16", "LEAST = 1", f"{TN}/test_rounding.py"),
     Mutant("dpcore/network/clipping.py", "= total + hidden *", "= total + 0.0 *", f"{TN}/test_rounding.py"),
     Mutant("dpcore/network/clipping.py", "(1.0 - (k + 3) * limits", "(1.0 - 0.0 * limits", f"{TN}/test_rounding.py"),
     Mutant("dpcore/network/clipping.py", "square() + k * limits.tiny", "square()", f"{TN}/test_rounding.py"),

@@ -11,7 +11,7 @@ from dpcore.errors import AssumptionNotMet
 from dpcore.network import clipping
 from dpcore.network.clipping import MARGIN, Dense, Places, lengths
 from dpcore.network.network import Network, NetworkObjective
-from dpcore.network.spec import NetworkSpec
+from dpcore.network.spec import NetworkSpec, network_problem
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -117,6 +117,61 @@ def test_rounded_sums_move_by_the_clip_norm_at_most() -> None:
 @pytest.mark.parametrize("n", [8192, 16_384, 60_000])
 def test_so_do_sums_of_many_records(n: int) -> None:
     assert max(largest_move(nearly_equal(n, seed), 0.1 + 0.01 * seed) for seed in range(25)) <= 1.0
+
+
+IMAGE = {"inputs": 256, "outputs": 3, "image": (1, 16, 16)}
+LARGE = {
+    "rows": NetworkSpec(inputs=12, outputs=3, hidden=(7,), activation="relu"),
+    "formed": NetworkSpec(**IMAGE, kind="small_cnn"),
+    "places": NetworkSpec(**IMAGE, kind="small_cnn"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_sums_over_many_records_are_those_of_the_very_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten million records made of one short pass: its error is taken as often as it would be met.
+
+    The exact sum is that of each record's gradient as computed alone, in passes filled up with itself.
+    """
+    if name == "places":
+        monkeypatch.setattr(clipping, "FORMED", 0)
+    network, clip, n, rng = LARGE[name].build(), 0.1, 160, np.random.default_rng(3)
+    row = rng.uniform(0.5, 1.0, network.spec.inputs)
+    X = (row * (1.0 + 1e-6 * rng.normal(size=(n, 1)))).astype(np.float32)
+    data, w = NetworkObjective(network, X, np.zeros(len(X))), 0.1 * rng.normal(size=network.dimension)
+    network.sum_for(10**7)
+    alone = sum(data.take(np.array([i])).gradient_sum(w, clip) for i in range(n))
+    drift = 10**7 / n * float(np.linalg.norm(data.gradient_sum(w, clip) - alone)) / clip
+    network.sum_for(n)
+    rounded = 10**7 / n * float(np.linalg.norm(data.gradient_sum(w, clip) - alone)) / clip
+    assert drift <= 1e-4
+    assert rounded > 0.01, "single precision would do: nothing is tested"
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_last_digits_of_a_record_do_not_depend_on_who_else_is_there(name: str) -> None:
+    network, rng = LARGE[name].build(), np.random.default_rng(4)
+    X = rng.uniform(size=(network.rows + 40, network.spec.inputs)).astype(np.float32)
+    data = NetworkObjective(network, X, rng.integers(0, 3, len(X)).astype(float))
+    network.load(0.3 * rng.normal(size=network.dimension))
+
+    def slopes(start: int, stop: int) -> list[torch.Tensor]:
+        return [d for _, _, d in network.sums.backward(data.x[start:stop], data.labels[start:stop])]
+
+    for place in (0, 1, 5, 17):
+        whole = slopes(place, network.rows + place)
+        for n in (1, 2, 7, 15, 16, 31):
+            part = slopes(19, 19 + n)
+            for d, e in zip(whole, part, strict=True):
+                assert torch.equal(d[19 - place : 19 - place + n], e)
+
+
+def test_the_public_number_of_records_decides_the_precision_of_sums() -> None:
+    network = LARGE["rows"].build()
+    data = NetworkObjective(network, np.zeros((3, 12)), np.zeros(3))
+    for n, precision in ((60_000, torch.float32), (clipping.MOST_SINGLE + 1, torch.float64), (3, torch.float32)):
+        data.check(network_problem(network, n))
+        assert {value.dtype for value in network._out.values()} == {precision}
 
 
 def test_sums_of_deep_networks_move_by_the_clip_norm_at_most() -> None:
