@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tasks import kinds
 from tasks.audit.findings import Finding, block
 from tasks.audit.subject import CONFIG, CURVE, MECHANISMS, METRICS, READABLE, STATEMENT, TRACE, Subject
 from tasks.record.inventory import FILE as INVENTORY
@@ -56,10 +55,9 @@ def parameters(run: Subject) -> Iterator[Finding]:
     """Every parameter is one that a training writes."""
     found = run.statement
     own = {f"algorithm.{name}" for name in found.training.parameters} if found is not None else set()
-    own.update(name for kind in kinds.KINDS for name in kind.param_names)
     for name in run.params:
         known = name in PARAMS or name in own or (found is None and name.startswith("algorithm."))
-        if not known:
+        if not known and not _of_a_kind(name):
             yield _added("param_unknown", name, "parameter")
 
 
@@ -73,12 +71,20 @@ def tags(run: Subject) -> Iterator[Finding]:
 
 def files(run: Subject) -> Iterator[Finding]:
     """Every file is one that a training or an audit writes."""
-    reports = [kind for kind in kinds.KINDS if kind.report]
-    known = FILES.union(kind.numbers for kind in reports)
-    curves = re.compile("|".join(rf"{kind.figures}/\w+\.png" for kind in reports))
     for path in run.artifacts:
-        if path not in known and not curves.fullmatch(path):
+        if path not in FILES and not _of_a_kind(path):
             yield _added("file_unknown", path, "file")
+
+
+def _of_a_kind(name: str) -> bool:
+    """Whether a parameter or a file is one of those that a kind of model adds to its runs."""
+    from tasks.kinds import KINDS  # with the libraries of a training, which the runs of tables need not have here
+
+    return any(
+        name in kind.param_names
+        or (kind.report and (name == kind.numbers or re.fullmatch(rf"{kind.figures}/\w+\.png", name)))
+        for kind in KINDS
+    )
 
 
 def _added(code: str, name: str, kind: str) -> Finding:

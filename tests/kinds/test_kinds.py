@@ -17,10 +17,11 @@ from tasks.audit.mlflow_run import read_run
 from tasks.audit.rules_names import RULES
 from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
+from tasks.kinds import base
 from tasks.ledger import Ledger
 from tasks.record import tracking
 from tasks.record.model import load_model
-from tasks.training import steps
+from tasks.training import evaluate, steps
 from tests.kinds.sides import Sides
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +73,27 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_its_entry_no_kind_takes_the_configuration(prices: Path) -> None:
     with pytest.raises(InputError, match="use squared or huber_regression"):
         steps.prepare(config_of(prices))
+
+
+class Free:
+    def on_charge(self) -> None:
+        """Nothing is counted."""
+
+
+def test_one_evaluation_serves_a_kind_that_it_never_saw(prices: Path, tmp_path: Path, registered: None) -> None:
+    job = steps.prepare(config_of(prices))
+    assert (job.kind.name, job.model, job.problem.loss.name) == ("sides", 0.0, "logistic")
+    planned, loaded = steps.plan_training(job), steps.load_records(job)
+    sums, seen = steps.build_objective(job, loaded), base.Sealed(job.kind.iterates(job, planned))
+    weights = steps.fit_model(job, planned, sums, Free(), observers=[seen]).weights  # type: ignore[arg-type]
+    found = evaluate.measure(job, weights, loaded, sums, tmp_path, seen)
+    towns = [f"subgroup.{town}.{value}" for town in "ab" for value in ("right_side", "rows")]
+    expected = ("right_side", "majority_right_side", *towns, "rows_above")
+    assert set(found) == {f"internal.{name}" for name in expected}
+    page = json.loads((tmp_path / "report/sides.json").read_text())
+    assert page["internal"] and page["metrics"] == found
+    assert page["curve"][-1] == {"iteration": 40, "right_side": found["internal.right_side"]}
+    assert json.loads((tmp_path / "report/subgroups.json").read_text())["metric"] == "right_side"
 
 
 def test_a_toy_kind_trains_end_to_end(server: str, home: Home, prices: Path, registered: None) -> None:

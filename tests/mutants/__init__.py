@@ -11,6 +11,7 @@ from tests.mutants import (
     comparisons,
     home,
     identity,
+    kinds,
     learning,
     ledger,
     mechanisms,
@@ -21,7 +22,20 @@ from tests.mutants import (
 from tests.mutants.mutant import Mutant
 
 # Tests of networks skip without torch, and what skips kills nothing.
-ALWAYS = (mechanisms, accounting, tuning, learning, audit, home, rounding, charged, identity, ledger, comparisons)
+ALWAYS = (
+    mechanisms,
+    accounting,
+    tuning,
+    learning,
+    audit,
+    home,
+    rounding,
+    charged,
+    identity,
+    ledger,
+    comparisons,
+    kinds,
+)
 MODULES = (*ALWAYS, *([networks] if find_spec("torch") else []))
 MUTANTS = [mutant for module in MODULES for mutant in module.MUTANTS]
 
