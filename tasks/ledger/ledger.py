@@ -118,6 +118,8 @@ class Ledger(LedgerReader):
         body, units = _charge(target, events, blocks, self._is_limited(target, public))
         if target.limited:
             self._require_stated(target, facts)
+        elif fingerprint is not None:
+            self._require_unread(dataset, fingerprint)
         body |= {"hashes": dict(hashes or {}), "owner": this_process()}
         body |= fingerprint.body() if fingerprint else {}
         body |= {} if facts is None else {"facts": facts.to_dict()}
@@ -149,6 +151,12 @@ class Ledger(LedgerReader):
         for note in notes:
             log.warning(note)
         return Reservation(self, entry, dataset, record.hash, notes)
+
+    def _require_unread(self, dataset: str, fingerprint: Marks) -> None:
+        """Raise InputError where public data are a file that was charged here as private."""
+        with self.store.reading() as connection:
+            names = () if connection is None else files.read_as(connection, fingerprint.all)
+        self._require_open(dataset, [name for name in names if self.dataset(name).limited])
 
     def _require_stated(self, target: Dataset, facts: RowFacts | None) -> None:
         """Raise InputError where a run leaves open what its rows are, though a declaration decides over it."""

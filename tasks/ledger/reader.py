@@ -152,7 +152,10 @@ class LedgerReader:
 
     def require_public(self, dataset: str, paths: Iterable[Path] = ()) -> None:
         """Raise InputError where data that are declared public are private here, by their name or by their bytes."""
-        names = self.private_names(dataset, paths)
+        self._require_open(dataset, self.private_names(dataset, paths))
+
+    def _require_open(self, dataset: str, names: Sequence[str]) -> None:
+        """Raise InputError for public data that are known here by the private ``names``."""
         if dataset in names:
             raise self._not_public(self.dataset(dataset))
         if names:

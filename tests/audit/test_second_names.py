@@ -24,13 +24,14 @@ def audited(world: World, run_id: str) -> Audit:
 
 def test_a_second_name_blocks_until_it_is_charged(world: World, tmp_path: Path, capsys) -> None:
     cheap = Events.of([Gaussian(1.0, 80.0)], adjacency="add_remove")
+    table = world.folder / "small.csv"
+    with Ledger(world.ledger_url) as ledger:  # read as public data before anybody said that they are not
+        ledger.reserve("open", cheap, public=True, fingerprint=ledger.fingerprint([table])).commit()
     run_id = world.train()
     assert not audited(world, run_id).blocked
-    table = world.folder / "small.csv"
     with Ledger(world.ledger_url) as ledger:
         ledger.init("twin", 12.0, 1e-4, "add_remove")
         ledger.reserve("twin", cheap, fingerprint=ledger.fingerprint([table])).commit()
-        ledger.reserve("open", cheap, public=True, fingerprint=ledger.fingerprint([table])).commit()
     report = audited(world, run_id)
     assert report.codes == {"second_name"} and report.blocked
     assert {finding.subject for finding in report.findings if finding.code == "second_name_public"} == {"open"}
