@@ -11,7 +11,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.minimise import minimise
+from dpcore.descent.minimise import STRETCH, minimise
 from dpcore.errors import AssumptionNotMet, InputError, if_given, require_choice, require_nonnegative, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import AMP, ObjectivePerturbation
@@ -40,7 +40,8 @@ class ObjectivePerturbationGLM(Algorithm):
 
     curvature = n l2 + ``ridge`` * beta * scale / L, beta = sup loss'' ||x||^2: the second part is a device of the
     proof, it keeps ln(1 + beta / curvature) a small share of epsilon and the noise in w bounded. Left out, ``ridge``
-    is the public rule ``default_ridge``. Where a slope has kinks (huber_hinge) noise and minimiser
+    is the public rule ``default_ridge``. ``tolerance`` is raised to what rounding of a gradient may hide over many
+    records (``rounding_of_gradients``). Where a slope has kinks (huber_hinge) noise and minimiser
     are Lipschitz functions of each other, so the change of variables holds almost everywhere. Non-smooth penalties and
     bounded sets (Wang, section 14.1.1) are not covered. ``preset: paper``: half of epsilon for the Jacobian,
     curvature 2 beta / (e^(epsilon/2) - 1), which is ridge 1 to first order.
@@ -83,14 +84,37 @@ def default_ridge(problem: Problem, noise: str) -> float:
 
 
 def least_tolerance(problem: Problem, noise_multiplier: float) -> float:
-    """Gradient norm, in units of L, below which the rounding of a computed gradient may decide.
+    """Gradient norm, in units of L, below which no solver gets: what is typical of the rounding of a gradient.
 
     The gradient is a sum of n terms of size L and of noise of size noise_multiplier * sensitivity * sqrt(d), and sums
-    in blocks err by a few units of roundoff u of that; 64 u are allowed for, and the solver stops at half of what is
-    promised, so that the other half covers it.
+    in stretches err by a few units of roundoff u of that; 64 u are allowed for. A smaller tolerance is refused; what is
+    promised is never less than what rounding can do at worst (``rounding_of_gradients``).
     """
     noise = noise_multiplier * problem.sensitivity(1.0) * sqrt(problem.dimension + 1.0)
     return 64 * UNIT * (problem.n + noise)
+
+
+def rounding_of_gradients(problem: Problem, curvature: float, scale: float, noise: str) -> float:
+    """The most, in units of L, by which a gradient that ``minimise`` looks at may be wrong; any records, u = 2^-53.
+
+    Three parts. Sums: n terms of norm at most L in stretches, (STRETCH + n / STRETCH + 32) u n L with the rounding of
+    slopes. Scores: one errs by (d + 8) u |x| |w|, which moves a term by beta times (d + 8) u |w|, beta = sup loss''
+    |x|^2. Ridge and noise: 8 u (curvature |w| + |b|). Near the minimiser |w| is at most 2 reach: curvature / 2 |w|^2 +
+    b w <= n (loss(0) - min loss) gives reach = sqrt(2 n loss(0) / curvature) + 2 |b| / curvature for a loss of the
+    margin, that is never negative, and its gradient (n L + |b|) / curvature for any. |b| is at most scale (sqrt(d) +
+    12), or scale (2 d + 100) with gamma noise, up to a chance of 1e-30 (chi and gamma tails).
+    """
+    n, d, lipschitz, beta = problem.n, problem.dimension, problem.lipschitz, problem.smoothness - problem.l2
+    drawn = scale * (2.0 * d + 100.0 if noise == "gamma" else sqrt(d) + 12.0)
+    reach = (n * lipschitz + drawn) / curvature
+    if problem.loss.argument == "margin":
+        labels = np.array([-1.0, 1.0])
+        start = float(problem.loss.value(0.0 * labels, labels).max())
+        reach = min(reach, sqrt(2.0 * n * start / curvature) + 2.0 * drawn / curvature)
+    sums = (STRETCH + n / STRETCH + 32) * n * lipschitz
+    scores = (d + 8) * beta * n * 2.0 * reach
+    rest = 8 * (curvature * 2.0 * reach + drawn)
+    return UNIT * (sums + scores + rest) / lipschitz
 
 
 def perturbation(
@@ -123,7 +147,7 @@ def perturbation(
             f"Expected tolerance of {least:.1e} or more over n={problem.n} records, whose gradient is rounded by as "
             f"much, got tolerance={tolerance:g}; a smaller one would promise what no solver reaches."
         )
-    gradient_norm = tolerance * lipschitz
+    gradient_norm = max(tolerance, 2.0 * rounding_of_gradients(problem, curvature, scale, noise)) * lipschitz
     output_sigma = output_ratio * noise_multiplier * 2.0 * gradient_norm / curvature
     return AMP(inner, gradient_norm, output_sigma)
 

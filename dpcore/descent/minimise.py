@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from dpcore.losses import Array, ScalarLoss, Weighted
 from dpcore.objective.rows import BLOCK_ROWS
@@ -19,6 +19,8 @@ from dpcore.objective.rows import BLOCK_ROWS
 MOST_COLUMNS = 2000
 QUICK_STEPS = 100
 NEWTON_STEPS = 40
+# Rows whose gradients are summed at a time: sums of sums round by less than one long sum.
+STRETCH = 1024
 # Products with the Hessian for one Newton step, where no matrix is formed.
 PRODUCTS = 250
 # Rows (beside 20 a column) whose Hessian makes the metric of the quick steps.
@@ -69,7 +71,23 @@ class Perturbed:
         coefficient = self.shares * self.loss.slope(z)
         if self.margin:
             coefficient = self.y * coefficient
-        return np.asarray(coefficient @ self.X) + self.curvature * w + self.noise
+        return self._summed(coefficient) + self.curvature * w + self.noise
+
+    def _summed(self, coefficient: Array) -> Array:
+        """sum_i c_i x_i, wrong by (STRETCH + n / STRETCH + 2) u sum_i |c_i| |x_i| at most, u = 2^-53."""
+        total = np.zeros(self.X.shape[1])
+        for start in range(0, len(coefficient), STRETCH):
+            total += np.asarray(coefficient[start : start + STRETCH] @ self._rows(start, start + STRETCH))
+        return total
+
+    def _rows(self, start: int, stop: int) -> Any:
+        """Rows ``start`` to ``stop`` without a copy."""
+        if not issparse(self.X):
+            return self.X[start:stop]
+        places = self.X.indptr[start : stop + 1]
+        inside = slice(places[0], places[-1])
+        parts = self.X.data[inside], self.X.indices[inside], places - places[0]
+        return csr_array(parts, shape=(len(places) - 1, self.X.shape[1]))
 
     def gradient(self, w: Array) -> Array:
         """Gradient of F, shape (d,)."""
@@ -119,7 +137,7 @@ def minimise(batch: Any, curvature: float, noise: Array, tolerance: float) -> Ar
     they leave is closed by gradient steps of size 2 / (curvature + steepest), which shrink the gradient norm by
     (k - 1) / (k + 1), k = steepest / curvature, each: their number is known beforehand and their end is proved, for
     any records. All aim at half the tolerance: the other half is for the rounding of the gradients that are looked at,
-    for which a tolerance has a floor (``least_tolerance`` of objective perturbation).
+    of which a promised tolerance is twice the most (``rounding_of_gradients`` of objective perturbation).
     """
     tolerance = tolerance / 2.0
     problem = Perturbed(batch, curvature, noise)

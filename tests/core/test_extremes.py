@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from dpcore.accounting import Events, Target
 from dpcore.accounting.exact import MOST_CELLS, GridTooLarge, pld_epsilon, predicted_cells
 from dpcore.algorithms import make, registry
-from dpcore.algorithms.objective_perturbation import least_tolerance
-from dpcore.descent.minimise import Perturbed, minimise
+from dpcore.algorithms.objective_perturbation import least_tolerance, rounding_of_gradients
+from dpcore.descent.minimise import STRETCH, Perturbed, minimise
 from dpcore.errors import DPFlowsError, InputError
 from dpcore.features import numeric_map
 from dpcore.losses import Logistic
@@ -103,6 +105,46 @@ def test_the_promised_gradient_norm_is_reached_at_the_floor(kind: str) -> None:
     exact = slope @ wide + 4.0 * w + noise
     assert np.sqrt(exact @ exact) <= tolerance
     assert np.linalg.norm(Perturbed(batch, 4.0, noise).gradient(w)) <= tolerance
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
+def test_sums_over_a_million_equal_rows_are_within_their_bound(form) -> None:
+    """One long sum of equal terms errs by 4e4 units, for all roundings go one way; the exact sum is n c x."""
+    n, value = 2**20, 1.0 / 3.0
+    batch = LinearObjective(form(np.full((n, 2), value)), np.ones(n), Logistic())
+    found = Perturbed(batch, 1.0, np.zeros(2))._summed(np.full(n, value))
+    exact = n * Fraction(value) ** 2
+    errors = [abs(Fraction(float(total)) - exact) / exact * 2**53 for total in found]
+    assert max(errors) <= STRETCH + n / STRETCH + 2
+
+
+@pytest.mark.parametrize("name", ["objective_perturbation", "amp"])
+@pytest.mark.parametrize("n", [1000, 10**7])
+def test_a_promised_gradient_norm_is_twice_what_rounding_may_hide(name: str, n: int) -> None:
+    problem = small_problem(name, Adjacency.ADD_REMOVE, Logistic(), n=n)
+    least = least_tolerance(problem, 2.0)
+    [mechanism] = make(name, {"tolerance": 1.1 * least}).plan(problem)
+    inner = mechanism.perturbation
+    hidden = rounding_of_gradients(problem, inner.curvature, inner.scale, inner.noise)
+    assert hidden > least / 2.0
+    assert mechanism.gradient_norm == 2.0 * hidden * problem.lipschitz
+    [usual] = make(name, {"tolerance": 1.0}).plan(problem)
+    assert usual.gradient_norm == problem.lipschitz
+
+
+def test_rounding_of_gradients_covers_scores_at_the_farthest_minimiser() -> None:
+    """Rows alike and no noise: |w| is within the reach, and the gradient in extended precision within the bound."""
+    rng, n, d, curvature = np.random.default_rng(1), 4000, 60, 1e-3
+    X = np.tile(rng.normal(size=d), (n, 1))
+    X /= np.linalg.norm(X, axis=1)[:, None]
+    problem = Problem(n=n, dimension=d, loss=Logistic())
+    batch = LinearObjective(X, np.ones(n), Logistic())
+    w = minimise(batch, curvature, np.zeros(d), 1e-6)
+    assert np.linalg.norm(w) <= 2.0 * np.sqrt(2.0 * n * np.log(2.0) / curvature)
+    wide = X.astype(np.longdouble)
+    exact = (-1.0 / (1.0 + np.exp(wide @ w.astype(np.longdouble)))) @ wide + np.longdouble(curvature) * w
+    found = Perturbed(batch, curvature, np.zeros(d)).gradient(w)
+    assert np.linalg.norm((found - exact).astype(float)) <= rounding_of_gradients(problem, curvature, 1.0, "gaussian")
 
 
 def test_wide_rows_are_minimised_by_products_alone(monkeypatch: pytest.MonkeyPatch) -> None:

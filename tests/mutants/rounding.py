@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 BOUNDS = "dpcore/ranking/bounds.py"
 SESSIONS = "tests/ranking/test_rounding.py"
+EXTREMES = "tests/core/test_extremes.py"
 
 MUTANTS = [
     # sums whose terms cancel: centring, margins, margins of the result
@@ -32,4 +33,13 @@ MUTANTS = [
     Mutant(BOUNDS, "+ (12 * (n + 8) + 8 * width) * UNIT * total", "", SESSIONS),
     Mutant(BOUNDS, "+ 4 * (n + 8) * UNIT * sizes", "", SESSIONS),
     Mutant(BOUNDS, "CANCELS = 2.0**-10", "CANCELS = 0.0", SESSIONS),
+    # sums behind a promised gradient norm
+    Mutant("dpcore/descent/minimise.py", "STRETCH = 1024", "STRETCH = 2**30", EXTREMES),
+    Mutant(
+        "dpcore/algorithms/objective_perturbation.py",
+        "max(tolerance, 2.0 * rounding_of_gradients(problem, curvature, scale, noise))",
+        "tolerance",
+        EXTREMES,
+    ),
+    Mutant(BOUNDS, "np.sqrt(squares + margin)", "np.sqrt(squares)", SESSIONS),
 ]
