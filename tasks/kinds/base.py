@@ -144,8 +144,8 @@ class Kind(ABC):
         It learns from the records ``train`` and their ``sums``, and is measured on ``part``.
         """
 
-    def check_plan(self, job: Job) -> None:
-        """Raise ``InputError`` where the algorithm has no proof for this kind of data; asked when a plan is made."""
+    def check(self, job: Job) -> None:
+        """Raise ``InputError`` where the algorithm and what it is given do not go with this problem."""
         return
 
     def load(self, job: Job, rows: Reading) -> Loaded:
@@ -195,7 +195,11 @@ class Kind(ABC):
         return
 
     def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
-        """Write what scoring needs beside ``weights.npz`` to ``folder``; return what ``model.json`` says of it."""
+        """Write what scoring needs beside ``weights.npz`` to ``folder``; return what ``model.json`` says of it.
+
+        One scorer serves all kinds (``tasks.record.scoring``), since an audit knows it byte for byte: new ways of
+        scoring are added there.
+        """
         return {}
 
     def words(self, job: Job, planned: Planned, weights: Array) -> Words:

@@ -70,7 +70,7 @@ class Table(Kind):
         )
         return Job(config, schema, config.algorithm, self, None, encoder, problem, blocks or ("all",))
 
-    def check_plan(self, job: Job) -> None:
+    def check(self, job: Job) -> None:
         check_kept(job, "algorithm.keep")
         if job.schema.unit == "user":
             name = resolve_name(job.algorithm.name, plain_name(job.problem.loss), unit="user")

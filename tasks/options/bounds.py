@@ -244,7 +244,7 @@ def known(job: Job, schema: Schema) -> Job:
     complete = described(job, schema)
     for option in complete.options:
         option.check(complete)
-    complete.kind.check_plan(complete)
+    complete.kind.check(complete)
     return complete
 
 

@@ -107,7 +107,7 @@ def candidate(
     part = encodings.index({key: value for key, value in values.items() if key.startswith(ENCODING)})
     schema = find_schema(config.data.name)
     own = kind_of(config, schema).describe(config, schema)
-    own.kind.check_plan(own)
+    own.kind.check(own)
     return Candidate(dict(values), config.algorithm.parameters, own.problem, part)
 
 

@@ -43,7 +43,7 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
     job = replace(found, config=config, schema=schema, options=options)
     for option in options:
         option.check(job)
-    job.kind.check_plan(job)
+    job.kind.check(job)
     warnings = check_delta(config, job.problem.n) + weak_promise(config) + words_of(job).warnings
     return replace(job, warnings=warnings)
 

@@ -9,7 +9,9 @@ TOY, SELECT = "tests/kinds/test_kinds.py", "tests/sparse/test_select_flow.py"
 
 MUTANTS = [
     Mutant("tasks/kinds/__init__.py", "if kind.fits(config, schema)", "if True", TOY),
-    Mutant("tasks/training/steps.py", "algorithm = job.algorithm", "algorithm = job.config.algorithm", SELECT),
+    Mutant(
+        "tasks/options/base.py", "algorithm, form = job.algorithm,", "algorithm, form = job.config.algorithm,", SELECT
+    ),
     Mutant(EVALUATE, "    if job.public:", "    if not job.public:", TOY),
     Mutant(EVALUATE, "exact |= kind.counts(job, data)", "pass", TOY),
     Mutant(EVALUATE, "if data.groups is not None and (each", "if data.groups is None and (each", TOY),
