@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -21,6 +21,7 @@ from tasks.compare.folds import Part, Rows
 from tasks.compare.grid import Cell, Plans, Setting, noise_seed
 from tasks.compare.metrics import MINIMISATION_ERROR, asked, has_optimum, optimum, wanted
 from tasks.compare.variants import weak
+from tasks.kinds.base import Job
 from tasks.kinds.table import constant
 from tasks.peers.catalogue import PeerRun
 
@@ -76,9 +77,7 @@ def measured(
     job = setting.job
     # Where several models share the records, a point or a count would be of one of them.
     single, counts = isinstance(part.objective, LinearObjective), Evaluations()
-    iterates = None if config.curve_every is None else job.kind.iterates(job, planned)
-    if config.curve_every is not None and single and setting.private:
-        iterates = Iterates(MOST_POINTS, config.curve_every, intercept=problem.intercept)
+    iterates = None if config.curve_every is None else kept_points(setting, config.curve_every, planned, single)
     watching = [counts] if single and wanted(config.metrics) else []
     result = run(
         # Without limits: the curve of what was spent follows from the plan alone and is computed where it is asked for.
@@ -101,6 +100,13 @@ def measured(
             *weak(setting.noise_multiplier, planned.spent_epsilon),
         ],
     }
+
+
+def kept_points(setting: Setting, every: int, planned: Planned, single: bool) -> Iterates | None:
+    """What keeps the points of a curve; a ``single`` linear model has those of its releases."""
+    if single and setting.private:
+        return Iterates(MOST_POINTS, every, intercept=planned.problem.intercept)
+    return setting.job.kind.iterates(setting.job, planned)
 
 
 def measured_mean(setting: Setting, part: Part, problem: Problem) -> dict[str, Any]:
@@ -151,14 +157,17 @@ def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Arr
         found["objective"] = value
         if asked(config.metrics) and has_optimum(job.problem):
             found[MINIMISATION_ERROR] = value - best(part, job.problem)
-    chosen = config.coverage
-    if chosen is not None and job.problem.kind == "linear" and job.schema.name in chosen.data:
-        wide = weights.reshape(job.problem.outputs, -1)
-        relevant = range(chosen.relevant)
-        found |= {f"coverage_at_{k}": coverage(wide, relevant, k, job.problem.intercept) for k in chosen.counts}
-        support = support_precision_recall(wide, relevant, job.problem.intercept)
-        found |= dict(zip(SUPPORT, support, strict=True))
-    return found
+    return found | relevant_found(job, config, weights)
+
+
+def relevant_found(job: Job, config: CompareConfig, weights: Array) -> dict[str, float]:
+    """How many of the relevant columns are found, where the comparison says which they are."""
+    chosen, problem = config.coverage, job.problem
+    if chosen is None or problem.kind != "linear" or job.schema.name not in chosen.data:
+        return {}
+    wide, relevant = weights.reshape(problem.outputs, -1), range(chosen.relevant)
+    found = {f"coverage_at_{k}": coverage(wide, relevant, k, problem.intercept) for k in chosen.counts}
+    return found | dict(zip(SUPPORT, support_precision_recall(wide, relevant, problem.intercept), strict=True))
 
 
 def best(part: Part, problem: Problem) -> float:
@@ -200,18 +209,26 @@ def curve_of(
     points: dict[int, dict[str, float]] = {}
     for row in trace(planned, result.events, result.notes):
         points[int(row["release"])] = {key: value for key, value in row.items() if key != "release"}
-    job = setting.job
-    if iterates is not None and job.kind.report:
-        for row in job.kind.curve(job, iterates.path(result.weights), part.test, part.objective):
-            found = {key: value for key, value in row.items() if key != "iteration"}
-            points.setdefault(int(row["iteration"]), {}).update(found)
-    elif iterates is not None:
-        released = [point for point in iterates if point[0] > 0]  # not the start, which everybody knows
-        for step, w in (*released, (iterates.releases, result.weights)):
-            points.setdefault(step, {}).update(metrics_of(setting, config, part, w))
+    if iterates is not None:
+        for step, found in along(setting, config, part, iterates, result.weights):
+            points.setdefault(step, {}).update(found)
     last = max(points, default=0)
     kept = [step for step in sorted(points) if step % every == 0 or step == last]
     return [{"step": step, **finite(points[step])} for step in kept]
+
+
+def along(
+    setting: Setting, config: CompareConfig, part: Part, iterates: Iterates, weights: Array
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """(step, metrics) of the points that were kept, by the kind where it has a curve; ``weights`` are the last."""
+    job = setting.job
+    if job.kind.report:
+        for row in job.kind.curve(job, iterates.path(weights), part.test, part.objective):
+            yield int(row["iteration"]), {key: value for key, value in row.items() if key != "iteration"}
+        return
+    released = [point for point in iterates if point[0] > 0]  # not the start, which everybody knows
+    for step, w in (*released, (iterates.releases, weights)):
+        yield step, metrics_of(setting, config, part, w)
 
 
 def finite(values: Mapping[str, float]) -> dict[str, Any]:

@@ -33,13 +33,10 @@ def against_parameters(
     ``facts["effects"]`` lists what is varied (``variation.Effect``); values that are no numbers are named on the axis.
     """
     for effect in facts.get("effects") or ():
-        values, labels = effect["values"], effect["labels"]
-        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        places = [float(value) if numeric else float(index) for index, value in enumerate(values)]
-        panels = _panels(here, dict(zip(labels, places, strict=True)))
+        places, names = _axis(effect["values"])
+        panels = _panels(here, dict(zip(effect["labels"], places, strict=True)))
         if not panels:
             continue
-        names = () if numeric else tuple("by rule" if value is None else str(value) for value in values)
         axis, height = effect["parameter"].replace("_", " "), metric.replace("_", " ")
         yield Chart(
             stem=f"{stem}_{_slug(metric)}_vs_{_slug(effect['of'])}-{_slug(effect['parameter'])}",
@@ -54,11 +51,19 @@ def against_parameters(
             x_name=axis,
             y_name=height,
             panels=tuple(panels),
-            logarithmic=numeric and min(places) > 0 and max(places) / min(places) >= MANY_DECADES,
+            logarithmic=not names and min(places) > 0 and max(places) / min(places) >= MANY_DECADES,
             ticks_at_points=True,
             low_at_left=lower_is_better(metric),
             x_labels=names,
         )
+
+
+def _axis(values: Sequence[Any]) -> tuple[list[float], tuple[str, ...]]:
+    """Where values stand on the axis, and their names where they are no numbers."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return [float(value) for value in values], ()
+    names = tuple("by rule" if value is None else str(value) for value in values)
+    return [float(index) for index in range(len(values))], names
 
 
 def _panels(here: Sequence[Summary], places: Mapping[str, float]) -> list[Panel]:

@@ -70,14 +70,19 @@ def count_cells(records: Sequence[Record]) -> dict[str, int]:
 def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     """One row a cell; the columns are there even without cells."""
     metrics = list(dict.fromkeys(name for record in records for name in record.get("metrics") or {}))
-    rows = [
-        {name: record.get(name) for name in COLUMNS}
-        | {name: json.dumps(plain(record.get(name)), sort_keys=True) for name in AS_JSON}
-        | {f"metric.{name}": (record.get("metrics") or {}).get(name) for name in metrics}
-        for record in records
-    ]
-    frame = pd.DataFrame(rows, columns=[*COLUMNS, *AS_JSON, *(f"metric.{name}" for name in metrics)])
+    frame = pd.DataFrame(
+        [cell_row(record, metrics) for record in records],
+        columns=[*COLUMNS, *AS_JSON, *(f"metric.{name}" for name in metrics)],
+    )
     return _typed(frame, [*NUMBERS, *(f"metric.{name}" for name in metrics)])
+
+
+def cell_row(record: Record, metrics: Sequence[str]) -> dict[str, Any]:
+    """What the table of cells says of one; nested values are JSON text."""
+    row = {name: record.get(name) for name in COLUMNS}
+    row |= {name: json.dumps(plain(record.get(name)), sort_keys=True) for name in AS_JSON}
+    measured = record.get("metrics") or {}
+    return row | {f"metric.{name}": measured.get(name) for name in metrics}
 
 
 def curves_frame(records: Sequence[Record]) -> pd.DataFrame:
@@ -122,8 +127,10 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
-    if value is None or isinstance(value, (bool, int, str)):
-        return value if not isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, (bool, int)):
+        return value
     if hasattr(value, "item"):
         return plain(value.item())
     if isinstance(value, float):

@@ -61,12 +61,10 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
     Runs with another value of a varied parameter stand in the charts of that parameter alone.
     """
     own = varied(facts)
-    wanted = [name for name in facts.get("metrics") or () if name != SECONDS]
-    metrics = [name for name in metrics_of(records, facts) if name != SECONDS and (not wanted or name in wanted)]
     settings = list(dict.fromkeys(Setting.of(record) for record in records))
     stems = _stems(settings)
     main = [record for record in records if Place.of(record).label not in own]
-    for metric in metrics:
+    for metric in _drawn(records, facts):
         summaries = summarise(records, metric, facts)
         for setting in settings:
             every = [summary for summary in summaries if summary.place.setting == setting and summary.mean is not None]
@@ -78,15 +76,15 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
     yield from _time_against_rows(main)
 
 
+def _drawn(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
+    """The metrics that get charts: those that the comparison names, else all; time has a chart of its own."""
+    wanted = {name for name in facts.get("metrics") or () if name != SECONDS}
+    found = [name for name in metrics_of(records, facts) if name != SECONDS]
+    return [name for name in found if name in wanted] if wanted else found
+
+
 def _against_epsilon(setting: Setting, metric: str, here: Sequence[Summary], stem: str) -> Iterable[Chart]:
-    panels = []
-    for relation in _relations(summary.place for summary in here):
-        points: dict[str, list[Summary]] = {}
-        for summary in here:
-            if summary.place.relation == relation and summary.epsilon is not None:
-                points.setdefault(summary.place.label, []).append(summary)
-        lines = [_line(label, sorted(found, key=_epsilon)) for label, found in points.items()]
-        panels.append(Panel(_panel_title(relation, setting), (*lines, *_references(here))))
+    panels = list(_epsilon_panels(setting, here))
     if not panels and (across := _references(here)):
         panels = [Panel("without privacy", across)]
     if not panels:
@@ -104,25 +102,22 @@ def _against_epsilon(setting: Setting, metric: str, here: Sequence[Summary], ste
     )
 
 
+def _epsilon_panels(setting: Setting, here: Sequence[Summary]) -> Iterable[Panel]:
+    """A panel for each relation, with a line for each algorithm."""
+    for relation in _relations(summary.place for summary in here):
+        points: dict[str, list[Summary]] = {}
+        for summary in here:
+            if summary.place.relation == relation and summary.epsilon is not None:
+                points.setdefault(summary.place.label, []).append(summary)
+        lines = [_line(label, sorted(found, key=_epsilon)) for label, found in points.items()]
+        yield Panel(_panel_title(relation, setting), (*lines, *_references(here)))
+
+
 def _against_steps(
     setting: Setting, metric: str, mine: Sequence[Record], here: Sequence[Summary], stem: str
 ) -> Iterable[Chart]:
     """The metric against the iteration, at no more than ``CURVE_EPSILONS`` values of epsilon."""
-    curves: dict[Place, list[dict[int, float]]] = {}
-    for record in mine:
-        points = {int(point["step"]): number(point.get(metric)) for point in record.get("curve") or ()}
-        finite = {step: value for step, value in points.items() if value is not None}
-        if done(record) and finite and Place.of(record).relation is not None:
-            curves.setdefault(Place.of(record), []).append(finite)
-    panels = []
-    for relation in _relations(curves):
-        for name, chosen in _levels(curves):
-            shown = {p: found for p, found in curves.items() if p.relation == relation and chosen(p)}
-            lines = [mean_curve(place.label, found) for place, found in shown.items()]
-            lines = [line for line in lines if len(line.x) > 1]  # a single release has no way to be shown
-            if lines:
-                title = f"{name}, {_panel_title(relation, setting)}"
-                panels.append(Panel(title, (*lines, *_references(here)), price_of(mine, shown)))
+    panels = list(_step_panels(setting, _curves(mine, metric), mine, here))
     if not panels:
         return
     steps = [x for panel in panels for line in panel.private for x in line.x]
@@ -136,6 +131,34 @@ def _against_steps(
         lower_is_better(metric),
         logarithmic=min(steps) > 0 and max(steps) / min(steps) > LONG_RUNS,
     )
+
+
+def _curves(mine: Sequence[Record], metric: str) -> dict[Place, list[dict[int, float]]]:
+    """The finite points (step, metric) of each finished private cell, by the line that it belongs to."""
+    curves: dict[Place, list[dict[int, float]]] = {}
+    for record in filter(done, mine):
+        points = {int(point["step"]): number(point.get(metric)) for point in record.get("curve") or ()}
+        finite = {step: value for step, value in points.items() if value is not None}
+        if finite and Place.of(record).relation is not None:
+            curves.setdefault(Place.of(record), []).append(finite)
+    return curves
+
+
+def _step_panels(
+    setting: Setting,
+    curves: Mapping[Place, list[dict[int, float]]],
+    mine: Sequence[Record],
+    here: Sequence[Summary],
+) -> Iterable[Panel]:
+    """A panel for each relation and level; a single release has no way to be shown."""
+    for relation in _relations(curves):
+        for name, chosen in _levels(curves):
+            shown = {p: found for p, found in curves.items() if p.relation == relation and chosen(p)}
+            lines = [mean_curve(place.label, found) for place, found in shown.items()]
+            lines = [line for line in lines if len(line.x) > 1]
+            if lines:
+                title = f"{name}, {_panel_title(relation, setting)}"
+                yield Panel(title, (*lines, *_references(here)), price_of(mine, shown))
 
 
 def _levels(curves: Iterable[Place]) -> list[tuple[str, Callable[[Place], bool]]]:
@@ -184,13 +207,7 @@ def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
         return
     panels = []
     for relation in [*_relations(map(Place.of, records)), None]:
-        points: dict[str, dict[float, list[float]]] = {}
-        for record in records:
-            place, n, seconds = Place.of(record), sizes.get(str(record.get("data"))), measured(record, SECONDS)
-            if record.get("algorithm") in UNTRAINED or place.relation != relation:
-                continue
-            if done(record) and n and seconds is not None and seconds > 0:
-                points.setdefault(place.label, {}).setdefault(n, []).append(seconds)
+        points = _seconds_of((record for record in records if Place.of(record).relation == relation), sizes)
         if points:
             title = "without privacy" if relation is None else _panel_title(relation)
             panels.append(Panel(title, tuple(_times(label, found) for label, found in points.items())))
@@ -206,6 +223,16 @@ def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
         panels,
         True,
     )
+
+
+def _seconds_of(records: Iterable[Record], sizes: Mapping[str, float]) -> dict[str, dict[float, list[float]]]:
+    """Seconds of the finished cells that train something, by label and number of rows."""
+    points: dict[str, dict[float, list[float]]] = {}
+    for record in filter(done, records):
+        n, seconds = sizes.get(str(record.get("data"))), measured(record, SECONDS)
+        if n and seconds is not None and seconds > 0 and record.get("algorithm") not in UNTRAINED:
+            points.setdefault(Place.of(record).label, {}).setdefault(n, []).append(seconds)
+    return points
 
 
 def sizes_of(records: Sequence[Record]) -> dict[str, float]:

@@ -152,13 +152,16 @@ def metrics_of(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]
 
     Only names with at least one finite number are returned.
     """
-    seen: dict[str, None] = {}
-    for record in records:
-        seen.update(dict.fromkeys(name for name in record.get("metrics") or {} if measured(record, name) is not None))
+    seen = dict.fromkeys(name for record in records for name in _finite(record))
     wanted = [name for name in facts.get("metrics") or () if name in seen]
     names = [*wanted, *(name for name in seen if name not in wanted and name != SECONDS)]
     timed = any(measured(record, SECONDS) is not None for record in records if done(record))
     return [*names, *([SECONDS] if timed else [])]
+
+
+def _finite(record: Record) -> list[str]:
+    """Names of the metrics that a cell has a finite number for."""
+    return [name for name in record.get("metrics") or {} if measured(record, name) is not None]
 
 
 def lower_is_better(metric: str) -> bool:

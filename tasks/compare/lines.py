@@ -37,9 +37,7 @@ def lines(config: CompareConfig, data: CompareData, jobs: Jobs, used: Sequence[J
         if by_objective:
             yield from simplest(objective, made)
         here = [job for job in used if key(job.config.objective) == name]
-        if objective in shared and config.peers is not None:
-            entries = [Entry(name=ENCODED_AS, preprocess=peer.preprocess) for peer in config.peers.libraries]
-            here += [made(objective, entry) for entry in entries]
+        here += beside_libraries(config, objective, made) if objective in shared else []
         words = [NON_PRIVATE, *([objective.loss] if not by_objective and len(objectives) > 1 else [])]
         entries = [Entry(name=NON_PRIVATE, **encoding) for encoding in encodings(here or used)]
         exact = [made(objective, entry) for entry in entries or [Entry(name=NON_PRIVATE)]]
@@ -47,7 +45,16 @@ def lines(config: CompareConfig, data: CompareData, jobs: Jobs, used: Sequence[J
             yield " ".join([*words, encoding]), job
 
 
-def simplest(objective: ObjectiveSection, made: Callable[[ObjectiveSection, Entry], Job]) -> Iterator[tuple[str, Job]]:
+Made = Callable[[ObjectiveSection, Entry], Job]
+
+
+def beside_libraries(config: CompareConfig, objective: ObjectiveSection, made: Made) -> list[Job]:
+    """Jobs with the encodings that other libraries get, whose ceiling is drawn as well."""
+    libraries = () if config.peers is None else config.peers.libraries
+    return [made(objective, Entry(name=ENCODED_AS, preprocess=peer.preprocess)) for peer in libraries]
+
+
+def simplest(objective: ObjectiveSection, made: Made) -> Iterator[tuple[str, Job]]:
     """What any model has to beat: the majority class, or the mean of a regression's label.
 
     Without a constant column no weights stand for the majority class. A mean is no weights in any case.

@@ -187,16 +187,20 @@ def _row(place: Place, summaries: Sequence[Summary], given: bool) -> list[Cell]:
         _number(first.epsilon),
         *map(_mean, summaries),
     ]
-    paired = first.paired
+    ended: list[Cell] = [(str(first.cells), first.cells), (str(first.failed), first.failed)]
+    return [*cells, *_to_the_best(first), *ended]
+
+
+def _to_the_best(summary: Summary) -> list[Cell]:
+    """The mean difference to the best algorithm with its interval, and the p-value of its test."""
+    paired = summary.paired
     if paired is None:
-        best = place.relation is not None and first.mean is not None
-        cells += [("best" if best else "–", 0.0 if best else None), ("–", None)]
-    else:
-        interval = "" if paired.low is None else f" [{_signed(paired.low)}, {_signed(paired.high or 0.0)}]"
-        if paired.pairs < LEAST:
-            interval = " (too few cells for an interval)"
-        cells += [(f"{_signed(paired.mean)}{interval}", paired.mean), _probability(paired.p_holm)]
-    return [*cells, (str(first.cells), first.cells), (str(first.failed), first.failed)]
+        best = summary.place.relation is not None and summary.mean is not None
+        return [("best" if best else "–", 0.0 if best else None), ("–", None)]
+    interval = "" if paired.low is None else f" [{_signed(paired.low)}, {_signed(paired.high or 0.0)}]"
+    if paired.pairs < LEAST:
+        interval = " (too few cells for an interval)"
+    return [(f"{_signed(paired.mean)}{interval}", paired.mean), _probability(paired.p_holm)]
 
 
 def _mean(summary: Summary) -> Cell:

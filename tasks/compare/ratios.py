@@ -64,13 +64,10 @@ def ratios(records: Sequence[Record], facts: Mapping[str, Any]) -> list[Ratio]:
         return []
     places = collect(records, metric)
     times = fastest(records)
-    return [
-        found
-        for place in places
-        for other in libraries
-        if place not in libraries and place.relation is not None and guarantee(place) == guarantee(other)
-        if (found := _ratio(place, other, metric, places, times)) is not None
-    ]
+    ours = [place for place in places if place not in libraries and place.relation is not None]
+    pairs = [(place, other) for place in ours for other in libraries if guarantee(place) == guarantee(other)]
+    found = [_ratio(place, other, metric, places, times) for place, other in pairs]
+    return [one for one in found if one is not None]
 
 
 def guarantee(place: Place) -> tuple[Any, ...]:

@@ -172,10 +172,7 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     check_folds(config, settings)
     elsewhere, missing = peer_settings(config)
     settings, left_out = [*settings, *elsewhere], [*left_out, *missing]
-    for job in {id(setting.job): setting.job for setting in settings}.values():
-        require_files(job)
-        with Ledger(ledger_url(job.config, job.schema, home)) as ledger:
-            require_public(job, ledger)
+    require_known({id(setting.job): setting.job for setting in settings}.values(), home)
     private = sorted({setting.data for setting in settings if not setting.job.public})
     check_private(config, private)
     folder = home.root / "cells"
@@ -184,12 +181,7 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     cells = [cell for setting in settings for cell in cells_of(setting, config, facts[setting.data])]
     names = list(facts)
     journals = {name: Journal(folder / f"{file_name(name)}.jsonl") for name in names}
-    finished: dict[str, CellRecord] = {}
-    begun: set[str] = set()
-    for journal in journals.values():
-        done, started = ({}, set()) if fresh else journal.read()
-        finished |= done
-        begun |= started
+    finished, begun = ({}, set()) if fresh else read_all(journals.values())
     own = {cell.key for cell in cells}
     return Comparison(
         config,
@@ -202,6 +194,25 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
         journals,
         Rows(config.protocol, config.seed, seeds, tuple(private)),
     )
+
+
+def require_known(jobs: Iterable[Job], home: Home) -> None:
+    """Raise ``InputError`` unless the files are there and what is called public is so by the ledger too."""
+    for job in jobs:
+        require_files(job)
+        with Ledger(ledger_url(job.config, job.schema, home)) as ledger:
+            require_public(job, ledger)
+
+
+def read_all(journals: Iterable[Journal]) -> tuple[dict[str, CellRecord], set[str]]:
+    """The records of finished cells by key, and the keys of those that were begun."""
+    finished: dict[str, CellRecord] = {}
+    begun: set[str] = set()
+    for journal in journals:
+        done, started = journal.read()
+        finished |= done
+        begun |= started
+    return finished, begun
 
 
 def objective_words(settings: Sequence[Setting]) -> list[str]:

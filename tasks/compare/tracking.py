@@ -65,11 +65,14 @@ def child_metrics(setting: Setting, records: Sequence[CellRecord]) -> dict[str, 
     columns["internal.fit_seconds"] = [record["seconds"] for record in done]
     found: dict[str, float] = {"cells.done": len(done), "cells.failed": len(records) - len(done)}
     for name, values in columns.items():
-        found |= spread(name, np.array([value for value in values if value is not None], dtype=float))
-    spent = [record["spent_epsilon"] for record in done if record["spent_epsilon"] is not None]
-    if spent:
+        found |= spread(name, np.array(known(values), dtype=float))
+    if spent := known([record["spent_epsilon"] for record in done]):
         found["spent.epsilon"] = max(spent)
     return found
+
+
+def known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def names_of(records: Sequence[CellRecord]) -> list[str]:
@@ -92,12 +95,7 @@ def spread(name: str, values: np.ndarray) -> dict[str, float]:
 def mean_curve(setting: Setting, records: Sequence[CellRecord]) -> list[Metric]:
     """The curves of the cells, averaged step by step over the cells that have the step."""
     prefix = "released" if setting.job.public else "internal"
-    points: dict[tuple[str, int], list[float]] = {}
-    for record in records:
-        for point in record["curve"]:
-            for key, value in point.items():
-                if key != "step" and value is not None:
-                    points.setdefault((key, int(point["step"])), []).append(value)
+    points = points_of(records)
     now = int(time.time() * 1000)
     steps = {step for _, step in points}
     kept = {int(row["step"]) for row in curves.thin([{"step": s} for s in sorted(steps)], curves.CURVE_POINTS)}
@@ -108,6 +106,16 @@ def mean_curve(setting: Setting, records: Sequence[CellRecord]) -> list[Metric]:
         for (key, step), values in sorted(points.items())
         if step in kept
     ]
+
+
+def points_of(records: Sequence[CellRecord]) -> dict[tuple[str, int], list[float]]:
+    """Values of the cells' curves by name and step."""
+    points: dict[tuple[str, int], list[float]] = {}
+    for point in (point for record in records for point in record["curve"]):
+        for key, value in point.items():
+            if key != "step" and value is not None:
+                points.setdefault((key, int(point["step"])), []).append(value)
+    return points
 
 
 def open_child(client: MlflowClient, experiment: str, parent: str, setting: Setting, config: CompareConfig) -> str:
