@@ -57,7 +57,7 @@ def parameters(run: Subject) -> Iterator[Finding]:
     own = {f"algorithm.{name}" for name in found.training.parameters} if found is not None else set()
     for name in run.params:
         known = name in PARAMS or name in own or (found is None and name.startswith("algorithm."))
-        if not known and not _of_a_kind(name):
+        if not known and not _registered(name):
             yield _added("param_unknown", name, "parameter")
 
 
@@ -65,26 +65,29 @@ def tags(run: Subject) -> Iterator[Finding]:
     """Every tag is one that this tool writes, or MLflow itself."""
     for name in run.tags:
         undefined = name.startswith((f"{NOT_FINITE}internal.", f"{NOT_FINITE}released.", f"{NOT_FINITE}spent."))
-        if name not in TAGS and not undefined and not name.startswith("mlflow."):
+        known = name in TAGS or undefined or name.startswith("mlflow.")
+        if not known and not _registered(name):
             yield _added("tag_unknown", name, "tag")
 
 
 def files(run: Subject) -> Iterator[Finding]:
     """Every file is one that a training or an audit writes."""
     for path in run.artifacts:
-        if path not in FILES and not _of_a_kind(path):
+        if path not in FILES and not _registered(path):
             yield _added("file_unknown", path, "file")
 
 
-def _of_a_kind(name: str) -> bool:
-    """Whether a parameter or a file is one of those that a kind of model adds to its runs."""
-    from tasks.kinds import KINDS  # with the libraries of a training, which the runs of tables need not have here
+def _registered(name: str) -> bool:
+    """Whether a parameter, a tag or a file is one of those that a kind of model or an option adds to its runs."""
+    # With the libraries of a training, which an audit of plain runs need not have.
+    from tasks.kinds import KINDS
+    from tasks.options import OPTIONS
 
     return any(
         name in kind.param_names
         or (kind.report and (name == kind.numbers or re.fullmatch(rf"{kind.figures}/\w+\.png", name)))
         for kind in KINDS
-    )
+    ) or any(name in (*option.files, *option.names) for option in OPTIONS)
 
 
 def _added(code: str, name: str, kind: str) -> Finding:

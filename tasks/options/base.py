@@ -66,6 +66,7 @@ class Option:
     asked: ClassVar[str]  # what asks for it when it is not empty: config.tune, schema.undeclared_columns, ...
     titles: ClassVar[Mapping[str, str]] = {}
     files: ClassVar[tuple[str, ...]] = ()  # of a run's folder, which go where its other files go
+    names: ClassVar[tuple[str, ...]] = ()  # of tags and parameters in its words: an audit knows no others
 
     def __init_subclass__(cls) -> None:
         """Raise ``TypeError`` for a hook that no flow would show."""

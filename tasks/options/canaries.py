@@ -130,6 +130,7 @@ class Audit(Option):
     asked = "config.audit"
     titles: ClassVar[Mapping[str, str]] = {"before_reserve": "plant canaries", "after_commit": "find canaries"}
     files: ClassVar[tuple[str, ...]] = (FIGURE,)
+    names: ClassVar[tuple[str, ...]] = (TAG,)
 
     def check(self, job: Job) -> None:
         """Under replace_one they take the places of as many records, since the number of records is public."""
