@@ -44,6 +44,8 @@ class Loss(Protocol):
     @property
     def smoothness(self) -> float: ...
 
+    def __hash__(self) -> int: ...
+
     def value(self, z: Array, y: Array | None = None) -> Array:
         """Losses of records with raw scores ``z`` and labels ``y``; of the argument ``z`` where ``y`` is left out."""
         ...
@@ -99,7 +101,7 @@ class MarginLoss(ArgumentLoss):
         return slope if y is None else y * slope
 
     def _at(self, z: Array, y: Array) -> Array:
-        return y * z
+        return np.asarray(y * z)
 
 
 class ResidualLoss(ArgumentLoss):
@@ -109,7 +111,7 @@ class ResidualLoss(ArgumentLoss):
     argument: ClassVar[str] = "residual"
 
     def _at(self, z: Array, y: Array) -> Array:
-        return z - y
+        return np.asarray(z - y)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +124,14 @@ class Logistic(MarginLoss):
     smoothness: ClassVar[float] = 0.25
 
     def _value(self, t: Array) -> Array:
-        return np.logaddexp(0.0, -t)
+        return np.asarray(np.logaddexp(0.0, -t))
 
     def _slope(self, t: Array) -> Array:
-        return -expit(-t)
+        return np.asarray(-expit(-t))
 
     def _curvature(self, t: Array) -> Array:
         p = expit(t)
-        return p * (1.0 - p)
+        return np.asarray(p * (1.0 - p))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +194,15 @@ class Sigmoid(MarginLoss):
     smoothness: ClassVar[float] = 0.09622504486493763  # 1 / (6 sqrt 3), at p = 1/2 +- 1/(2 sqrt 3)
 
     def _value(self, t: Array) -> Array:
-        return expit(-t)
+        return np.asarray(expit(-t))
 
     def _slope(self, t: Array) -> Array:
         p = expit(-t)
-        return -p * (1.0 - p)
+        return np.asarray(-p * (1.0 - p))
 
     def _curvature(self, t: Array) -> Array:
         p = expit(-t)
-        return p * (1.0 - p) * (1.0 - 2.0 * p)
+        return np.asarray(p * (1.0 - p) * (1.0 - 2.0 * p))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ class Squared(ResidualLoss):
     smoothness: ClassVar[float] = 1.0
 
     def _value(self, t: Array) -> Array:
-        return t * t / 2.0
+        return np.asarray(t * t / 2.0)
 
     def _slope(self, t: Array) -> Array:
         return t
@@ -241,10 +243,10 @@ class HuberRegression(ResidualLoss):
 
     def _value(self, t: Array) -> Array:
         inner = np.minimum(np.abs(t), self.h)
-        return inner * (np.abs(t) - inner / 2.0)
+        return np.asarray(inner * (np.abs(t) - inner / 2.0))
 
     def _slope(self, t: Array) -> Array:
-        return np.clip(t, -self.h, self.h)
+        return np.asarray(np.clip(t, -self.h, self.h))
 
     def _curvature(self, t: Array) -> Array:
         return np.where(np.abs(t) <= self.h, 1.0, 0.0)
@@ -270,7 +272,7 @@ class Weighted:
     the bounds of ``base``, for a sum that leaves the shares out too. The weights must not be computed from the records.
     """
 
-    base: ScalarLoss
+    base: Loss
     positive: float = 1.0
     negative: float = 1.0
 
@@ -310,7 +312,7 @@ class Weighted:
         return self._weighted(self.base.slope(z, y), y)
 
     def curvature(self, z: Array, y: Array | None = None) -> Array:
-        return self._weighted(self.base.curvature(z, y), y)
+        return self._weighted(scalar(self.base).curvature(z, y), y)
 
     def _weighted(self, terms: Array, y: Array | None) -> Array:
         terms = self.largest * terms
@@ -319,6 +321,13 @@ class Weighted:
     def shares(self, y: Array) -> Array:
         """Weight of each label over the larger one, in (0, 1]; the shape of ``y``."""
         return np.where(y > 0.0, self.positive, self.negative) / self.largest
+
+
+def scalar(loss: Loss) -> ScalarLoss:
+    """``loss`` as one of a single score; raises ``AssumptionNotMet`` where it is of several."""
+    if not isinstance(loss, ArgumentLoss | Weighted):
+        raise AssumptionNotMet(f"Expected a loss of one score, got loss={loss.name!r}; use logistic.")
+    return loss
 
 
 def without_weights(loss: Loss) -> Loss:
@@ -345,7 +354,7 @@ class Capped(MarginLoss):
 
     convex: ClassVar[bool] = True
 
-    base: ScalarLoss
+    base: Loss
     cap: float
 
     def __post_init__(self) -> None:
@@ -369,17 +378,17 @@ class Capped(MarginLoss):
 
     def _value(self, t: Array) -> Array:
         inside = np.maximum(t, line_start(self.base, self.cap))
-        return self.base.value(inside) + self.cap * (inside - t)
+        return np.asarray(self.base.value(inside) + self.cap * (inside - t))
 
     def _slope(self, t: Array) -> Array:
-        return np.maximum(self.base.slope(t), -self.cap)
+        return np.asarray(np.maximum(self.base.slope(t), -self.cap))
 
     def _curvature(self, t: Array) -> Array:
-        return np.where(self.base.slope(t) > -self.cap, self.base.curvature(t), 0.0)
+        return np.where(self.base.slope(t) > -self.cap, scalar(self.base).curvature(t), 0.0)
 
 
 @lru_cache(maxsize=64)
-def line_start(base: ScalarLoss, cap: float) -> float:
+def line_start(base: Loss, cap: float) -> float:
     """The margin z where the slope of ``base`` is -``cap``: before it the capped loss is a straight line.
 
     Cut to [-50, 50]. Kept, for a solver asks for values often.
@@ -393,7 +402,7 @@ def line_start(base: ScalarLoss, cap: float) -> float:
     return WIDEST if excess(WIDEST) <= 0.0 else float(brentq(excess, -WIDEST, WIDEST, xtol=1e-12))
 
 
-def capped(loss: ScalarLoss, cap: float) -> ScalarLoss:
+def capped(loss: Loss, cap: float) -> Loss:
     """``loss`` with slopes cut at ``cap`` (times its class weights); the loss itself where none is steeper."""
     if isinstance(loss, Weighted):
         return replace(loss, base=capped(loss.base, cap))

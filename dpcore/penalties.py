@@ -33,7 +33,7 @@ from dpcore.problem import Problem
 
 def soft_threshold(v: Array, threshold: float | Array) -> Array:
     """argmin_w ||w - v||^2 / 2 + threshold ||w||_1: each coordinate moves towards 0 by ``threshold``. Any shape."""
-    return np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0)
+    return np.asarray(np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0))
 
 
 def prox_l1(w: Array, strength: float, intercept: bool) -> Array:
@@ -71,7 +71,7 @@ def prox_scad(v: Array, strength: float, a: float, step: float) -> Array:
     if bend > 0.0:
         ends.append(np.clip((size - step * a * strength / (a - 1.0)) / bend, strength, a * strength))
     candidates = [near, *ends, np.maximum(size, a * strength)]
-    return np.sign(v) * _least(candidates, size, lambda w: step * _scad(w, strength, a))
+    return np.asarray(np.sign(v) * _least(candidates, size, lambda w: step * _scad(w, strength, a)))
 
 
 def _scad(w: Array, strength: float, a: float) -> Array:
@@ -93,19 +93,19 @@ def prox_mcp(v: Array, strength: float, gamma: float, step: float) -> Array:
     candidates = [np.zeros_like(size), np.maximum(size, gamma * strength)]
     if step < gamma:
         candidates.append(np.clip((size - step * strength) / (1.0 - step / gamma), 0.0, gamma * strength))
-    return np.sign(v) * _least(candidates, size, lambda w: step * _mcp(w, strength, gamma))
+    return np.asarray(np.sign(v) * _least(candidates, size, lambda w: step * _mcp(w, strength, gamma)))
 
 
 def _mcp(w: Array, strength: float, gamma: float) -> Array:
     inside = np.minimum(w, gamma * strength)
-    return strength * inside - inside**2 / (2.0 * gamma)
+    return np.asarray(strength * inside - inside**2 / (2.0 * gamma))
 
 
 def _least(candidates: list[Array], size: Array, cost: Callable[[Array], Array]) -> Array:
     """Entry by entry the candidate w >= 0 with the least (w - size)^2 / 2 + cost(w)."""
     stacked = np.stack(candidates)
     best = np.argmin((stacked - size) ** 2 / 2.0 + cost(stacked), axis=0)
-    return np.take_along_axis(stacked, best[None], axis=0)[0]
+    return np.asarray(np.take_along_axis(stacked, best[None], axis=0)[0])
 
 
 def prox_group(v: Array, threshold: float, groups: tuple[tuple[int, ...], ...]) -> Array:
@@ -128,7 +128,7 @@ def prox_nuclear(V: Array, threshold: float) -> Array:
     Soft-thresholds the singular values. Cai, Candès & Shen (2010), Theorem 2.1.
     """
     left, values, right = np.linalg.svd(V, full_matrices=False)
-    return (left * np.maximum(values - threshold, 0.0)) @ right
+    return np.asarray((left * np.maximum(values - threshold, 0.0)) @ right)
 
 
 def features(w: Array, intercept: bool) -> Array:
@@ -323,7 +323,8 @@ def make_penalty(name: str, **parameters: Any) -> Penalty:
     """Return the penalty called ``name``; raise ``UnknownName`` with near misses."""
     if name not in penalties:
         raise unknown_name("penalty", name, penalties)
-    return penalties[name](**parameters)
+    made: Penalty = penalties[name](**parameters)
+    return made
 
 
 def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
@@ -370,4 +371,4 @@ def top_columns(scores: Array, count: int, intercept: bool = False) -> Array:
 
 def column_sizes(weights: Array, intercept: bool) -> Array:
     sizes = np.abs(np.atleast_2d(features(np.asarray(weights, dtype=np.float64), intercept)))
-    return sizes.max(axis=0)
+    return np.asarray(sizes.max(axis=0))

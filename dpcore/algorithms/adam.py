@@ -14,7 +14,7 @@ from dpcore.errors import require_below_one, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exact, Mechanism
 from dpcore.objective import Objective
-from dpcore.problem import Problem, Requires
+from dpcore.problem import Adjacency, Problem, Requires
 
 LEAST_PASSES, LEAST_STEPS = 3, 600
 
@@ -30,7 +30,7 @@ class Adam(Algorithm):
     """
 
     requires: ClassVar[Requires] = Requires(l1=False)
-    adjacencies: ClassVar[frozenset] = BOTH
+    adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "last iterate, exact"
     private: ClassVar[bool] = False
     small: ClassVar[dict[str, Any]] = {"epochs": 2}
@@ -69,7 +69,7 @@ class Adam(Algorithm):
                 w -= rate * mean / (np.sqrt(square) + self.stability)
             return w
 
-        return budget.release(Exact(), descend)
+        return np.asarray(budget.release(Exact(), descend))
 
     def passes(self, n: int) -> int:
         """How often the ``n`` records are gone through."""

@@ -106,8 +106,8 @@ class ADMMObjP(Algorithm):
             rho = mechanism.perturbation.curvature / problem.n - problem.l2
             linear = problem.n * (at.y - rho * at.z)
 
-            def query(records: Objective, linear: Array = linear, mechanism: AMP = mechanism) -> Tilted:
-                records = records if loss is problem.loss else records.with_labels(records.y, loss)  # type: ignore[attr-defined]
+            def query(records: Any, linear: Array = linear, mechanism: AMP = mechanism) -> Tilted:
+                records = records if loss is problem.loss else records.with_labels(records.y, loss)
                 return Tilted(records, mechanism.perturbation.curvature, linear, mechanism.gradient_norm)
 
             at = at.moved(budget.release(mechanism, query), rho, penalty, problem.dimension)

@@ -24,10 +24,19 @@ class Trainer(Protocol):
     def name(self) -> str: ...
 
     @property
+    def requires(self) -> Requires: ...
+
+    @property
     def adjacencies(self) -> frozenset[Adjacency]: ...
 
     @property
+    def asks(self) -> frozenset[str]: ...
+
+    @property
     def releases(self) -> str: ...
+
+    @property
+    def argument(self) -> str: ...
 
     @property
     def adaptive(self) -> bool: ...
@@ -224,7 +233,7 @@ def _require_usable(chosen: dict[str, Any], counts: set[str]) -> None:
             )
 
 
-def check(algorithm: Algorithm, problem: Problem) -> None:
+def check(algorithm: Trainer, problem: Problem) -> None:
     """Raise ``AssumptionNotMet`` unless the proof of ``algorithm`` covers ``problem``."""
     if problem.adjacency not in algorithm.adjacencies:
         allowed = " or ".join(sorted(algorithm.adjacencies))

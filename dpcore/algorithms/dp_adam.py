@@ -74,7 +74,7 @@ class DPAdam(Algorithm):
             return self.learning_rate
         share = problem.n * self.clip(problem) / problem.sensitivity(self.clip(problem))
         signal = share * self.sampling_rate * sqrt(self.steps) / self.noise_multiplier
-        return min(PACE * signal**POWER, MOST) * pace_share(problem) / problem.norm_bound
+        return float(min(PACE * signal**POWER, MOST) * pace_share(problem) / problem.norm_bound)
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step."""

@@ -193,6 +193,6 @@ class DPAGD(Algorithm):
         penalty = self.sampling_rate * problem.n * problem.l2 / 2 * np.einsum("ij,ij->i", W, W)
 
         def query(batch: Objective) -> Array:
-            return -(batch.value_sum(W, clip_loss) + penalty)
+            return np.asarray(-(batch.value_sum(W, clip_loss) + penalty))
 
         return int(budget.release(mechanism, query))

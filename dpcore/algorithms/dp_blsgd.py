@@ -228,7 +228,7 @@ class DPBLSGD(Settings, Algorithm):
 
         def query(batch: Objective) -> Array:
             values = np.concatenate([batch.value_sum(W, clip) for W in candidates(w, v, etas)]) + penalty
-            return (values[0] - values[1:] - wanted) / divisor
+            return np.asarray((values[0] - values[1:] - wanted) / divisor)
 
         return int(budget.release(mechanism, query))
 

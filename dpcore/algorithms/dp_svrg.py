@@ -116,7 +116,9 @@ class DPSVRG(Algorithm):
                     bound = max(min(2.0 * clip_norm, beta * float(np.linalg.norm(w - anchor))), LEAST_BOUND)
 
                     def difference(batch: Objective, at: Array = w, a: Array = anchor, bound: float = bound) -> Array:
-                        return (batch.gradient_sum(at, clip_norm) - batch.gradient_sum(a, clip_norm)) / bound
+                        return np.asarray(
+                            (batch.gradient_sum(at, clip_norm) - batch.gradient_sum(a, clip_norm)) / bound
+                        )
 
                     change = bound * budget.release(inner, difference) / (self.sampling_rate * problem.n)
                     direction = anchor_gradient + change

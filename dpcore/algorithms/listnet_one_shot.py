@@ -96,13 +96,15 @@ class ListNetOneShot(Algorithm):
         [release] = self.plan(problem)
         if problem.adjacency is not Adjacency.REPLACE_LABELS:
             identity = np.eye(problem.dimension)
-            return budget.release(release, lambda data: data.label_sum(identity, self.clip_norm)) / problem.n
+            return np.asarray(
+                budget.release(release, lambda data: data.label_sum(identity, self.clip_norm)) / problem.n
+            )
         M, curvature, clip_norm, bound = self.public_side(problem)
         noisy = budget.release(release, lambda data: data.label_sum(M, clip_norm) / bound) * bound
         spread = curvature / curvature[0]
         noisy = noisy * shrinkage(noisy, self.noise_multiplier * bound, spread**self.prior)
         ridge = self.resolved(problem)["ridge"]
-        return M.T @ (noisy / (curvature + ridge * curvature.mean() + problem.n * problem.l2))
+        return np.asarray(M.T @ (noisy / (curvature + ridge * curvature.mean() + problem.n * problem.l2)))
 
     def public_side(self, problem: Problem) -> tuple[Array, Array, float, float]:
         """The map M (k, p), the curvature (k,) of the objective at 0 along its rows, C and D; from documents alone."""
@@ -138,4 +140,4 @@ def shrinkage(noisy: Array, sigma: float, shape: Array) -> Array:
     v = np.exp(np.linspace(low, high, STRENGTHS))[:, None] * shape
     cost = np.sum(np.log(v + sigma**2) + noisy**2 / (v + sigma**2), axis=1)
     best = v[np.argmin(cost)]
-    return best / (best + sigma**2)
+    return np.asarray(best / (best + sigma**2))

@@ -52,4 +52,4 @@ class Majority(Algorithm):
             w[:, -1] = -counted.gradient_sum(w.ravel()).reshape(w.shape)[:, -1] / problem.n
             return w.ravel()
 
-        return budget.release(Exact(), label_means)
+        return np.asarray(budget.release(Exact(), label_means))

@@ -119,7 +119,7 @@ class MPADMM(Settings, Algorithm):
 
         def x_step(data: Objective) -> Array:
             gradient = data.gradient_sum(at.x, clip_norm) / problem.n + problem.l2 * at.x
-            return at.x - step * (pace.momentum * velocity + gradient + at.pull(pace.rho))
+            return np.asarray(at.x - step * (pace.momentum * velocity + gradient + at.pull(pace.rho)))
 
         return x_step
 

@@ -52,6 +52,6 @@ class NonPrivate(Algorithm):
 
             options = {"maxiter": self.steps, "gtol": self.tolerance, "ftol": 1e-12}
             start = np.zeros(problem.dimension * problem.outputs)
-            return minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+            return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x)
 
-        return budget.release(Exact(), minimise)
+        return np.asarray(budget.release(Exact(), minimise))

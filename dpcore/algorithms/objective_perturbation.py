@@ -161,4 +161,4 @@ def release_minimiser(mechanism: AMP, budget: Budget) -> Array:
 
     released = budget.release(mechanism, query)
     budget.note(curvature=curvature, noise_scale=mechanism.perturbation.scale)
-    return released
+    return np.asarray(released)

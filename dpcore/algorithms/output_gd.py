@@ -109,7 +109,7 @@ class OutputGD(Algorithm):
         noise = self.spread(problem) * sqrt(problem.dimension * problem.outputs)
         signal = problem.n * PAPER_RADIUS / (problem.lipschitz * noise)
         if problem.l2 == 0:
-            return min(max(ceil((problem.smoothness * signal) ** (2.0 / 3.0)), 1), 10**6)
+            return int(min(max(ceil((problem.smoothness * signal) ** (2.0 / 3.0)), 1), 10**6))
         condition = problem.smoothness / problem.l2 + problem.l2 / problem.smoothness
         return max(ceil(condition * log(max((problem.l2 * signal) ** 2, 2.0))), 1)
 
@@ -150,7 +150,7 @@ class OutputGD(Algorithm):
         released = budget.release(release, descend if convexity is None else solve)
         budget.note(noise_scale=self.noise_multiplier * self.sensitivity(problem))
         budget.note(**({"steps": steps, "step_size": eta} if convexity is None else {"strong_convexity": convexity}))
-        return released
+        return np.asarray(released)
 
 
 def geometric(rho: float, terms: int) -> float:

@@ -168,19 +168,20 @@ class PrivBR(Algorithm):
 
         Raises ``AssumptionNotMet``, before anything is released, for a problem without its public documents.
         """
-        public, loss = public_documents(problem, "privbr"), problem.loss
+        public = public_documents(problem, "privbr")
+        loss: Any = problem.loss
         divisor = self.rate(problem) * problem.n
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w, velocity, total = (np.zeros(problem.dimension) for _ in range(3))
         for step, (mechanism, decay) in enumerate(zip(self.plan(problem), self.decay(), strict=True)):
             if step % self.cap_every == 0:
-                clip_norm, bound = self.limits(public, w, loss)  # type: ignore[arg-type]
+                clip_norm, bound = self.limits(public, w, loss)
             elif self.bound == "clip":
                 bound = 2.0 * clip_norm  # the diameters have moved since: only this holds without looking again
 
             def contributions(batch: Any, w: Array = w, clip_norm: float = clip_norm, bound: float = bound) -> Array:
                 capped = batch.capped_gradient_sum if self.bound == "scale" else batch.gradient_sum
-                return capped(w, clip_norm) / bound
+                return np.asarray(capped(w, clip_norm) / bound)
 
             noisy = budget.release(mechanism, contributions) * (bound / divisor)
             velocity = self.momentum * velocity + noisy / (clip_norm if self.normalise else 1.0) + problem.l2 * w

@@ -82,7 +82,7 @@ class PrivGene(Algorithm):
             parents = [crowd[self._best(problem, budget, choice, crowd)] for _ in range(2)]
             crowd = self._offspring(parents, size, rng)
             budget.note(step_size=float(size))
-        return crowd[self._best(problem, budget, choice, crowd)]
+        return np.asarray(crowd[self._best(problem, budget, choice, crowd)])
 
     def _offspring(self, parents: list[Array], size: float, rng: np.random.Generator) -> Array:
         """Both parents and ``population`` children, shape (population + 2, d)."""
@@ -97,6 +97,6 @@ class PrivGene(Algorithm):
         cap = self.clip(problem)
 
         def query(records: Objective) -> Array:
-            return -(records.value_sum(crowd, cap) + penalty)
+            return np.asarray(-(records.value_sum(crowd, cap) + penalty))
 
         return int(budget.release(choice, query))

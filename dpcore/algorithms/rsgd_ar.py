@@ -116,4 +116,4 @@ def release_walk(walk: Walk, problem: Problem, budget: Budget, mechanism: Mechan
 
     released = budget.release(mechanism, descend)
     budget.note(epochs=walk.epochs, batches=len(walk.sizes), step_size=walk.eta0)
-    return released
+    return np.asarray(released)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from typing import Any, ClassVar
@@ -134,7 +134,7 @@ class TwoPhase(Algorithm):
         size = kept + int(problem.intercept)
         return replace(problem, dimension=size, norm_bound=problem.norm_bound * sqrt(share), blocks=blocks)
 
-    def phases(self, problem: Problem) -> tuple[NoisyCorrelations, Algorithm, list[Mechanism]]:
+    def phases(self, problem: Problem) -> tuple[NoisyCorrelations, Algorithm, Sequence[Mechanism]]:
         """The selection, the trainer on what is left, and the trainer's releases."""
         rest = self.restricted(problem)
         trainer = self.trainer(rest)
@@ -148,7 +148,7 @@ class TwoPhase(Algorithm):
         """Signal over noise of the selection in units of ``mu``, that of the second phase."""
         if self.share is not None:
             return sqrt(self.share / (1.0 - self.share))
-        return (SELECTING / (_records(problem) * mu)) ** (1.0 / 3.0)
+        return float((SELECTING / (_records(problem) * mu)) ** (1.0 / 3.0))
 
     def _mu(self, trainer: Algorithm, problem: Problem, releases: int) -> float:
         """Signal over noise of the second phase."""
@@ -187,7 +187,7 @@ class TwoPhase(Algorithm):
         """z^4 / (z^4 + evidence^4) for z = score over its noise, in [0, 1]; the shape of ``scores``."""
         # The bound keeps a correlation of exactly 0 from overflowing the power.
         doubt = self.evidence * first.noise(problem) / np.maximum(np.abs(scores), 1e-300)
-        return 1.0 / (1.0 + np.minimum(doubt, 1e70) ** 4)
+        return np.asarray(1.0 / (1.0 + np.minimum(doubt, 1e70) ** 4))
 
 
 class _OnColumns:

@@ -65,13 +65,14 @@ class Perturbed:
 
     def _argument(self, w: Array) -> Array:
         z = self.X @ w
-        return self.y * z if self.margin else z - self.y
+        argument: Array = self.y * z if self.margin else z - self.y
+        return argument
 
     def _gradient_at(self, z: Array, w: Array) -> Array:
         coefficient = self.shares * self.loss.slope(z)
         if self.margin:
             coefficient = self.y * coefficient
-        return self._summed(coefficient) + self.curvature * w + self.noise
+        return np.asarray(self._summed(coefficient) + self.curvature * w + self.noise)
 
     def _summed(self, coefficient: Array) -> Array:
         """sum_i c_i x_i, wrong by (STRETCH + n / STRETCH + 2) u sum_i |c_i| |x_i| at most, u = 2^-53."""
@@ -167,7 +168,7 @@ def _quick(problem: Perturbed, w: Array, tolerance: float) -> tuple[Array, Facto
 
 def _lbfgs(function: Callable[[Array], tuple[float, Array]], start: Array, tolerance: float) -> Array:
     options = {"maxiter": QUICK_STEPS, "gtol": tolerance / np.sqrt(len(start)), "ftol": 1e-15}
-    return minimize(function, start, jac=True, method="L-BFGS-B", options=options).x
+    return np.asarray(minimize(function, start, jac=True, method="L-BFGS-B", options=options).x)
 
 
 def _newton(problem: Perturbed, w: Array, factor: Factor | None, tolerance: float) -> Array:

@@ -33,10 +33,10 @@ class CrossEntropy(MarginLoss):
             raise InputError(f"Expected at least 2 classes for cross-entropy, got outputs={self.outputs!r}.")
 
     def _value(self, t: Array) -> Array:
-        return np.logaddexp(0.0, np.log(self.outputs - 1.0) - t)
+        return np.asarray(np.logaddexp(0.0, np.log(self.outputs - 1.0) - t))
 
     def _slope(self, t: Array) -> Array:
-        return -1.0 / (1.0 + np.exp(t) / (self.outputs - 1.0))
+        return np.asarray(-1.0 / (1.0 + np.exp(t) / (self.outputs - 1.0)))
 
     def _curvature(self, t: Array) -> Array:
         p = -self._slope(t)

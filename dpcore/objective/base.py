@@ -50,7 +50,7 @@ def readable(W: Array) -> Array:
     """
     if np.vdot(W, W) < LARGEST_WEIGHT**2:
         return W
-    return np.clip(np.nan_to_num(W, nan=0.0), -LARGEST_WEIGHT, LARGEST_WEIGHT)
+    return np.asarray(np.clip(np.nan_to_num(W, nan=0.0), -LARGEST_WEIGHT, LARGEST_WEIGHT))
 
 
 def unscaled(W: Array, shift: Array, scale: Array, intercept: bool) -> Array:

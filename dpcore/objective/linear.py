@@ -68,12 +68,12 @@ class LinearObjective:
     @property
     def shift(self) -> Array | None:
         """What is taken off the stored rows before they are scaled."""
-        return self.rows.shift
+        return None if self.rows.scaling is None else self.rows.scaling[0]
 
     @property
     def scale(self) -> Array | None:
         """What the stored rows, shifted, are multiplied by."""
-        return self.rows.scale
+        return None if self.rows.scaling is None else self.rows.scaling[1]
 
     @property
     def row_norms(self) -> Array:
@@ -126,7 +126,7 @@ class LinearObjective:
             if clip_norm == inf:
                 return slope
             bound = quotients(clip_norm, self.rows.norms[rows])
-            return np.clip(slope, -bound, bound)
+            return np.asarray(np.clip(slope, -bound, bound))
 
         return self.rows.weighted_sum(readable(w), coefficient)
 
@@ -187,11 +187,11 @@ class LinearObjective:
     def within(self, blocks: tuple[Block, ...]) -> Self:
         """The same records with values clipped to [0, 1] and one-hot blocks scaled down to sum <= 1; formed once."""
 
-        def form() -> Self | None:  # None for itself, which must not hold itself
+        def form() -> tuple[Self, ...]:  # empty for itself, which must not hold itself
             rows = self.rows.within(blocks)
-            return None if rows is self.rows else self._on(rows)
+            return () if rows is self.rows else (self._on(rows),)
 
-        return self._kept("within", (blocks,), form) or self
+        return (*self._kept("within", (blocks,), form), self)[0]
 
     def transform(self, shift: Array, scale: Array) -> Self:
         """The same records with features scale * (x - shift); X itself is shared, not copied.

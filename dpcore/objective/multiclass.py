@@ -45,11 +45,12 @@ class Softmax:
 
     def value(self, z: Array, y: Array | None = None) -> Array:
         """Loss of each record, shape (n,); (n, k) for the scores (n, k, K) of k candidates. Never below 0."""
+        assert y is not None, "the class of a record is part of the argument"
         columns = np.array(np.moveaxis(z, -1, 0), order="C")  # as in ``slope``
         own, top = columns[y, np.arange(len(y))], columns.max(axis=0)
         columns -= top
         np.exp(columns, out=columns)
-        return np.maximum(np.log(columns.sum(axis=0)) + (top - own), 0.0)
+        return np.asarray(np.maximum(np.log(columns.sum(axis=0)) + (top - own), 0.0))
 
     def slope(self, z: Array, y: Array | None = None) -> Array:
         """Gradient in the scores, shape (n, K)."""
@@ -107,7 +108,7 @@ class MulticlassObjective(LinearObjective):
             if clip_norm == inf:
                 return slope
             norms = row_norms(slope) * self.rows.lengths[rows] * (1.0 + self.rows.margin)
-            return slope * np.minimum(1.0, quotients(clip_norm, norms))[:, None]
+            return np.asarray(slope * np.minimum(1.0, quotients(clip_norm, norms))[:, None])
 
         columns = readable(w.reshape(-1, self.dimension).T)
         return self.rows.weighted_sum(columns, coefficient).T.ravel()

@@ -32,14 +32,12 @@ class Rows(ABC):
     """Rows x_1 .. x_n of ``width`` numbers, stored as ``X``. A pass reads each stretch once; sums are float64.
 
     ``lengths`` (n,) are upper bounds of ||x_i||_2, tight to rounding; ``norms`` cover what products in the storage's
-    precision may hide of them, a share of ``margin``. Where rows are ``Scaled``, ``shift`` and ``scale`` say how.
+    precision may hide of them, a share of ``margin``.
     """
 
     n: int
     width: int
     margin: float = 0.0
-    shift: Array | None = None
-    scale: Array | None = None
 
     def __init__(self, lengths: Array | None = None, norms: Array | None = None) -> None:
         self._lengths, self._norms = lengths, norms
@@ -118,6 +116,11 @@ class Rows(ABC):
     def scaled(self, shift: Array, scale: Array) -> Rows:
         """Rows scale * (x_i - shift), formed inside the products only."""
         return Scaled(self, shift, scale)
+
+    @property
+    def scaling(self) -> tuple[Array, Array] | None:
+        """Shift and scale of rows that are ``Scaled``, None of others."""
+        return None
 
     def within(self, blocks: Sequence[Block]) -> Rows:
         """Values clipped to [0, 1] and one-hot blocks scaled down to sum <= 1; the same object where they are so."""
@@ -206,6 +209,10 @@ class Scaled(Rows):
     def X(self) -> Matrix:
         return self.inner.X
 
+    @property
+    def scaling(self) -> tuple[Array, Array]:
+        return self.shift, self.scale
+
     def _measured(self) -> Array:
         return self.inner.scaled_lengths(self.shift, self.scale)
 
@@ -215,7 +222,7 @@ class Scaled(Rows):
 
     def _times(self, times: Callable[[Array], Array], W: Array) -> Array:
         W = (W.T * self.scale).T
-        return times(W) - self.shift @ W
+        return np.asarray(times(W) - self.shift @ W)
 
     def weighted_sum(self, W: Array, coefficient: Coefficient) -> Array:
         W = (W.T * self.scale).T
@@ -228,18 +235,18 @@ class Scaled(Rows):
 
         total = self.inner.weighted_sum(W, counted).T
         total -= mass[..., None] * self.shift
-        return (total * self.scale).T
+        return np.asarray((total * self.scale).T)
 
     def group_sums(self, coefficients: Array, ends: Array) -> Array:
         mass = groups(coefficients, ends) @ np.ones(self.n)
-        return (self.inner.group_sums(coefficients, ends) - mass[:, None] * self.shift) * self.scale
+        return np.asarray((self.inner.group_sums(coefficients, ends) - mass[:, None] * self.shift) * self.scale)
 
     def column_sum(self) -> Array:
-        return self.scale * (self.inner.column_sum() - self.n * self.shift)
+        return np.asarray(self.scale * (self.inner.column_sum() - self.n * self.shift))
 
     def square_sum(self) -> Array:
         mixed = self.inner.square_sum() - 2.0 * self.shift * self.inner.column_sum() + self.n * self.shift**2
-        return self.scale**2 * mixed
+        return np.asarray(self.scale**2 * mixed)
 
     def first_broken(self) -> int | None:
         return self.inner.first_broken()

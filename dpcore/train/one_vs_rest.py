@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +49,12 @@ class OneVsRest:
     @property
     def argument(self) -> str:
         """Why a record moves a release by no more than its sensitivity: the inner algorithm's sentence."""
-        return str(self.inner.argument)
+        return self.inner.argument
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What the inner algorithm asks of the records of one class."""
+        return self.inner.asks
 
     @property
     def releases(self) -> str:
@@ -87,7 +92,7 @@ class OneVsRest:
         """Return the weights of all classes, one after the other, shape (outputs * d,)."""
         single = one_class(problem)
         share = sum((curve_of(item) for item in self.inner.plan(single)), np.zeros(len(ORDERS)))
-        doors = (ClassDoor(budget, label, single, share) for label in range(problem.outputs))
+        doors: Iterator[Any] = (ClassDoor(budget, label, single, share) for label in range(problem.outputs))
         return np.concatenate([self.inner.fit(single, door, rng) for door in doors])
 
 

@@ -21,13 +21,13 @@ from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events, with_noise
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Limit, Target
-from dpcore.algorithms import Algorithm
+from dpcore.algorithms.base import Trainer
 from dpcore.errors import AssumptionNotMet, InputError, require_below_one, require_choice, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Composition, Gaussian, Mechanism, RepeatNegativeBinomial, RepeatPoisson, in_form
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.preprocess.estimate import calibrated_gaussian
-from dpcore.problem import Adjacency, Problem
+from dpcore.problem import Adjacency, Problem, Requires
 from dpcore.train.planning import Planned, plan
 
 DISTRIBUTIONS = ("negative_binomial", "poisson")
@@ -84,7 +84,7 @@ class Setting:
     """A candidate with its algorithm, calibrated as if it ran alone for the whole target."""
 
     values: Mapping[str, Any]
-    algorithm: Algorithm
+    algorithm: Trainer
     problem: Problem
     part: int | None = None
 
@@ -126,6 +126,16 @@ class Tuned:
     def argument(self) -> str:
         """Why a record moves a release of a trial by no more than its sensitivity."""
         return self.settings[0].algorithm.argument
+
+    @property
+    def requires(self) -> Requires:
+        """What the algorithm that is tuned needs."""
+        return self.settings[0].algorithm.requires
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What the algorithm that is tuned asks of records."""
+        return self.settings[0].algorithm.asks
 
     @property
     def adjacencies(self) -> frozenset[Adjacency]:
@@ -213,7 +223,7 @@ class Tuned:
     def _score(self) -> Gaussian:
         return replace(self.score, sigma=self.score.sigma * self.noise_multiplier)
 
-    def _noisy(self, setting: Setting) -> Algorithm:
+    def _noisy(self, setting: Setting) -> Trainer:
         return with_noise(setting.algorithm, setting.algorithm.noise_multiplier * self.noise_multiplier)
 
     def _training(self, setting: Setting) -> Events:
