@@ -2,11 +2,8 @@
 
 ``lipschitz`` bounds the slope and ``smoothness`` the curvature over all arguments, so that ||x||_2 <= r gives a
 gradient of norm <= r * lipschitz and a Hessian of norm <= r**2 * smoothness. Infinity means: no such bound, the
-algorithm has to clip. ``argument`` says what a loss is a function of.
-
-Class weights of a binary problem: declared, public numbers that multiply a record's loss and so its constants.
-
-A loss of the margin whose slope is cut: what a clipped gradient is the gradient of.
+algorithm has to clip. ``argument`` says what a loss is a function of. Class weights are declared, public numbers that
+multiply a record's loss and so its constants; a loss whose slope is cut is what a clipped gradient is the gradient of.
 """
 
 from __future__ import annotations
@@ -55,16 +52,8 @@ class Loss(Protocol):
         ...
 
 
-class ScalarLoss(Loss, Protocol):
-    """A loss of one score, with a second derivative."""
-
-    def curvature(self, z: Array, y: Array | None = None) -> Array:
-        """Second derivatives of ``value`` in ``z``, almost everywhere."""
-        ...
-
-
 class ArgumentLoss(ABC):
-    """A loss of one argument t of score and label: a class says value, slope and curvature in t."""
+    """A loss of one argument t of score and label: a class says value, slope and (almost everywhere) curvature in t."""
 
     __slots__ = ()
 
@@ -255,11 +244,11 @@ class HuberRegression(ResidualLoss):
 losses: dict[str, type] = {loss.name: loss for loss in (Logistic, HuberHinge, Hinge, Squared, HuberRegression, Sigmoid)}
 
 
-def make_loss(name: str, **parameters: Any) -> ScalarLoss:
+def make_loss(name: str, **parameters: Any) -> Loss:
     """Return the loss called ``name``; raise ``UnknownName`` with near misses."""
     if name not in losses:
         raise unknown_name("loss", name, losses)
-    made: ScalarLoss = losses[name](**parameters)
+    made: Loss = losses[name](**parameters)
     return made
 
 
@@ -323,7 +312,7 @@ class Weighted:
         return np.where(y > 0.0, self.positive, self.negative) / self.largest
 
 
-def scalar(loss: Loss) -> ScalarLoss:
+def scalar(loss: Loss) -> ArgumentLoss | Weighted:
     """``loss`` as one of a single score; raises ``AssumptionNotMet`` where it is of several."""
     if not isinstance(loss, ArgumentLoss | Weighted):
         raise AssumptionNotMet(f"Expected a loss of one score, got loss={loss.name!r}; use logistic.")

@@ -12,7 +12,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 from scipy.sparse import csr_array, issparse
 
-from dpcore.losses import Array, ScalarLoss, Weighted
+from dpcore.losses import ArgumentLoss, Array, Weighted
 from dpcore.objective.rows import BLOCK_ROWS
 
 # Beyond this many columns a (d, d) matrix costs more than it saves.
@@ -45,7 +45,7 @@ class Perturbed:
             X = (X - (0.0 if shift is None else shift)) * (1.0 if scale is None else scale)
         self.X = X.astype(np.float64, copy=False)
         self.y: Array = batch.y
-        self.loss: ScalarLoss = batch.loss
+        self.loss: ArgumentLoss | Weighted = batch.loss
         self.curvature, self.noise = curvature, noise
         self.margin = self.loss.argument == "margin"
         squares = self.X.data if issparse(self.X) else self.X.ravel()

@@ -71,6 +71,12 @@ def test_the_training_on_fewer_columns_stays_below_its_reserved_curve(name: str,
     assert result.trace[0]["spent_epsilon"] > TARGET.spent(BEFORE) * 0.99
 
 
+def test_classes_one_against_the_rest_are_planned_again_on_fewer_columns() -> None:
+    planned = plan("dp_sgd", {}, replace(PROBLEM, outputs=3), TARGET, before=BEFORE)
+    known = replan(planned, replace(PROBLEM, outputs=3, dimension=5))
+    assert known.own is not None and np.all(known.own.price() <= (planned.events.price() - BEFORE.price()) * 1.000001)
+
+
 @pytest.mark.parametrize("dimension", [5, 60])
 def test_noise_that_a_user_gave_is_raised_where_it_no_longer_fits(dimension: int) -> None:
     given = {"noise": "gamma", "noise_multiplier": 50.0}
