@@ -168,11 +168,15 @@ Strength = Annotated[Number, Field(ge=0)]
 
 
 class CompareData(Section):
-    """One data set. ``loss`` and ``l2`` take the place of those of the objective for this one alone."""
+    """One data set. ``loss`` and ``l2`` take the place of those of the objective for this one alone.
+
+    Of a table in blocks ``blocks`` are read, cut into folds together, and charged for every cell.
+    """
 
     name: str = Field(min_length=1, description="name a schema of conf/data, or a YAML file")
     path: str | None = Field(default=None, description="name a file that exists")
     test_path: str | None = Field(default=None, description="name a file that exists")
+    blocks: tuple[str, ...] | None = Field(default=None, description="for example [2026-01, 2026-02]")
     loss: Names | None = Field(default=None, description="leave it out for those of the objective")
     l2: Annotated[tuple[Strength, ...], *LIST] | None = Field(default=None, description="for example [0, 0.1]")
 
@@ -344,16 +348,16 @@ def parse_compare(values: dict[str, Any]) -> CompareConfig:
 
 def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) -> CompareConfig:
     """The comparison that cross-validates one training configuration; raises ``InputError`` for what has no place."""
-    if config.data.blocks or config.data.period:
+    if config.data.period:
         raise InputError(
-            f"Expected no data.blocks to cross-validate, got {list(config.data.blocks or ())}: folds cut through "
-            "blocks; leave them out where the data are public, else name a schema without blocks."
+            f"Expected no data.period to cross-validate, got {config.data.period!r}: it is of a training that is made "
+            "once; name data.blocks, or leave it out."
         )
     check_options(config, find_schema(config.data.name), "compare")
     objective, privacy, algorithm = config.objective, config.privacy, config.algorithm
     parameters = {objective.loss: objective.loss_parameters} if objective.loss_parameters else {}
     return CompareConfig(
-        data=(CompareData(name=config.data.name, path=config.data.path, test_path=config.data.test_path),),
+        data=(CompareData(**config.data.model_dump(include={"name", "path", "test_path", "blocks"})),),
         preprocess=config.preprocess,
         objective=CompareObjective(
             loss=(objective.loss,),

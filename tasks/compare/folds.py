@@ -197,13 +197,14 @@ def data_files(job: Job) -> list[Path]:
 
 
 def fingerprint(job: Job, protocol: ProtocolSection, digest: Callable[[Path], str]) -> str:
-    """A hash of schema and files; ``digest`` says what stands for a file."""
+    """A hash of schema, blocks and files; ``digest`` says what stands for a file."""
     files = data_files(job)
     if job.kind.in_partitions and protocol.parts and files:
         files = partition_files(job, protocol.folds)
     if job.config.data.test_path is not None:
         files += source_paths(job.schema, job.config.data.test_path, job.schema.split.path, "data.test_path")
-    texts = [job.schema.model_dump_json(), *(digest(file) for file in files)]
+    read = [] if job.config.data.blocks is None else [str(job.blocks)]
+    texts = [job.schema.model_dump_json(), *read, *(digest(file) for file in files)]
     return sha256("\n".join(texts).encode()).hexdigest()
 
 

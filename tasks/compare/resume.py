@@ -170,6 +170,7 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     settings, left_out = expand(config)
     check_metrics(config, settings)
     check_folds(config, settings)
+    check_one_reading(settings)
     elsewhere, missing = peer_settings(config)
     settings, left_out = [*settings, *elsewhere], [*left_out, *missing]
     require_known({id(setting.job): setting.job for setting in settings}.values(), home)
@@ -194,6 +195,19 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
         journals,
         Rows(config.protocol, config.seed, seeds, tuple(private)),
     )
+
+
+def check_one_reading(settings: Iterable[Setting]) -> None:
+    """Raise ``InputError`` for two readings of one data set: its cells are charged, and known again, together."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        read = setting.config.data.model_dump(include={"path", "test_path", "blocks"})
+        if found.setdefault(setting.data, read) != read:
+            other = next(key for key, value in read.items() if found[setting.data][key] != value)
+            raise InputError(
+                f"Expected one data.{other} of {setting.data!r}, whose cells are charged and kept together, got "
+                f"{found[setting.data][other]!r} and {read[other]!r}; compare them one after the other."
+            )
 
 
 def require_known(jobs: Iterable[Job], home: Home) -> None:

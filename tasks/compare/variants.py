@@ -221,7 +221,7 @@ def training_config(
     """The configuration that trains one entry of a comparison, at the epsilon of a default."""
     privacy = config.privacy
     return TrainConfig(
-        data=DataSection(name=data.name, path=data.path, test_path=data.test_path),
+        data=DataSection(name=data.name, path=data.path, test_path=data.test_path, blocks=data.blocks),
         preprocess=entry.preprocess or config.preprocess,
         objective=objective,
         ranking=entry.ranking or config.ranking,

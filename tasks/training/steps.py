@@ -33,8 +33,7 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
     if schema.block is not None and not config.data.blocks and not schema.public.public:
         raise InputError(
             f"Expected data.blocks for schema {schema.name!r}, whose rows lie in blocks ({schema.block.by} of "
-            f"{schema.block.column}), got none; list the blocks to train on. Folds cut through "
-            "blocks: comparisons of private data take a schema without them."
+            f"{schema.block.column}), got none; list the blocks to read."
         )
     options = check_options(config, schema, command)
     check_subgroup(config, schema)

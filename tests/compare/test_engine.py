@@ -269,10 +269,21 @@ def test_a_training_configuration_is_a_comparison_of_one(small: Path) -> None:
     assert setting.config.algorithm.parameters == {"steps": 8}
     assert (config.epsilons, config.delta) == ((1.0,), 1e-4)
     with pytest.raises(InputError, match="no data"):
-        of_training(config_of(small, data={"blocks": ["a"]}), ProtocolSection())
+        of_training(config_of(small, data={"period": "a"}), ProtocolSection())
+    assert of_training(config_of(small, data={"blocks": ["a"]}), ProtocolSection()).data[0].blocks == ("a",)
     tune: dict[str, object] = {"grid": {"algorithm.learning_rate": [1, 4]}}
     with pytest.raises(InputError, match="no section tune"):
         of_training(config_of(small, tune=tune), ProtocolSection())
+
+
+def test_one_data_set_is_read_in_one_way(small: Path, home: Home) -> None:
+    """Its cells are charged together, on one list of blocks."""
+    public(small)
+    one = {"name": str(small), "path": str(small.with_name("small.csv"))}
+    config = comparison_of(small)
+    twice = [config.data[0].model_validate(one), config.data[0].model_validate(one | {"blocks": ["a"]})]
+    with pytest.raises(InputError, match=r"Expected one data\.\w+ of 'small'|blocks"):
+        resume.make_comparison(config.model_copy(update={"data": tuple(twice)}), home)
 
 
 def test_a_metric_that_is_not_one_function_is_said(small: Path, home: Home) -> None:

@@ -17,6 +17,7 @@ from tasks.compare.config import parse_compare
 from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.kinds import base
+from tasks.kinds.charge import charge_of
 from tasks.ledger import Blocks, Ledger, RowFacts
 from tasks.options import bounds, canaries, tune
 from tasks.options.base import words_of
@@ -165,7 +166,9 @@ def canary_door(**sections: Any) -> Door:
     return door
 
 
-def comparison_door(algorithm: dict[str, Any] | None = None, objective: Any = None, **privacy: Any) -> Door:
+def comparison_door(
+    algorithm: dict[str, Any] | None = None, objective: Any = None, blocks: list[str] | None = None, **privacy: Any
+) -> Door:
     """Two folds cut by a fixed seed: records of the private cells without exact numbers, and what is charged."""
     settings = {"steps": 2, "clip_norm": CLIP, "learning_rate": 0.5}
     chosen = algorithm or {"name": "dp_sgd", "parameters": settings}
@@ -174,7 +177,7 @@ def comparison_door(algorithm: dict[str, Any] | None = None, objective: Any = No
     def door(schema: Path, paths: list[Path]) -> Any:
         home = Home(schema.parent)
         values = {
-            "data": {"name": str(schema), "path": str(paths[0].parent)},
+            "data": {"name": str(schema), "path": str(paths[0].parent), "blocks": blocks},
             "privacy": {"epsilon": [1.0], "delta": DELTA, **privacy},
             "algorithms": [chosen],
             "protocol": {"repeats": 1, "folds": 2, **({} if objective is None else {"parts": False})},
@@ -183,6 +186,7 @@ def comparison_door(algorithm: dict[str, Any] | None = None, objective: Any = No
         with patch.object(resume, "secret_seed", lambda *_: bytes(range(32))):
             comparison = resume.make_comparison(parse_compare(values), home)
         [job] = comparison.private_jobs.values()
+        assert charge_of(job).blocks == tuple(blocks or ("all",))
         open_ledger(schema, job).close()
         [charge] = charges(comparison, home).values()
         cells = [cell for cell in comparison.to_run if cell.setting.private]

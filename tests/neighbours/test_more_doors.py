@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,21 @@ def test_one_record_of_the_other_class_decides_over_no_refusal_here_either(door:
     checked(DRAWN[door]("add_remove"), world, world.without(12), write_csv, schemas.table("record"))
 
 
-@pytest.mark.parametrize("door", ["search", "canaries"])
+@pytest.mark.parametrize("door", DRAWN)
 def test_a_record_of_another_block_moves_nothing_that_is_drawn_and_released(door: str) -> None:
-    """The other encodings that a search may draw are of the charged rows too."""
-    world = records(8, 48)
-    aside = next(k for k, row in enumerate(world.rows) if row.block != "2026-01")
-    made = {"search": tuning_door, "canaries": canary_door}[door]
-    run = made(privacy={"adjacency": "add_remove"}, data={"blocks": ["2026-01"]})
-    checked(run, world, world.without(aside), write_csv, schemas.table("record", **BLOCK), charged=False)
+    """The other encodings that a search may draw, and all folds, are of the charged rows too."""
+    world = World(tuple(replace(row, part=0) for row in records(8, 48).rows), "record")
+    january = [row.block == "2026-01" for row in world.rows]
+    data = {"privacy": {"adjacency": "add_remove"}, "data": {"blocks": ["2026-01"]}}
+    run = {
+        "search": lambda: tuning_door(**data),
+        "canaries": lambda: canary_door(**data),
+        "comparison": lambda: comparison_door(blocks=["2026-01"], adjacency="add_remove"),
+    }[door]
+    schema = schemas.table("record", **BLOCK)
+    checked(run(), world, world.without(january.index(False)), write_csv, schema, charged=False)
+    last = len(january) - 1 - january[::-1].index(True)
+    assert max(checked(run(), world, world.without(last), write_csv, schema).ratios) > REACHED
 
 
 # Local month and offset beside the month in UTC.
