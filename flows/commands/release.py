@@ -104,9 +104,9 @@ def release_run(
 
 def _table(answer: dict[str, Any]) -> Table:
     table = Table(title="Release", show_header=False, title_justify="left")
-    for name, value in answer.items():
-        if name != "schema_version":
-            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+    rows = [(name, value) for name, value in answer.items() if name not in ("schema_version", "notes")]
+    for name, value in (*rows, *(("note", note) for note in answer["notes"])):
+        table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
     return table
 
 
@@ -125,6 +125,7 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
         raise VerificationFailed(
             f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the audit."
         )
+    shown = {"notes": [finding.line() for finding in report.findings]}
     statement = subject.statement
     assert statement is not None
     with Ledger(asked.ledger or ledger_of(subject)) as ledger:
@@ -133,7 +134,7 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
             require_chain(ledger, f"{asked.name}@{champion.version}", champion.manifest.ledger)
         done = front.released_before(client, asked.folder, asked.name, asked.run, trusted)
         if done is not None:
-            return _already(client, asked, done, subject, ledger, pointer, champion, secret)
+            return _already(client, asked, done, subject, ledger, pointer, champion, secret) | shown
         seq, head = position(ledger)
         trials = trials_behind(subject, statement, champion, asked.policy, ledger)
     price = price_of(statement, trials, asked.policy)
@@ -166,7 +167,8 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     client.set_model_version_tag(asked.name, version, registry.DONE_TAG, str(folder))
     previous = _put_in_front(client, asked, version, serial, folder, secret)
     client.set_tag(asked.run, "dpflows.released_as", f"{asked.name}@{version}")
-    return _answer(asked, version, price.epsilon, price.delta, previous, folder, own_fingerprint(secret), True)
+    answer = _answer(asked, version, price.epsilon, price.delta, previous, folder, own_fingerprint(secret), True)
+    return answer | shown
 
 
 def _require_own_name(client: MlflowClient, name: str) -> None:

@@ -67,6 +67,16 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
             }
         },
     ),
+    "tuned over columns": (
+        SCHEMA,
+        {
+            "tune": {
+                "grid": {"preprocess.numeric": ["minmax", "hats(4)"], "preprocess.normalise": ["cap", "unit"]},
+                "trials": {"distribution": "negative_binomial", "mean": 4},
+            }
+        },
+    ),
+    "warm start": (SCHEMA, {"algorithm": {"name": "dp_sgd", "steps": 8, "start": [0.25, -0.5, 0.125, 1.0]}}),
     "select": (SCHEMA, {"select": {"keep": 2, "share": 0.2}, "algorithm": {"name": "dp_sgd", "steps": 5}}),
     "ranking": (
         LISTS,
@@ -105,7 +115,12 @@ def committed(folder: Path, schema: str, sections: dict[str, Any], epsilon: floa
             reservation.on_charge()
             weights = np.zeros(job.problem.dimension)
             result = Result(weights, planned.events, [{"release": 1, "setting": 2}], [], 0.1)
-            job, planned, _, _ = tune.selected(job, planned, result, None, None)  # type: ignore[arg-type]
+            parts = any(name.startswith("preprocess.") for name in sections.get("tune", {}).get("grid", ()))
+            loaded: Any = steps.load_records(job) if parts else None  # columns of a setting are its own
+            sums: Any = steps.build_objective(job, loaded) if parts else None
+            if parts:
+                tune.with_parts(job, sums.open())
+            job, planned, _, _ = tune.selected(job, planned, result, loaded, sums)
             price = record_run.convert(planned)
             record_run.commit(folder / "run", job, planned, price, result, ledger, reservation)
     files = {name: (folder / "run" / name).read_bytes() for name in (CONFIG, STATEMENT, MECHANISMS)}
@@ -188,6 +203,34 @@ def test_what_cannot_be_planned_is_a_note_and_other_versions_warn(shared_world: 
     assert plan_again(older, shared_world.ledger_url) == []
     again = plan_again(changed(older, CONFIG, EDITS["steps"]), shared_world.ledger_url)
     assert again and {one.severity for one in again} == {Severity.WARN}
+
+
+EDITED_KINDS: dict[str, Callable[[Any], Any]] = {
+    "tuned over columns": lambda c: c["tune"]["grid"].update({"preprocess.numeric": ["minmax", "hats(8)"]}),
+    "warm start": lambda c: c["algorithm"].update(start=[0.25, -0.5, 0.125, 2.0]),
+}
+
+
+@pytest.mark.parametrize("kind", EDITED_KINDS)
+def test_a_changed_search_over_columns_or_start_is_named(home: Home, tmp_path: Path, kind: str) -> None:
+    subject = committed(tmp_path, *KINDS[kind])
+    found = plan_again(changed(subject, CONFIG, EDITED_KINDS[kind]), ledger_of(tmp_path))
+    assert found and {one.severity for one in found} == {Severity.BLOCK}
+
+
+def test_a_release_says_what_it_could_not_plan_again(
+    world: World, key: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note does not stop it, and nobody can miss it."""
+    run_id = world.train()
+    monkeypatch.setattr("tasks.audit.planned.software", lambda: {"dpflows": "99.0"})
+    monkeypatch.setattr("tasks.audit.planned.plan_training", lambda *_: (_ for _ in ()).throw(ImportError("torch")))
+    release = ["release", run_id, "--to", "with a note", "--approved-by", "A. Person", "--key", str(key)]
+    assert run(release) == 0
+    assert "not_planned_again" in capsys.readouterr().out.replace("\n", "")
+    assert run([*release, "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert len(notes) == 1 and "not_planned_again" in notes[0] and "torch" in notes[0]
 
 
 def test_a_schema_that_became_another_is_named(home: Home, tmp_path: Path) -> None:
