@@ -16,6 +16,7 @@ from tests.mutants import (
     ledger,
     mechanisms,
     networks,
+    release,
     rounding,
     tuning,
 )
@@ -35,6 +36,7 @@ ALWAYS = (
     ledger,
     comparisons,
     kinds,
+    release,
 )
 MODULES = (*ALWAYS, *([networks] if find_spec("torch") else []))
 MUTANTS = [mutant for module in MODULES for mutant in module.MUTANTS]
