@@ -93,7 +93,8 @@ MLFLOW = (
         "mlflow", "tag dpflows.bundle", "where to look for a bundle, which is believed by its signature", By.SHOWN
     ),
     Believed("mlflow", "tag dpflows.serial", "nothing but the alias's age", By.SHOWN),
-    Believed("mlflow", "metric of public data", "quality on rows that anybody has", By.SHOWN),
+    # The gate compares it and the manifest says ``public data``; no private record is behind it, so no promise is.
+    Believed("mlflow", "metric of public data", "quality on rows that anybody has, as the operator shows it", By.SHOWN),
 )
 BUNDLE_FILES = (
     Believed("bundle", "manifest.json", "name, version, run, price, approval, ledger's head", By.SIGNATURE),

@@ -43,6 +43,7 @@ CANNOT_SHOW = (
     "that the records were as the schema declares them",
     "that the code which ran was the one named, with noise that nobody kept",
     "that a person behind several records is covered more than once",
+    "that metrics of public data are right: nobody vouches for them, and anybody can compute them on the same rows",
 )
 UNNAMED = "no hash of the readable statement is kept in this older bundle: its signature alone vouches for that text"
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
