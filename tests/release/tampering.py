@@ -239,6 +239,17 @@ def statement_sql(text: str, *values: object) -> Callable[[Scene], bool]:
     return apply
 
 
+def script(text: str) -> Callable[[Scene], bool]:
+    """Several statements that together fit each other."""
+
+    def apply(scene: Scene) -> bool:
+        with sqlite3.connect(scene.database) as connection:
+            connection.executescript(text.replace(":run", f"'{scene.run}'"))
+        return True
+
+    return apply
+
+
 def mlflow() -> Iterator[Tampering]:
     """Rows and fields of MLflow's tables: edited, exchanged with another run's, removed."""
     for table, key in (
@@ -256,6 +267,9 @@ def mlflow() -> Iterator[Tampering]:
             where = f"run_uuid = :run and \"key\" = '{key}'"
             text = f"update {table} set value = value + 0.01 where {where}"
             yield Tampering(f"mlflow edit {table} {key}", statement_sql(text))
+        both = "".join(f"update {table} set value = value * 2 where run_uuid = :run and \"key\" = '{key}';"
+                       for table in ("metrics", "latest_metrics"))  # fmt: skip
+        yield Tampering(f"mlflow edit both {key}", script(both))
     columns = '"key", value, timestamp, step, is_nan, run_uuid'
     text = f"insert into latest_metrics ({columns}) values ('released.roc_auc', 1, 0, 0, 0, :run)"
     yield Tampering("mlflow duplicate metric", statement_sql(text))

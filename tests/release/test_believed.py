@@ -26,10 +26,10 @@ SAMPLE = 6
 # One for each rule that nothing else by default asks.
 ALWAYS = (
     "ledger remove head file",
-    "mlflow edit metrics spent.delta",
+    "mlflow edit both spent.delta",
     "model edit scoring.py",
     "model edit code/dpcore",
-    "run edit privacy/statement.json",
+    "run field edit privacy/statement.json:created",
     "run link config.json",
     "run swap privacy/metrics.json",
 )
