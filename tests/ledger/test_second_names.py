@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from dpcore.accounting import Events
 from dpcore.errors import InputError
+from dpcore.mechanisms import Gaussian
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger, chain, schema
 from tasks.ledger.place import ledger_url
@@ -160,3 +161,27 @@ def unpaid(ledger: Ledger, entry: str) -> tuple[str, ...]:
     with ledger.store.reading() as connection:
         assert connection is not None
         return others(connection, chain.history(connection, entry)).unpaid
+
+
+def test_another_name_pays_for_the_units_that_the_run_saw(tmp_path: Path) -> None:
+    """Rows of the same people, by the same column: else one person of the one is several of the other."""
+    table = tmp_path / "t.csv"
+    table.write_text("who,visit\n1,a\n")
+    events = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove", unit="user")
+    blocks = Blocks(user_column="who", rows_per_user=2)
+    facts = facts_of(blocks, "user")
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        mark = ledger.fingerprint([table])
+        for name, column in (("one", "who"), ("same", "who"), ("other", "visit"), ("unfixed", "who")):
+            own = Blocks(user_column=column, rows_per_user=2)
+            ledger.init(name, 3.0, 1e-5, "add_remove", "user", blocks=own)
+            if name != "unfixed":
+                ledger.reserve(name, events, fingerprint=mark, facts=facts_of(own, "user")).commit()
+        paid = ledger.reserve("one", events, fingerprint=mark, facts=facts)
+        paid.on_charge()
+        paid.commit({"weights": "a" * 64})
+        assert charge_also(ledger, paid.entry_id, "same")
+        for name in ("other", "unfixed"):
+            with pytest.raises(InputError, match=f"saw the users of '{name}' in the same rows"):
+                charge_also(ledger, paid.entry_id, name)
+        assert ledger.verify().ok and not ledger.check().notes
