@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tasks.compare.config import MAJORITY, MEAN_LABEL, NON_PRIVATE, CompareConfig, CompareData, Entry
+from tasks.compare.config import MEAN_LABEL, NON_PRIVATE, CompareConfig, CompareData, Entry
 from tasks.compare.variants import Jobs, given, objectives_of, training_config
 from tasks.config.train import AlgorithmSection, ObjectiveSection
 from tasks.kinds import kind_of
@@ -34,8 +34,7 @@ def lines(config: CompareConfig, data: CompareData, jobs: Jobs, used: Sequence[J
         return jobs.of(training_config(config, data, objective, entry, adjacency))
 
     for name, objective in objectives.items():
-        if by_objective:
-            yield from simplest(objective, made)
+        yield from simplest(objective, made)
         here = [job for job in used if key(job.config.objective) == name]
         here += beside_libraries(config, objective, made) if objective in shared else []
         words = [NON_PRIVATE, *([objective.loss] if not by_objective and len(objectives) > 1 else [])]
@@ -55,16 +54,13 @@ def beside_libraries(config: CompareConfig, objective: ObjectiveSection, made: M
 
 
 def simplest(objective: ObjectiveSection, made: Made) -> Iterator[tuple[str, Job]]:
-    """What any model has to beat: the majority class, or the mean of a regression's label.
-
-    Without a constant column no weights stand for the majority class. A mean is no weights in any case.
-    """
-    majority = made(objective, Entry(name=MAJORITY))
-    if majority.schema.label.kind == "regression":
-        job = made(objective, Entry(name=NON_PRIVATE))
+    """What any model has to beat: the majority class, or the mean of a regression's label, which is no weights."""
+    job = made(objective, Entry(name=NON_PRIVATE))
+    name = job.kind.simplest(job)
+    if name == MEAN_LABEL:
         yield MEAN_LABEL, given(job, job.config.model_copy(update={"algorithm": MEAN_SECTION}))
-    elif majority.problem.intercept:
-        yield MAJORITY, majority
+    elif name:
+        yield name, made(objective, Entry(name=name))
 
 
 MEAN_SECTION = AlgorithmSection(name=MEAN_LABEL)

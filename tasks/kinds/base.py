@@ -224,6 +224,10 @@ class Kind(ABC):
         """``conventions`` as a part of a label."""
         return ", ".join(f"{key} {value}" for key, value in self.conventions(job).items())
 
+    def simplest(self, job: Job) -> str:
+        """The line of a comparison that any model has to beat: ``majority``, ``mean_label``, or none."""
+        return ""
+
     def exact_parameters(self, job: Job) -> dict[str, Any]:
         """Parameters of the algorithm that minimises ``exact_problem``."""
         return {}

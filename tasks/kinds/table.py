@@ -99,24 +99,20 @@ class Table(Kind):
         return BY_LABEL[job.schema.label.kind]
 
     def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
-        """Majority class or mean of the label, and the model without privacy.
+        """What is ``simplest``, and the model without privacy.
 
-        Without a constant column no weights stand for the majority class. The baselines are fitted to single rows; the
-        sums of a training by users are those of other terms.
+        The baselines are fitted to single rows; the sums of a training by users are those of other terms.
         """
         if job.schema.unit != "record":
             return {}
-        problem = self.exact_problem(job)
-        regression = job.schema.label.kind == "regression"
-        names = {"majority": "", "non_private": problem.loss.name}
-        if regression or not problem.intercept:
-            del names["majority"]
+        problem, simplest = self.exact_problem(job), self.simplest(job)
+        names = {**({"majority": ""} if simplest == "majority" else {}), "non_private": problem.loss.name}
         # Threads of linear algebra find nothing to share in vectors of some hundred numbers, and spin: four times the
         # time.
         with threadpool_limits(1):
             fitted = {name: run(plan(name, {}, problem), sums, seed=job.config.seed).weights for name in names}
         found = {f"{name}_": predicted(job, part, w, names[name]) | truth_covered(job, w) for name, w in fitted.items()}
-        return found | ({"mean_label_": constant(job, train, part)} if regression else {})
+        return found | ({"mean_label_": constant(job, train, part)} if simplest == "mean_label" else {})
 
     def by_record(self, job: Job, part: Any, weights: Array) -> tuple[str, Array] | None:
         return right_or_error(job, part, weights)
@@ -130,6 +126,12 @@ class Table(Kind):
 
     def encoding(self, job: Job) -> dict[str, Any]:
         return {"preprocess": PreprocessSection(**encoding_of(job.config, job.problem.loss, job.schema))}
+
+    def simplest(self, job: Job) -> str:
+        """Without a constant column no weights stand for the majority class."""
+        if job.schema.label.kind == "regression":
+            return "mean_label"
+        return "majority" if job.problem.intercept else ""
 
     def exact_problem(self, job: Job) -> Problem:
         """Of several classes each is fitted against the rest."""

@@ -15,6 +15,9 @@ from dpcore.errors import InputError
 from tasks import kinds
 from tasks.audit.mlflow_run import read_run
 from tasks.audit.rules_names import RULES
+from tasks.compare import resume
+from tasks.compare.batch import batches_of, run_batch
+from tasks.compare.config import parse_compare
 from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.kinds import base
@@ -22,6 +25,7 @@ from tasks.ledger import Ledger
 from tasks.record import tracking
 from tasks.record.model import load_model
 from tasks.training import evaluate, steps
+from tests.compare.test_engine import bench_of
 from tests.kinds.sides import Sides
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,6 +131,35 @@ def test_a_toy_kind_trains_end_to_end(server: str, home: Home, prices: Path, reg
     subject = read_run(client, summary["run_id"])
     assert json.loads(subject.model["model.json"])["sides"] == {"middle": 0.0}
     assert [finding for rule in RULES for finding in rule(subject)] == []
+
+
+def test_a_toy_kind_is_compared(home: Home, prices: Path, registered: None) -> None:
+    """Settings, lines, folds, metrics and curves of a comparison ask the kind as well."""
+    text = prices.read_text().replace("name: prices", "name: published")
+    prices.write_text(text.replace("public: {n: 400}", "public: {n: 400, public: true}"))
+    config = parse_compare(
+        {
+            "data": {"name": str(prices), "path": str(prices.parent)},
+            "objective": {"loss": "logistic"},
+            "privacy": {"epsilon": [3.0], "delta": 1e-5},
+            "algorithms": [{"name": "dp_sgd", "parameters": {"steps": 6, "learning_rate": 8.0, "clip_norm": 1.0}}],
+            "protocol": {"folds": 2},
+            "metrics": ["right_side", "objective"],
+            "curve_every": 2,
+        }
+    )
+    comparison = resume.make_comparison(config, home)
+    records = [
+        record for batch in batches_of(comparison.to_run, 4) for record in run_batch(batch, bench_of(comparison))
+    ]
+    assert [record["status"] for record in records] == ["done"] * len(records)
+    private = [record for record in records if record["private"]]
+    assert len(private) == 2 and {r["label"] for r in records if not r["private"]} == {"non_private minmax"}
+    for record in records:
+        assert set(record["metrics"]) == {"right_side", "objective"} and record["metrics"]["right_side"] > 0.5
+    assert all({"right_side"} <= set(point) for record in private for point in record["curve"][1:])
+    with pytest.raises(InputError, match="metric"):
+        resume.make_comparison(config.model_copy(update={"metrics": ("accuracy",)}), home)
 
 
 def test_an_audit_knows_what_registered_kinds_write_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
