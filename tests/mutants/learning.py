@@ -136,7 +136,12 @@ ROWS, TEST_ROWS = "dpcore/objective/rows.py", "tests/core/test_objective.py"
 MUTANTS += [
     Mutant(ROWS, "mass[...] += c.sum(axis=0)", "pass", TEST_ROWS),
     Mutant(ROWS, "self.lengths * (1.0 + self.margin) if self.margin else self.lengths", "self.lengths", TEST_ROWS),
-    Mutant(ROWS, "return times(W) - self.shift @ W", "return times(W)", "tests/compare/test_iterates.py"),
+    Mutant(
+        ROWS,
+        "return np.asarray(times(W) - self.shift @ W)",
+        "return np.asarray(times(W))",
+        "tests/compare/test_iterates.py",
+    ),
     Mutant("dpcore/objective/linear.py", "            self._views = {}\n", "", TEST_ROWS),
     Mutant("dpcore/objective/users.py", "        self.rows.check_rows(problem)\n", "", "tests/core/test_train.py"),
 ]
