@@ -28,7 +28,7 @@ ALWAYS = (
     "ledger remove head file",
     "mlflow edit both spent.delta",
     "model edit scoring.py",
-    "model edit code/dpcore",
+    "model plain edit code/dpcore",
     "run field edit privacy/statement.json:created",
     "run link config.json",
     "run swap privacy/metrics.json",
