@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 GATE, WALK = "tests/release/test_gate_believes.py", "tests/release/test_believed.py"
+RUNS = "tests/release/test_tampered_runs.py"
 SERVING, PLANNED, RECOVER = (
     "tests/release/test_serving.py",
     "tests/audit/test_planned.py",
@@ -13,7 +14,7 @@ SERVING, PLANNED, RECOVER = (
 
 MUTANTS = [
     Mutant("tasks/audit/rules_texts.py", "elif digest(data) != committed[name]:", "elif False:", GATE),
-    Mutant("tasks/audit/rules_run.py", "if expected is not None and digest(data) != expected:", "if False:", WALK),
+    Mutant("tasks/audit/rules_run.py", "if expected is not None and digest(data) != expected:", "if False:", RUNS),
     Mutant("tasks/audit/rules_run.py", "any(value != promise.delta for value in delta)", "False", WALK),
     Mutant("tasks/audit/rules_run.py", "    if facts.unkept:", "    if False:", WALK),
     Mutant("tasks/audit/rules_model.py", "yield from _compared(run.folder, files)", "yield from ()", WALK),
