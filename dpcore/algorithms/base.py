@@ -110,9 +110,13 @@ class Algorithm(ABC):
         """What the fields that were left out come to on ``problem``, where that is one number."""
         return {}
 
+    def given(self) -> dict[str, Any]:
+        """The fields by name, None for what was left out."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
     def parameters(self, problem: Problem) -> dict[str, Any]:
         """The fields by name; those left out with what they come to."""
-        return {item.name: getattr(self, item.name) for item in fields(self)} | self.resolved(problem)
+        return self.given() | self.resolved(problem)
 
     def outline(self, problem: Problem) -> list[dict[str, Any]]:
         """What an algorithm of several phases does in each, from public facts; empty for the others."""

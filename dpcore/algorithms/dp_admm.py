@@ -10,7 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import Algorithm, register
-from dpcore.descent.admm import Iterate, Settings
+from dpcore.descent.admm import ADMMSettings, Iterate
 from dpcore.errors import AssumptionNotMet, require_count
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
@@ -21,7 +21,7 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 @register("dp_admm")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPADMM(Settings, Algorithm):
+class DPADMM(ADMMSettings, Algorithm):
     """Party p: x_p <- x_p - k_t (P v_p + y_p + rho (x_p - z)); centre: z <- prox_{h/rho}(mean_p (x_p + y_p / rho)).
 
     v_p = (sum over the records of p of clip(g_i, C) + N(0, sigma^2 I)) / n + l2 x_p / P, so the parties' v_p add up
@@ -47,7 +47,7 @@ class DPADMM(Settings, Algorithm):
     parties: int = 2
 
     def __post_init__(self) -> None:
-        Settings.__post_init__(self)
+        ADMMSettings.__post_init__(self)
         require_count(parties=self.parties)
 
     def plan(self, problem: Problem) -> list[Mechanism]:

@@ -13,7 +13,7 @@ from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.algorithms.dp_sgd import DPSGD
 from dpcore.descent.defaults import usual_cap, usual_clip
 from dpcore.descent.gradient import NoisyGradient, on_batch
-from dpcore.descent.line_search import NETWORK, PAPER, Settings, State, angle_between, candidates
+from dpcore.descent.line_search import NETWORK, PAPER, LineSearchSettings, State, angle_between, candidates
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.mechanisms import AboveThreshold, Mechanism
@@ -26,7 +26,7 @@ UNIT_ROUNDING = 6e-8
 
 @register("dp_blsgd", "cheb")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPBLSGD(Settings, Algorithm):
+class DPBLSGD(LineSearchSettings, Algorithm):
     """w <- w - eta v, v = momentum v + g, g = (sum clip(g_i, C) + noise) / (q n) + l2 w, eta from a private search.
 
     The search asks, for eta = eta_0 beta^k, k < ``max_queries``, by ``AboveThreshold`` on a batch of its own, whether

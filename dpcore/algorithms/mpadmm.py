@@ -12,7 +12,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.admm import SELECTION, Iterate, Pace, Settings
+from dpcore.descent.admm import SELECTION, ADMMSettings, Iterate, Pace
 from dpcore.errors import AssumptionNotMet, require_choice
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
@@ -36,7 +36,7 @@ def x_sensitivity(clip_sensitivity: float, n: int, eta: float, rho: float) -> fl
 
 @register("mpadmm")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MPADMM(Settings, Algorithm):
+class MPADMM(ADMMSettings, Algorithm):
     """x <- x - k_t (v_t + y + rho (x - z)) + N(0, sigma_t^2 I), v_t = momentum v_{t-1} + sum_i clip(g_i, C) / n + l2 x,
 
     sigma_t = noise_multiplier * D_t, D_t = ``problem.sensitivity(C)`` k_t / n (``x_sensitivity``, k = eta / (1 + eta
@@ -71,7 +71,7 @@ class MPADMM(Settings, Algorithm):
     perturb: str = "x"
 
     def __post_init__(self) -> None:
-        Settings.__post_init__(self)
+        ADMMSettings.__post_init__(self)
         require_choice(PERTURBED, perturb=self.perturb)
 
     def schedule_for(self, problem: Problem) -> Pace:

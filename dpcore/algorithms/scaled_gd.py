@@ -104,7 +104,7 @@ class ScaledGD(Algorithm):
         gradient = NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier)
         if self.calibration_share == 0.0:
             return marginals, gradient, []
-        platt.check(problem)
+        platt.require_log_odds(problem)
         return marginals, gradient, [self._priced(platt.sensitivity(problem.adjacency), self.calibration_share)]
 
     def _priced(self, sensitivity: float, share: float) -> Gaussian:

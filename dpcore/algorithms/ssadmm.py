@@ -10,7 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.admm import SELECTION, Iterate, Settings
+from dpcore.descent.admm import SELECTION, ADMMSettings, Iterate
 from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import if_given, require_fraction
 from dpcore.losses import Array
@@ -21,7 +21,7 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 @register("ssadmm")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SSADMM(Settings, Algorithm):
+class SSADMM(ADMMSettings, Algorithm):
     """x <- x - k_t (v_t + y + rho (x - z)), v_t = b v_{t-1} + (sum_{i in B} clip(g_i, C) + noise) / (q n) + l2 x,
 
     with momentum b, then z and y without a record (``admm``). noise ~ N(0, sigma^2 I), sigma = noise_multiplier *
@@ -59,7 +59,7 @@ class SSADMM(Settings, Algorithm):
     sampling_rate: float | None = 1.0
 
     def __post_init__(self) -> None:
-        Settings.__post_init__(self)
+        ADMMSettings.__post_init__(self)
         if_given(require_fraction, sampling_rate=self.sampling_rate)
 
     def rate(self, problem: Problem) -> float:

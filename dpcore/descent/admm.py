@@ -40,7 +40,7 @@ SELECTION = {"horizon": RANKING_HORIZON, "steps": 32}
 
 
 def usual_horizon(problem: Problem) -> float:
-    """The horizon H where the caller names none, ``Settings``."""
+    """The horizon H where the caller names none, ``ADMMSettings``."""
     return (RANKING_HORIZON if ranks_columns(problem) else HORIZON) * pace_share(problem)
 
 
@@ -82,7 +82,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ADMMSettings:
     """What ssADMM, mpADMM and DP-ADMM have in common; what is left out follows from public facts (``pace``).
 
     ``clip_norm`` C bounds a record's gradient (of the data term); default ``clips``. ``learning_rate`` eta and

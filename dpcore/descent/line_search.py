@@ -45,7 +45,7 @@ PAPER: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class LineSearchSettings:
     """The knobs of the family with their ranges; ``dp_blsgd`` says what each means."""
 
     noise_multiplier: float = 2.0

@@ -22,7 +22,7 @@ VISIBLE = 3.0
 SLOPES, SHIFTS = (0.2, 10.0), (-5.0, 5.0)
 
 
-def check(problem: Problem) -> None:
+def require_log_odds(problem: Problem) -> None:
     """Raise ``AssumptionNotMet`` unless scores are log odds of two classes and a constant column can take the shift."""
     if problem.loss.name != "logistic" or not problem.intercept or problem.outputs != 1:
         raise AssumptionNotMet(

@@ -71,7 +71,7 @@ def spread_out(entries: Iterable[Entry]) -> tuple[list[Entry], list[Effect]]:
 
 def _one_parameter(entry: Entry, parameter: str, values: tuple[Any, ...]) -> tuple[list[Entry], Effect]:
     make(entry.name, entry.parameters | {parameter: values[0]}, entry.preset)  # names an unknown parameter
-    own = getattr(make(entry.name, entry.parameters, entry.preset), parameter)
+    own = make(entry.name, entry.parameters, entry.preset).given()[parameter]
     others = [_with(entry, parameter, value) for value in values if value != own]
     labels = {repr(other.parameters[parameter]): other.shown for other in others} | {repr(own): entry.shown}
     order = [*([] if own in values else [own]), *(own if value == own else value for value in values)]
