@@ -139,10 +139,13 @@ def plain(value: Any) -> Any:
 
 
 def _typed(frame: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
-    """Numeric columns as numbers, the others as text or as one type: what Parquet can store, also without rows."""
+    """Numeric columns as numbers, the others as text or as one type: what Parquet can store, also without rows.
+
+    What is not finite is null, as in JSON.
+    """
     for name in frame:
         if name in numbers:
-            frame[name] = pd.to_numeric(frame[name], errors="coerce")
+            frame[name] = pd.to_numeric(frame[name], errors="coerce").replace([math.inf, -math.inf], math.nan)
         elif not _one_type(frame[name]):
             frame[name] = frame[name].map(lambda item: None if item is None else str(item))
     return frame

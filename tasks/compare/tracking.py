@@ -12,6 +12,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -72,7 +73,8 @@ def child_metrics(setting: Setting, records: Sequence[CellRecord]) -> dict[str, 
 
 
 def known(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
+    """Those that are numbers: what is undefined is in no mean."""
+    return [value for value in values if value is not None and isfinite(value)]
 
 
 def names_of(records: Sequence[CellRecord]) -> list[str]:
@@ -113,7 +115,7 @@ def points_of(records: Sequence[CellRecord]) -> dict[tuple[str, int], list[float
     points: dict[tuple[str, int], list[float]] = {}
     for point in (point for record in records for point in record["curve"]):
         for key, value in point.items():
-            if key != "step" and value is not None:
+            if key != "step" and value is not None and isfinite(value):
                 points.setdefault((key, int(point["step"])), []).append(value)
     return points
 

@@ -6,6 +6,7 @@ The figure of one run, from released numbers alone; which points of a trace beco
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,16 @@ TITLES = {"map": "MAP", "accuracy": "accuracy", "objective": "objective", "step_
 
 
 def mean_curves(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, tuple[list[int], np.ndarray]]:
-    """Iterations and the mean of ``metric`` over folds and draws for each label whose rows hold a ``curve``."""
+    """Iterations and the mean of ``metric`` over folds and draws for each label whose rows hold a ``curve``.
+
+    A point without a finite number counts for nothing: there is no mean where none has one.
+    """
     values: dict[str, dict[int, list[float]]] = {}
     for row in rows:
         for point in row.get("curve", ()):
-            values.setdefault(row["label"], {}).setdefault(point["iteration"], []).append(point[metric])
+            value = point.get(metric)
+            if value is not None and math.isfinite(value):
+                values.setdefault(row["label"], {}).setdefault(point["iteration"], []).append(value)
     return {
         label: (sorted(points), np.array([np.mean(points[t]) for t in sorted(points)]))
         for label, points in values.items()
