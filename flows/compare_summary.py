@@ -14,6 +14,7 @@ from tasks.compare import tracking as children
 from tasks.compare.cell import SUPPORT, CellRecord, missing_metrics
 from tasks.compare.charge import Charge, charge_words
 from tasks.compare.closure import code_version
+from tasks.compare.config import CompareConfig
 from tasks.compare.folds import is_redrawn
 from tasks.compare.ratios import ratios, rows_of
 from tasks.compare.resume import Comparison
@@ -35,10 +36,6 @@ def grouped_reasons(comparison: Comparison) -> dict[str, str]:
 def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: float) -> dict[str, Any]:
     """What stands beside the numbers in tables, figures and page."""
     config, protocol = comparison.config, comparison.config.protocol
-    metrics = [name for name in config.metrics or () if name != "coverage"]
-    if config.coverage is not None and (config.metrics is None or "coverage" in config.metrics):
-        measured = [*(f"coverage_at_{k}" for k in config.coverage.counts), *SUPPORT]
-        metrics += measured if config.metrics is not None else []
     redrawn = sorted({setting.data for setting in comparison.settings if is_redrawn(setting.job)})
     public = {setting.data: setting.job.public for setting in comparison.settings}
     left_out = [f"left out: {who}: {why}" for why, who in grouped_reasons(comparison).items()]
@@ -48,7 +45,7 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
         "folds": protocol.folds,
         "repeats": protocol.partitions,
         "draws": protocol.noise_draws,
-        "metrics": metrics,
+        "metrics": named_metrics(config),
         "effects": [effect.to_dict() for effect in spread_out(config.algorithms)[1]],
         "public": public,
         "generated anew for each repeat": (", ".join(redrawn) or None) if protocol.partitions > 1 else None,
@@ -63,6 +60,14 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
         "warnings": [*comparison.warnings, *left_out],
         "code": code_version(),
     }
+
+
+def named_metrics(config: CompareConfig) -> list[str]:
+    """The metrics that the configuration names, ``coverage`` by each of its numbers."""
+    named = [name for name in config.metrics or () if name != "coverage"]
+    if config.coverage is None or "coverage" not in (config.metrics or ()):
+        return named
+    return [*named, *(f"coverage_at_{k}" for k in config.coverage.counts), *SUPPORT]
 
 
 def libraries(comparison: Comparison) -> dict[str, str]:
@@ -129,25 +134,22 @@ def means(comparison: Comparison, records: Sequence[CellRecord]) -> list[dict[st
     groups: dict[str, list[CellRecord]] = {}
     for cell, record in zip(comparison.cells, records, strict=False):
         groups.setdefault(children.child_name(cell.setting, comparison.config), []).append(record)
-    found = []
-    for name, own in groups.items():
-        done = [record for record in own if record["status"] == "done"]
-        metrics = {
-            key: sum(values) / len(values)
-            for key in children.names_of(done)
-            if (values := [r["metrics"][key] for r in done if r["metrics"].get(key) is not None])
-        }
-        times = [record["seconds"] for record in done]
-        found.append(
-            {
-                "name": name,
-                **{key: own[0][key] for key in ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")},
-                "noise_multiplier": own[0].get("noise_multiplier"),
-                "spent_epsilon": max(filter(None, (record["spent_epsilon"] for record in done)), default=None),
-                "cells": len(done),
-                "metrics": metrics,
-                "sd": {key: sd for key in metrics if (sd := deviation(done, key)) is not None},
-                "seconds": sum(times) / len(times) if times else None,
-            }
-        )
-    return found
+    return [group_means(name, own) for name, own in groups.items()]
+
+
+def group_means(name: str, own: Sequence[CellRecord]) -> dict[str, Any]:
+    """Means of one setting over its finished cells."""
+    done = [record for record in own if record["status"] == "done"]
+    columns = {key: children.known([r["metrics"].get(key) for r in done]) for key in children.names_of(done)}
+    metrics = {key: sum(values) / len(values) for key, values in columns.items() if values}
+    times = [record["seconds"] for record in done]
+    return {
+        "name": name,
+        **{key: own[0][key] for key in ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")},
+        "noise_multiplier": own[0].get("noise_multiplier"),
+        "spent_epsilon": max(filter(None, (record["spent_epsilon"] for record in done)), default=None),
+        "cells": len(done),
+        "metrics": metrics,
+        "sd": {key: sd for key in metrics if (sd := deviation(done, key)) is not None},
+        "seconds": sum(times) / len(times) if times else None,
+    }

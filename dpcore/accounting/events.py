@@ -34,21 +34,22 @@ def from_dict(stored: dict[str, Any]) -> Any:
         raise unknown_name("kind of mechanism", kind, known)
     cls = known[kind]
     names = {field.name for field in fields(cls)}
-    values: dict[str, Any] = {}
-    for name, value in stored.items():
-        if name == "kind":
-            continue
-        if name not in names:
-            raise unknown_name(f"field of {kind!r}", name, names)
-        if isinstance(value, dict):
-            value = from_dict(value)
-        elif isinstance(value, list):
-            value = tuple(from_dict(part) if isinstance(part, dict) else part for part in value)
-        values[name] = value
+    if strange := [name for name in stored if name != "kind" and name not in names]:
+        raise unknown_name(f"field of {kind!r}", strange[0], names)
+    values = {name: _read(value) for name, value in stored.items() if name != "kind"}
     missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)
     if missing:
         raise InputError(f"Expected a stored {kind!r} to name {', '.join(sorted(missing))}, got {stored!r}.")
     return cls(**values)
+
+
+def _read(value: Any) -> Any:
+    """A stored field: parts that have a kind as what they are, lists as tuples."""
+    if isinstance(value, dict):
+        return from_dict(value)
+    if isinstance(value, list):
+        return tuple(from_dict(part) if isinstance(part, dict) else part for part in value)
+    return value
 
 
 def restate(mechanism: Mechanism, own: Adjacency | str, wanted: Adjacency | str) -> Mechanism:

@@ -78,18 +78,19 @@ def share_of(ledger: LedgerReader, dataset: str, blocks: Iterable[str], own: Ite
     if not found.limited or not found.budget:
         return Share(dataset, False, "")
     charged = [entry for entry in entries(ledger, dataset) if entry["state"] != "cancelled"]
-    names, mine = list(blocks), set(own)
-    touched = {block for entry in charged if entry["entry"] in mine for block in entry["blocks"]} or set(names)
+    mine = set(own)
+    touched = {block for entry in charged if entry["entry"] in mine for block in entry["blocks"]} or set(blocks)
     totals = {block: sum(_cost(entry) for entry in charged if block in entry["blocks"]) for block in sorted(touched)}
     if not totals:
         return None
     block = max(totals, key=lambda name: totals[name])
-    steps = [
-        Step(entry["at"], _cost(entry) / found.budget, entry["entry"] in mine, entry["state"])
-        for entry in charged
-        if block in entry["blocks"]
-    ]
+    steps = [_step(entry, found.budget, mine) for entry in charged if block in entry["blocks"]]
     return Share(dataset, True, found.guarantee(), block, steps)
+
+
+def _step(entry: Mapping[str, Any], budget: float, mine: set[str]) -> Step:
+    """What one entry took of the budget."""
+    return Step(entry["at"], _cost(entry) / budget, entry["entry"] in mine, entry["state"])
 
 
 def _cost(entry: Mapping[str, Any]) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 from tasks.drawing import html
 from tasks.record.wording import (
@@ -222,26 +223,26 @@ def _quality(facts: Facts) -> Iterator[str]:
     else:
         yield html.paragraph("No metric was measured.")
     if facts.noisy and facts.noisy.get("values"):
-        errors = facts.noisy.get("standard_errors", {})
-        noisy = [
-            (
-                metric_title(key),
-                *(quality_number(one[key]) if key in one else "" for one in (values, errors)),
-            )
-            for values in [facts.noisy["values"]]
-            for key in values
-        ]
-        cost = facts.noisy["epsilon"]
-        yield html.grid(
-            f"Released with noise, at epsilon {cost:g} of its own for the {facts.noisy['records']}",
-            ("metric", "value", "standard error of its noise"),
-            noisy,
-        )
+        yield _noisy_table(facts.noisy)
     if facts.conventions:
         said = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts.conventions.items())
         yield html.paragraph(f"Conventions of the ranking metrics: {said}.")
     own = (report_figures.CANARIES, report_figures.EMPIRICAL)
     yield from _beside(*(_curve(facts, name, png) for name, png in facts.pictures.items() if name not in own))
+
+
+def _noisy_table(noisy: Mapping[str, Any]) -> str:
+    """The metrics that were paid for, with what their noise may hide."""
+    errors = noisy.get("standard_errors", {})
+    lines = [
+        (metric_title(key), quality_number(value), quality_number(errors[key]) if key in errors else "")
+        for key, value in noisy["values"].items()
+    ]
+    return html.grid(
+        f"Released with noise, at epsilon {noisy['epsilon']:g} of its own for the {noisy['records']}",
+        ("metric", "value", "standard error of its noise"),
+        lines,
+    )
 
 
 def _curve(facts: Facts, name: str, png: bytes) -> figures.Picture:
