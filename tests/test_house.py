@@ -15,7 +15,8 @@ PACKAGES = ("dpcore", "tasks", "flows")
 
 FILES = 283
 LOOSE = {"dpcore": 11, "tasks": 1}
-COMPLEX = 121  # functions with more than ten ways through them
+COMPLEX = 117  # functions with more than ten ways through them
+IGNORES = 6  # lines that the type checker is told to pass over
 CIRCLES: list[list[str]] = []
 DOORS = {  # files that make a budget or ask for a secret generator, beside the door itself
     "dpcore/noise.py",
@@ -158,3 +159,8 @@ def test_no_choice_stands_inside_a_choice() -> None:
         (place(path), node.lineno) for path in files() for node in ast.walk(ast.parse(path.read_text())) if nested(node)
     }
     assert not found
+
+
+def test_the_type_checker_passes_over_few_lines() -> None:
+    told = "type: " + "ignore"
+    assert sum(path.read_text().count(told) for path in files()) <= IGNORES
