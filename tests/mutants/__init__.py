@@ -16,6 +16,7 @@ from tests.mutants import (
     ledger,
     mechanisms,
     networks,
+    options,
     release,
     rounding,
     tuning,
@@ -37,6 +38,7 @@ ALWAYS = (
     comparisons,
     kinds,
     release,
+    options,
 )
 MODULES = (*ALWAYS, *([networks] if find_spec("torch") else []))
 MUTANTS = [mutant for module in MODULES for mutant in module.MUTANTS]
