@@ -87,6 +87,7 @@ MLFLOW = (
     Believed("mlflow", "model_versions.storage_location", "which folder is served", By.DERIVED),
     Believed("mlflow", "model_versions.run_id", "which run a version is", By.DERIVED),
     Believed("mlflow", "alias released", "which version is in front", By.DERIVED),
+    Believed("mlflow", "alias previous", "nothing: which version was in front before", By.SHOWN),
     Believed("mlflow", "tag dpflows.run_id", "which run a version is", By.DERIVED),
     Believed("mlflow", "tag epsilon", "the price of a release", By.DERIVED),
     Believed(
