@@ -55,6 +55,16 @@ class Keys:
 KEYS = Keys()
 
 
+# What the tests of one home share, dear to make a second time: its stores, Prefect's server, a trained run.
+SHARED = {"home", "server", "shared_world", "trained"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the home come first: of two workers one runs them, and the other takes over what is left at the end."""
+    items.sort(key=lambda item: SHARED.isdisjoint(getattr(item, "fixturenames", ())))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     KEYS.source = random.Random(item.nodeid)
