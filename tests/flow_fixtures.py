@@ -37,7 +37,7 @@ def server() -> Iterator[str]:
     from prefect.settings import PREFECT_API_URL
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=120):
+    with prefect_test_harness(server_startup_timeout=900):
         yield str(PREFECT_API_URL.value())
 
 

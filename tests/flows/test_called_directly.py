@@ -127,7 +127,7 @@ def test_a_script_that_starts_prefect_itself_has_it_silent_and_patient(chosen: s
 SCRIPT = """
 import json, sys
 from prefect.testing.utilities import prefect_test_harness
-with prefect_test_harness(server_startup_timeout=120):
+with prefect_test_harness(server_startup_timeout=300):
     from flows.train import train_flow
     print("ANSWER", json.dumps(train_flow(json.load(open("config.json")))["run_id"]))
 """

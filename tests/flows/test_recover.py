@@ -49,7 +49,7 @@ def run_and_kill(world: World, place: tuple[Any, str], metric: bool = False) -> 
     before = {path.name for path in world.home.outbox.iterdir()}
     child = multiprocessing.get_context("fork").Process(target=killed_training, args=(world, place, metric))
     child.start()
-    child.join(timeout=120)
+    child.join(timeout=300)
     assert child.exitcode == -signal.SIGKILL
     left = {path.name for path in world.home.outbox.iterdir()} - before
     if left:

@@ -55,7 +55,7 @@ def start(folder: Path, pause: float = 0.05) -> subprocess.Popen[str]:
 
 def test_eight_processes_make_a_store_once(tmp_path: Path) -> None:
     started = [start(tmp_path) for _ in range(8)]
-    assert [process.communicate(timeout=120)[0].strip() for process in started] == ["a1"] * 8
+    assert [process.communicate(timeout=300)[0].strip() for process in started] == ["a1"] * 8
     assert [process.returncode for process in started] == [0] * 8
     assert len((tmp_path / "began").read_text().split()) == 1
     assert json.loads((tmp_path / stores_made.KNOWN).read_text())["numpy"]["revision"] == "a1"

@@ -58,7 +58,7 @@ def all_answers(workers: list[tuple]) -> list:
     processes = [context.Process(target=answering, args=(answers, *worker)) for worker in workers]
     for process in processes:
         process.start()
-    found = [answers.get(timeout=240) for _ in processes]
+    found = [answers.get(timeout=300) for _ in processes]
     for process in processes:
         process.join()
     return found

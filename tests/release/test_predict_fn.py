@@ -19,12 +19,10 @@ from tests.flows.small import small_frame
 from tests.release.runs import World
 
 
-def test_mlflow_evaluates_copies_and_names_a_stored_model(
-    shared_world: World, trained: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = shared_world.client
+def test_mlflow_evaluates_copies_and_names_a_stored_model(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = world.client
     monkeypatch.setenv("MLFLOW_TRACKING_URI", client.tracking_uri)
-    uri = client.get_run(trained).data.tags["dpflows.model"]
+    uri = client.get_run(world.train()).data.tags["dpflows.model"]  # its own: the evaluation is noted at the model
     frame = small_frame(np.random.default_rng(5), 80)
     rows = frame.drop(columns="paid")
     labels = predict_fn(uri)(rows)

@@ -170,7 +170,7 @@ def test_two_gates_at_once_leave_one_champion(world: World, tmp_path: Path, caps
         started = [
             subprocess.Popen(call, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for call in calls
         ]
-        assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
+        assert [process.wait(timeout=300) for process in started] == [0, 0, 0]
         versions = world.client.search_model_versions("name = 'twice'")
         assert sorted(one.version for one in versions) in (["1", "2"], [1, 2])
         aliases = registry.aliases(world.client, "twice")

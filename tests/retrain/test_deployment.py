@@ -112,7 +112,7 @@ def _start(name: str, run_deployment: Any) -> str:
     while True:
         try:
             at = datetime(2026, 1, 26, 3, tzinfo=UTC).isoformat()
-            return str(run_deployment(name, parameters={"at": at}, timeout=120, poll_interval=1).state_type.value)
+            return str(run_deployment(name, parameters={"at": at}, timeout=300, poll_interval=1).state_type.value)
         except Exception:
             if time.monotonic() > give_up:
                 raise

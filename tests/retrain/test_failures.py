@@ -45,7 +45,7 @@ def command(point: str, event: str, *arguments: str, **variables: str) -> subpro
     """Run ``dpflows`` with ``event`` at ``point``; the home folder and the server are those of this test session."""
     call = [sys.executable, "-m", "tests.retrain.driver", point, event, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=180)
+    return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=900)
 
 
 def training_of(small: Path, experiment: str) -> list[str]:
@@ -144,7 +144,7 @@ def test_a_prefect_server_that_dies_during_the_fit(
     """The training was paid for: its model is committed and stored, whatever the orchestrator has seen of it."""
     environment = clean_environment | {"DPFLOWS_HOME": str(tmp_path / "runs")}
     call = [sys.executable, "-m", "tests.retrain.driver", "after", "server", *training_of(small, "server")]
-    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "done, charged and stored, but Prefect could not record its end" in done.stderr
     assert states(ledger) == ["reserved", "committed"]
