@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from fractions import Fraction
+from time import process_time
 
 import numpy as np
 import pytest
@@ -38,6 +40,22 @@ def test_any_noise_multiplier_gets_a_plan_or_one_line(name: str, adjacency: Adja
                 assert found.spent_epsilon >= 0.0
             except DPFlowsError as error:
                 assert "\n" not in str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "adjacency"), CASES)
+def test_any_noise_multiplier_is_answered_within_two_seconds(name: str, adjacency: Adjacency) -> None:
+    """With the settings that an algorithm has by itself; seconds of the processor, the faster of two."""
+    problem = small_problem(name, adjacency, Logistic(), n=1000)
+    for multiplier in MULTIPLIERS:
+        for accountant in ("auto", "rdp", "gdp", "pld"):
+            times = []
+            for _ in range(2):
+                start = process_time()
+                with suppress(DPFlowsError):
+                    plan(name, {"noise_multiplier": multiplier}, problem, Target(1e300, 1e-5, accountant=accountant))
+                times.append(process_time() - start)
+            assert min(times) <= 2.0
 
 
 SAMPLED = {"steps": 100, "sampling_rate": 0.05}
