@@ -10,6 +10,7 @@ from math import inf, isqrt
 import numpy as np
 import pytest
 
+from dpcore.ranking import bounds
 from dpcore.ranking.bounds import session_norms
 from dpcore.ranking.documents import ScoredDocuments
 from dpcore.ranking.losses import BayesRank, ListNet, RankingLoss, softmax
@@ -64,12 +65,16 @@ def root(square: Fraction) -> Fraction:
     return Fraction(isqrt(square.numerator * 10**400 // square.denominator), 10**200)
 
 
+@pytest.mark.parametrize("small", [0, bounds.SMALL], ids=["products", "formed"])
 @pytest.mark.parametrize("offset", OFFSETS.values(), ids=OFFSETS)
 @pytest.mark.parametrize("spread", SPREADS.values(), ids=SPREADS)
-def test_label_bounds_are_at_least_the_exact_ones(offset: float, spread: float) -> None:
+def test_label_bounds_are_at_least_the_exact_ones(
+    offset: float, spread: float, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "SMALL", small)
     for n in (2, 5):
         documents = documents_of(n, 3, offset, spread, seed=n)
-        for gap in (0.0, 12.0, 20.0, 36.0):
+        for gap in (0.0, 12.0, 20.0, 36.0, 70.0):
             w = gap / max(spread, 1e-6) * np.array([1.0, -0.5, 0.25])
             for loss in (BayesRank(1), BayesRank(1, "simplex"), ListNet()):
                 public = ScoredDocuments(documents)
