@@ -91,6 +91,11 @@ def test_blocks_of_rows_do_not_change_the_sum(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_allclose(LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3), whole, rtol=1e-12)
 
 
+def test_weights_that_are_no_numbers_leave_each_record_its_score() -> None:
+    sums = LinearObjective(np.full((1, 2), 0.5), np.ones(1), make_loss("logistic"))
+    np.testing.assert_allclose(sums.gradient_sum(np.array([np.inf, -np.inf])), [-0.25, -0.25])
+
+
 def test_an_empty_batch_gives_zero() -> None:
     for matrix in (X, csr_array(X)):
         batch = LinearObjective(matrix, Y, make_loss("logistic")).take(np.array([], dtype=np.intp))
@@ -121,10 +126,11 @@ def test_rows_admitted_above_the_bound_are_scaled_down_to_it_and_no_others(
     rows[7] = rows[7] * dtype(1.0 + share)
     given = csr_array(rows) if sparse else rows.copy()
     objective = MulticlassObjective(given, np.arange(N) % 3, Softmax())
-    before = objective.against_rest(0, make_loss("logistic"))
+    loss = make_loss("logistic")
+    before = objective.against_rest(0, loss)
     objective.check_rows(facts(1.0, Softmax(), outputs=3))
     objective.check_rows(facts(1.0, Softmax(), outputs=3))
-    for held in (objective, objective.against_rest(0, make_loss("logistic"))):
+    for held in (objective, objective.against_rest(0, loss)):
         stored = held.X.toarray() if sparse else held.X
         exact = [sum(Fraction(float(value)) ** 2 for value in row) for row in stored]
         assert max(exact) <= (1 + 4 * Fraction(D + 8) / 2**53) ** 2

@@ -149,9 +149,12 @@ MUTANTS += [
 # Scores that overflow, steps that do, and an adaptive run that is cheap under its own relation alone.
 MUTANTS += [
     Mutant(
-        "dpcore/objective/linear.py", "weighted_sum(readable(w), coefficient)", "weighted_sum(w, coefficient)", OVERFLOW
+        "dpcore/objective/linear.py",
+        "weighted_sum(readable(w), coefficient)",
+        "weighted_sum(w, coefficient)",
+        TEST_ROWS,
     ),
-    Mutant("dpcore/ranking/documents.py", "        w = readable(w)\n", "", OVERFLOW),
+    Mutant("dpcore/ranking/documents.py", "        w = readable(w)\n", "", TEST_ROWS),
     Mutant("dpcore/descent/defaults.py", " + STABLE * problem.l2", "", OVERFLOW),
     Mutant(
         "dpcore/accounting/events.py",
