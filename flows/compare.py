@@ -20,7 +20,7 @@ from dpcore.errors import DPFlowsError
 from flows.compare_cells import run_cells, task_runner
 from flows.compare_summary import grouped_reasons, make_facts, summary
 from flows.steps import StepFailed, reporter, step
-from flows.train import Open, completed, open_store, reserved
+from flows.train import Store, completed, open_store, reserved
 from flows.train import arrived as arrived_at_end
 from tasks.compare import charge as compare_charge
 from tasks.compare import resume
@@ -108,7 +108,7 @@ def say_first(comparison: Comparison, charges: dict[str, Charge]) -> None:
 
 
 @contextmanager
-def parent_run(store: Open, comparison: Comparison) -> Iterator[str]:
+def parent_run(store: Store, comparison: Comparison) -> Iterator[str]:
     """The parent MLflow run: FINISHED, FAILED, or KILLED where the process was told to end."""
     config = comparison.config
     tags = {"dpflows.flow_run": str(prefect.runtime.flow_run.id or ""), "dpflows.kind": "comparison"}

@@ -16,7 +16,7 @@ from prefect.task_runners import ProcessPoolTaskRunner, ThreadPoolTaskRunner
 from threadpoolctl import threadpool_limits
 
 from flows.steps import reporter
-from flows.train import Open
+from flows.train import Store
 from tasks.compare import tracking as children
 from tasks.compare.batch import Batch, Bench, batches_of, run_batch, run_batch_alone
 from tasks.compare.cell import CellRecord
@@ -38,7 +38,7 @@ cells_elsewhere = task(name="cells", **OPTIONS)(run_batch_alone)
 
 
 def run_cells(
-    store: Open, parent: str, comparison: Comparison, reservations: dict[str, Reservation]
+    store: Store, parent: str, comparison: Comparison, reservations: dict[str, Reservation]
 ) -> list[CellRecord]:
     """Run what is to run and close each setting's child when its last cell is there; records in the order of cells."""
     config = comparison.config
@@ -135,7 +135,7 @@ class Progress:
 class Book:
     """The children of a comparison: each is opened and closed when all cells of its setting are known."""
 
-    def __init__(self, store: Open, parent: str, comparison: Comparison, known: dict[str, CellRecord]) -> None:
+    def __init__(self, store: Store, parent: str, comparison: Comparison, known: dict[str, CellRecord]) -> None:
         self.store, self.parent, self.comparison, self.known = store, parent, comparison, known
         self.waiting: dict[int, list[str]] = {}
         self.settings: dict[int, Setting] = {}

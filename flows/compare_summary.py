@@ -9,7 +9,7 @@ from typing import Any
 
 import prefect.runtime.flow_run
 
-from flows.train import Open
+from flows.train import Store
 from tasks.compare import tracking as children
 from tasks.compare.cell import SUPPORT, CellRecord, missing_metrics
 from tasks.compare.charge import Charge, charge_words
@@ -83,7 +83,7 @@ def summary(
     parent: str,
     files: Sequence[str],
     seconds: dict[str, float],
-    store: Open,
+    store: Store,
 ) -> dict[str, Any]:
     """The end of a comparison as one JSON-able object."""
     config = comparison.config

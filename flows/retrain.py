@@ -19,12 +19,12 @@ from tasks.record import tracking
 from tasks.retraining import champion, drift, schedule
 from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.backfill import Planned
-from tasks.retraining.config import RetrainConfig, check
+from tasks.retraining.config import RetrainConfig, check_retraining
 from tasks.retraining.schedule import one_at_a_time
 from tasks.retraining.start import Start, warm
 from tasks.schema import find_schema
 
-drift_step = step(drift.measure, "drift")
+drift_step = step(drift.release_drift, "drift")
 
 
 @flow(name="dpflows-retrain", retries=0, persist_result=False, log_prints=False)
@@ -35,7 +35,7 @@ def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str,
     schedule that comes too late, does nothing and says so. Returns ``outcome`` (trained or skipped) with its reason,
     and the summary of the training.
     """
-    check(config)
+    check_retraining(config)
     with Home.find().adopted() as home:
         return _steps(config, at, home)
 

@@ -111,7 +111,7 @@ def selected_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     search = summary["parameters"].get("tuning")
     if search is None:
         return []
-    return [("selected", f"{shown(search['selected'])} (of {search['settings']} settings, within epsilon)")]
+    return [("selected", f"{cell_text(search['selected'])} (of {search['settings']} settings, within epsilon)")]
 
 
 # Metrics of the table by what they are called there; of those that a run has, the first two are shown.
@@ -164,23 +164,23 @@ def plan_table(report: Mapping[str, Any]) -> Table:
     table = Table(title="Plan (no record was read)", show_header=False, title_justify="left")
     for name, value in report.items():
         if name != "schema_version" and value not in (None, "", []):
-            table.add_row(name.replace("_", " "), shown(value))
+            table.add_row(name.replace("_", " "), cell_text(value))
     table.add_row("promise, charge", promise_and_charge(report))
     return table
 
 
-def shown(value: object) -> str:
+def cell_text(value: object) -> str:
     """A value of the plan as a person reads it."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_inside(inner)}" for key, inner in value.items())
-    return "\n".join(map(shown, value)) if isinstance(value, list) else str(value)
+    return "\n".join(map(cell_text, value)) if isinstance(value, list) else str(value)
 
 
 def _inside(value: object) -> str:
     """A value within a line: lists stay on it."""
-    return f"[{', '.join(map(shown, value))}]" if isinstance(value, list) else shown(value)
+    return f"[{', '.join(map(cell_text, value))}]" if isinstance(value, list) else cell_text(value)
 
 
 HASH_SHOWN = 12

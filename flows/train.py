@@ -52,7 +52,7 @@ track_step = step(record_run.track, "track")
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class Store:
     """The store that a flow writes to."""
 
     home: Home
@@ -60,7 +60,7 @@ class Open:
     experiment: str
 
 
-def open_store(config: TrainConfig) -> Open:
+def open_store(config: TrainConfig) -> Store:
     """Connect to MLflow, close what dead processes left RUNNING there, and find or create the experiment.
 
     Raises ``DPFlowsError`` where the store does not answer; nothing was spent then.
@@ -79,7 +79,7 @@ def open_store(config: TrainConfig) -> Open:
                 f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; start it, or correct "
                 f"MLFLOW_TRACKING_URI ({text})."
             ) from error
-    return Open(home, client, experiment)
+    return Store(home, client, experiment)
 
 
 @flow(name="dpflows-train", retries=0, persist_result=False, log_prints=False)
@@ -158,7 +158,7 @@ def hooked(name: str, run: Run, *given: Any) -> Run:
 
 
 @contextmanager
-def mlflow_run(store: Open, job: Job, planned: Planned) -> Iterator[str]:
+def mlflow_run(store: Store, job: Job, planned: Planned) -> Iterator[str]:
     """An MLflow run that this block opens and closes: FINISHED, FAILED, or KILLED where the process was told to end."""
     tags = {"dpflows.flow_run": str(prefect.runtime.flow_run.id or ""), "dpflows.algorithm": planned.name}
     name = job.config.tracking.name or f"{job.schema.name}-{planned.name}"

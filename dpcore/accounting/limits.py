@@ -245,7 +245,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class LimitAfter:
     """``limit`` for a run that comes after the releases ``before``: both together must fit it."""
 
     limit: Limit
@@ -259,7 +259,7 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class PriceCap:
     """At no Rényi order dearer than ``reserved``, under any relation that a ledger may charge (``Events.prices``).
 
     A run that is chosen after earlier releases and obeys this costs what was reserved, by the one-order filter theorem

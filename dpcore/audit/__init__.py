@@ -1,6 +1,6 @@
 """Empirical lower bounds on epsilon: attacks on worst-case neighbours, and canaries in one run."""
 
-from dpcore.audit.attack import Measured, audit, measure
+from dpcore.audit.attack import Measured, audit, lower_bounds
 from dpcore.audit.bounds import (
     clopper_pearson_epsilon,
     curve_p_value,
@@ -21,8 +21,8 @@ __all__ = [
     "curve_p_value",
     "gaussian_tradeoff_epsilon",
     "guess",
+    "lower_bounds",
     "margins",
-    "measure",
     "one_run_epsilon",
     "one_run_gaussian_epsilon",
     "plant",

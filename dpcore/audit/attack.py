@@ -226,7 +226,7 @@ def audit(
     outputs = [
         _collect(planned, pair, side, fits, workers, door, None if seed is None else seed + side) for side in (0, 1)
     ]
-    found = measure(outputs[0], outputs[1], planned.spent_epsilon, delta, confidence)
+    found = lower_bounds(outputs[0], outputs[1], planned.spent_epsilon, delta, confidence)
     return replace(found, seconds=perf_counter() - started)
 
 
@@ -265,7 +265,7 @@ def fit_many(
     return np.asarray(rows)
 
 
-def measure(first: Array, second: Array, claimed: float, delta: float, confidence: float = 0.95) -> Measured:
+def lower_bounds(first: Array, second: Array, claimed: float, delta: float, confidence: float = 0.95) -> Measured:
     """Bounds from outputs on two neighbours, each of shape (fits, d): choose on one half, measure on the other."""
     first, second = np.atleast_2d(first.T).T, np.atleast_2d(second.T).T
     half = len(first) // 2

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from dpcore.features import Column, FeatureGroup
-from dpcore.preprocess.design import Tally
+from dpcore.preprocess.design import EncodingReport
 from dpcore.preprocess.encoder import Encoder
 from dpcore.preprocess.matrix import MatrixEncoder
 
-__all__ = ["Column", "Encoder", "FeatureGroup", "MatrixEncoder", "Tally", "encoder_from_json"]
+__all__ = ["Column", "Encoder", "EncodingReport", "FeatureGroup", "MatrixEncoder", "encoder_from_json"]
 
 
 def encoder_from_json(text: str) -> Encoder | MatrixEncoder:

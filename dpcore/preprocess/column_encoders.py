@@ -15,14 +15,14 @@ import pandas as pd
 from dpcore.errors import InputError
 from dpcore.features import WIDE_SPAN, ZEROS, Column, date_bound, hats, numeric_map, unit_interval
 from dpcore.identity import canonical, canonical_marks, canonical_texts
-from dpcore.preprocess.design import Tally
+from dpcore.preprocess.design import EncodingReport
 
 SMALL = 64  # rows up to which a plain loop beats hashing a whole column
 MISSING, UNKNOWN = -1, -2
 FILL_RULE = "declare a fill for the column, or correct the row"
 
 
-class Part(ABC):
+class ColumnEncoder(ABC):
     """Columns ``start .. start + width`` of the design, filled through ``slots`` entries a row from slot ``slot``."""
 
     slots = 1
@@ -33,11 +33,13 @@ class Part(ABC):
         self.start = self.slot = 0
 
     @abstractmethod
-    def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
+    def encode(
+        self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: EncodingReport, strip: bool
+    ) -> None:
         """Fill this part's slots of ``index`` (columns) and ``value``, (rows, all slots) each; count in ``tally``."""
 
 
-class LevelPart(Part):
+class LevelPart(ColumnEncoder):
     """One-hot by declared levels; each row has at most one 1."""
 
     def __init__(self, column: Column, strip: bool) -> None:
@@ -46,7 +48,9 @@ class LevelPart(Part):
         super().__init__(column, tuple(f"{column.name}={level}" for level in levels + other))
         self.codes = level_names(column, strip)
 
-    def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
+    def encode(
+        self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: EncodingReport, strip: bool
+    ) -> None:
         codes, uniques = factors(cells)
         levels = level_codes(self.column, self.codes, uniques, strip)
         levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally, strip)
@@ -58,7 +62,7 @@ class LevelPart(Part):
         value[:, 0] = on[codes]
 
 
-class NumberPart(Part):
+class NumberPart(ColumnEncoder):
     """A number in [0, 1]: one column, or hat functions of it."""
 
     def __init__(self, column: Column, numeric: str, low: float, high: float, name: str | None = None) -> None:
@@ -73,7 +77,9 @@ class NumberPart(Part):
         if self.map == "centred":
             self.block = ""
 
-    def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
+    def encode(
+        self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: EncodingReport, strip: bool
+    ) -> None:
         numbers, blank = self.numbers(cells, tally, strip)
         outside = (numbers < self.low) | (numbers > self.high)
         tally.count("clipped", self.names[0], outside)
@@ -87,7 +93,7 @@ class NumberPart(Part):
         if blank is not None:
             value[blank] = 0.0
 
-    def numbers(self, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    def numbers(self, cells: pd.Series, tally: EncodingReport, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """Finite numbers, shape (n,), and the rows whose parts are to be all zeros (None: no row)."""
         column = self.column
         if cells.dtype.kind in "iufb" and isinstance(cells.dtype, np.dtype):
@@ -117,7 +123,7 @@ class RankPart(NumberPart):
         super().__init__(column, numeric, 0.0, len(column.levels) - 1.0)
         self.codes = level_names(column, strip)
 
-    def numbers(self, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    def numbers(self, cells: pd.Series, tally: EncodingReport, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
         codes, uniques = factors(cells)
         levels = level_codes(self.column, self.codes, uniques, strip)
         levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally, strip)[codes]
@@ -197,7 +203,7 @@ def settle_levels(
     codes: np.ndarray,
     levels: np.ndarray,
     uniques: list[Any],
-    tally: Tally,
+    tally: EncodingReport,
     strip: bool,
 ) -> np.ndarray:
     """Apply the fill and the unknown-level rule; what stays negative becomes zeros (or the other column)."""
@@ -271,14 +277,14 @@ class DatePart(NumberPart):
         super().__init__(column, numeric, bounds[0], bounds[1], name=f"{column.name}.{part}")
         self.part = part
 
-    def numbers(self, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    def numbers(self, cells: pd.Series, tally: EncodingReport, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
         codes, uniques = date_factors(self.column, cells, tally, strip)
         return np.append([part_of(moment, self.part) for moment in uniques], self.low)[codes], blanks(
             codes, tally, self
         )
 
 
-class DateLevelPart(Part):
+class DateLevelPart(ColumnEncoder):
     """Month or weekday of a date, one-hot."""
 
     def __init__(self, column: Column, part: str) -> None:
@@ -286,16 +292,18 @@ class DateLevelPart(Part):
         super().__init__(column, tuple(f"{column.name}.{part}={label}" for label in labels))
         self.part = part
 
-    def encode(self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: Tally, strip: bool) -> None:
+    def encode(
+        self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: EncodingReport, strip: bool
+    ) -> None:
         codes, uniques = date_factors(self.column, cells, tally, strip)
         index[:, 0] = self.start + np.append([int(part_of(m, self.part)) for m in uniques], 0).astype(np.int32)[codes]
         value[:, 0] = codes >= 0
         blanks(codes, tally, self)
 
 
-def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list[Part]:
+def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list[ColumnEncoder]:
     """The parts of declared columns, each with its place in the design matrix and in the slots."""
-    parts: list[Part] = []
+    parts: list[ColumnEncoder] = []
     for column in columns:
         if column.kind == "categorical":
             parts.append(LevelPart(column, strip))
@@ -317,7 +325,9 @@ def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list
     return parts
 
 
-def date_factors(column: Column, cells: pd.Series, tally: Tally, strip: bool) -> tuple[np.ndarray, list[datetime]]:
+def date_factors(
+    column: Column, cells: pd.Series, tally: EncodingReport, strip: bool
+) -> tuple[np.ndarray, list[datetime]]:
     """Codes into distinct moments; -1 where there is none, which the fill ``zeros`` allows."""
     codes, uniques = factors(cells)
     moments: list[datetime] = []
@@ -343,7 +353,7 @@ def date_factors(column: Column, cells: pd.Series, tally: Tally, strip: bool) ->
     return found, moments
 
 
-def blanks(codes: np.ndarray, tally: Tally, part: Part) -> np.ndarray | None:
+def blanks(codes: np.ndarray, tally: EncodingReport, part: ColumnEncoder) -> np.ndarray | None:
     """Rows without a date, counted; None when there is none."""
     blank = codes < 0
     tally.count("filled", part.column.name, blank)

@@ -66,7 +66,7 @@ ALONE = 3  # cells of one column up to this number have their own words
 
 
 @dataclass(slots=True)
-class Tally:
+class EncodingReport:
     """Counts by column, internal to the operator: they are exact numbers about private rows.
 
     ``source`` names the file and ``rows`` counts the data rows already seen, so that a fault names the right row.

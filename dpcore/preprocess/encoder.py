@@ -19,8 +19,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from dpcore.errors import InputError, unknown_name
 from dpcore.features import Column, numeric_map
 from dpcore.identity import check_distinct
-from dpcore.preprocess.column_encoders import Part, build_parts
-from dpcore.preprocess.design import Design, Tally
+from dpcore.preprocess.column_encoders import ColumnEncoder, build_parts
+from dpcore.preprocess.design import Design, EncodingReport
 from dpcore.problem import Block
 from dpcore.rounding import shortened
 
@@ -83,9 +83,9 @@ class Encoder(TransformerMixin, BaseEstimator):
 
     def transform(self, X: pd.DataFrame) -> np.ndarray | csr_array:
         """Encode a frame that has the declared columns by name, shape (n, d); other columns are not read."""
-        return self.encode(X, Tally())
+        return self.encode(X, EncodingReport())
 
-    def encode(self, frame: pd.DataFrame, tally: Tally) -> np.ndarray | csr_array:
+    def encode(self, frame: pd.DataFrame, tally: EncodingReport) -> np.ndarray | csr_array:
         """As ``transform``; counts what was clipped, filled and unknown in ``tally``, which also names file and row."""
         if not isinstance(frame, pd.DataFrame):
             raise InputError(f"Expected a pandas DataFrame with named columns, got {type(frame).__name__}; name them.")
@@ -145,7 +145,7 @@ class _Plan:
                 raise InputError(f"Expected each column once, got {name!r} twice; drop one declaration.")
         for c in columns:
             check_distinct(c.levels, f"the levels of column {c.name!r}", encoder.strip)
-        self.parts: list[Part] = build_parts(columns, encoder.numeric, encoder.strip)
+        self.parts: list[ColumnEncoder] = build_parts(columns, encoder.numeric, encoder.strip)
         self.slots = sum(p.slots for p in self.parts) + bool(encoder.intercept)
         attributes = len(self.parts) + bool(encoder.intercept)
         labels = tuple(name for p in self.parts for name in p.names) + ("intercept",) * bool(encoder.intercept)
@@ -159,7 +159,7 @@ class _Plan:
         self.sparse = self.slots <= SPARSE_BELOW * len(labels) if encoder.sparse == "auto" else bool(encoder.sparse)
 
 
-def part_blocks(part: Part, whole: bool) -> tuple[Block, ...]:
+def part_blocks(part: ColumnEncoder, whole: bool) -> tuple[Block, ...]:
     """The blocks of one part: its columns together where their sum is at most 1, else one by one."""
     columns = tuple(range(part.start, part.start + part.width))
     if not columns or not part.block:

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from dpcore.errors import InputError
 from dpcore.features import FeatureGroup
-from dpcore.preprocess.design import Design, Tally
+from dpcore.preprocess.design import Design, EncodingReport
 from dpcore.preprocess.encoder import SPARSE_BELOW, check_settings, read_settings
 from dpcore.problem import Block
 from dpcore.rounding import shortened
@@ -101,9 +101,9 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> np.ndarray | csr_array:
         """Scaled rows, shape (n, d)."""
-        return self.encode(X, Tally())
+        return self.encode(X, EncodingReport())
 
-    def encode(self, X: Any, tally: Tally) -> np.ndarray | csr_array:
+    def encode(self, X: Any, tally: EncodingReport) -> np.ndarray | csr_array:
         """As ``transform``, with counts in ``tally``; raises ``InputError`` on another width, and on NaN or inf in
         columns without a fill."""
         if isinstance(X, pd.DataFrame):
@@ -120,7 +120,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         scaled = self._encode_dense(dense.astype(np.float64, copy=False), tally)
         return csr_array(scaled) if self.is_sparse else scaled
 
-    def _filled(self, values: np.ndarray, which: np.ndarray, tally: Tally) -> np.ndarray:
+    def _filled(self, values: np.ndarray, which: np.ndarray, tally: EncodingReport) -> np.ndarray:
         """``values`` with a fill for those that are not finite; ``which`` is the group that each value belongs to."""
         bad = ~np.isfinite(values)
         if not bad.any():
@@ -131,7 +131,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
                 tally.count("filled", group.name, bad & (which == k))
         return np.where(bad & np.isfinite(fills), fills, values)
 
-    def _encode_dense(self, X: np.ndarray, tally: Tally) -> np.ndarray:
+    def _encode_dense(self, X: np.ndarray, tally: EncodingReport) -> np.ndarray:
         which = np.repeat(np.arange(len(self.groups)), [g.count for g in self.groups])
         X = self._filled(X, np.broadcast_to(which, X.shape), tally)
         self._refuse(~np.isfinite(X).all(axis=1), X, tally)
@@ -163,7 +163,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         shortened: np.ndarray = self._shorten(out)
         return shortened
 
-    def _encode_csr(self, X: csr_array, tally: Tally) -> csr_array:
+    def _encode_csr(self, X: csr_array, tally: EncodingReport) -> csr_array:
         """CSR without a dense copy; lower bounds are 0, so zeros stay zeros."""
         X.sum_duplicates()
         which = np.repeat(np.arange(len(self.groups)), [g.count for g in self.groups])[X.indices]
@@ -205,7 +205,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
             X = shortened(X, self.normalise == "cap")
         return (X * (1.0 - 5e-7)).astype(np.float32) if self.dtype == "float32" else X
 
-    def _refuse(self, bad: np.ndarray, X: Any, tally: Tally) -> None:
+    def _refuse(self, bad: np.ndarray, X: Any, tally: EncodingReport) -> None:
         if not bad.any():
             return
         for row in np.flatnonzero(bad)[:11]:

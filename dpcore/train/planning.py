@@ -7,7 +7,7 @@ from typing import Any
 
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import SLACK, After, Limit, Target, Within
+from dpcore.accounting.limits import SLACK, Limit, LimitAfter, PriceCap, Target
 from dpcore.algorithms import Algorithm, check, make
 from dpcore.algorithms.base import Trainer
 from dpcore.errors import InputError
@@ -90,7 +90,7 @@ def plan(
     algorithm: Trainer = OneVsRest.of(single) if each else single
     curve_only = algorithm.adaptive or before is not None
     limits = tuple(_by_accountant(algorithm, limit, curve_only) for limit in limits)
-    asked: tuple[Limit, ...] = limits if before is None else tuple(After(limit, before) for limit in limits)
+    asked: tuple[Limit, ...] = limits if before is None else tuple(LimitAfter(limit, before) for limit in limits)
     if algorithm.private and limits:
         given = "noise_multiplier" in parameters
         if not given:
@@ -135,13 +135,13 @@ def _by_accountant(algorithm: Trainer, limit: Limit, curve_only: bool) -> Limit:
 def replan(planned: Planned, problem: Problem, keep_noise: bool = False) -> Planned:
     """``planned`` on the ``problem`` that is known when the releases ``planned.before`` are made; no record is read.
 
-    The training that was reserved is a cap on its price at every order (``Within``). Its noise stays where it meets
+    The training that was reserved is a cap on its price at every order (``PriceCap``). Its noise stays where it meets
     that exactly (with ``keep_noise``, where a user gave it: meets it at all), else it is calibrated anew to the cap;
     ``events``, what was charged, stay. Raises ``InputError`` where the algorithm cannot be used on ``problem``.
     """
     check(planned.algorithm, problem)
     reserved = planned_events(planned.algorithm, planned.problem, planned.noise)
-    cap, algorithm = Within(reserved), planned.algorithm
+    cap, algorithm = PriceCap(reserved), planned.algorithm
     own = planned_events(algorithm, problem, planned.noise)
     ratio = cap.ratio(own)
     if not (ratio <= 1.0 + SLACK if keep_noise else abs(ratio - 1.0) <= SLACK):

@@ -80,7 +80,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Trial:
     """A candidate with its algorithm, calibrated as if it ran alone for the whole target."""
 
     values: Mapping[str, Any]
@@ -107,7 +107,7 @@ class Tuned:
     private: ClassVar[bool] = True
     releases: ClassVar[str] = "the setting of the selected trial; nothing of other trials, nor how many there were"
 
-    settings: tuple[Setting, ...]
+    settings: tuple[Trial, ...]
     search: Search
     score: Gaussian
     form: str = "rounded"
@@ -223,16 +223,16 @@ class Tuned:
     def _score(self) -> Gaussian:
         return replace(self.score, sigma=self.score.sigma * self.noise_multiplier)
 
-    def _noisy(self, setting: Setting) -> Trainer:
+    def _noisy(self, setting: Trial) -> Trainer:
         return with_noise(setting.algorithm, setting.algorithm.noise_multiplier * self.noise_multiplier)
 
-    def _training(self, setting: Setting) -> Events:
+    def _training(self, setting: Trial) -> Events:
         return planned_events(self._noisy(setting), setting.problem, self.form)
 
     def _scoring(self, problem: Problem) -> Events:
         return Events.of([in_form(self._score, self.form)], adjacency=problem.adjacency, unit=problem.unit)
 
-    def _price(self, setting: Setting, problem: Problem) -> Composition:
+    def _price(self, setting: Trial, problem: Problem) -> Composition:
         trained = planned_events(self._noisy(setting), setting.problem).then(
             Events.of([self._score], adjacency=problem.adjacency, unit=problem.unit)
         )
@@ -290,7 +290,7 @@ def plan_tuning(
 
 def _setting(
     name: str, candidate: Candidate, target: Target, preset: str | None, noise: str, least: dict[Events, float]
-) -> Setting:
+) -> Trial:
     """A candidate with its own least noise; ``least`` keeps that of settings which release the same."""
     first = plan(name, dict(candidate.parameters), candidate.problem, preset=preset, noise=noise)
     algorithm = first.algorithm
@@ -298,7 +298,7 @@ def _setting(
         raise AssumptionNotMet(f"Expected a private algorithm to tune, got {first.name!r}, which has no guarantee.")
     if first.events not in least:
         least[first.events] = calibrate(algorithm, candidate.problem, target, form=noise).noise_multiplier
-    return Setting(candidate.values, with_noise(algorithm, least[first.events]), candidate.problem, candidate.part)
+    return Trial(candidate.values, with_noise(algorithm, least[first.events]), candidate.problem, candidate.part)
 
 
 def select(planned: Planned, notes: Sequence[Mapping[str, float]]) -> Planned:

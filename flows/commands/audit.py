@@ -148,20 +148,20 @@ def verdict(report: Audit) -> str:
 
 def measure(subject: Subject) -> dict[str, Any]:
     """Empirical lower bounds for the algorithm of the run, on synthetic data of the same shape."""
-    from tasks.audit.empirical import measure_run
+    from tasks.audit.empirical import attack_run
 
-    return measure_run(subject)
+    return attack_run(subject)
 
 
 def keep(run: str, measured: dict[str, Any]) -> None:
     """Store metrics and figure of an empirical audit with the run; they stand on synthetic data alone."""
-    from tasks.audit.empirical import FIGURE, draw, metrics_of
+    from tasks.audit.empirical import FIGURE, metrics_of, write_figure
     from tasks.record.tracking import log_files, log_metrics
 
     client = open_store()
     log_metrics(client, run, metrics_of(measured))
     with TemporaryDirectory() as folder:
-        draw(measured, Path(folder) / FIGURE)
+        write_figure(measured, Path(folder) / FIGURE)
         log_files(client, run, Path(folder), [FIGURE])
 
 

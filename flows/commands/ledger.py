@@ -204,7 +204,7 @@ def verify(
             report, where = verify_lines(lines, head), str(file)
     else:
         with _open(None, ledger) as opened:
-            report = opened.keep_head(head) if keep else opened.check(head)
+            report = opened.keep_head(head) if keep else opened.verification(head)
             where = opened.store.shown
     values = {name: value for name, value in _plain(report).items() if value is not None}
     _answer(values | {"ledger": where}, as_json, "Ledger verified" if report.ok else "Ledger NOT verified")

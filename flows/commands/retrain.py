@@ -49,13 +49,13 @@ def run_retraining(
         _unlock(settings, home, as_json)
         return
     if serve:
-        check(settings, home, None)
+        refuse_early(settings, home, None)
         _serve(settings, home.prepare())
         return
     if span[0] is not None:
         _backfill(settings, home, span[0], span[1], as_json)
         return
-    idle = check(settings, home, scheduled, at is not None)
+    idle = refuse_early(settings, home, scheduled, at is not None)
     if idle is not None:
         _show(idle, as_json)
         return
@@ -120,7 +120,7 @@ def _show_backfill(answer: dict[str, Any], as_json: bool) -> None:
     Console().print(table)
 
 
-def check(
+def refuse_early(
     settings: RetrainConfig, home: Home, scheduled: datetime | None, asked: bool = False
 ) -> dict[str, Any] | None:
     """Refuse what can be refused from public facts, and return the answer of a trigger with nothing to do.

@@ -31,7 +31,7 @@ def run_training(config: str | None, overrides: Sequence[str], as_json: bool) ->
     settings = load_config(config, overrides)
     with Terminal(Console(stderr=True), None if as_json else show_summary) as terminal:
         terminal.step("plan")
-        job, *_ = check(settings, home)
+        job, *_ = refuse_early(settings, home)
         look(job)
         summary = on_server(settings, home.prepare(), terminal, lambda: run_flow(settings))
     if as_json:
@@ -44,7 +44,7 @@ def show_summary(summary: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def check(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:
+def refuse_early(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:
     """Plan and ask the ledger without any server: a refusal takes a second and starts nothing.
 
     Returns job, plan for the run's own target, and the plan that the ledger admits. The flow does the same again,

@@ -21,7 +21,7 @@ FIGURE = "figures/empirical.png"
 PREFIX = "internal.empirical."
 
 
-def measure_run(subject: Subject, fits: int = FITS, workers: int = 2) -> dict[str, Any]:
+def attack_run(subject: Subject, fits: int = FITS, workers: int = 2) -> dict[str, Any]:
     """Lower bounds on epsilon for the algorithm of a run at a claim of 4, beside what the run itself claims.
 
     The noise is calibrated to that claim, at which an attack has power; no record of the data is read.
@@ -68,7 +68,7 @@ def metrics_of(measured: dict[str, Any]) -> dict[str, float]:
     return {PREFIX + name: float(measured[name]) for name in names if name in measured}
 
 
-def draw(measured: dict[str, Any], path: Path) -> None:
+def write_figure(measured: dict[str, Any], path: Path) -> None:
     """Draw both lower bounds beside the claim at which they were measured; write a PNG to ``path``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from math import isclose
 from typing import Any
 
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import Within
+from dpcore.accounting.limits import PriceCap
 from dpcore.errors import DPFlowsError
 from dpcore.preprocess import encoder_from_json
 from dpcore.train import Planned, replan
@@ -91,7 +91,7 @@ def _plan(config: TrainConfig, run: Subject, found: Statement, stored: Events) -
     planned = plan_training(job)
     if _filled(found) and "noise_multiplier" not in config.algorithm.parameters and _differs(planned.events, stored):
         with suppress(DPFlowsError):  # where no noise makes it what is stored, the difference is named
-            planned, tolerance = plan_training(job, Within(stored)), CALIBRATED
+            planned, tolerance = plan_training(job, PriceCap(stored)), CALIBRATED
     if planned.before is not None:
         job = _encoded(job, run)
         planned = replan(planned, job.problem, "noise_multiplier" in config.algorithm.parameters)

@@ -213,7 +213,7 @@ def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFac
     if url is None:
         return None, None
     with LedgerReader(url) as ledger:
-        report = ledger.check()
+        report = ledger.verification()
         facts = entry_facts(ledger, report, entry, head)
         if METRICS not in files:
             undrawn = ledger.undrawn_metric(entry, facts.hashes.get("config", "-"), facts.hashes.get("weights", "-"))

@@ -17,7 +17,7 @@ from dpcore.problem import Problem
 from dpcore.train import Planned, Result, run
 from dpcore.train.running import trace
 from tasks.compare.config import MAJORITY, MEAN_LABEL, CompareConfig
-from tasks.compare.folds import Part, Rows
+from tasks.compare.folds import Fold, Rows
 from tasks.compare.grid import Cell, Plans, Setting, noise_seed
 from tasks.compare.metrics import MINIMISATION_ERROR, asked, has_optimum, optimum, wanted
 from tasks.compare.variants import weak
@@ -109,7 +109,7 @@ def kept_points(setting: Setting, every: int, planned: Planned, single: bool) ->
     return setting.job.kind.iterates(setting.job, planned)
 
 
-def measured_mean(setting: Setting, part: Part, problem: Problem) -> dict[str, Any]:
+def measured_mean(setting: Setting, part: Fold, problem: Problem) -> dict[str, Any]:
     """The errors of whoever predicts the mean label of the training part."""
     started = perf_counter()
     found = constant(setting.job, part.objective, part.test)
@@ -145,7 +145,7 @@ def problem_of(cell: Cell, config: CompareConfig, rows: Rows) -> Problem:
     return replace(problem, n=sum(part.n for index, part in enumerate(parts) if index != cell.fold))
 
 
-def metrics_of(setting: Setting, config: CompareConfig, part: Part, weights: Array) -> dict[str, float]:
+def metrics_of(setting: Setting, config: CompareConfig, part: Fold, weights: Array) -> dict[str, float]:
     """What the weights are worth on the held-out rows, and the objective on the training part."""
     job = setting.job
     found = job.kind.quality(job, part.test, weights)
@@ -170,14 +170,14 @@ def relevant_found(job: Job, config: CompareConfig, weights: Array) -> dict[str,
     return found | dict(zip(SUPPORT, support_precision_recall(wide, relevant, problem.intercept), strict=True))
 
 
-def best(part: Part, problem: Problem) -> float:
+def best(part: Fold, problem: Problem) -> float:
     """The least objective on the training part, found once for each strength."""
     if problem.l2 not in part.optima:
         part.optima[problem.l2] = optimum(part.objective, problem)
     return part.optima[problem.l2]
 
 
-def objective_value(setting: Setting, part: Part, weights: Array) -> float | None:
+def objective_value(setting: Setting, part: Fold, weights: Array) -> float | None:
     """mean loss + l2/2 ||w||^2 + l1 ||w||_1 (without the constant) on the training part.
 
     None for one class against the rest, for the line without privacy under L1, which it does not minimise, and for
@@ -196,7 +196,7 @@ def objective_value(setting: Setting, part: Part, weights: Array) -> float | Non
 def curve_of(
     setting: Setting,
     config: CompareConfig,
-    part: Part,
+    part: Fold,
     planned: Planned,
     result: Result,
     iterates: Iterates | None,
@@ -218,7 +218,7 @@ def curve_of(
 
 
 def along(
-    setting: Setting, config: CompareConfig, part: Part, iterates: Iterates, weights: Array
+    setting: Setting, config: CompareConfig, part: Fold, iterates: Iterates, weights: Array
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """(step, metrics) of the points that were kept, by the kind where it has a curve; ``weights`` are the last."""
     job = setting.job

@@ -212,7 +212,7 @@ class ComparePrivacy(Section):
     noise: Literal["rounded", "discrete"] = Field(default="rounded", description="discrete is exact and slower")
 
 
-class Entry(Section):
+class AlgorithmEntry(Section):
     """One algorithm. What stands below ``parameters`` takes the place of the common value for this entry alone."""
 
     name: str = Field(default="auto", min_length=1, description="for example dp_sgd or output_gd")
@@ -282,7 +282,7 @@ class CompareConfig(Section):
     ranking: RankingSection | None = Field(default=None, description="for ranking data alone: features and scorer")
     privacy: ComparePrivacy = Field(default=ComparePrivacy(), description="epsilon, delta and adjacency")
     peers: PeersSection | None = Field(default=None, description="for example {libraries: [{name: opacus}]}")
-    algorithms: Annotated[tuple[Entry, ...], BeforeValidator(_named), Field(min_length=1)] = Field(
+    algorithms: Annotated[tuple[AlgorithmEntry, ...], BeforeValidator(_named), Field(min_length=1)] = Field(
         description="names, or sections {name, preset, label, parameters}, for example [auto, dp_sgd]"
     )
     protocol: Annotated[ProtocolSection, BeforeValidator(named_protocol)] = Field(
@@ -369,7 +369,7 @@ def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) 
         privacy=ComparePrivacy(
             **{**privacy.model_dump(), "epsilon": (privacy.epsilon,), "adjacency": (privacy.adjacency,)}
         ),
-        algorithms=(Entry(name=algorithm.name, preset=algorithm.preset, parameters=algorithm.parameters),),
+        algorithms=(AlgorithmEntry(name=algorithm.name, preset=algorithm.preset, parameters=algorithm.parameters),),
         protocol=protocol,
         ledger=config.ledger,
         tracking=config.tracking,

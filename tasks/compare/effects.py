@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tasks.compare.grouping import Relation, Setting, lower_is_better
+from tasks.compare.grouping import Comparable, Relation, lower_is_better
 from tasks.compare.statistics import LEVEL, Summary
 from tasks.drawing.chart import MANY_DECADES, Chart, Line, Panel
 
@@ -26,7 +26,7 @@ def varied(facts: Mapping[str, Any]) -> set[str]:
 
 
 def against_parameters(
-    setting: Setting, metric: str, here: Sequence[Summary], stem: str, facts: Mapping[str, Any]
+    setting: Comparable, metric: str, here: Sequence[Summary], stem: str, facts: Mapping[str, Any]
 ) -> Iterable[Chart]:
     """A chart for each varied parameter: ``metric`` in one ``setting`` against its values.
 

@@ -13,10 +13,10 @@ from tasks.compare.effects import against_parameters, line_labels, varied
 from tasks.compare.grouping import (
     RANKING,
     SECONDS,
+    Comparable,
     Place,
     Record,
     Relation,
-    Setting,
     done,
     lower_is_better,
     measured,
@@ -38,7 +38,7 @@ NEIGHBOURS = {
 }
 
 
-def draw(records: Sequence[Record], folder: Path, facts: Mapping[str, Any]) -> list[Path]:
+def write_figures(records: Sequence[Record], folder: Path, facts: Mapping[str, Any]) -> list[Path]:
     """Draw all figures that the cells admit; returns the files (PNG, SVG, CSV, Parquet of each), none without numbers.
 
     Metrics are those of ``facts["metrics"]``, or all. Every adjacency and delta has a panel of its own; algorithms
@@ -61,7 +61,7 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
     Runs with another value of a varied parameter stand in the charts of that parameter alone.
     """
     own = varied(facts)
-    settings = list(dict.fromkeys(Setting.of(record) for record in records))
+    settings = list(dict.fromkeys(Comparable.of(record) for record in records))
     stems = _stems(settings)
     main = [record for record in records if Place.of(record).label not in own]
     for metric in _drawn(records, facts):
@@ -70,7 +70,7 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
             every = [summary for summary in summaries if summary.place.setting == setting and summary.mean is not None]
             here = [summary for summary in every if summary.place.label not in own]
             yield from _against_epsilon(setting, metric, here, stems[setting])
-            mine = [record for record in main if Setting.of(record) == setting]
+            mine = [record for record in main if Comparable.of(record) == setting]
             yield from _against_steps(setting, metric, mine, here, stems[setting])
             yield from against_parameters(setting, metric, every, stems[setting], facts)
     yield from _time_against_rows(main)
@@ -83,7 +83,7 @@ def _drawn(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     return [name for name in found if name in wanted] if wanted else found
 
 
-def _against_epsilon(setting: Setting, metric: str, here: Sequence[Summary], stem: str) -> Iterable[Chart]:
+def _against_epsilon(setting: Comparable, metric: str, here: Sequence[Summary], stem: str) -> Iterable[Chart]:
     panels = list(_epsilon_panels(setting, here))
     if not panels and (across := _references(here)):
         panels = [Panel("without privacy", across)]
@@ -102,7 +102,7 @@ def _against_epsilon(setting: Setting, metric: str, here: Sequence[Summary], ste
     )
 
 
-def _epsilon_panels(setting: Setting, here: Sequence[Summary]) -> Iterable[Panel]:
+def _epsilon_panels(setting: Comparable, here: Sequence[Summary]) -> Iterable[Panel]:
     """A panel for each relation, with a line for each algorithm."""
     for relation in _relations(summary.place for summary in here):
         points: dict[str, list[Summary]] = {}
@@ -114,7 +114,7 @@ def _epsilon_panels(setting: Setting, here: Sequence[Summary]) -> Iterable[Panel
 
 
 def _against_steps(
-    setting: Setting, metric: str, mine: Sequence[Record], here: Sequence[Summary], stem: str
+    setting: Comparable, metric: str, mine: Sequence[Record], here: Sequence[Summary], stem: str
 ) -> Iterable[Chart]:
     """The metric against the iteration, at no more than ``CURVE_EPSILONS`` values of epsilon."""
     panels = list(_step_panels(setting, _curves(mine, metric), mine, here))
@@ -145,7 +145,7 @@ def _curves(mine: Sequence[Record], metric: str) -> dict[Place, list[dict[int, f
 
 
 def _step_panels(
-    setting: Setting,
+    setting: Comparable,
     curves: Mapping[Place, list[dict[int, float]]],
     mine: Sequence[Record],
     here: Sequence[Summary],
@@ -314,7 +314,7 @@ def _relations(places: Iterable[Place]) -> list[Relation]:
     return sorted({place.relation for place in places if place.relation is not None})
 
 
-def _panel_title(relation: Relation, setting: Setting | None = None) -> str:
+def _panel_title(relation: Relation, setting: Comparable | None = None) -> str:
     meaning = NEIGHBOURS.get(relation.adjacency)
     if meaning and setting is not None and setting.loss == RANKING:
         meaning = meaning.replace("record", "session")
@@ -336,9 +336,9 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.").lower() or "unnamed"
 
 
-def _stems(settings: Sequence[Setting]) -> dict[Setting, str]:
+def _stems(settings: Sequence[Comparable]) -> dict[Comparable, str]:
     """A file stem for each setting, numbered where two would be equal."""
-    stems: dict[Setting, str] = {}
+    stems: dict[Comparable, str] = {}
     for setting in settings:
         parts = [setting.data, setting.loss, *([setting.loss_parameters] if setting.loss_parameters != "{}" else [])]
         parts += [f"{name}-{value:g}" for name, value in (("l1", setting.l1), ("l2", setting.l2)) if value]

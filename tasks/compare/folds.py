@@ -25,7 +25,7 @@ KEPT = 4  # folds that a thread keeps: the cells of a batch walk over few of the
 
 
 @dataclass(frozen=True)
-class Part:
+class Fold:
     """One fold: the training part as sums over its rows, and the rows that it is tested on.
 
     ``optima``: the least objective by L2 strength, where it was asked for.
@@ -80,13 +80,13 @@ class Rows:
             )
         return found
 
-    def part(self, cell: Cell) -> Part:
+    def part(self, cell: Cell) -> Fold:
         """The fold of a cell; the last few are kept, for each thread its own."""
         job = cell.setting.job
         secret = self.secret(cell.setting)
         drawn = table_key(redrawn(job, cell.repeat))
         key = (drawn, repr(job.problem.loss), repr(job.model), secret is not None, cell.repeat, cell.fold)
-        kept: OrderedDict[Any, Part] = self._local.__dict__.setdefault("kept", OrderedDict())
+        kept: OrderedDict[Any, Fold] = self._local.__dict__.setdefault("kept", OrderedDict())
         if key not in kept:
             table = self.table(cell.setting, cell.repeat)
             while len(kept) >= KEPT:
@@ -99,7 +99,7 @@ class Rows:
         declared = setting.job.problem.adjacency is Adjacency.ADD_REMOVE and not setting.job.public
         return self.secrets[setting.data] if declared else None
 
-    def _cut(self, job: Job, table: Table, secret: bytes | None, repeat: int, fold: int) -> Part:
+    def _cut(self, job: Job, table: Table, secret: bytes | None, repeat: int, fold: int) -> Fold:
         if table.parts:
             others = [part for index, part in enumerate(table.parts) if index != fold]
             train, test = join(others), table.parts[fold]
@@ -108,7 +108,7 @@ class Rows:
         else:
             numbers = self._numbers(table.train.n, secret, repeat)
             train, test = (table.train.take(np.flatnonzero(side)) for side in (numbers != fold, numbers == fold))
-        return Part(job.kind.sums(job, train), test)
+        return Fold(job.kind.sums(job, train), test)
 
     def _numbers(self, rows: int, secret: bytes | None, repeat: int) -> np.ndarray:
         folds = self.protocol.folds

@@ -19,7 +19,7 @@ from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.problem import Problem
 from dpcore.train import Planned, plan
 from dpcore.train.auto import resolve
-from tasks.compare.config import LINES, MEAN_LABEL, CompareConfig, CompareData, Entry, training_rows
+from tasks.compare.config import LINES, MEAN_LABEL, AlgorithmEntry, CompareConfig, CompareData, training_rows
 from tasks.compare.lines import lines
 from tasks.compare.metrics import MINIMISATION_ERROR, asked, wanted
 from tasks.compare.variants import Jobs, given, levels, objectives_of, spread_out, training_config
@@ -140,7 +140,7 @@ def expand(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
     return list(unique.values()), left_out
 
 
-def check_names(entries: Iterable[Entry]) -> None:
+def check_names(entries: Iterable[AlgorithmEntry]) -> None:
     """Raise for algorithms without privacy other than the lines, and for unknown names and parameters."""
     for entry in entries:
         if entry.name in ("auto", MEAN_LABEL):
@@ -153,7 +153,9 @@ def check_names(entries: Iterable[Entry]) -> None:
             )
 
 
-def _private(config: CompareConfig, data: CompareData, entry: Entry, jobs: Jobs) -> tuple[list[Setting], list[LeftOut]]:
+def _private(
+    config: CompareConfig, data: CompareData, entry: AlgorithmEntry, jobs: Jobs
+) -> tuple[list[Setting], list[LeftOut]]:
     found: list[Setting] = []
     missing: list[LeftOut] = []
     for objective in objectives_of(config, data, entry):

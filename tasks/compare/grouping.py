@@ -16,7 +16,7 @@ LOWER_IS_BETTER = ("objective", "loss", "error", "evaluations", SECONDS)
 """A metric with one of these in its name is better when it is smaller."""
 
 
-class Setting(NamedTuple):
+class Comparable(NamedTuple):
     """What compared algorithms share: the data and the objective that is minimised.
 
     Rankers are compared by the order that they give, so their loss is a part of the algorithm, not of the setting.
@@ -29,7 +29,7 @@ class Setting(NamedTuple):
     l2: float | None = None
 
     @classmethod
-    def of(cls, record: Record) -> Setting:
+    def of(cls, record: Record) -> Comparable:
         if str(record.get("kind", "")).startswith(RANKING):
             return cls(str(record.get("data")), RANKING)
         given = json.dumps(record.get("loss_parameters") or {}, sort_keys=True, default=str)
@@ -60,7 +60,7 @@ class Place(NamedTuple):
     Where ``noise`` is given, epsilon is None here: it follows from the price of each cell (``Cells.spent``).
     """
 
-    setting: Setting
+    setting: Comparable
     relation: Relation | None
     epsilon: float | None
     label: str
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, record: Record) -> Place:
-        setting, label = Setting.of(record), str(record.get("label") or record.get("algorithm"))
+        setting, label = Comparable.of(record), str(record.get("label") or record.get("algorithm"))
         if not is_private(record):
             return cls(setting, None, None, label)
         relation = Relation(str(record.get("adjacency")), float(record.get("delta") or 0.0))

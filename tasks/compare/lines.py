@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tasks.compare.config import MEAN_LABEL, NON_PRIVATE, CompareConfig, CompareData, Entry
+from tasks.compare.config import MEAN_LABEL, NON_PRIVATE, AlgorithmEntry, CompareConfig, CompareData
 from tasks.compare.variants import Jobs, given, objectives_of, training_config
 from tasks.config.train import AlgorithmSection, ObjectiveSection
 from tasks.kinds import kind_of
@@ -25,12 +25,12 @@ def lines(config: CompareConfig, data: CompareData, jobs: Jobs, used: Sequence[J
     """
     shared, own = list(objectives_of(config, data)), [job.config.objective for job in used]
     adjacency = config.privacy.adjacency[0]
-    first = training_config(config, data, shared[0], Entry(name=NON_PRIVATE), adjacency)
+    first = training_config(config, data, shared[0], AlgorithmEntry(name=NON_PRIVATE), adjacency)
     by_objective = kind_of(first, find_schema(data.name)).by_objective
     key: Callable[[ObjectiveSection], str] = ObjectiveSection.model_dump_json if by_objective else (lambda o: o.loss)
     objectives = {key(each): each for each in ([*shared, *own] if by_objective else [*own, *shared])}
 
-    def made(objective: ObjectiveSection, entry: Entry) -> Job:
+    def made(objective: ObjectiveSection, entry: AlgorithmEntry) -> Job:
         return jobs.of(training_config(config, data, objective, entry, adjacency))
 
     for name, objective in objectives.items():
@@ -38,29 +38,29 @@ def lines(config: CompareConfig, data: CompareData, jobs: Jobs, used: Sequence[J
         here = [job for job in used if key(job.config.objective) == name]
         here += beside_libraries(config, objective, made) if objective in shared else []
         words = [NON_PRIVATE, *([objective.loss] if not by_objective and len(objectives) > 1 else [])]
-        entries = [Entry(name=NON_PRIVATE, **encoding) for encoding in encodings(here or used)]
-        exact = [made(objective, entry) for entry in entries or [Entry(name=NON_PRIVATE)]]
+        entries = [AlgorithmEntry(name=NON_PRIVATE, **encoding) for encoding in encodings(here or used)]
+        exact = [made(objective, entry) for entry in entries or [AlgorithmEntry(name=NON_PRIVATE)]]
         for job, encoding in zip(exact, encoding_names(exact), strict=True):
             yield " ".join([*words, encoding]), job
 
 
-Made = Callable[[ObjectiveSection, Entry], Job]
+Made = Callable[[ObjectiveSection, AlgorithmEntry], Job]
 
 
 def beside_libraries(config: CompareConfig, objective: ObjectiveSection, made: Made) -> list[Job]:
     """Jobs with the encodings that other libraries get, whose ceiling is drawn as well."""
     libraries = () if config.peers is None else config.peers.libraries
-    return [made(objective, Entry(name=ENCODED_AS, preprocess=peer.preprocess)) for peer in libraries]
+    return [made(objective, AlgorithmEntry(name=ENCODED_AS, preprocess=peer.preprocess)) for peer in libraries]
 
 
 def simplest(objective: ObjectiveSection, made: Made) -> Iterator[tuple[str, Job]]:
     """What any model has to beat: the majority class, or the mean of a regression's label, which is no weights."""
-    job = made(objective, Entry(name=NON_PRIVATE))
+    job = made(objective, AlgorithmEntry(name=NON_PRIVATE))
     name = job.kind.simplest(job)
     if name == MEAN_LABEL:
         yield MEAN_LABEL, given(job, job.config.model_copy(update={"algorithm": MEAN_SECTION}))
     elif name:
-        yield name, made(objective, Entry(name=name))
+        yield name, made(objective, AlgorithmEntry(name=name))
 
 
 MEAN_SECTION = AlgorithmSection(name=MEAN_LABEL)

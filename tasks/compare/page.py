@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from tasks.compare.export import count_cells, write
-from tasks.compare.figures import draw
+from tasks.compare.figures import write_figures
 from tasks.compare.grouping import SECONDS, Place, Record, done, is_private, metrics_of
 from tasks.compare.ratios import ratios, rows_of, table
 from tasks.compare.statistics import LEAST, LEVEL, Summary, explain, summarise
@@ -35,7 +35,7 @@ def report(
     write(records, facts, folder)
     if beside := rows_of(ratios(records, facts)):
         write_frame(pd.DataFrame(beside), folder / "ratios")
-    write_page(records, facts, draw(records, folder, facts), folder / PAGE)
+    write_page(records, facts, write_figures(records, folder, facts), folder / PAGE)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     client.log_artifacts(run_id, str(folder), "report")
     shutil.rmtree(folder)
@@ -43,7 +43,7 @@ def report(
 
 
 def write_page(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequence[Path], path: Path) -> Path:
-    """Write the page; ``figures`` are the files of ``figures.draw``, of which the PNGs are put inside.
+    """Write the page; ``figures`` are the files of ``figures.write_figures``, of which the PNGs are put inside.
 
     ``facts`` may hold title, protocol, folds, repeats, draws, test_share, metrics, public, charge, seed, seconds,
     machine (a dict), warnings (a list), config (stands in facts.json alone); others are listed under their names.

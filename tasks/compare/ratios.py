@@ -12,7 +12,7 @@ from shutil import which
 from typing import Any
 
 from dpcore.errors import InputError
-from tasks.compare.config import CompareConfig, Entry, PeerEntry
+from tasks.compare.config import AlgorithmEntry, CompareConfig, PeerEntry
 from tasks.compare.grid import LeftOut, Setting
 from tasks.compare.grouping import SECONDS, Place, Record, collect, done, measured, metrics_of
 from tasks.compare.lines import ENCODED_AS
@@ -192,7 +192,7 @@ def missing_words(peer: Peer, reason: str) -> str:
 def _settings(config: CompareConfig, entry: PeerEntry, run: PeerRun, jobs: Jobs) -> tuple[list[Setting], list[LeftOut]]:
     found: list[Setting] = []
     missing: list[LeftOut] = []
-    encoded = Entry(name=ENCODED_AS, preprocess=entry.preprocess)
+    encoded = AlgorithmEntry(name=ENCODED_AS, preprocess=entry.preprocess)
     adjacencies = [a for a in config.privacy.adjacency if a is run.peer.adjacency] or config.privacy.adjacency[:1]
     wanted = [(data, objective) for data in config.data for objective in objectives_of(config, data)]
     for (data, objective), adjacency in product(wanted, adjacencies):

@@ -18,7 +18,7 @@ from typing import Any
 from dpcore.algorithms import make
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
-from tasks.compare.config import LINES, CompareConfig, CompareData, Entry
+from tasks.compare.config import LINES, AlgorithmEntry, CompareConfig, CompareData
 from tasks.config import TrainConfig
 from tasks.config.train import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection
 from tasks.kinds.base import WEAK_EPSILON, Job
@@ -42,12 +42,12 @@ class Effect:
         return asdict(self)
 
 
-def spread_out(entries: Iterable[Entry]) -> tuple[list[Entry], list[Effect]]:
+def spread_out(entries: Iterable[AlgorithmEntry]) -> tuple[list[AlgorithmEntry], list[Effect]]:
     """The entries, each followed by one for every other value under its ``vary``, and what is varied.
 
     Raises ``InputError`` for a parameter that the algorithm lacks, for a line without privacy and for equal labels.
     """
-    found: list[Entry] = []
+    found: list[AlgorithmEntry] = []
     effects: list[Effect] = []
     for entry in entries:
         found.append(entry)
@@ -69,7 +69,9 @@ def spread_out(entries: Iterable[Entry]) -> tuple[list[Entry], list[Effect]]:
     return found, effects
 
 
-def _one_parameter(entry: Entry, parameter: str, values: tuple[Any, ...]) -> tuple[list[Entry], Effect]:
+def _one_parameter(
+    entry: AlgorithmEntry, parameter: str, values: tuple[Any, ...]
+) -> tuple[list[AlgorithmEntry], Effect]:
     make(entry.name, entry.parameters | {parameter: values[0]}, entry.preset)  # names an unknown parameter
     own = make(entry.name, entry.parameters, entry.preset).given()[parameter]
     others = [_with(entry, parameter, value) for value in values if value != own]
@@ -80,7 +82,7 @@ def _one_parameter(entry: Entry, parameter: str, values: tuple[Any, ...]) -> tup
     return others, Effect(entry.shown, parameter, tuple(order), tuple(labels[repr(value)] for value in order))
 
 
-def _with(entry: Entry, parameter: str, value: Any) -> Entry:
+def _with(entry: AlgorithmEntry, parameter: str, value: Any) -> AlgorithmEntry:
     label = f"{entry.label} {parameter}={value}" if entry.label else None
     changes = {"parameters": entry.parameters | {parameter: value}, "label": label, "vary": {}}
     return entry.model_copy(update=changes)
@@ -175,7 +177,9 @@ def several(config: CompareConfig, name: str) -> dict[str, bool]:
     }
 
 
-def objectives_of(config: CompareConfig, data: CompareData, entry: Entry | None = None) -> Iterator[ObjectiveSection]:
+def objectives_of(
+    config: CompareConfig, data: CompareData, entry: AlgorithmEntry | None = None
+) -> Iterator[ObjectiveSection]:
     """Every loss with every L1 and L2 strength. Those of an algorithm come before those of the data, these before the
     common ones."""
     common = config.objective
@@ -216,7 +220,7 @@ def given(job: Job, config: TrainConfig) -> Job:
 
 
 def training_config(
-    config: CompareConfig, data: CompareData, objective: ObjectiveSection, entry: Entry, adjacency: Adjacency
+    config: CompareConfig, data: CompareData, objective: ObjectiveSection, entry: AlgorithmEntry, adjacency: Adjacency
 ) -> TrainConfig:
     """The configuration that trains one entry of a comparison, at the epsilon of a default."""
     privacy = config.privacy

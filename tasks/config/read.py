@@ -131,7 +131,7 @@ def rule(finding: Mapping[str, Any]) -> str:
     return RULES.get(finding["type"], finding["msg"]).format(**context)
 
 
-def describe(error: ValidationError, model: type[BaseModel], where: str, overrides: Sequence[str] = ()) -> str:
+def error_line(error: ValidationError, model: type[BaseModel], where: str, overrides: Sequence[str] = ()) -> str:
     """The first finding of pydantic as one line: place (file or ``--set``), field, value, rule, way out."""
     findings = error.errors(include_url=False)
     first = findings[0]
@@ -146,7 +146,7 @@ def describe(error: ValidationError, model: type[BaseModel], where: str, overrid
     else:
         description = owner.model_fields[field].description if field is not None else None
         way_out = f"; {description}" if description else ""
-        line = f"{where}: Expected {rule(first)} for {'.'.join(path)}, got {shown(first['input'])}{way_out}."
+        line = f"{where}: Expected {rule(first)} for {'.'.join(path)}, got {value_text(first['input'])}{way_out}."
     more = len(findings) - 1
     return line if not more else f"{line} ({more} more {'fault' if more == 1 else 'faults'})"
 
@@ -183,7 +183,7 @@ def _section(annotation: Any) -> type[BaseModel] | None:
     return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
 
 
-def shown(value: object) -> str:
+def value_text(value: object) -> str:
     """A value as Python writes it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -278,7 +278,7 @@ def parse(model: type[M], values: Any, where: str = "configuration", overrides: 
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise InputError(describe(error, model, where, overrides)) from None
+        raise InputError(error_line(error, model, where, overrides)) from None
 
 
 def load_config(name: str | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -309,8 +309,8 @@ def override(values: dict[str, Any], text: str) -> None:
                 rest = f"{{{name}: {rest}}}"
             whole = f"{place}=[...]" if isinstance(inner, list) and parts[depth].isdigit() else f"{place}={rest}"
             raise InputError(
-                f"Expected a section at {place!r} for --set {text!r}, got the value {shown(inner)}; set the whole of "
-                f"it, for example --set '{whole}', or use another key."
+                f"Expected a section at {place!r} for --set {text!r}, got the value {value_text(inner)}; set the whole "
+                f"of it, for example --set '{whole}', or use another key."
             )
         values = inner
     values[parts[-1]] = load_yaml(f"value: {value}", f"--set {key}")["value"]

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from dpcore.errors import InputError
-from dpcore.preprocess import Encoder, MatrixEncoder, Tally
+from dpcore.preprocess import Encoder, EncodingReport, MatrixEncoder
 from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency
 from dpcore.ranking.sessions import Sessions
@@ -32,7 +32,7 @@ from tasks.data.rows import (
     test_rows,
     with_queries,
 )
-from tasks.data.store import Column, Matrix, private_folder
+from tasks.data.store import GrowingArray, Matrix, private_folder
 from tasks.data.units import unit_names
 from tasks.home import Home
 from tasks.readers import Chunk, open_chunks, source_paths
@@ -87,8 +87,8 @@ class _Part:
     """Rows of one side while they are collected."""
 
     X: Matrix
-    y: Column
-    tally: Tally
+    y: GrowingArray
+    tally: EncodingReport
     queries: list[np.ndarray] = field(default_factory=list)
     blocks: list[np.ndarray] = field(default_factory=list)
     users: list[np.ndarray] = field(default_factory=list)
@@ -189,7 +189,7 @@ def _load(
 
 
 def _side(schema: Schema, encoder: Encoder | MatrixEncoder, folder: Path | None, name: str) -> _Part:
-    return _Part(Matrix(encoder.design.dimension, folder, name), Column(folder, f"{name}.y"), Tally())
+    return _Part(Matrix(encoder.design.dimension, folder, name), GrowingArray(folder, f"{name}.y"), EncodingReport())
 
 
 def _read(
@@ -228,7 +228,9 @@ def _read(
             _note(test, names, aside)
 
 
-def _rows(schema: Schema, chunk: Chunk, start: int, tally: Tally, whole: Whole, wanted: Wanted, split: bool) -> _Rows:
+def _rows(
+    schema: Schema, chunk: Chunk, start: int, tally: EncodingReport, whole: Whole, wanted: Wanted, split: bool
+) -> _Rows:
     """The rows of a chunk that are read: of the others only the cells that say where a row belongs are looked at.
 
     A row that names no block may be of any of them, so it is refused; so is a session that a wanted block shares.
@@ -373,7 +375,7 @@ def _check_first(
     schema: Schema, encoder: Encoder | MatrixEncoder, chunk: Chunk, files: list[Path], blocks: Sequence[str] | None
 ) -> None:
     chunk = chunk.take(np.arange(min(PEEK_ROWS, chunk.rows)))
-    tally = Tally(source=", ".join(map(str, files)))
+    tally = EncodingReport(source=", ".join(map(str, files)))
     mine = in_blocks(schema, blocks, chunk.table, tally)
     tally.raise_faults()
     places = np.arange(chunk.rows) if mine is None else np.flatnonzero(mine)

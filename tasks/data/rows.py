@@ -22,7 +22,7 @@ from scipy.sparse import issparse
 from dpcore.errors import InputError, unknown_name
 from dpcore.identity import canonical, names_nobody
 from dpcore.preprocess.column_encoders import factors, named, parse_number, text_of
-from dpcore.preprocess.design import Tally
+from dpcore.preprocess.design import EncodingReport
 from tasks.data.units import unit_codes, unit_names
 from tasks.readers import Chunk
 from tasks.readers.open import QUERY
@@ -78,14 +78,16 @@ def hash_share(columns: list[tuple[np.ndarray, list]], salt: str, text: TextSpec
     return ((row ^ (row >> np.uint64(31))) >> np.uint64(11)) / 2.0**53
 
 
-def in_blocks(schema: Schema, blocks: Sequence[str] | None, frame: pd.DataFrame, tally: Tally | None = None) -> Any:
+def in_blocks(
+    schema: Schema, blocks: Sequence[str] | None, frame: pd.DataFrame, tally: EncodingReport | None = None
+) -> Any:
     """Which rows of a frame lie in one of ``blocks``, shape (n,); None where all are read.
 
     A row that names no block may be of any of them: it is a fault of ``tally``.
     """
     if blocks is None or not isinstance(frame, pd.DataFrame):
         return None
-    where = row_blocks(schema, frame, Tally() if tally is None else tally)
+    where = row_blocks(schema, frame, EncodingReport() if tally is None else tally)
     return None if where is None else named_in(where, blocks)
 
 
@@ -99,7 +101,7 @@ def mine_of(schema: Schema, blocks: Sequence[str] | None) -> Mine | None:
     return None if blocks is None or schema.block is None else partial(in_blocks, schema, blocks)
 
 
-def row_blocks(schema: Schema, frame: pd.DataFrame, tally: Tally) -> np.ndarray | None:
+def row_blocks(schema: Schema, frame: pd.DataFrame, tally: EncodingReport) -> np.ndarray | None:
     """The ledger block of each row as text, shape (n,); None where the schema declares no blocks."""
     block = schema.block
     if block is None:
@@ -137,7 +139,7 @@ def date_block(value: object, by: str, form: str, strip: bool) -> str:
 BAD = -9
 
 
-def decode_labels(label: LabelSpec, cells: pd.Series, tally: Tally, strip: bool = True) -> np.ndarray:
+def decode_labels(label: LabelSpec, cells: pd.Series, tally: EncodingReport, strip: bool = True) -> np.ndarray:
     """Targets as float64, shape (n,); undeclared texts and non-finite numbers become faults of ``tally``.
 
     Binary: {-1, +1}. Regression: clipped to [low, high] and scaled linearly onto ``scaled_to``. Classes: the position
@@ -172,7 +174,7 @@ def label_text(label: LabelSpec, value: object, strip: bool) -> str:
     return canonical(text.removesuffix(label.strip_end), strip) if label.strip_end else text
 
 
-def _numbers(label: LabelSpec, cells: pd.Series, tally: Tally) -> np.ndarray:
+def _numbers(label: LabelSpec, cells: pd.Series, tally: EncodingReport) -> np.ndarray:
     values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float)
     bad = ~np.isfinite(values)
     if label.kind == "relevance":
@@ -198,7 +200,7 @@ def scale_target(values: np.ndarray, low: float, high: float, onto: tuple[float,
     return np.clip(onto[0] + share * (onto[1] - onto[0]), *onto)
 
 
-def with_queries(schema: Schema, chunk: Chunk, tally: Tally) -> Chunk:
+def with_queries(schema: Schema, chunk: Chunk, tally: EncodingReport) -> Chunk:
     """``chunk`` with the canonical id of each row's session, from the file itself or from the column ``query``.
 
     A row without one is noted in ``tally``: it would be in a session with strangers. Raises ``InputError`` where the
@@ -229,7 +231,7 @@ class Whole:
         self._block: dict[str, str] = {}
         self._blocks = None if blocks is None else frozenset(blocks)
 
-    def check(self, schema: Schema, chunk: Chunk, blocks: np.ndarray, tally: Tally) -> None:
+    def check(self, schema: Schema, chunk: Chunk, blocks: np.ndarray, tally: EncodingReport) -> None:
         """Note rows whose session was seen in another block."""
         if chunk.queries is None and QUERY not in chunk.table:
             return

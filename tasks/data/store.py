@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 
-class Column:
+class GrowingArray:
     """One growing array along its first axis: in a file, or in memory that is enlarged in place by a quarter."""
 
     def __init__(self, folder: Path | None, name: str) -> None:
@@ -61,7 +61,7 @@ class Matrix:
     def __init__(self, width: int, folder: Path | None, name: str) -> None:
         self.width = width
         self.folder, self.name = folder, name
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, GrowingArray] = {}
         self.ends: list[np.ndarray] = [np.zeros(1, np.int64)]
         self.stored = 0
 
@@ -89,9 +89,9 @@ class Matrix:
         matrix.has_canonical_format = True
         return matrix
 
-    def _column(self, name: str) -> Column:
+    def _column(self, name: str) -> GrowingArray:
         if name not in self.columns:
-            self.columns[name] = Column(self.folder, f"{self.name}.{name}")
+            self.columns[name] = GrowingArray(self.folder, f"{self.name}.{name}")
         return self.columns[name]
 
 

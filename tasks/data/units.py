@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from dpcore.errors import InputError
 from dpcore.identity import BLANKS, BOOLEANS, NO_VALUE, plain_texts
 from dpcore.preprocess.column_encoders import named
-from dpcore.preprocess.design import Tally
+from dpcore.preprocess.design import EncodingReport
 from tasks.schema import Schema
 
 
-def unit_names(schema: Schema, cells: pd.Series, tally: Tally, what: str) -> np.ndarray:
+def unit_names(schema: Schema, cells: pd.Series, tally: EncodingReport, what: str) -> np.ndarray:
     """The canonical id of each row in a column of users, sessions or blocks (``what``), shape (n,), as texts.
 
     Rows without an id, or with a declared mark of no value, become faults of ``tally``: such rows of several people
@@ -109,7 +109,7 @@ def _whole_numbers(part: Any) -> Any:
     return pc.if_else(pc.and_(number, pc.ends_with(part, ".0")), bare, part)
 
 
-def unit_codes(schema: Schema, cells: pd.Series, tally: Tally) -> tuple[np.ndarray, list[str]]:
+def unit_codes(schema: Schema, cells: pd.Series, tally: EncodingReport) -> tuple[np.ndarray, list[str]]:
     """Codes (n,) into canonical texts, the last for no value; errors name file and column."""
     try:
         return named(cells, schema.text.strip, schema.text.decimal, unit=True)

@@ -101,7 +101,7 @@ class Blocks:
                 "never changed: restore `block` in the data schema."
             )
 
-    def check(self, name: str) -> str:
+    def check_block(self, name: str) -> str:
         """Return ``name`` where this division can have such a block; raises InputError otherwise."""
         if self.by == "one":
             fits = name == ALL
@@ -144,7 +144,7 @@ class Blocks:
 
     def neighbours(self, block: str) -> tuple[str, ...]:
         """Return the blocks before and after one by date; raises InputError for a text that is no such block."""
-        day = _first_day(self.check(block), self.by)
+        day = _first_day(self.check_block(block), self.by)
         found = []
         with suppress(OverflowError):  # the calendar ends
             found.append(_before(day, self.by))
@@ -166,7 +166,7 @@ class Blocks:
         """
         if not read:
             raise InputError("Expected at least one block to read, got blocks=(); name a window that holds data.")
-        names = tuple(dict.fromkeys(self.check(name) for name in read))
+        names = tuple(dict.fromkeys(self.check_block(name) for name in read))
         return names if unit != "user" or self.person_in_one_block else (ALL,)
 
     def unnamed(self, charged: Sequence[str], unit: str) -> str | None:

@@ -254,7 +254,7 @@ class LedgerReader:
                 words.append(f"entry {row.entry} was reserved for it and not drawn on ({' -> '.join(kinds)})")
         return "; ".join(words) or "nothing was reserved for it"
 
-    def check(self, head: str | None = None) -> Verification:
+    def verification(self, head: str | None = None) -> Verification:
         """Recompute hashes, prices, totals and states from the records; return what was found.
 
         ``head``: a hash from a statement or a bundle that the chain must still contain.
@@ -270,8 +270,8 @@ class LedgerReader:
             return report
 
     def verify(self, head: str | None = None) -> Verification:
-        """Return ``check(head)``; raises VerificationFailed with the first problems where it found any."""
-        report = self.check(head)
+        """Return ``verification(head)``; raises VerificationFailed with the first problems where it found any."""
+        report = self.verification(head)
         if not report.ok:
             raise VerificationFailed(
                 f"Expected an intact ledger, got {report.problem_count} problems in {self.store.shown}: "

@@ -211,7 +211,7 @@ def explain(ledger: LedgerReader, name: str, block: str | None = None) -> dict[s
     """
     dataset = ledger.dataset(name)
     if block is not None and dataset.limited:
-        dataset.blocks.check(block)
+        dataset.blocks.check_block(block)
     charged = [entry for entry in entries(ledger, name, block) if entry["state"] != "cancelled"]
     models = [entry for entry in charged if entry["state"] == "committed"]
     fields = ("entry", "at", "state", "period", "read", "hashes")

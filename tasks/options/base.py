@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpcore.accounting import Events
-from dpcore.accounting.limits import Limit, Room, Within
+from dpcore.accounting.limits import Limit, PriceCap, Room
 from dpcore.errors import InputError
 from dpcore.problem import Problem
 from dpcore.train import Planned, Result, plan
@@ -86,7 +86,7 @@ class Option:
     def check(self, job: Job) -> None:
         """Raise ``InputError`` for what the table of rules cannot say; ``BudgetExceeded`` for a share too small."""
 
-    def plan(self, job: Job, *limits: Room | Within) -> Planned | None:
+    def plan(self, job: Job, *limits: Room | PriceCap) -> Planned | None:
         """The plan of a training with this option, within the target and ``limits``; None for the plain one."""
         return None
 
@@ -142,7 +142,7 @@ def entries_of(job: Job) -> dict[str, Events]:
     return {name: events for name, events in found.items() if events is not None}
 
 
-def plan_alone(job: Job, *limits: Room | Within, before: Events | None = None) -> Planned:
+def plan_alone(job: Job, *limits: Room | PriceCap, before: Events | None = None) -> Planned:
     """The plan of the job's algorithm, after releases ``before`` it, within the target of the configuration and
     ``limits``."""
     algorithm, form = job.algorithm, job.config.privacy.noise

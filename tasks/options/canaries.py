@@ -56,7 +56,7 @@ def plant_canaries(job: Job, planned: Planned, objective: Sealed) -> tuple[Seale
     return Sealed(mixed), Sealed(watch)
 
 
-def measure_canaries(
+def bound_by_canaries(
     planned: Planned, weights: Array, watch: Sealed, objective: Sealed, folder: Path
 ) -> dict[str, float]:
     """Lower bounds on epsilon beside the claim, as internal numbers; a figure of both in ``folder``."""
@@ -77,7 +77,7 @@ def measure_canaries(
     }
     if target.accountant_of(planned.events) == "gdp":
         numbers["gaussian_lower_bound"] = found.gaussian_epsilon
-    draw(canaries, found, numbers, folder / FIGURE)
+    write_figure(canaries, found, numbers, folder / FIGURE)
     return {PREFIX + name: value for name, value in numbers.items()}
 
 
@@ -96,7 +96,7 @@ def sentence(metrics: dict[str, float]) -> str:
     )
 
 
-def draw(canaries: Canaries, found: Guessed, numbers: dict[str, float], path: Path) -> None:
+def write_figure(canaries: Canaries, found: Guessed, numbers: dict[str, float], path: Path) -> None:
     """Draw the scores by coin, and bounds against claim; write a PNG to ``path``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -147,7 +147,7 @@ class Audit(Option):
 
     def after_commit(self, run: Run, ledger: Ledger) -> Run:
         [watch] = [one for one in run.observers if isinstance(one.open(), CanaryWatch)]
-        found = measure_canaries(run.planned, run.weights, watch, run.known, run.place)
+        found = bound_by_canaries(run.planned, run.weights, watch, run.known, run.place)
         return replace(run, metrics={**run.metrics, **found}, notes=(sentence(found),))
 
     def words(self, job: Job, planned: Planned | None) -> Words:

@@ -30,7 +30,7 @@ METRICS = ("accuracy", "balanced_accuracy")
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ConfusionCounts:
     """Private counts, shape (2, 2): true class (+1, -1) by right and wrong; the data of one release."""
 
     data: Data
@@ -98,9 +98,9 @@ def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, fo
         }
         return json.dumps(stored, indent=1, sort_keys=True)
 
-    records = Counts(part, weights, job.problem.outputs)
+    records = ConfusionCounts(part, weights, job.problem.outputs)
     charge = replace(charge_of(job), weights_sha256=belongs_to(folder)["weights_sha256"])
-    counts, text = charged_once(ledger, charge, mechanism, records, Counts.cells, tell, "metrics")
+    counts, text = charged_once(ledger, charge, mechanism, records, ConfusionCounts.cells, tell, "metrics")
     (folder / FILE).write_text(text, encoding="utf-8")
     return {f"released.{wanted.metric}": from_counts(counts, mechanism.scale)[0][wanted.metric]}
 

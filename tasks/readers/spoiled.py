@@ -21,7 +21,7 @@ import pyarrow as pa
 from scipy.io import arff
 
 from dpcore.errors import InputError
-from dpcore.preprocess import Tally
+from dpcore.preprocess import EncodingReport
 from tasks.readers.chunk import chunk_rows
 from tasks.schema import Schema
 
@@ -111,7 +111,7 @@ def parquet_frame(schema: Schema, path: Path, batch: pa.RecordBatch, start: int,
     block = None if mine is None or schema.block is None else schema.block.column
     if block in spoiled:
         frame.loc[spoiled[block], block] = ""
-    tally = Tally(source=str(path), rows=start)
+    tally = EncodingReport(source=str(path), rows=start)
     wanted = np.ones(len(frame), dtype=bool) if mine is None else np.asarray(mine(frame), dtype=bool)
     for name, bad in spoiled.items():
         rows = np.flatnonzero(bad & wanted)

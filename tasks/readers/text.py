@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dpcore.errors import InputError
-from dpcore.preprocess import Tally
+from dpcore.preprocess import EncodingReport
 from dpcore.preprocess.encoder import unknown_column
 from tasks.readers.arrow import NotPlain, is_plain, read_plain
 from tasks.readers.chunk import Chunk, chunk_rows, is_gzip, require_rows, truncated
@@ -96,7 +96,7 @@ def _read_mine(
     with open_text(path, options["encoding"], ESCAPE) as file:
         rows = _rows(schema, islice(file, options["skiprows"], None))
         for frame, wanted, start in read_rows(schema, path, rows, list(kinds), done, mine):
-            tally = Tally(source=str(path), rows=start, places=wanted)
+            tally = EncodingReport(source=str(path), rows=start, places=wanted)
             for name, absent in marks.items():
                 cells = frame[name].iloc[wanted]
                 _refuse_column(cells, absent, text.decimal, text.thousands, tally)
@@ -258,7 +258,7 @@ def refuse_texts(schema: Schema, path: Path, options: dict[str, Any], error: Val
     """Read the numeric columns again as text to name the cells that hold none; raises ``InputError``."""
     numeric = list(options["na_values"])
     text = schema.text
-    tally = Tally(source=str(path))
+    tally = EncodingReport(source=str(path))
     plain = {**options, "dtype": str, "na_values": None, "decimal": ".", "thousands": None}
     with pd.read_csv(path, **plain) as reader:
         for frame in reader:
@@ -269,7 +269,9 @@ def refuse_texts(schema: Schema, path: Path, options: dict[str, Any], error: Val
     raise InputError(f"{path}: {' '.join(str(error).split())}; correct the file or the schema.")
 
 
-def _refuse_column(cells: pd.Series, marks: list[str], decimal: str, thousands: str | None, tally: Tally) -> None:
+def _refuse_column(
+    cells: pd.Series, marks: list[str], decimal: str, thousands: str | None, tally: EncodingReport
+) -> None:
     texts = cells.fillna("").astype(str).str.strip()
     bare = texts.str.replace(thousands, "", regex=False) if thousands else texts
     as_read = pd.to_numeric(bare.str.replace(decimal, ".", regex=False), errors="coerce").isna()

@@ -66,11 +66,11 @@ TUNING = (
 )
 
 
-class Part(BaseModel):
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Guarantee(Part):
+class Guarantee(Strict):
     """What is promised: neighbours under ``adjacency`` give outputs that are (epsilon, delta)-indistinguishable."""
 
     unit: str
@@ -82,7 +82,7 @@ class Guarantee(Part):
     conversion: str
 
 
-class Renyi(Part):
+class Renyi(Strict):
     """The Rényi curve of the whole plan; null stands for infinity."""
 
     orders: list[float]
@@ -91,7 +91,7 @@ class Renyi(Part):
     epsilon: float = Field(description="conversion of this curve at delta, whatever accountant the guarantee uses")
 
 
-class DataFacts(Part):
+class DataFacts(Strict):
     name: str
     public: bool
     public_n: int
@@ -101,7 +101,7 @@ class DataFacts(Part):
     bounds: str = Field(description="where column bounds, levels and label values come from")
 
 
-class LedgerEntry(Part):
+class LedgerEntry(Strict):
     dataset: str
     entry: str
     head: str = Field(description="hash of the reserving record: the ledger's chain must contain it")
@@ -111,7 +111,7 @@ class LedgerEntry(Part):
     limit_units: int | None = Field(default=None, description="most units of a block; null: no limit, or not noted")
 
 
-class Training(Part):
+class Training(Strict):
     algorithm: str
     parameters: dict[str, Any]
     preset: str | None
@@ -121,7 +121,7 @@ class Training(Part):
     l2: float
 
 
-class Statement(Part):
+class Statement(Strict):
     """The whole statement; ``schema_version`` changes with its fields, and older versions stay readable."""
 
     schema_version: First = 1

@@ -67,7 +67,7 @@ def sign(key: Ed25519PrivateKey, message: bytes) -> str:
     return json.dumps(stored, indent=1, sort_keys=True)
 
 
-def check(text: bytes, message: bytes) -> str:
+def verify_signature(text: bytes, message: bytes) -> str:
     """The fingerprint of the key whose signature of ``message`` is in ``text``; raises ``ValueError`` for none."""
     try:
         stored = json.loads(text)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpcore.errors import InputError, VerificationFailed
 from tasks.release import registry
-from tasks.release.bundle import Bundle, check, open_bundle, plain_json, same_key, sign
+from tasks.release.bundle import Bundle, open_bundle, plain_json, same_key, sign, verify_signature
 from tasks.release.manifest import CONFIG, METRICS, STATEMENT, WEIGHTS, Manifest
 from tasks.release.verify import verify_files
 
@@ -103,7 +103,7 @@ def read_front(folder: Path, name: str, trusted: Sequence[str] | None) -> Front 
     try:
         stored: Any = plain_json(path.read_bytes()[:LARGEST])
         text = str(stored["front"])
-        signer = check(json.dumps(stored["signature"]).encode(), text.encode())
+        signer = verify_signature(json.dumps(stored["signature"]).encode(), text.encode())
         fields: Any = plain_json(text.encode())
         front = Front(**{key: value for key, value in fields.items() if key != "schema_version"})
     except (ValueError, KeyError, TypeError, AttributeError) as error:

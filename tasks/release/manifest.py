@@ -19,11 +19,11 @@ METRICS, CONFIG, README = "privacy/metrics.json", "config.json", "README.md"
 REQUIRED = (WEIGHTS, ENCODER, CARD, STATEMENT, MECHANISMS, TUNING, CONFIG, README)
 
 
-class Part(BaseModel):
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Price(Part):
+class Price(Strict):
     """What the release costs as a whole: every trial it was chosen from and its noisy metrics."""
 
     unit: str
@@ -35,13 +35,13 @@ class Price(Part):
     scope: Literal["dataset", "run", "public"]
 
 
-class Approval(Part):
+class Approval(Strict):
     who: str
     when: str
     note: str = ""
 
 
-class ReleasedMetric(Part):
+class ReleasedMetric(Strict):
     """A number about quality that may leave: on public data, or from a charged mechanism."""
 
     name: str
@@ -50,12 +50,12 @@ class ReleasedMetric(Part):
     standard_error: float | None = Field(default=None, description="of the noise alone")
 
 
-class File(Part):
+class File(Strict):
     sha256: str
     bytes: int
 
 
-class Position(Part):
+class Position(Strict):
     """Where the ledger stood at the release, and what its commit record of the run holds."""
 
     head: str = Field(description="hash of the newest record; the chain of the next release must contain it")
@@ -63,7 +63,7 @@ class Position(Part):
     hashes: dict[str, str] = Field(description="SHA-256 of the run's files in its commit record")
 
 
-class Manifest(Part):
+class Manifest(Strict):
     schema_version: First = 1
     name: str
     version: str

@@ -90,7 +90,7 @@ def require_head(ledger: Ledger, head: str | None) -> None:
     digits = head.strip().lower()
     if len(digits) < SHORTEST_HEAD or set(digits) - set("0123456789abcdef"):
         raise InputError(f"Expected at least {SHORTEST_HEAD} hex digits of a hash for --head, got {head!r}.")
-    report = ledger.check(digits)
+    report = ledger.verification(digits)
     if report.head_found_at is None:
         raise VerificationFailed(
             f"Expected the head {digits[:16]}... in {ledger.store.shown}, got a chain without it: records were removed "

@@ -21,7 +21,7 @@ from tasks.audit.rules_content import state_fault
 from tasks.audit.rules_run import price_of
 from tasks.record.statement import Statement
 from tasks.record.wording import RENDERED
-from tasks.release.bundle import LARGEST, Bundle, check, manifest_of, same_key
+from tasks.release.bundle import LARGEST, Bundle, manifest_of, same_key, verify_signature
 from tasks.release.manifest import (
     CARD,
     CONFIG,
@@ -176,7 +176,7 @@ def _signature(
     if report.problems:
         return False
     try:
-        report.signer = check(signature, text)
+        report.signer = verify_signature(signature, text)
     except (ValueError, TypeError):
         report.problems.append(("signature_wrong", "the signature does not belong to the manifest: one was changed"))
         return False

@@ -91,11 +91,11 @@ class RetrainConfig(Section):
 def load_retraining(name: str | None = None, overrides: Sequence[str] = ()) -> RetrainConfig:
     """Read conf/retrain.yaml, another file or the built-in one; raises ``InputError`` on one line."""
     config, where = load(RetrainConfig, name, "retrain.yaml", overrides, "retrain")
-    check(config, where)
+    check_retraining(config, where)
     return config
 
 
-def check(config: RetrainConfig, where: str = "configuration") -> None:
+def check_retraining(config: RetrainConfig, where: str = "configuration") -> None:
     """Raise ``InputError`` for fields that do not go together."""
     data = config.training.data
     if data.period is not None or (config.window.last is not None and data.blocks is not None):

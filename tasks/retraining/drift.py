@@ -36,7 +36,7 @@ class Drift(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class BlockCounts:
     """Private counts of one block of records: labels +1 and -1, then the cells of each column of the table."""
 
     data: Data
@@ -71,7 +71,7 @@ def require_drift(epsilon: float | None, schema: Schema) -> None:
         )
 
 
-def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> Drift:
+def release_drift(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> Drift:
     """Charge ``epsilon`` to ``block`` and release the class share and a histogram of every column of its records.
 
     One Laplace release of all counts: of B columns a record moves them by at most 1 + B in L1 when it is added, by
@@ -104,7 +104,9 @@ def measure(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> 
 
     charge = charge_of(job, reading)
     try:
-        counts, text = charged_once(ledger, charge, mechanism, Cells(loaded.train), Cells.counts, tell, "drift")
+        counts, text = charged_once(
+            ledger, charge, mechanism, BlockCounts(loaded.train), BlockCounts.counts, tell, "drift"
+        )
     except BudgetExceeded as error:
         return Drift("", {}, f"no drift figures of {block}: {error}")
     kept = np.maximum(counts[:2], 0.0)

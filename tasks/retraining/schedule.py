@@ -176,7 +176,7 @@ def choose(
         return Reading(_with(config, config.data.blocks, period), config.data.blocks or (), ())
     names = division.window(window.last, until)
     if window.since is not None:
-        names = tuple(name for name in names if name >= division.check(window.since))
+        names = tuple(name for name in names if name >= division.check_block(window.since))
         if not names:
             raise InputError(
                 f"Expected a window with blocks from window.since={window.since!r} on, got one that ends {period}; "

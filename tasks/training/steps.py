@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpcore.accounting import Events
 from dpcore.accounting.curves import order_budgets
-from dpcore.accounting.limits import SLACK, Room, Within, order_index
+from dpcore.accounting.limits import SLACK, PriceCap, Room, order_index
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.train import Planned, Result, run
 from tasks.config import TrainConfig
@@ -47,7 +47,7 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
     return replace(job, warnings=warnings)
 
 
-def plan_training(job: Job, *limits: Room | Within) -> Planned:
+def plan_training(job: Job, *limits: Room | PriceCap) -> Planned:
     """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is read."""
     plans = (option.plan(job, *limits) for option in job.options)
     return next((planned for planned in plans if planned is not None), None) or plan_alone(job, *limits)

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from dpcore.accounting.budget import Budget
-from dpcore.audit import audit, measure, one_run_epsilon
+from dpcore.audit import audit, lower_bounds, one_run_epsilon
 from dpcore.audit.bounds import clopper_pearson_epsilon, gaussian_tradeoff_epsilon, one_run_p_value
 from dpcore.errors import AssumptionNotMet
 from dpcore.mechanisms import Laplace, gaussian_sigma
@@ -21,7 +21,7 @@ def gaussian_sum(scale: float, seed: int, fits: int = 2000) -> Any:
     """Outputs of a plain Gaussian sum on neighbours one apart, its noise times ``scale``."""
     rng = np.random.default_rng(seed)
     sigma = scale * gaussian_sigma(CLAIM, DELTA)
-    return measure(rng.normal(0, sigma, (fits, 1)), rng.normal(1, sigma, (fits, 1)), CLAIM, DELTA)
+    return lower_bounds(rng.normal(0, sigma, (fits, 1)), rng.normal(1, sigma, (fits, 1)), CLAIM, DELTA)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -51,7 +51,7 @@ def test_pure_bound_holds_for_laplace() -> None:
     above = 0
     for _ in range(25):
         first, second = rng.laplace(size=(400, 1)), 1.0 + rng.laplace(size=(400, 1))
-        above += measure(first, second, 1.0, 1e-12).clopper_pearson > Laplace(1.0, 1.0).pure_epsilon
+        above += lower_bounds(first, second, 1.0, 1e-12).clopper_pearson > Laplace(1.0, 1.0).pure_epsilon
     assert above <= binom.ppf(1 - 1e-6, 25, 0.05)
 
 

@@ -22,7 +22,7 @@ def test_metrics_and_figure_stay_with_the_run(
 ) -> None:
     """Asked for twice: measurements on synthetic data may be repeated, and speak against no run."""
     run_id = world.train()
-    whole = empirical.measure_run
+    whole = empirical.attack_run
     for bound in (0.25, 0.125):  # a bound of 40 fits is a matter of chance: the stored one must be the last
         found = {"lower_bound_any_mechanism": bound}
         monkeypatch.setattr(command, "measure", lambda subject, found=found: whole(subject, fits=40, workers=1) | found)

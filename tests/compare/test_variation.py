@@ -14,7 +14,7 @@ from dpcore.accounting.observers import Evaluations
 from dpcore.errors import InputError
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
-from tasks.compare.config import Entry
+from tasks.compare.config import AlgorithmEntry
 from tasks.compare.figures import all_charts, draw
 from tasks.compare.grid import cells_of, expand
 from tasks.compare.metrics import wanted
@@ -25,8 +25,8 @@ from tests.compare.test_engine import comparison_of
 
 
 def test_every_other_value_once() -> None:
-    entry = Entry(name="dp_blsgd", preset="paper", vary={"armijo": (0.7, 0.5, 0.1), "noise": ("gaussian",)})
-    entries, effects = spread_out([entry, Entry(name="dp_sgd")])
+    entry = AlgorithmEntry(name="dp_blsgd", preset="paper", vary={"armijo": (0.7, 0.5, 0.1), "noise": ("gaussian",)})
+    entries, effects = spread_out([entry, AlgorithmEntry(name="dp_sgd")])
     assert [found.shown for found in entries] == [
         "dp_blsgd paper",
         "dp_blsgd paper armijo=0.7",
@@ -43,7 +43,7 @@ def test_every_other_value_once() -> None:
 
 
 def test_a_value_left_to_the_rule_comes_first() -> None:
-    _, [effect] = spread_out([Entry(name="dp_blsgd", label="ours", vary={"first_step": (1.0, 2.0)})])
+    _, [effect] = spread_out([AlgorithmEntry(name="dp_blsgd", label="ours", vary={"first_step": (1.0, 2.0)})])
     assert effect == Effect(
         "ours", "first_step", (None, 1.0, 2.0), ("ours", "ours first_step=1.0", "ours first_step=2.0")
     )

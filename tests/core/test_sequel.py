@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpcore.accounting import Events, Target
-from dpcore.accounting.limits import After, Within
+from dpcore.accounting.limits import LimitAfter, PriceCap
 from dpcore.algorithms import registry
 from dpcore.errors import BudgetExceeded, InputError, PriceUnknown
 from dpcore.losses import make_loss
@@ -82,7 +82,7 @@ def test_noise_that_a_user_gave_is_raised_where_it_no_longer_fits(dimension: int
     given = {"noise": "gamma", "noise_multiplier": 50.0}
     planned = plan("objective_perturbation", given, PROBLEM, TARGET, before=BEFORE)
     known = replan(planned, replace(PROBLEM, dimension=dimension), keep_noise=True)
-    cap = Within(planned_events(planned))
+    cap = PriceCap(planned_events(planned))
     fits = cap.ratio(planned_events(replace(planned, problem=known.problem))) <= 1.0
     assert (known.algorithm.noise_multiplier == 50.0) == fits
     assert known.algorithm.noise_multiplier >= 50.0 and cap.ratio(known.own) <= 1.0 + 1e-6
@@ -100,17 +100,17 @@ def test_a_training_does_not_start_before_what_comes_first() -> None:
 
 def test_limits_say_what_they_refuse() -> None:
     one = Events.of([Gaussian(1.0, 1.0)], adjacency="add_remove")
-    assert After(TARGET, BEFORE).ratio(one) == TARGET.ratio(BEFORE.then(one))
-    assert "price is epsilon" in str(After(TARGET, BEFORE).refusal(one))
-    assert Within(one).ratio(one) == 1.0
+    assert LimitAfter(TARGET, BEFORE).ratio(one) == TARGET.ratio(BEFORE.then(one))
+    assert "price is epsilon" in str(LimitAfter(TARGET, BEFORE).refusal(one))
+    assert PriceCap(one).ratio(one) == 1.0
     # pure epsilon 1 has a flat curve, the Gaussian's rises: the ratio is largest at the first order
     pure = Events.of([Laplace(1.0, 1.0)], adjacency="add_remove")
     curves = pure.price() / one.price()
     assert curves.max() > 5 * curves.min()
-    assert Within(one).ratio(pure) == pytest.approx(curves.max())
-    twice = Within(one).ratio(one.then(one))
+    assert PriceCap(one).ratio(pure) == pytest.approx(curves.max())
+    twice = PriceCap(one).ratio(one.then(one))
     assert twice == pytest.approx(2.0)
-    assert "2 times as much" in str(Within(one).refusal(one.then(one)))
+    assert "2 times as much" in str(PriceCap(one).refusal(one.then(one)))
 
 
 @pytest.mark.parametrize(("name", "adjacency"), CASES)

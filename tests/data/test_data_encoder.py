@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 
 from dpcore.errors import InputError, UnknownName
 from dpcore.features import hats, unit_interval
-from dpcore.preprocess import Column, Encoder, FeatureGroup, MatrixEncoder, Tally, encoder_from_json
+from dpcore.preprocess import Column, Encoder, EncodingReport, FeatureGroup, MatrixEncoder, encoder_from_json
 
 COLUMNS = (
     Column(name="age", low=18, high=90),
@@ -102,7 +102,7 @@ def test_zero_of_a_wide_column_sits_on_the_first_hat():
 
 
 def test_names_and_counts():
-    tally = Tally()
+    tally = EncodingReport()
     encoder = Encoder(COLUMNS, normalise="none", sparse=False)
     X = encoder.encode(FRAME, tally)
     names = list(encoder.get_feature_names_out())
@@ -288,7 +288,7 @@ def test_matrix_encoder_bounds_and_csr_equals_dense(normalise, intercept, rows):
 
 
 def test_matrix_encoder_counts_and_refuses():
-    tally = Tally()
+    tally = EncodingReport()
     encoder = MatrixEncoder(GROUPS, normalise="none", intercept=False)
     X = encoder.encode(np.array([[20.0, 1, 1, 0, 1, 0, 0]]), tally)
     assert rows_of(X)[0].tolist() == [1, 0.5, 0.5, 0, 1, 0, 0]

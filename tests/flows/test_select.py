@@ -60,7 +60,7 @@ def model_folder(client, run_) -> Path:
 
 def test_a_plan_shows_both_phases(small: Path, home: Home) -> None:
     from flows.commands.train import plan_report
-    from flows.terminal import plan_table, shown
+    from flows.terminal import cell_text, plan_table
     from tasks.training import steps
 
     job = steps.prepare(config_of(small, **SECTIONS))
@@ -68,7 +68,7 @@ def test_a_plan_shows_both_phases(small: Path, home: Home) -> None:
     select, train = report["phases"]
     assert (select["phase"], select["keep"], train["algorithm"]) == ("select", 1, "ssadmm")
     assert select["share"] + train["share"] == 1.0
-    assert "phase select" in shown(report["phases"]) and plan_table(report).row_count > 10
+    assert "phase select" in cell_text(report["phases"]) and plan_table(report).row_count > 10
     json.dumps(report)
 
 

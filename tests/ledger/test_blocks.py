@@ -42,13 +42,13 @@ def test_who_names_no_blocks_is_told_where_they_are_named() -> None:
 def test_windows(by: str, last, until: date, names) -> None:
     blocks = Blocks(by=by, column="visit", rows_per_block=7)
     assert blocks.window(last, until) == names
-    assert all(blocks.check(name) == name for name in names)
+    assert all(blocks.check_block(name) == name for name in names)
 
 
 @pytest.mark.parametrize("name", ["2026-W54", "2026-W5", "2026-05", "all", "", "h0"])
 def test_names_that_are_no_week(name: str) -> None:
     with pytest.raises(InputError, match="2026-W02"):
-        WEEKS.check(name)
+        WEEKS.check_block(name)
 
 
 @pytest.mark.parametrize(

@@ -335,7 +335,7 @@ def test_no_charge_leaves_open_what_its_rows_are(tmp_path: Path, unit: str, bloc
                 ledger.reserve("clinic", events, names, facts=other)
     assert ledger.head() == head
     ledger.reserve("clinic", events, names, facts=facts).commit()
-    assert ledger.verify().ok and not ledger.check().notes
+    assert ledger.verify().ok and not ledger.verify().notes
     if fixed:
         with pytest.raises(InputError, match="was opened for, but"):
             ledger.init("other", 3.0, 1e-6, "add_remove", unit, blocks=blocks, facts=replace(facts, block_by="day"))
@@ -349,14 +349,14 @@ def test_undivided_records_need_no_facts_and_take_no_others(tmp_path: Path) -> N
     with pytest.raises(InputError, match="was opened for, but the column of kind user or id"):
         ledger.reserve("clinic", events, facts=RowFacts("record", "patient"))
     ledger.reserve("clinic", events, facts=RowFacts("record")).commit()
-    assert ledger.verify().ok and not ledger.check().notes
+    assert ledger.verify().ok and not ledger.verify().notes
 
 
 def test_entries_of_older_versions_that_state_nothing_are_noted(tmp_path: Path) -> None:
     ledger, _ = opened(tmp_path, "schema")
     with OlderLedger(tmp_path / "ledger.db") as older:
         older.reserve("clinic", EVENTS, ["2026-01"]).commit()
-    found = ledger.check()
+    found = ledger.verify()
     assert found.ok and "1 entries do not state what maps their rows" in found.notes[0]
 
 

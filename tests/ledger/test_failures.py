@@ -114,7 +114,7 @@ def test_half_a_file_is_one_line(tmp_path: Path, events, share: float) -> None:
     half = tmp_path / "half.db"
     half.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(LedgerUnavailable, match=r"malformed.* restore the file from a copy"), Ledger(half) as ledger:
-        ledger.check()
+        ledger.verify()
     with pytest.raises(LedgerUnavailable, match=r"malformed.*: nothing was (changed|reserved)"), Ledger(half) as ledger:
         ledger.reserve("east", events(100.0))
 
@@ -128,7 +128,7 @@ def test_damaged_letters_of_a_table_are_one_line(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes(path.read_bytes().replace(b"CREATE TABLE ledger_records", b"CREATE TABL\xf8 ledger_records"))
     with pytest.raises(LedgerUnavailable, match=r"malformed.* restore the file") as found, Ledger(damaged) as ledger:
-        ledger.check()
+        ledger.verify()
     assert isinstance(found.value.__cause__, UnicodeDecodeError)
 
 

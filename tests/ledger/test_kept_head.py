@@ -194,7 +194,7 @@ def test_a_head_file_that_is_gone_is_missed(ledger: Ledger, tmp_path: Path, capl
         caplog.clear()
         assert [opened.room("east").left > 0 for _ in range(3)] == [True] * 3
         assert [words in record.getMessage() for record in caplog.records] == [True], "said once"
-        assert words in opened.check().unkept and words in " ".join(opened.check().notes)
+        assert words in opened.verify().unkept and words in " ".join(opened.verify().notes)
     address = ["--ledger", str(ledger.store.path)]
     assert run(["ledger", "verify", "--keep", "--head", "0" * 64, *address]) == 4 and not path.exists()
     assert run(["ledger", "verify", "--keep", "--file", str(older)]) == 2
@@ -342,10 +342,10 @@ def test_a_cancellation_after_the_first_draw_is_refused_and_shown(ledger: Ledger
 
 def test_the_first_draw_alone_is_recorded_before_anything_is_drawn(ledger: Ledger) -> None:
     reservation = ledger.reserve("east", gaussian(50.0, 3))
-    before = ledger.check().records
+    before = ledger.verification().records
     for _ in range(3):
         reservation.on_charge()
-        assert ledger.check().records == before + 1
+        assert ledger.verification().records == before + 1
     reservation.commit()
     untouched = ledger.reserve("east", gaussian(50.0))
     untouched.cancel()

@@ -184,4 +184,4 @@ def test_another_name_pays_for_the_units_that_the_run_saw(tmp_path: Path) -> Non
         for name in ("other", "unfixed"):
             with pytest.raises(InputError, match=f"saw the users of '{name}' in the same rows"):
                 charge_also(ledger, paid.entry_id, name)
-        assert ledger.verify().ok and not ledger.check().notes
+        assert ledger.verify().ok and not ledger.verify().notes

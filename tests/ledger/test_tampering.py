@@ -92,10 +92,10 @@ def test_a_changed_row_is_found(ledger: Ledger, statement: str, words: str) -> N
 def test_a_forged_price_or_budget_is_found_although_the_hashes_fit(ledger: Ledger, seq, changes, words) -> None:
     head = ledger.head()
     rewrite(ledger, seq, **changes)
-    report = ledger.check()
+    report = ledger.verification()
     assert any(words in problem for problem in report.problems)
     assert not any("hash" in problem for problem in report.problems)
-    assert any("not in the chain" in problem for problem in ledger.check(head).problems)
+    assert any("not in the chain" in problem for problem in ledger.verification(head).problems)
 
 
 def test_a_run_that_was_let_in_above_the_budget_is_found(ledger: Ledger, events, monkeypatch) -> None:
@@ -139,11 +139,11 @@ def test_a_charge_under_another_relation_or_unit_is_found(sqlite_ledger: Ledger,
     """A careful forger: the price is that of the relation which is written there."""
     sqlite_ledger.init("east", 1.0, 1e-6, "replace_one")
     sqlite_ledger.reserve("east", events(40.0)).commit({"weights": "a" * 64})
-    assert sqlite_ledger.check().ok
+    assert sqlite_ledger.verification().ok
     if "cost" in changes:
         cost = float(events(40.0).price()[order_index(sqlite_ledger.dataset("east").order)])
         changes = changes | {"cost": cost, "units": cost_units(cost)}
     rewrite(sqlite_ledger, 2, **changes)
-    problems = sqlite_ledger.check().problems
+    problems = sqlite_ledger.verification().problems
     assert any(words in problem for problem in problems)
     assert not any("its mechanisms cost" in problem for problem in problems)

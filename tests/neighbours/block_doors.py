@@ -57,7 +57,7 @@ def drift_door(block: str) -> Door:
     def door(schema: Path, paths: list[Path]) -> Any:
         job = job_of(schema, paths, [block])
         with opened(schema) as ledger:
-            return drift.measure(0.5, job.config, block, ledger).metrics
+            return drift.release_drift(0.5, job.config, block, ledger).metrics
 
     return door
 

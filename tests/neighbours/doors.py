@@ -94,7 +94,7 @@ def drift_door(block: str, **sections: Any) -> Door:
     def door(schema: Path, paths: list[Path]) -> Any:
         config = config_of(schema, paths, **sections)
         with open_ledger(schema, steps.prepare(config)) as ledger:
-            found = drift.measure(0.5, config, block, ledger)
+            found = drift.release_drift(0.5, config, block, ledger)
         return found.metrics, without_entry(found.text)
 
     return door

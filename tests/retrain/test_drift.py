@@ -25,7 +25,7 @@ def training_on(folder: Path, *blocks: str):
 
 
 def test_figures_of_the_newest_block_are_charged_to_it(clinic: Ledger, tmp_path: Path) -> None:
-    found = drift.measure(0.5, training_on(tmp_path, "2026-W02", "2026-W03"), "2026-W03", clinic)
+    found = drift.release_drift(0.5, training_on(tmp_path, "2026-W02", "2026-W03"), "2026-W03", clinic)
     assert set(clinic.spent("clinic")) == {"2026-W03"}
     stored = json.loads(found.text)
     [mechanism] = stored["mechanisms"]["mechanisms"]
@@ -44,7 +44,7 @@ def test_a_block_without_room_gives_no_figures_and_says_so(clinic: Ledger, tmp_p
     most = Gaussian(1.0, (opened.order / (2 * 0.98 * opened.budget)) ** 0.5)
     clinic.reserve("clinic", Events.of([most], adjacency="add_remove"), ["2026-W03"]).commit()
     head = clinic.head()
-    found = drift.measure(2.0, training_on(tmp_path, "2026-W03"), "2026-W03", clinic)
+    found = drift.release_drift(2.0, training_on(tmp_path, "2026-W03"), "2026-W03", clinic)
     assert (found.text, found.metrics) == ("", {}) and "no drift figures of 2026-W03" in found.note
     assert clinic.head() == head
 
@@ -54,11 +54,11 @@ def test_one_record_moves_the_counts_by_one_a_column(clinic: Ledger, tmp_path: P
     frame = small_frame(np.random.default_rng(1), 30)
     X = np.asarray(encoder.transform(frame[["age", "city"]]))
     y = np.where(frame["paid"] == "yes", 1.0, -1.0)
-    whole = drift.Cells(Data(X, y, encoder.design)).counts()
+    whole = drift.BlockCounts(Data(X, y, encoder.design)).counts()
     moves = []
     for row in range(30):
         kept = np.arange(30) != row
-        moves.append(np.abs(whole - drift.Cells(Data(X[kept], y[kept], encoder.design)).counts()).sum())
+        moves.append(np.abs(whole - drift.BlockCounts(Data(X[kept], y[kept], encoder.design)).counts()).sum())
     assert max(moves) == pytest.approx(1.0 + len(encoder.design.blocks))
 
 

@@ -23,7 +23,7 @@ from tasks.ledger import Ledger
 from tasks.options import tune as options_tune
 from tasks.release.gate import Candidate, Policy, decide
 from tasks.release.trials import charged, search_epsilon
-from tasks.retraining.config import RetrainConfig, check
+from tasks.retraining.config import RetrainConfig, check_retraining
 from tasks.training import steps as training_steps
 from tests.flows.test_training import config_of
 
@@ -273,7 +273,7 @@ def test_a_champion_needs_columns_that_no_search_changes(home: Home, small: Path
     training_config = tuned_config(small, {"preprocess.numeric": ["minmax", "log"]}).model_dump(mode="json")
     champion = {"data": "census"}
     with pytest.raises(InputError, match=r"no preprocess in training\.tune\.grid beside champion\.data='census'"):
-        check(RetrainConfig.model_validate({"training": training_config, "champion": champion}))
-    check(RetrainConfig.model_validate({"training": training_config}))
+        check_retraining(RetrainConfig.model_validate({"training": training_config, "champion": champion}))
+    check_retraining(RetrainConfig.model_validate({"training": training_config}))
     training_config["tune"] = {"grid": GRID}
-    check(RetrainConfig.model_validate({"training": training_config, "champion": champion}))
+    check_retraining(RetrainConfig.model_validate({"training": training_config, "champion": champion}))

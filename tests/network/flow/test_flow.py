@@ -204,12 +204,12 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
-    from tasks.audit.empirical import measure_run
+    from tasks.audit.empirical import attack_run
 
     config = world.config(model={"kind": "linear"}, algorithm=QUICK, evaluate={"baselines": False})
     run_id = world.train(config)
     stored = read(world.client, run_id, world.ledger_url)
-    assert "linear models" in measure_run(stored)["skipped"]
+    assert "linear models" in attack_run(stored)["skipped"]
     job = steps.prepare(config)
     part = steps.load_records(job).open().train
     with np.load(io.BytesIO(stored.model["weights.npz"])) as arrays:
