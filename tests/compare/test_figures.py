@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.compare.figures import all_charts, draw, mean_curve
+from tasks.compare.figures import all_charts, mean_curve, write_figures
 from tasks.drawing.chart import description_of, looks, spread, wrapped
 from tests.compare.cells import cell, failed, grid
 
@@ -46,7 +46,7 @@ def test_each_guarantee_has_a_panel_of_its_own() -> None:
 
 def test_files_hold_what_is_drawn(tmp_path: Path) -> None:
     curve = [{"step": k, "accuracy": 0.7 + 0.01 * k} for k in (1, 2, 3)]
-    files = draw(grid(["a", "b"], [0.1, 1.0], curve=curve), tmp_path, {"metrics": ["accuracy"]})
+    files = write_figures(grid(["a", "b"], [0.1, 1.0], curve=curve), tmp_path, {"metrics": ["accuracy"]})
     stems = {file.stem for file in files}
     assert stems == {
         "adult-logistic-l2-0.0001_accuracy_vs_epsilon",
@@ -64,12 +64,12 @@ def test_files_hold_what_is_drawn(tmp_path: Path) -> None:
     ids=["none", "failed", "nan"],
 )
 def test_no_numbers_no_figure(records: list[dict], tmp_path: Path) -> None:
-    assert draw(records, tmp_path, {}) == []
+    assert write_figures(records, tmp_path, {}) == []
 
 
 @pytest.mark.parametrize("records", [[cell("a", 1.0)], [cell("majority", None)]], ids=["single", "not private"])
 def test_single_cells_are_drawn(records: list[dict], tmp_path: Path) -> None:
-    assert {file.suffix for file in draw(records, tmp_path, {"metrics": ["accuracy"]})} >= {".png", ".svg"}
+    assert {file.suffix for file in write_figures(records, tmp_path, {"metrics": ["accuracy"]})} >= {".png", ".svg"}
 
 
 def test_curves_of_unequal_length_keep_their_last_value() -> None:

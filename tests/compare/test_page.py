@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tasks.compare.charge import charge_words
-from tasks.compare.figures import draw
+from tasks.compare.figures import write_figures
 from tasks.compare.page import write_page
 from tests.compare.cells import cell, failed, grid
 
 
 def page_of(records: list[dict], facts: dict, folder: Path) -> str:
-    files = draw(records, folder, facts)
+    files = write_figures(records, folder, facts)
     return write_page(records, facts, files, folder / "index.html").read_text(encoding="utf-8")
 
 
