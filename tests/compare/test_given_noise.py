@@ -16,7 +16,7 @@ from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.cell import objective_value
 from tasks.compare.config import load_compare
 from tasks.compare.export import summary_frame
-from tasks.compare.figures import all_charts, draw
+from tasks.compare.figures import all_charts, write_figures
 from tasks.compare.grid import expand
 from tasks.compare.page import write_page
 from tasks.compare.statistics import summarise
@@ -93,7 +93,7 @@ def test_panels_by_noise_say_what_epsilon_came_to(tmp_path: Path) -> None:
     assert all([line.label for line in panel.references] == ["non_private"] for panel in path.panels)
     [line] = charts["accuracy_vs_epsilon"].panels[0].private
     assert line.x == pytest.approx((2.0, 8.0 / 3.0, 4.0, 8.0))
-    assert len(draw(records, tmp_path, facts)) == 4 * len(charts)
+    assert len(write_figures(records, tmp_path, facts)) == 4 * len(charts)
     page = write_page(records, facts, [], tmp_path / "page.html").read_text()
     assert "noise multiplier" in page and ">2.667<" in page
 

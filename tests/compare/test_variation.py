@@ -15,7 +15,7 @@ from dpcore.errors import InputError
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
 from tasks.compare.config import AlgorithmEntry
-from tasks.compare.figures import all_charts, draw
+from tasks.compare.figures import all_charts, write_figures
 from tasks.compare.grid import cells_of, expand
 from tasks.compare.metrics import wanted
 from tasks.compare.variants import Effect, spread_out
@@ -118,7 +118,7 @@ def test_a_line_for_each_epsilon_over_the_values() -> None:
 
 def test_values_that_are_words_are_named(tmp_path: Path) -> None:
     facts = effects_of(("a", "a growth=must", "a growth=no"), ("adaptive", "must", "no"))
-    draw([cell(label, e) for label in facts["effects"][0]["labels"] for e in (0.1, 1.0)], tmp_path, facts)
+    write_figures([cell(label, e) for label in facts["effects"][0]["labels"] for e in (0.1, 1.0)], tmp_path, facts)
     stem = "adult-logistic-l2-0.0001_accuracy_vs_a-growth"
     numbers = pd.read_parquet(tmp_path / f"{stem}.parquet")
     assert sorted(set(numbers["growth"])) == ["adaptive", "must", "no"]
