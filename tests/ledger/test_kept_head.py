@@ -237,7 +237,8 @@ def test_a_process_killed_before_the_first_commit_is_not_missed(tmp_path: Path) 
     with Ledger(tmp_path / "ledger.db") as opened:
         assert opened.verify().ok and opened.datasets() == []
         opened.init("east", 3.0, 1e-6, "add_remove")
-        assert opened.verify().ok and opened.store.witness.read().seq == 1
+        opened.init("west", 3.0, 1e-6, "add_remove")
+        assert opened.verify().ok and opened.store.witness.read().seq == 2
     Witness.beside(tmp_path / "ledger.db").replace(opened.store.witness.read()._replace(seq=0, hash=GENESIS))
     with Ledger(tmp_path / "ledger.db") as opened:
         assert opened.verify().ok, "killed before the head was written: the records follow from the first one"

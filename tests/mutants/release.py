@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 GATE, WALK = "tests/release/test_gate_believes.py", "tests/release/test_believed.py"
-RUNS = "tests/release/test_tampered_runs.py"
+BUNDLES, RUNS = "tests/release/test_tampered_bundles.py", "tests/release/test_tampered_runs.py"
 SERVING, PLANNED, RECOVER = (
     "tests/release/test_serving.py",
     "tests/audit/test_planned.py",
@@ -19,12 +19,11 @@ MUTANTS = [
     Mutant("tasks/audit/rules_run.py", "    if facts.unkept:", "    if False:", WALK),
     Mutant("tasks/audit/rules_model.py", "yield from _compared(run.folder, files)", "yield from ()", WALK),
     Mutant("tasks/release/bundle.py", "if held is None:", "if False:", GATE),
-    Mutant("tasks/release/verify.py", "if any(same_key(one, report.signer) for one in wanted):", "if wanted:", GATE),
-    Mutant("tasks/release/front.py", "any(same_key(one, signer) for one in trusted)", "True", GATE),
+    Mutant("tasks/release/verify.py", "if any(same_key(one, report.signer) for one in wanted):", "if wanted:", BUNDLES),
+    Mutant("tasks/release/front.py", "any(same_key(one, signer) for one in trusted)", "True", WALK),
     Mutant("tasks/release/trials.py", "if found != stated.head:", "if False:", GATE),
     Mutant("flows/commands/release.py", "subject, planned_again(subject, asked.ledger))", "subject)", PLANNED),
     Mutant("flows/commands/release.py", "champion, secret) | shown", "champion, secret) | {'notes': []}", PLANNED),
-    Mutant("flows/commands/release.py", "or (other := done.differs(subject))", "or (other := '')", GATE),
     Mutant("flows/commands/predict.py", "    if not report.ok:", "    if False:", SERVING),
     Mutant("tasks/ledger/reader.py", 'if schema.DRAWN in kinds or "committed" in kinds:', "if False:", RECOVER),
     Mutant("tasks/ledger/reader.py", 'if OF not in body["hashes"] and', "if False and", RECOVER),
