@@ -13,8 +13,8 @@ from flows.cli import run
 from tasks.home import Home
 from tasks.release.bundle import TRUSTED, load_key, own_fingerprint
 from tests.flow_fixtures import HOME
-from tests.release.runs import World, make_world
-from tests.release.tampering import Scene
+from tests.tasks.release.runs import World, make_world
+from tests.tasks.release.tampering import Scene
 
 
 def write_key(path: Path) -> Path:

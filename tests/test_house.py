@@ -164,3 +164,16 @@ def test_no_choice_stands_inside_a_choice() -> None:
 def test_the_type_checker_passes_over_few_lines() -> None:
     told = "type: " + "ignore"
     assert sum(path.read_text().count(told) for path in files()) <= IGNORES
+
+
+def test_tests_stand_where_their_sources_stand() -> None:
+    """A folder of ``tests/dpcore`` or ``tests/tasks`` has the name of a folder or a module there."""
+    strays = [
+        place(folder)
+        for package in ("dpcore", "tasks")
+        for folder in (ROOT / "tests" / package).rglob("*")
+        if folder.is_dir() and any(folder.glob("*.py"))
+        for source in [ROOT / folder.relative_to(ROOT / "tests")]
+        if not source.is_dir() and not source.with_suffix(".py").is_file()
+    ]
+    assert strays == []

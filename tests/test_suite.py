@@ -23,7 +23,7 @@ WAITS = {"wait", "communicate", "join", "get", "urlopen", "run", "check_output",
 LIMITS = {"timeout", "server_startup_timeout"}
 PATIENCE = 300
 # Short waits that are meant to run out.
-RUN_OUT = {("flows/test_stores.py", 1.5), ("browser/chrome.py", 10)}
+RUN_OUT = {("tasks/stores/test_stores.py", 1.5), ("browser/chrome.py", 10)}
 
 
 @cache

@@ -13,8 +13,8 @@ from flows.server import free_port
 from tasks.home import Home
 from tasks.report.store import REPORT
 from tests.browser.chrome import Page
-from tests.compare.test_engine import comparison_of, public
-from tests.release.runs import EXPERIMENT, World
+from tests.tasks.compare.test_engine import comparison_of, public
+from tests.tasks.release.runs import EXPERIMENT, World
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 IMAGES = "[...document.images].map(i => [i.complete, i.naturalWidth, i.getBoundingClientRect().width, i.alt])"

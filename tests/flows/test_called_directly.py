@@ -20,8 +20,8 @@ from mlflow import MlflowClient
 
 from tasks.home import SILENCE, Home
 from tasks.ledger import Ledger
-from tests.compare.test_engine import comparison_of, public
-from tests.flows.test_training import config_of
+from tests.tasks.compare.test_engine import comparison_of, public
+from tests.tasks.training.test_training import config_of
 
 OURS = ("PREFECT", "MLFLOW", "DPFLOWS", "MPLCONFIGDIR", "PYTEST", "DO_NOT_TRACK")
 

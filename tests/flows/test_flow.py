@@ -20,7 +20,7 @@ from tasks.ledger.chain import FIXED
 from tasks.ledger.records import Record
 from tasks.record import tracking
 from tasks.training import steps
-from tests.flows.test_training import config_of
+from tests.tasks.training.test_training import config_of
 
 STEPS = ["plan", "affordable?", "load", "preprocess", "reserve", "fit", "convert", "commit", "evaluate", "track"]
 

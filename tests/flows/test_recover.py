@@ -21,7 +21,7 @@ from tasks.options.noisy_metric import mechanism_of
 from tasks.record import outbox, tracking
 from tasks.record import run as record_run
 from tasks.training import evaluate, steps
-from tests.release.runs import World
+from tests.tasks.release.runs import World
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
 
@@ -160,7 +160,7 @@ def test_a_metric_that_was_never_drawn_is_told_from_one_that_is_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its entry holds the hash of the weights that it is about, and the first draw is a record."""
-    monkeypatch.setattr("tests.release.runs.release_metrics", lambda *_: {})
+    monkeypatch.setattr("tests.tasks.release.runs.release_metrics", lambda *_: {})
     config = world.config(evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}})
     run_id = world.train(config)
 
@@ -187,7 +187,7 @@ def test_a_metric_that_was_never_drawn_is_told_from_one_that_is_lost(
 def test_entries_of_an_earlier_version_do_not_say_what_a_metric_was_about(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.release.runs.release_metrics", lambda *_: {})
+    monkeypatch.setattr("tests.tasks.release.runs.release_metrics", lambda *_: {})
     config = world.config(evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}})
     run_id = world.train(config)
     job = steps.prepare(config)

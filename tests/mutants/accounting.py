@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 M, A = "dpcore/mechanisms", "dpcore/accounting"
-TM, TA = "tests/mechanisms", "tests/accounting"
+TM, TA = "tests/dpcore/mechanisms", "tests/dpcore/accounting"
 
 MUTANTS = [
     # profiles and conversion
@@ -125,6 +125,6 @@ MUTANTS = [
         "dpcore/accounting/events.py",
         "total += count * curve_of(mechanism)",
         "total += curve_of(mechanism)",
-        "tests/core/test_events.py",
+        "tests/dpcore/accounting/test_events.py",
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-AUDIT, TEST_CANARIES = "dpcore/audit", "tests/audit/test_canaries.py"
+AUDIT, TEST_CANARIES = "dpcore/audit", "tests/dpcore/audit/test_canaries.py"
 
 # Canaries: coins that are known or public, missing corrections, a charge that is dropped, numbers that are too large.
 MUTANTS = [
@@ -41,13 +41,13 @@ MUTANTS = [
         "dpcore/audit/attack.py",
         "query(self.pair[0]), query(self.pair[1])",
         "query(self.pair[0]), 0.0",
-        "tests/audit/test_scaled_gd.py",
+        "tests/dpcore/audit/test_scaled_gd.py",
     ),
-    Mutant("dpcore/audit/attack.py", "other[-1] = 0.0", "other[-1] = 0.5", "tests/audit/test_scaled_gd.py"),
+    Mutant("dpcore/audit/attack.py", "other[-1] = 0.0", "other[-1] = 0.5", "tests/dpcore/audit/test_scaled_gd.py"),
     Mutant(
         "dpcore/algorithms/scaled_gd.py",
         "ROUNDED * sqrt(total)",
         "ROUNDED * sqrt(total) / 2.0",
-        "tests/audit/test_scaled_gd.py",
+        "tests/dpcore/audit/test_scaled_gd.py",
     ),
 ]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-DOOR, FACTS, BLOCKS = "tests/core/test_one_door.py", "tests/ledger/test_facts.py", "tests/neighbours/test_blocks.py"
+DOOR, FACTS, BLOCKS = (
+    "tests/dpcore/accounting/test_one_door.py",
+    "tests/tasks/ledger/test_facts.py",
+    "tests/neighbours/test_blocks.py",
+)
 DRAWN, EVERY = "tests/neighbours/test_more_doors.py", "tests/neighbours/test_every_combination.py"
 READING, NAMES, ASKS = (
-    "tests/data/test_reading.py",
-    "tests/ledger/test_second_names.py",
-    "tests/algorithms/test_asks.py",
+    "tests/tasks/data/test_reading.py",
+    "tests/tasks/ledger/test_second_names.py",
+    "tests/dpcore/algorithms/test_asks.py",
 )
 
 MUTANTS = [
@@ -113,9 +117,9 @@ MUTANTS = [
         "tasks/data/reading.py",
         "cumcount().to_numpy() < self.rows_per_user",
         "cumcount().to_numpy() >= 0",
-        "tests/data/test_data_profile_command.py",
+        "tests/tasks/profile/test_profile_command.py",
     ),
-    Mutant("dpcore/train/auto.py", ' and unit != "user"', "", "tests/retrain/test_users.py"),
+    Mutant("dpcore/train/auto.py", ' and unit != "user"', "", "tests/tasks/retraining/test_users.py"),
     Mutant("tasks/data/rows.py", 'moment.tz_convert("UTC")).strftime', "moment.tz_localize(None)).strftime", DRAWN),
     # publicness
     Mutant(
@@ -128,7 +132,7 @@ MUTANTS = [
         "tasks/schema/model.py",
         "        if self.drafted is not None and not",
         "        if self.drafted is None and not",
-        "tests/data/test_data_profile_command.py",
+        "tests/tasks/profile/test_profile_command.py",
     ),
     # what an algorithm asks of records
     Mutant(

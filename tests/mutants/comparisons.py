@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-CLOSURE, TEST_CLOSURE = "tasks/compare/closure.py", "tests/compare/test_closure.py"
-LINES, TEST_LINES = "tasks/compare/lines.py", "tests/compare/test_lines.py"
-TEST_COMMAND = "tests/compare/test_command.py"
+CLOSURE, TEST_CLOSURE = "tasks/compare/closure.py", "tests/tasks/compare/test_closure.py"
+LINES, TEST_LINES = "tasks/compare/lines.py", "tests/tasks/compare/test_lines.py"
+TEST_COMMAND = "tests/tasks/compare/test_command.py"
 
 MUTANTS = [
     Mutant(CLOSURE, "waiting += names", "waiting += names[:1]", TEST_CLOSURE),
@@ -27,10 +27,13 @@ MUTANTS = [
         "tasks/compare/statistics.py",
         "student.ppf((1 + LEVEL) / 2, len(values) - 1)",
         "1.96",
-        "tests/compare/test_statistics.py",
+        "tests/tasks/compare/test_statistics.py",
     ),
     Mutant(
-        "tasks/compare/figures.py", "DIFFERENT_SIZES = 1.5", "DIFFERENT_SIZES = 1.0", "tests/compare/test_figures.py"
+        "tasks/compare/figures.py",
+        "DIFFERENT_SIZES = 1.5",
+        "DIFFERENT_SIZES = 1.0",
+        "tests/tasks/compare/test_figures.py",
     ),
     Mutant("flows/terminal.py", "if not console.is_terminal:", "if console.is_terminal:", TEST_COMMAND),
     Mutant("flows/commands/compare.py", "natural_width(table) > width and", "False and", TEST_COMMAND),
@@ -39,22 +42,25 @@ MUTANTS = [
         "tasks/home.py",
         'Path(__file__).resolve().parents[1] / "conf"',
         'Path("conf").absolute()',
-        "tests/flows/test_words_of_a_run.py",
+        "tests/tasks/record/test_words_of_a_run.py",
     ),
     Mutant(
-        "tasks/config/train.py", "MOST_EPSILON = 100.0", "MOST_EPSILON = 1e12", "tests/flows/test_words_of_a_run.py"
+        "tasks/config/train.py",
+        "MOST_EPSILON = 100.0",
+        "MOST_EPSILON = 1e12",
+        "tests/tasks/record/test_words_of_a_run.py",
     ),
-    Mutant("tasks/record/wording.py", "units / limit)", "units)", "tests/flows/test_words_of_a_run.py"),
+    Mutant("tasks/record/wording.py", "units / limit)", "units)", "tests/tasks/record/test_words_of_a_run.py"),
     Mutant(
         "tasks/kinds/sessions.py",
         "usual if chosen.conventions is None else NAMED[chosen.conventions]",
         "usual",
-        "tests/flows/test_ranking_flow.py",
+        "tests/tasks/kinds/test_ranking_flow.py",
     ),
     Mutant(
         "dpcore/ranking/metrics.py",
         'if conventions.gain == "exponential" else placed.y.astype(np.float64)',
         "",
-        "tests/ranking/test_conventions.py",
+        "tests/dpcore/ranking/test_conventions.py",
     ),
 ]

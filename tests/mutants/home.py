@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-STORES, TEST_STORES = "tasks/stores/made.py", "tests/flows/test_stores.py"
-MOVED, TEST_MOVED = "tasks/stores/moved.py", "tests/flows/test_move.py"
-GATE, TEST_GATE = "tasks/release/gate.py", "tests/release/test_gate.py"
-BACKFILL, TEST_BACKFILL = "tasks/retraining/backfill.py", "tests/retrain/test_backfill.py"
-DRAFTS = "tests/data/test_profile_drafts.py"
-SERVED = "tests/release/test_predict_fn.py"
+STORES, TEST_STORES = "tasks/stores/made.py", "tests/tasks/stores/test_stores.py"
+MOVED, TEST_MOVED = "tasks/stores/moved.py", "tests/tasks/stores/test_move.py"
+GATE, TEST_GATE = "tasks/release/gate.py", "tests/tasks/release/test_gate.py"
+BACKFILL, TEST_BACKFILL = "tasks/retraining/backfill.py", "tests/tasks/retraining/test_backfill.py"
+DRAFTS = "tests/tasks/profile/test_profile_drafts.py"
+SERVED = "tests/tasks/record/test_predict_fn.py"
 
 # Two makers at once, half stores, lost rows; places of others; trivial models; a budget that is asked once a run.
 MUTANTS = [

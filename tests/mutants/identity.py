@@ -9,17 +9,19 @@ RULE, UNITS, N = "dpcore/identity.py", "tasks/data/units.py", "tests/neighbours"
 MUTANTS = [
     Mutant(RULE, "text = text.strip() if ascii else text.strip(BLANKS)", "pass", f"{N}/test_neighbours.py"),
     Mutant(RULE, 'text = plain.rstrip("0").rstrip(".")', "text = plain", f"{N}/test_neighbours.py"),
-    Mutant(RULE, 'text = normalize("NFC", text)', "pass", "tests/core/test_identity.py"),
+    Mutant(RULE, 'text = normalize("NFC", text)', "pass", "tests/dpcore/test_identity.py"),
     Mutant(
         RULE,
         'return text if "e" not in text else',
         "return str(float(value)) if value else",
-        "tests/core/test_identity.py",
+        "tests/dpcore/test_identity.py",
     ),
-    Mutant(RULE, "if unit and size >= EXACT", "if unit and size > 2.0**70 + EXACT", "tests/core/test_identity.py"),
-    Mutant(RULE, "if nobody:", "if nobody and False:", "tests/core/test_identity.py"),
-    Mutant(UNITS, "part = pc.ascii_trim(part, characters=ASCII_BLANKS)", "pass", "tests/data/test_ids_together.py"),
-    Mutant(UNITS, 'pc.invert(pc.starts_with(bare, "0"))', "pc.is_valid(bare)", "tests/data/test_ids_together.py"),
+    Mutant(RULE, "if unit and size >= EXACT", "if unit and size > 2.0**70 + EXACT", "tests/dpcore/test_identity.py"),
+    Mutant(RULE, "if nobody:", "if nobody and False:", "tests/dpcore/test_identity.py"),
+    Mutant(
+        UNITS, "part = pc.ascii_trim(part, characters=ASCII_BLANKS)", "pass", "tests/tasks/data/test_ids_together.py"
+    ),
+    Mutant(UNITS, 'pc.invert(pc.starts_with(bare, "0"))', "pc.is_valid(bare)", "tests/tasks/data/test_ids_together.py"),
     Mutant(UNITS, "none = NO_VALUE | schema.marks(name)", "none = NO_VALUE", f"{N}/test_doors.py"),
     Mutant(
         "tasks/readers/numbers.py",
@@ -31,7 +33,7 @@ MUTANTS = [
         "tasks/data/rows.py",
         "canonical(value, text.strip, text.decimal) for value in uniques",
         "str(value) for value in uniques",
-        "tests/data/test_data_load.py",
+        "tests/tasks/data/test_load.py",
     ),
     Mutant(
         "tasks/data/load.py",
@@ -43,6 +45,6 @@ MUTANTS = [
         "dpcore/estimators/base.py",
         'STAY = ("_lineage", "_member", "internal_")',
         'STAY = ("_lineage", "_member")',
-        "tests/estimators/test_estimators.py",
+        "tests/dpcore/estimators/test_estimators.py",
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 EVALUATE, RUN, NAMES = "tasks/training/evaluate.py", "tasks/record/run.py", "tasks/audit/rules_names.py"
-TOY, SELECT = "tests/kinds/test_kinds.py", "tests/sparse/test_select_flow.py"
+TOY, SELECT = "tests/tasks/kinds/test_kinds.py", "tests/tasks/options/test_select_flow.py"
 
 MUTANTS = [
     Mutant("tasks/kinds/__init__.py", "if kind.fits(config, schema)", "if True", TOY),

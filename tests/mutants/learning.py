@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 M, A = "dpcore/mechanisms", "dpcore/accounting"
-TM, TA = "tests/mechanisms", "tests/accounting"
+TM, TA = "tests/dpcore/mechanisms", "tests/dpcore/accounting"
 
 MUTANTS = [
     # class weights: constants, terms, and what comes before a clip
@@ -13,63 +13,66 @@ MUTANTS = [
         "dpcore/losses.py",
         "return self.largest * self.base.lipschitz",
         "return self.base.lipschitz",
-        "tests/algorithms/test_class_weights.py",
+        "tests/dpcore/algorithms/test_class_weights.py",
     ),
     Mutant(
         "dpcore/losses.py",
         "return self.largest * self.base.smoothness",
         "return self.base.smoothness",
-        "tests/algorithms/test_class_weights.py",
+        "tests/dpcore/algorithms/test_class_weights.py",
     ),
     Mutant(
         "dpcore/losses.py",
         "return max(self.positive, self.negative)",
         "return min(self.positive, self.negative)",
-        "tests/algorithms/test_class_weights.py",
+        "tests/dpcore/algorithms/test_class_weights.py",
     ),
     Mutant(
         "dpcore/losses.py",
         "self._weighted(self.base.value(z, y), y)",
         "self._weighted(self.base.value(z, y), None)",
-        "tests/algorithms/test_class_weights.py",
+        "tests/dpcore/algorithms/test_class_weights.py",
     ),
     Mutant(
         "dpcore/losses.py",
         "self._weighted(self.base.slope(z, y), y)",
         "self._weighted(self.base.slope(z, y), None)",
-        "tests/algorithms/test_class_weights.py",
+        "tests/dpcore/algorithms/test_class_weights.py",
     ),
     Mutant(
         "dpcore/descent/minimise.py",
         "self.shares * self.loss.slope(z)",
         "self.loss.slope(z)",
-        "tests/algorithms/test_class_weights.py",
+        "tests/dpcore/algorithms/test_class_weights.py",
     ),
     # releases before a training
     Mutant(
         "dpcore/accounting/limits.py",
         "self.limit.ratio(self.before.then(events))",
         "self.limit.ratio(events)",
-        "tests/core/test_sequel.py",
+        "tests/dpcore/accounting/test_sequel.py",
     ),
     Mutant(
-        "dpcore/accounting/limits.py", "ratios.max(initial=0.0)", "ratios.min(initial=9.0)", "tests/core/test_sequel.py"
+        "dpcore/accounting/limits.py",
+        "ratios.max(initial=0.0)",
+        "ratios.min(initial=9.0)",
+        "tests/dpcore/accounting/test_sequel.py",
     ),
     Mutant(
         "dpcore/train/planning.py",
         "events = events if before is None else before.then(events)",
         "events = events if before is None else events.then(events)",
-        "tests/core/test_sequel.py",
+        "tests/dpcore/accounting/test_sequel.py",
     ),
     Mutant(
         "dpcore/train/planning.py",
         "algorithm.adaptive or before is not None",
         "algorithm.adaptive",
-        "tests/core/test_sequel.py",
+        "tests/dpcore/accounting/test_sequel.py",
     ),
 ]
 
-METRICS, TEST_METRICS = "dpcore/metrics.py", "tests/core/test_probability_metrics.py"
+METRICS, TEST_METRICS = "dpcore/metrics.py", "tests/dpcore/test_probability_metrics.py"
 MUTANTS += [
     Mutant(
         METRICS,
@@ -84,7 +87,7 @@ MUTANTS += [
     Mutant(METRICS, "for label in np.unique(y)]", "for label in range(2)]", TEST_METRICS),
 ]
 
-SOFTMAX, TEST_JOINT = "dpcore/objective/multiclass.py", "tests/algorithms/test_joint_softmax.py"
+SOFTMAX, TEST_JOINT = "dpcore/objective/multiclass.py", "tests/dpcore/algorithms/test_joint_softmax.py"
 
 # Joint softmax: constants of one margin in place of those of all classes, clips that miss the norm of the row.
 MUTANTS += [
@@ -107,7 +110,7 @@ MUTANTS += [
     ),
 ]
 
-CAPPED = "tests/sparse/test_capped.py"
+CAPPED = "tests/dpcore/test_capped.py"
 
 # Caps of the slope: priced but not kept, or kept at another size; evidence of a selection that is not used.
 MUTANTS += [
@@ -118,19 +121,19 @@ MUTANTS += [
         "dpcore/algorithms/two_phase.py",
         "np.minimum(doubt, 1e70) ** 4",
         "doubt * 0.0",
-        "tests/sparse/test_selection.py",
+        "tests/dpcore/algorithms/test_selection.py",
     ),
     Mutant(
         "dpcore/penalties.py",
         'name == "nuclear" and problem.outputs == 1',
         "False",
-        "tests/sparse/test_matrix_penalty.py",
+        "tests/dpcore/test_matrix_penalty.py",
     ),
 ]
 
-OVERFLOW = "tests/core/test_overflow.py"
+OVERFLOW = "tests/dpcore/objective/test_overflow.py"
 
-ROWS, TEST_ROWS = "dpcore/objective/rows.py", "tests/core/test_objective.py"
+ROWS, TEST_ROWS = "dpcore/objective/rows.py", "tests/dpcore/objective/test_objective.py"
 
 # Rows that are scaled inside the products, and what their storage hides of a norm.
 MUTANTS += [
@@ -140,10 +143,12 @@ MUTANTS += [
         ROWS,
         "return np.asarray(times(W) - self.shift @ W)",
         "return np.asarray(times(W))",
-        "tests/compare/test_iterates.py",
+        "tests/tasks/compare/test_iterates.py",
     ),
     Mutant("dpcore/objective/linear.py", "            self._views = {}\n", "", TEST_ROWS),
-    Mutant("dpcore/objective/users.py", "        self.rows.check_rows(problem)\n", "", "tests/core/test_train.py"),
+    Mutant(
+        "dpcore/objective/users.py", "        self.rows.check_rows(problem)\n", "", "tests/dpcore/train/test_train.py"
+    ),
 ]
 
 # Scores that overflow, steps that do, and an adaptive run that is cheap under its own relation alone.
@@ -160,11 +165,11 @@ MUTANTS += [
         "dpcore/accounting/events.py",
         "curve_of(restate(mechanism, adjacency, Adjacency.REPLACE_ONE))",
         "curve_of(mechanism)",
-        "tests/core/test_budget.py",
+        "tests/dpcore/accounting/test_budget.py",
     ),
 ]
 
-RANKING = "tests/ranking/test_algorithms.py"
+RANKING = "tests/dpcore/ranking/test_algorithms.py"
 
 # What labels can do to a sum over sessions counted half, and the price of a ball where a triangle alone is proved.
 MUTANTS += [
@@ -185,60 +190,62 @@ MUTANTS += [
         "dpcore/algorithms/dp_agd.py",
         "batch.value_sum(W, clip_loss)",
         "batch.value_sum(W, 2.0 * clip_loss)",
-        "tests/algorithms/test_every_algorithm.py",
+        "tests/dpcore/algorithms/test_every_algorithm.py",
     ),
     Mutant(
         "dpcore/algorithms/privgene.py",
         "records.value_sum(crowd, cap)",
         "records.value_sum(crowd, 2.0 * cap)",
-        "tests/algorithms/test_every_algorithm.py",
+        "tests/dpcore/algorithms/test_every_algorithm.py",
     ),
     # views of a batch die with it
     Mutant(
         "dpcore/accounting/budget.py",
         "return Lease(value, self._life, (*self._views, step))",
         "return value",
-        "tests/core/test_budget.py",
+        "tests/dpcore/accounting/test_budget.py",
     ),
     Mutant(
         "dpcore/accounting/budget.py",
         "return Lease(value, self._life, (*self._views, step))",
         "return Lease(value)",
-        "tests/core/test_budget.py",
+        "tests/dpcore/accounting/test_budget.py",
     ),
-    Mutant("dpcore/accounting/budget.py", "return living", "return value", "tests/core/test_budget.py"),
+    Mutant("dpcore/accounting/budget.py", "return living", "return value", "tests/dpcore/accounting/test_budget.py"),
     # who looks is told through every view
-    Mutant("dpcore/accounting/budget.py", "(*self._views, step)", "(step,)", "tests/core/test_budget.py"),
+    Mutant("dpcore/accounting/budget.py", "(*self._views, step)", "(step,)", "tests/dpcore/accounting/test_budget.py"),
     # what is paid for is there, or the price is back
-    Mutant("dpcore/train/running.py", "if on_weights is not None:", "if False:", "tests/estimators/test_charge.py"),
-    Mutant("dpcore/accounting/limits.py", "if not drawn:", "if True:", "tests/estimators/test_charge.py"),
-    Mutant("dpcore/accounting/limits.py", "if not drawn:", "if False:", "tests/estimators/test_charge.py"),
+    Mutant(
+        "dpcore/train/running.py", "if on_weights is not None:", "if False:", "tests/dpcore/estimators/test_charge.py"
+    ),
+    Mutant("dpcore/accounting/limits.py", "if not drawn:", "if True:", "tests/dpcore/estimators/test_charge.py"),
+    Mutant("dpcore/accounting/limits.py", "if not drawn:", "if False:", "tests/dpcore/estimators/test_charge.py"),
     Mutant(
         "dpcore/train/running.py",
         'with np.errstate(all="ignore"):',
         "with np.errstate():",
-        "tests/estimators/test_charge.py",
+        "tests/dpcore/estimators/test_charge.py",
     ),
     # a search is many fits
     Mutant(
         "dpcore/estimators/lineage.py",
         "payer is None or payer is not budget",
         "payer is None",
-        "tests/estimators/test_searches.py",
+        "tests/dpcore/estimators/test_searches.py",
     ),
-    Mutant("dpcore/estimators/lineage.py", "self.sent = True", "pass", "tests/estimators/test_searches.py"),
-    Mutant("dpcore/estimators/spent.py", "len(budget.history) < 2", "True", "tests/estimators/test_searches.py"),
+    Mutant("dpcore/estimators/lineage.py", "self.sent = True", "pass", "tests/dpcore/estimators/test_searches.py"),
+    Mutant("dpcore/estimators/spent.py", "len(budget.history) < 2", "True", "tests/dpcore/estimators/test_searches.py"),
     # coefficients are those of predict
     Mutant(
         "dpcore/estimators/rows.py",
         "self.longest <= self.norm_bound",
         "self.longest < inf",
-        "tests/estimators/test_coefficients.py",
+        "tests/dpcore/estimators/test_coefficients.py",
     ),
     Mutant(
         "dpcore/estimators/rows.py",
         "shift, scale = np.zeros(self.columns), np.maximum(np.abs(low), np.abs(high))",
         "pass",
-        "tests/estimators/test_coefficients.py",
+        "tests/dpcore/estimators/test_coefficients.py",
     ),
 ]

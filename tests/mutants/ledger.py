@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-LEDGER, KEPT, NAMES = "tasks/ledger", "tests/ledger/test_kept_head.py", "tests/ledger/test_second_names.py"
+LEDGER, KEPT, NAMES = "tasks/ledger", "tests/tasks/ledger/test_kept_head.py", "tests/tasks/ledger/test_second_names.py"
 
 MUTANTS = [
     Mutant("tasks/ledger/witness.py", "last[0] < head.seq:", "last[0] < 0:", KEPT),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 M, A = "dpcore/mechanisms", "dpcore/accounting"
-TM, TA = "tests/mechanisms", "tests/accounting"
+TM, TA = "tests/dpcore/mechanisms", "tests/dpcore/accounting"
 
 MUTANTS = [
     # closed forms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-N, TN = "dpcore/network", "tests/network"
+N, TN = "dpcore/network", "tests/dpcore/network"
 
 MUTANTS = [
     Mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-TOY, RULES = "tests/options/test_registration.py", "tests/options/test_rules.py"
+TOY, RULES = "tests/tasks/options/test_registration.py", "tests/tasks/options/test_rules.py"
 
 MUTANTS = [
     Mutant("tasks/options/rules.py", "facts[self.fact] not in self.allowed", "False", RULES),

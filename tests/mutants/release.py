@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-GATE, WALK = "tests/release/test_gate_believes.py", "tests/release/test_believed.py"
-BUNDLES, RUNS = "tests/release/test_tampered_bundles.py", "tests/release/test_tampered_runs.py"
+GATE, WALK = "tests/tasks/release/test_gate_believes.py", "tests/tasks/release/test_believed.py"
+BUNDLES, RUNS = "tests/tasks/release/test_tampered_bundles.py", "tests/tasks/audit/test_tampered_runs.py"
 SERVING, PLANNED, RECOVER = (
-    "tests/release/test_serving.py",
-    "tests/audit/test_planned.py",
+    "tests/tasks/record/test_serving.py",
+    "tests/tasks/audit/test_planned.py",
     "tests/flows/test_recover.py",
 )
 
@@ -27,5 +27,5 @@ MUTANTS = [
     Mutant("flows/commands/predict.py", "    if not report.ok:", "    if False:", SERVING),
     Mutant("tasks/ledger/reader.py", 'if schema.DRAWN in kinds or "committed" in kinds:', "if False:", RECOVER),
     Mutant("tasks/ledger/reader.py", 'if OF not in body["hashes"] and', "if False and", RECOVER),
-    Mutant("tasks/ledger/verify.py", "head.strip().lower()", "head", "tests/ledger/test_commands.py"),
+    Mutant("tasks/ledger/verify.py", "head.strip().lower()", "head", "tests/tasks/ledger/test_commands.py"),
 ]  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 BOUNDS = "dpcore/ranking/bounds.py"
-SESSIONS = "tests/ranking/test_rounding.py"
-EXTREMES = "tests/core/test_extremes.py"
+SESSIONS = "tests/dpcore/ranking/test_rounding.py"
+EXTREMES = "tests/dpcore/test_extremes.py"
 
 MUTANTS = [
     # sums whose terms cancel: centring, margins, margins of the result

@@ -1,0 +1,266 @@
+"""A run planned again from its own configuration: honest runs of each kind pass, edited ones are named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpcore.train import Result
+from flows.cli import run
+from flows.commands.audit import read
+from tasks.audit import Severity, Subject
+from tasks.audit.planned import plan_again
+from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT
+from tasks.config import parse_config
+from tasks.home import Home
+from tasks.ledger import Blocks, Ledger
+from tasks.options import bounds, tune
+from tasks.record import run as record_run
+from tasks.training import steps
+from tests.flows.small import SCHEMA, small_frame
+from tests.tasks.release.runs import World
+
+USERS = SCHEMA.replace("n: 300", "n: 100, rows_per_user: 3").replace("columns:\n", "columns:\n  who: {{kind: user}}\n")
+WEEKS = SCHEMA.replace("n: 300", "rows_per_block: 100").replace("columns:\n", "columns:\n  day: {{kind: block}}\n")
+OPEN = SCHEMA.replace("age: {{kind: numeric, low: 0, high: 100}}", "age: {{kind: numeric}}")
+LISTS = """\
+schema_version: 1
+name: small
+unit: session
+ledger: {ledger}
+public: {{n: 60}}
+source: {{path: small.csv}}
+columns:
+  query: {{kind: id}}
+  age: {{kind: numeric, low: 0, high: 100}}
+label: {{column: grade, kind: relevance, low: 0, high: 2}}
+split: {{kind: none}}
+"""
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "scaled_gd": (SCHEMA, {"algorithm": {"name": "scaled_gd"}}),
+    "dp_sgd on batches": (SCHEMA, {"algorithm": {"name": "dp_sgd", "steps": 8, "sampling_rate": 0.1}}),
+    "noise that was given": (
+        SCHEMA,
+        {"algorithm": {"name": "dp_sgd", "steps": 8, "noise_multiplier": 90.0}, "privacy": {"delta": 1e-4}},
+    ),
+    "discrete noise": (SCHEMA, {"privacy": {"delta": 1e-4, "noise": "discrete"}}),
+    "users": (USERS + "unit: user\n", {}),
+    "windows of blocks": (
+        WEEKS + "block: {{column: day, by: week}}\n",
+        {"data": {"blocks": ["2026-W02", "2026-W03"]}},
+    ),
+    "private bounds": (OPEN + "bounds: private\nbounds_share: 0.3\n", {"privacy": {"epsilon": 6.0, "delta": 1e-4}}),
+    "tuned": (
+        SCHEMA,
+        {
+            "tune": {
+                "grid": {"algorithm.learning_rate": [0.5, 4.0], "objective.l2": [None, 0.01]},
+                "trials": {"distribution": "negative_binomial", "mean": 4},
+            }
+        },
+    ),
+    "tuned over columns": (
+        SCHEMA,
+        {
+            "tune": {
+                "grid": {"preprocess.numeric": ["minmax", "hats(4)"], "preprocess.normalise": ["cap", "unit"]},
+                "trials": {"distribution": "negative_binomial", "mean": 4},
+            }
+        },
+    ),
+    "warm start": (SCHEMA, {"algorithm": {"name": "dp_sgd", "steps": 8, "start": [0.25, -0.5, 0.125, 1.0]}}),
+    "select": (SCHEMA, {"select": {"keep": 2, "share": 0.2}, "algorithm": {"name": "dp_sgd", "steps": 5}}),
+    "ranking": (
+        LISTS,
+        {
+            "objective": {"loss": "listnet"},
+            "privacy": {"delta": 1e-4, "adjacency": "replace_labels"},
+            "algorithm": {"name": "auto"},
+        },
+    ),
+}
+
+
+def table() -> pd.DataFrame:
+    """300 rows that any of the schemas describes."""
+    rng = np.random.default_rng(7)
+    frame = small_frame(rng)
+    frame["who"] = [f"p{number % 100}" for number in range(300)]
+    frame["day"] = np.repeat(["2026-01-05", "2026-01-14", "2026-01-20"], 100)
+    return frame.assign(query=[f"q{number // 5}" for number in range(300)], grade=rng.integers(0, 3, 300))
+
+
+def committed(folder: Path, schema: str, sections: dict[str, Any], epsilon: float = 12.0) -> Subject:
+    """A run up to its commit, with made-up weights: what is planned does not depend on them."""
+    url = f"sqlite:///{folder / 'ledger.db'}"
+    table().to_csv(folder / "small.csv", index=False)
+    (folder / "small.yaml").write_text(schema.format(ledger=url) + "undeclared: ignore\n")
+    values: dict[str, Any] = {"privacy": {"delta": 1e-4}, "algorithm": {"name": "dp_sgd", "steps": 8}, **sections}
+    data = {"name": str(folder / "small.yaml"), "path": str(folder / "small.csv"), **sections.get("data", {})}
+    job = steps.prepare(parse_config(values | {"data": data}))
+    with Ledger(url) as ledger:
+        ledger.init("small", epsilon, 1e-4, str(job.problem.adjacency), job.problem.unit, blocks=Blocks.of(job.schema))
+        planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
+        with steps.reserve_budget(job, planned, ledger) as reservation:
+            if bounds.estimate_of(job) is not None:
+                job, planned, _ = bounds.release_bounds(job, planned, reservation)
+            reservation.on_charge()
+            weights = np.zeros(job.problem.dimension)
+            result = Result(weights, planned.events, [{"release": 1, "setting": 2}], [], 0.1)
+            parts = any(name.startswith("preprocess.") for name in sections.get("tune", {}).get("grid", ()))
+            loaded: Any = steps.load_records(job) if parts else None  # columns of a setting are its own
+            sums: Any = steps.build_objective(job, loaded) if parts else None
+            if parts:
+                tune.with_parts(job, sums.open())
+            job, planned, _, _ = tune.selected(job, planned, result, loaded, sums)
+            price = record_run.convert(planned)
+            record_run.commit(folder / "run", job, planned, price, result, ledger, reservation)
+    files = {name: (folder / "run" / name).read_bytes() for name in (CONFIG, STATEMENT, MECHANISMS)}
+    model = {"encoder.json": (folder / "run" / "model" / "encoder.json").read_bytes()}
+    return Subject("made", "FINISHED", True, files=files, model=model)
+
+
+def ledger_of(folder: Path) -> str:
+    return f"sqlite:///{folder / 'ledger.db'}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_honest_run_of_each_kind_is_as_planned(home: Home, tmp_path: Path, kind: str) -> None:
+    subject = committed(tmp_path, *KINDS[kind])
+    tmp_path.joinpath("small.csv").unlink()  # no file of the data is opened
+    assert plan_again(subject, ledger_of(tmp_path)) == []
+
+
+def changed(subject: Subject, name: str, change: Callable[[Any], Any]) -> Subject:
+    """The run with a file changed, and all hashes that its statement holds computed again."""
+    stored = json.loads(subject.files[name])
+    change(stored)
+    files = {**subject.files, name: json.dumps(stored, indent=1, sort_keys=True).encode()}
+    statement = json.loads(files[STATEMENT])
+    for key, of in (("config_sha256", CONFIG), ("mechanisms_sha256", MECHANISMS)):
+        statement[key] = sha256(files[of]).hexdigest()
+    return replace(subject, files={**files, STATEMENT: json.dumps(statement).encode()})
+
+
+EDITS: dict[str, Callable[[Any], Any]] = {
+    "steps": lambda c: c["algorithm"].update(steps=9),
+    "clip": lambda c: c["algorithm"].update(clip_norm=0.5),
+    "noise": lambda c: c["algorithm"].update(noise_multiplier=500.0),
+    "sampling rate": lambda c: c["algorithm"].update(sampling_rate=0.1),
+    "algorithm": lambda c: c["algorithm"].update(name="dp_adam"),
+    "epsilon": lambda c: c["privacy"].update(epsilon=2.0),
+    "delta": lambda c: c["privacy"].update(delta=1e-5),
+    "conversion": lambda c: c["privacy"].update(conversion="mironov"),
+    "adjacency": lambda c: c["privacy"].update(adjacency="replace_one"),
+    "form of the noise": lambda c: c["privacy"].update(noise="discrete"),
+    "ridge": lambda c: c["objective"].update(l2=0.5),
+    "loss": lambda c: c["objective"].update(loss="huber_hinge"),
+    "encoding": lambda c: c["preprocess"].update(numeric="hats(4)"),
+    "no plan": lambda c: c["algorithm"].update(name="no such"),
+}
+
+
+@pytest.fixture(scope="module")
+def subject(shared_world: World, trained: str) -> Subject:
+    return read(shared_world.client, trained, shared_world.ledger_url)
+
+
+def blocking(subject: Subject, world: World) -> list[str]:
+    return [one.line() for one in plan_again(subject, world.ledger_url) if one.severity is Severity.BLOCK]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_configuration_is_named(shared_world: World, subject: Subject, edit: str) -> None:
+    assert plan_again(subject, shared_world.ledger_url) == []
+    assert blocking(changed(subject, CONFIG, EDITS[edit]), shared_world)
+
+
+def test_both_values_are_named(shared_world: World, subject: Subject) -> None:
+    found = blocking(changed(subject, CONFIG, EDITS["steps"]), shared_world)
+    assert any("training.parameters.steps is 9, stored is 8" in line for line in found), found
+
+
+def test_other_mechanisms_and_promises_are_named(shared_world: World, subject: Subject) -> None:
+    fewer = changed(subject, MECHANISMS, lambda m: m["order"][0].__setitem__(1, 4))
+    assert any("mechanisms_not_as_planned" in line for line in blocking(fewer, shared_world))
+    smaller = changed(subject, STATEMENT, lambda s: s["data"].update(dimension=3))
+    assert any("data.dimension is 4, stored is 3" in line for line in blocking(smaller, shared_world))
+
+
+def test_what_cannot_be_planned_is_a_note_and_other_versions_warn(shared_world: World, subject: Subject) -> None:
+    gone = changed(subject, CONFIG, lambda c: c["data"].update(name="gone.yaml"))
+    [found] = plan_again(gone, shared_world.ledger_url)
+    assert (found.code, found.severity) == ("not_planned_again", Severity.NOTE) and "gone.yaml" in found.what
+    older = changed(subject, STATEMENT, lambda s: s["versions"].update(dpflows="0.0.1"))
+    assert plan_again(older, shared_world.ledger_url) == []
+    again = plan_again(changed(older, CONFIG, EDITS["steps"]), shared_world.ledger_url)
+    assert again and {one.severity for one in again} == {Severity.WARN}
+
+
+EDITED_KINDS: dict[str, Callable[[Any], Any]] = {
+    "tuned over columns": lambda c: c["tune"]["grid"].update({"preprocess.numeric": ["minmax", "hats(8)"]}),
+    "warm start": lambda c: c["algorithm"].update(start=[0.25, -0.5, 0.125, 2.0]),
+}
+
+
+@pytest.mark.parametrize("kind", EDITED_KINDS)
+def test_a_changed_search_over_columns_or_start_is_named(home: Home, tmp_path: Path, kind: str) -> None:
+    subject = committed(tmp_path, *KINDS[kind])
+    found = plan_again(changed(subject, CONFIG, EDITED_KINDS[kind]), ledger_of(tmp_path))
+    assert found and {one.severity for one in found} == {Severity.BLOCK}
+
+
+def test_a_release_says_what_it_could_not_plan_again(
+    world: World, key: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note does not stop it, and nobody can miss it."""
+    run_id = world.train()
+    monkeypatch.setattr("tasks.audit.planned.software", lambda: {"dpflows": "99.0"})
+    monkeypatch.setattr("tasks.audit.planned.plan_training", lambda *_: (_ for _ in ()).throw(ImportError("torch")))
+    release = ["release", run_id, "--to", "with a note", "--approved-by", "A. Person", "--key", str(key)]
+    assert run(release) == 0
+    assert "not_planned_again" in capsys.readouterr().out.replace("\n", "")
+    assert run([*release, "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert len(notes) == 1 and "not_planned_again" in notes[0] and "torch" in notes[0]
+
+
+def test_a_schema_that_became_another_is_named(home: Home, tmp_path: Path) -> None:
+    subject = committed(tmp_path, *KINDS["users"])
+    path = tmp_path / "small.yaml"
+    path.write_text(path.read_text().replace("n: 100", "n: 90"))
+    assert "data.public_n is 90, stored is 100" in " ".join(
+        one.line() for one in plan_again(subject, ledger_of(tmp_path))
+    )
+    path.write_text(path.read_text().replace("n: 90", "n: 100").replace("{kind: user}", "{kind: user, missing: [p1]}"))
+    assert "not_plannable" in {one.code for one in plan_again(subject, ledger_of(tmp_path))}
+
+
+def test_more_noise_is_right_where_the_budget_was_used_up(home: Home, tmp_path: Path) -> None:
+    subject = committed(tmp_path, SCHEMA, {"privacy": {"epsilon": 1.0, "delta": 1e-4}}, epsilon=1.0)
+    assert {one.severity for one in plan_again(subject, ledger_of(tmp_path))} == {Severity.NOTE}
+
+
+def test_the_commands_plan_again(
+    shared_world: World, trained: str, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = shared_world.folder / "small.yaml"
+    text = schema.read_text()
+    release = ["release", trained, "--to", "planned again", "--approved-by", "A. Person", "--key", str(key)]
+    try:
+        schema.write_text(text.replace("n: 300", "n: 299"))
+        assert run(["audit", trained]) == 0
+        assert run([*release, "--ledger", shared_world.ledger_url]) == 4
+        assert "not_as_planned" in capsys.readouterr().err
+    finally:
+        schema.write_text(text)
+    assert run(["audit", trained, "--replan", "--ledger", shared_world.ledger_url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []

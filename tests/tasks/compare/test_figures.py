@@ -1,0 +1,96 @@
+"""Figures: which there are, what they hold, and labels that keep apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasks.compare.figures import all_charts, mean_curve, write_figures
+from tasks.drawing.chart import description_of, looks, spread, wrapped
+from tests.tasks.compare.cells import cell, failed, grid
+
+
+def test_labels_keep_apart_and_in_order() -> None:
+    wanted, heights = [0.5, 0.5, 0.51, 0.9, 0.99], [0.1, 0.2, 0.1, 0.1, 0.1]
+    centres = spread(wanted, heights, 0.0, 1.0)
+    gaps = np.diff(centres) - (np.array(heights[:-1]) + heights[1:]) / 2
+    assert (gaps > -1e-12).all()
+    assert centres[0] - 0.05 >= 0.0
+    assert centres[-1] + 0.05 <= 1.0 + 1e-12
+    assert spread([0.2, 0.8], [0.1, 0.1], 0.0, 1.0) == pytest.approx([0.2, 0.8])
+
+
+def test_forty_algorithms_look_different() -> None:
+    assert len(set(looks(f"a{i}" for i in range(40)).values())) == 40
+
+
+def test_nothing_of_a_long_label_is_lost() -> None:
+    assert wrapped("x " * 50).replace("\n", " ") == ("x " * 50).strip()
+
+
+def test_each_guarantee_has_a_panel_of_its_own() -> None:
+    records = [*grid(["a"], [0.1, 1.0]), *grid(["a"], [0.1, 1.0], adjacency="replace_one")]
+    records += grid(["b"], [0.1, 1.0], delta=0.0)
+    chart = next(chart for chart in all_charts(records, {}) if chart.stem.endswith("accuracy_vs_epsilon"))
+    assert [panel.title.split(" (")[0] for panel in chart.panels] == [
+        "add_remove, delta = 0",
+        "add_remove, delta = 1e-08",
+        "replace_one, delta = 1e-08",
+    ]
+    assert all(len(panel.private) == 1 for panel in chart.panels)
+    assert {line.label for line in chart.panels[0].references} == {"majority", "non_private"}
+
+
+def test_files_hold_what_is_drawn(tmp_path: Path) -> None:
+    curve = [{"step": k, "accuracy": 0.7 + 0.01 * k} for k in (1, 2, 3)]
+    files = write_figures(grid(["a", "b"], [0.1, 1.0], curve=curve), tmp_path, {"metrics": ["accuracy"]})
+    stems = {file.stem for file in files}
+    assert stems == {
+        "adult-logistic-l2-0.0001_accuracy_vs_epsilon",
+        "adult-logistic-l2-0.0001_accuracy_vs_iterations",
+    }
+    assert {file.suffix for file in files} == {".png", ".svg", ".csv", ".parquet"}
+    numbers = pd.read_parquet(tmp_path / "adult-logistic-l2-0.0001_accuracy_vs_iterations.parquet")
+    assert numbers[numbers.label == "a"]["mean"].tolist() == pytest.approx([0.71, 0.72, 0.73] * 2)
+    assert "at epsilon 0.1 the best is" in description_of(tmp_path / "adult-logistic-l2-0.0001_accuracy_vs_epsilon.png")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[], [failed(cell("a", 1.0))], [cell("a", 1.0, metrics={"roc_auc": float("nan")}, seconds=None)]],
+    ids=["none", "failed", "nan"],
+)
+def test_no_numbers_no_figure(records: list[dict], tmp_path: Path) -> None:
+    assert write_figures(records, tmp_path, {}) == []
+
+
+@pytest.mark.parametrize("records", [[cell("a", 1.0)], [cell("majority", None)]], ids=["single", "not private"])
+def test_single_cells_are_drawn(records: list[dict], tmp_path: Path) -> None:
+    assert {file.suffix for file in write_figures(records, tmp_path, {"metrics": ["accuracy"]})} >= {".png", ".svg"}
+
+
+def test_curves_of_unequal_length_keep_their_last_value() -> None:
+    line = mean_curve("a", [{1: 0.0, 2: 1.0}, {1: 0.0, 2: 0.0, 4: 2.0}])
+    assert line.x == (1.0, 2.0, 4.0)
+    assert line.mean == (0.0, 0.5, 1.5)
+
+
+def test_time_is_drawn_against_rows_where_sizes_differ_and_for_what_trains() -> None:
+    """Folds differ by a row: a line through them would be the noise of the clock. Majority trains nothing."""
+    folds = [record | {"n": 1000 + record["fold"]} for record in grid(["a"], [1.0])]
+    assert not [chart for chart in all_charts(folds, {}) if chart.stem == "seconds_vs_rows"]
+    both = [*folds, *({**record, "data": "bank", "n": 4000, "seconds": 1.0} for record in folds)]
+    [chart] = [chart for chart in all_charts(both, {}) if chart.stem == "seconds_vs_rows"]
+    assert {line.label for panel in chart.panels for line in panel.lines} == {"a", "non_private"}
+    assert chart.points == [1001.0, 4000.0]
+    assert "majority" not in chart.description
+
+
+def test_bands_of_few_cells_are_as_wide_as_they_must_be() -> None:
+    few = [cell("a", epsilon, fold=fold) for epsilon in (0.1, 1.0) for fold in range(2)]
+    chart = next(chart for chart in all_charts(few, {}) if chart.stem.endswith("accuracy_vs_epsilon"))
+    assert "fewer than 3 cells a point: no interval" in chart.description
+    assert {(line.low, line.high) for line in chart.panels[0].private} == {((None, None), (None, None))}
