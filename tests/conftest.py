@@ -73,8 +73,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 # Where pictures are looked at. Elsewhere they are blank, of the same size and with the same words: drawing is half of
 # what a small training costs.
 DRAWN = (
-    *("browser/", "compare/test_figures.py", "compare/test_page.py"),
-    *("flows/test_flow.py", "flows/test_report.py", "flows/test_statement.py"),
+    *("browser/", "flows/test_flow.py", "tasks/compare/test_figures.py", "tasks/compare/test_page.py"),
+    *("tasks/report/test_report.py", "tasks/record/test_statement.py"),
 )
 
 

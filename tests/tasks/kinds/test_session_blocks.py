@@ -147,7 +147,7 @@ def test_another_number_of_sessions_is_refused_where_it_is_public(log: Path) -> 
         (
             ("rows_per_block: 40", "rows_per_block: 40"),
             {"evaluate": {"release": {}}},
-            "no evaluate.release for ranking",
+            "no evaluate.release for data set 'log'",
         ),
     ],
 )

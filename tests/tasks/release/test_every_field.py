@@ -30,7 +30,7 @@ from tests.tasks.ledger.conftest import gaussian
 from tests.tasks.release.runs import World
 from tests.tasks.release.tampering import Scene
 
-ROOT = Path(tasks.__file__).parents[2]
+ROOT = Path(tasks.__file__).parents[1]
 
 
 def listed(holder: str) -> set[str]:
