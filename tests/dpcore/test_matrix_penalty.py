@@ -49,13 +49,13 @@ def rank(weights: np.ndarray) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOINT)
 def test_the_rank_of_a_joint_model_falls_and_z_is_a_proximal_point(name: str) -> None:
-    weights, objective = fitted(name, "nuclear", 0.005)
-    assert 1 <= rank(weights) <= 2 < rank(fitted(name, "l1", 0.005)[0])
+    weights, objective = fitted(name, "nuclear", 0.008)
+    assert 1 <= rank(weights) <= 2 < rank(fitted(name, "l1", 0.008)[0])
     assert np.any(weights[:, -1] != 0), "the constant column is not penalised"
     step = 2.0
     gradient = objective.gradient_sum(weights.ravel()).reshape(weights.shape) / ROWS
-    again = penalty_of(joint(0.005), "nuclear").prox(weights - step * gradient, step)
-    assert again == pytest.approx(weights, abs=2e-3)
+    again = penalty_of(joint(0.008), "nuclear").prox(weights - step * gradient, step)
+    assert np.linalg.norm(again - weights) <= 2e-4 * np.linalg.norm(weights)
 
 
 @pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
