@@ -55,7 +55,7 @@ def test_the_rank_of_a_joint_model_falls_and_z_is_a_proximal_point(name: str) ->
     step = 2.0
     gradient = objective.gradient_sum(weights.ravel()).reshape(weights.shape) / ROWS
     again = penalty_of(joint(0.008), "nuclear").prox(weights - step * gradient, step)
-    assert np.linalg.norm(again - weights) <= 2e-4 * np.linalg.norm(weights)
+    assert np.linalg.norm(again - weights) <= 5e-4 * np.linalg.norm(weights)
 
 
 @pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
