@@ -94,6 +94,11 @@ def _scaled(X: Matrix, factor: Array) -> Matrix:
     return X * factor[:, None]
 
 
+def _entries(X: Matrix) -> Array:
+    """How many entries of each row are no zeros, shape (n,); stored ones of CSR."""
+    return np.diff(X.indptr) if issparse(X) else np.einsum("ij->i", (X != 0.0).astype(np.int32))
+
+
 def shortened(X: Matrix, cap: bool) -> Matrix:
     """Rows of ``X`` (n, k) over their norms, which are then at most 1; with ``cap`` those alone that are longer than 1.
 
@@ -101,7 +106,7 @@ def shortened(X: Matrix, cap: bool) -> Matrix:
     are no numbers, and their quotients would have few digits.
     """
     norms = row_norms(X)
-    single = np.diff(X.indptr) == 1 if issparse(X) else np.count_nonzero(X, axis=1) == 1
+    single = _entries(X) == 1
     norms[single] = _largest(X[single])  # a row of one entry has an exact norm
     odd = np.isfinite(norms) & (norms > 0.0) & ((norms < LEAST**0.5) | (norms > MOST**0.5))
     odd |= norms == np.inf

@@ -52,7 +52,8 @@ def _plain(schema: Schema, cells: pd.Series, none: frozenset[str]) -> np.ndarray
     plain = [_plain_part(part, none, schema.text.strip, schema.text.decimal) for part in parts]
     if any(part is None for part in plain):
         return None
-    return np.concatenate([part.to_numpy(zero_copy_only=False) for part in plain]) if plain else cells.to_numpy(object)
+    names = [part.to_numpy(zero_copy_only=False) for part in plain] or [cells.to_numpy(object)]
+    return names[0] if len(names) == 1 else np.concatenate(names)
 
 
 class _Bytes:
