@@ -14,7 +14,7 @@ from tasks.home import Home
 from tasks.release.bundle import TRUSTED, load_key, own_fingerprint
 from tests.flow_fixtures import HOME
 from tests.tasks.release.runs import World, make_world
-from tests.tasks.release.tampering import Scene
+from tests.tasks.release.scene import Scene
 
 
 def write_key(path: Path) -> Path:

@@ -23,7 +23,7 @@ from tasks.release.bundle import TRUSTED
 from tasks.schema import find_schema
 from tests.flows.small import small_frame
 from tests.tasks.release.runs import World
-from tests.tasks.release.tampering import Scene
+from tests.tasks.release.scene import Scene
 
 ROOT = Path(__file__).resolve().parents[3]
 

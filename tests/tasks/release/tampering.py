@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from tasks.audit.subject import local
 from tasks.ledger.records import Record, canonical
 from tasks.record.inventory import FILE as LIST
 from tasks.release.believed import (
@@ -24,41 +23,9 @@ from tasks.release.believed import (
 )
 from tasks.release.bundle import load_key, sign
 from tasks.release.manifest import MANIFEST, SIGNATURE
-from tests.tasks.release.runs import World
+from tests.tasks.release.scene import Scene
 
 KINDS = ("edit", "swap", "remove", "link", "duplicate", "downgrade")
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A released run, another one, and everything that an insider without the key may write to."""
-
-    world: World
-    name: str
-    run: str
-    other: str
-    bundle: Path
-    other_bundle: Path
-    attacker: Path  # a key of their own
-
-    @property
-    def database(self) -> Path:
-        return self.world.home.root / "mlflow.db"
-
-    @property
-    def ledger(self) -> Path:
-        return self.world.folder / "ledger.db"
-
-    def files_of(self, run: str) -> Path:
-        found = local(self.world.client.get_run(run).info.artifact_uri)
-        assert found is not None
-        return found
-
-    def model_of(self, run: str) -> Path:
-        uri = self.world.client.get_run(run).data.tags["dpflows.model"]
-        found = local(self.world.client.get_logged_model(uri.removeprefix("models:/")).artifact_location)
-        assert found is not None
-        return found
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from tasks.record.inventory import CODE_FOLDER
 from tasks.release.believed import BUNDLE_FILES, MODEL_FILES, RUN_FILES, TABLE
 from tasks.release.bundle import load_key, open_bundle, own_fingerprint
 from tasks.release.verify import verify_files
-from tests.tasks.release.tampering import ALL, Scene, Tampering
+from tests.tasks.release.scene import Scene
+from tests.tasks.release.tampering import ALL, Tampering
 
 LEAST = 120
 SAMPLE = 6

@@ -28,7 +28,7 @@ from tasks.release.front import Front
 from tasks.release.manifest import Manifest
 from tests.tasks.ledger.conftest import gaussian
 from tests.tasks.release.runs import World
-from tests.tasks.release.tampering import Scene
+from tests.tasks.release.scene import Scene
 
 ROOT = Path(tasks.__file__).parents[1]
 
