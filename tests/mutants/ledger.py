@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 LEDGER, KEPT, NAMES = "tasks/ledger", "tests/tasks/ledger/test_kept_head.py", "tests/tasks/ledger/test_second_names.py"
+DRAWN = "tests/tasks/ledger/test_first_draw.py"
 
 MUTANTS = [
     Mutant("tasks/ledger/witness.py", "last[0] < head.seq:", "last[0] < 0:", KEPT),
@@ -23,9 +24,9 @@ MUTANTS = [
     Mutant("tasks/ledger/store.py", "self._note_mark(connection)\n        return True", "return True", KEPT),
     Mutant("tasks/ledger/store.py", "self.path is None and self._bare(consequence)", "False", KEPT),
     Mutant("tasks/ledger/store.py", "written != kept[0]:", "kept[0] is None:", KEPT),
-    Mutant("tasks/ledger/reservation.py", "if not self._draws:", "if self._draws == 1:", KEPT),
-    Mutant("tasks/ledger/ledger.py", 'if kind == "cancelled" and drawn:', 'if kind == "drawn":', KEPT),
-    Mutant("tasks/ledger/verify.py", "if drawn := self.draws.get(record.entry):", "if drawn := 0:", KEPT),
+    Mutant("tasks/ledger/reservation.py", "if not self._draws:", "if self._draws == 1:", DRAWN),
+    Mutant("tasks/ledger/ledger.py", 'if kind == "cancelled" and drawn:', 'if kind == "drawn":', DRAWN),
+    Mutant("tasks/ledger/verify.py", "if drawn := self.draws.get(record.entry):", "if drawn := 0:", DRAWN),
     Mutant("tasks/ledger/witness.py", "if newest is None or newest.seq < head.seq:", "if True:", KEPT),
     Mutant("tasks/ledger/files.py", '{"files": list(self.each)} if len(self.each) > 1 else {}', "{}", NAMES),
     Mutant("tasks/ledger/reader.py", "{dataset, *files.read_as(connection, marks)}", "{dataset}", NAMES),

@@ -1,4 +1,4 @@
-"""The head kept beside a ledger: what was once on disk cannot vanish, and what was drawn cannot be given back."""
+"""The head kept beside a ledger: what was once on disk cannot vanish."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from dpcore.errors import DPFlowsError, VerificationFailed
 from flows.cli import run
-from tasks.ledger import Ledger, LedgerUnavailable, engines, schema
+from tasks.ledger import Ledger, engines
 from tasks.ledger.engines import LedgerDamaged
-from tasks.ledger.records import GENESIS, Record, next_record
+from tasks.ledger.records import GENESIS
 from tasks.ledger.witness import SLOT, Damaged, Head, Witness
 from tests.tasks.ledger.conftest import gaussian
+from tests.tasks.ledger.heads import each_use_names, forget_the_note, reopened
 
 
 @pytest.fixture
@@ -30,25 +30,6 @@ def ledger(sqlite_ledger: Ledger) -> Ledger:
             reservation.on_charge()
             reservation.commit()
     return sqlite_ledger
-
-
-def reopened(ledger: Ledger) -> Ledger:
-    ledger.close()
-    return Ledger(ledger.store.path)
-
-
-def each_use_names(ledger: Ledger, words: str) -> None:
-    """Reading, writing and verifying of a fresh process all say ``words``; nothing is created in its place."""
-    for act in (
-        lambda opened: opened.room("east"),
-        lambda opened: opened.init("west", 3.0, 1e-6, "add_remove"),
-        lambda opened: opened.reserve("east", gaussian(50.0)),
-    ):
-        with pytest.raises(LedgerUnavailable, match=words) as raised, reopened(ledger) as opened:
-            act(opened)
-        assert raised.value.exit_code == 4 and "\n" not in str(raised.value)
-    with reopened(ledger) as opened, pytest.raises(VerificationFailed, match=words):
-        opened.verify()
 
 
 @pytest.mark.parametrize("lost", ["file", "content", "log"])
@@ -150,16 +131,6 @@ def test_a_torn_or_late_write_leaves_the_newest_head(tmp_path: Path) -> None:
     witness.path.write_bytes(b"\0" * 2 * SLOT)
     with pytest.raises(Damaged):
         witness.read()
-
-
-def forget_the_note(path: Path) -> None:
-    """Leave a ledger as a version before heads were kept left it."""
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TRIGGER ledger_secret_no_delete")
-        connection.execute("DELETE FROM ledger_secret WHERE name = 'head'")
-        connection.execute(schema.sqlite_triggers()["ledger_secret_no_delete"])
-    connection.close()
-    path.with_name(f"{path.name}.head").unlink()
 
 
 def test_a_ledger_of_before_heads_were_kept_opens_verifies_and_gets_one(ledger: Ledger) -> None:
@@ -306,66 +277,6 @@ def test_a_head_that_is_behind_is_a_process_that_was_killed(ledger: Ledger) -> N
     path.write_bytes(kept)
     with reopened(ledger) as opened:
         assert opened.head() != head and opened.verify(head).ok
-
-
-def cancelled_by_hand(ledger: Ledger, entry: str) -> None:
-    """Give an entry's budget back as somebody with full access to the file can: chain, totals and triggers all fit."""
-    with sqlite3.connect(ledger.store.path) as connection:
-        rows = [Record(*row) for row in connection.execute("SELECT * FROM ledger_records ORDER BY seq")]
-        units = next(json.loads(row.body)["units"] for row in rows if row.entry == entry)
-        last = rows[-1]
-        record = next_record((last.seq, last.hash), "cancelled", "east", {"reason": "by hand"}, entry)
-        connection.execute("INSERT INTO ledger_records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", tuple(record))
-        columns = "SELECT ordinal, units FROM ledger_balances ORDER BY ordinal DESC LIMIT 1"
-        [(ordinal, spent)] = connection.execute(columns)
-        connection.execute(
-            "INSERT INTO ledger_balances VALUES ('east', 'all', ?, ?, ?)", (ordinal + 1, record.seq, spent - units)
-        )
-    connection.close()
-
-
-@pytest.mark.parametrize("head", ["kept", "forgotten"])
-def test_a_cancellation_after_the_first_draw_is_refused_and_shown(ledger: Ledger, head: str) -> None:
-    reservation = ledger.reserve("east", gaussian(50.0))
-    reservation.on_charge()
-    with pytest.raises(DPFlowsError, match="Expected no draw before a cancellation"):
-        ledger.close_entry(reservation.entry_id, "east", "cancelled", {"reason": "by hand"})
-    cancelled_by_hand(ledger, reservation.entry_id)
-    words = f"cancels entry {reservation.entry_id} .* first draw is record 12"
-    if head == "kept":
-        each_use_names(ledger, words)
-        return
-    ledger.close()
-    forget_the_note(ledger.store.path)
-    with reopened(ledger) as opened, pytest.raises(VerificationFailed, match=words):
-        opened.verify()
-
-
-def test_the_first_draw_alone_is_recorded_before_anything_is_drawn(ledger: Ledger) -> None:
-    reservation = ledger.reserve("east", gaussian(50.0, 3))
-    before = ledger.verification().records
-    for _ in range(3):
-        reservation.on_charge()
-        assert ledger.verification().records == before + 1
-    reservation.commit()
-    untouched = ledger.reserve("east", gaussian(50.0))
-    untouched.cancel()
-    assert ledger.verify().ok
-
-
-def test_a_draw_that_cannot_be_recorded_is_none(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    reservation = ledger.reserve("east", gaussian(50.0))
-
-    def fails(*_: object) -> None:
-        raise LedgerUnavailable("the disk is full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ledger, "note_draw", fails)
-        with pytest.raises(LedgerUnavailable):
-            reservation.on_charge()
-    assert reservation.draws == 0
-    reservation.cancel()
-    assert ledger.verify().ok
 
 
 def verify_as_nobody(path: str, answers: multiprocessing.Queue) -> None:
