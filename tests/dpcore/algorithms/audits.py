@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import log
+from typing import Any
 
 import numpy as np
 from scipy.stats import beta
 
 # Chance that a bound is above the truth, by the choice of confidence below.
 FALSE_ALARM = 1e-6
+
+
+class NoiselessDoor:
+    """Gives what each query answers on ``objective``, and keeps it in ``values``."""
+
+    def __init__(self, objective: Any, values: list[np.ndarray]) -> None:
+        self.objective, self.values = objective, values
+
+    def release(self, mechanism: Any, query: Any) -> np.ndarray:
+        self.values.append(query(self.objective))
+        return self.values[-1]
+
+    def note(self, **numbers: float) -> None:
+        pass
+
+
+def exact_values(algorithm: Any, facts: Any, objectives: Iterable[Any]) -> list[np.ndarray]:
+    """What an algorithm of one release would release without noise on each of ``objectives``."""
+    values: list[np.ndarray] = []
+    for objective in objectives:
+        algorithm.fit(facts, NoiselessDoor(objective, values), np.random.default_rng(0))
+    return values
 
 
 def least_epsilon(first: np.ndarray, second: np.ndarray, delta: float) -> float:

@@ -21,7 +21,7 @@ from dpcore.losses import Logistic
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
-from tests.dpcore.algorithms.audits import least_epsilon
+from tests.dpcore.algorithms.audits import exact_values, least_epsilon
 from tests.multiclass import CLASSES, COLUMNS, RECORDS, AlwaysWrong, joint_problem, neighbours, replayed
 
 JOINT = (
@@ -233,21 +233,7 @@ def test_audit_of_output_perturbation(kind: type[OutputGD], sound: bool) -> None
     facts = joint_problem("replace_one", loss=AlwaysWrong(), l2=0.1)
     algorithm = kind(steps=3, noise_multiplier=1.0)
     [mechanism] = algorithm.plan(facts)
-    values: list[np.ndarray] = []
-
-    class Door:
-        def __init__(self, objective: Any) -> None:
-            self.objective = objective
-
-        def release(self, mechanism: Any, query: Any) -> np.ndarray:
-            values.append(query(self.objective))
-            return values[-1]
-
-        def note(self, **numbers: float) -> None:
-            pass
-
-    for objective in neighbours(facts.adjacency, AlwaysWrong()):
-        algorithm.fit(facts, Door(objective), np.random.default_rng(0))  # type: ignore[arg-type]
+    values = exact_values(algorithm, facts, neighbours(facts.adjacency, AlwaysWrong()))
     rng = np.random.default_rng(11)
     axis = (values[0] - values[1]) / np.linalg.norm(values[0] - values[1])
     first, second = (rng.normal(size=500_000) * mechanism.sigma + value @ axis for value in values)

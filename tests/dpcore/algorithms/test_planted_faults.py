@@ -16,7 +16,7 @@ from dpcore.algorithms.rsgd_ar import RSGDAR, permuted_release, release_walk
 from dpcore.descent.permuted import Walk
 from dpcore.mechanisms import AMP, Exponential, Gaussian, NoisyMax
 from dpcore.problem import Adjacency, Problem
-from tests.dpcore.algorithms.audits import least_epsilon
+from tests.dpcore.algorithms.audits import exact_values, least_epsilon
 from tests.tape import RECORDS, ConstantSlope, neighbours, replay
 
 DELTA = 1e-5
@@ -149,21 +149,7 @@ def test_audit_of_output_perturbation(kind, sound):
     facts = problem()
     first, second, _ = neighbours(facts, 0)
     algorithm = kind(steps=3, noise_multiplier=1.0)
-    values: list[np.ndarray] = []
-
-    class Door:
-        def __init__(self, objective: Any) -> None:
-            self.objective = objective
-
-        def release(self, mechanism: Any, query: Any) -> np.ndarray:
-            values.append(query(self.objective))
-            return values[-1]
-
-        def note(self, **numbers: float) -> None:
-            pass
-
-    for objective in (first, second):
-        algorithm.fit(facts, Door(objective), np.random.default_rng(0))
+    values = exact_values(algorithm, facts, (first, second))
     claim, seen = audited(values[0], values[1], algorithm.plan(facts)[0])
     assert 4 < claim < 8
     assert (seen <= claim) is sound, (claim, seen)

@@ -7,13 +7,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -30,6 +29,7 @@ from tasks.record import model, tracking
 from tasks.record.requirements import OTHER_NAMES, libraries, requirements
 from tasks.schema import Schema, find_schema
 from tests.tasks.kinds.test_ranking_flow import SCHEMA as RANKING
+from tests.tasks.record.served import ask
 
 CLASSES = """\
 schema_version: 1
@@ -244,19 +244,6 @@ def test_a_model_is_served_from_its_requirements_alone(
         np.testing.assert_allclose([row["score"] for row in answer], expected, rtol=0, atol=1e-12)
     assert refused.value.code == 400
     assert "got none for age; add it" in refused.value.read().decode()
-
-
-def ask(request: Request, process: subprocess.Popen[bytes]) -> bytes:
-    """The answer, as soon as the server takes requests."""
-    give_up = time.monotonic() + 300
-    while True:
-        try:
-            with urlopen(request, timeout=300) as answer:
-                return bytes(answer.read())
-        except URLError:
-            assert process.poll() is None
-            assert time.monotonic() < give_up
-            time.sleep(0.5)
 
 
 def test_requirements_follow_from_what_the_scorer_imports(tmp_path: Path) -> None:

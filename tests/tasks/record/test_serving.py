@@ -7,10 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 import numpy as np
 import pandas as pd
@@ -22,6 +20,7 @@ from tasks.record.model import load_model
 from tasks.release.bundle import TRUSTED
 from tasks.schema import find_schema
 from tests.flows.small import small_frame
+from tests.tasks.record.served import ask
 from tests.tasks.release.runs import World
 from tests.tasks.release.scene import Scene
 
@@ -77,19 +76,6 @@ def test_released_version_answers_over_http(world: World, served: tuple[str, Pat
             process.wait(timeout=300)
     scores = [row["score"] for row in answer["predictions"]]
     np.testing.assert_allclose(scores, expected(world, served[1], frame), rtol=0, atol=1e-12)
-
-
-def ask(request: Request, process: subprocess.Popen[bytes]) -> bytes:
-    """The answer, as soon as the server takes requests."""
-    give_up = time.monotonic() + 300
-    while True:
-        try:
-            with urlopen(request, timeout=300) as answer:
-                return bytes(answer.read())
-        except URLError:
-            assert process.poll() is None
-            assert time.monotonic() < give_up
-            time.sleep(0.5)
 
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
