@@ -12,9 +12,9 @@ the batches here need too; AES counter mode is faster where the processor helps 
    nothing about the input any more. It blunts the attack and is no proof about the sampler.
  - *discrete* (exact): the input is rounded to a grid g, which moves two neighbours apart by at most g in each
    coordinate, and that is in the price; the noise is an integer law on the grid, drawn with integer arithmetic alone.
-   The field ``rounding`` of the additive mechanisms selects it (``in_form`` sets it): the share by which the
-   sensitivity grows. The grid follows from it and from the shape of the value, which is public, so no price needs to
-   know a dimension.
+   The field ``rounding`` of the additive mechanisms selects it (``with_noise`` sets it): the share by which
+   the sensitivity grows. The grid follows from it and from the shape of the value, which is public, so
+   no price needs to know a dimension.
 """
 
 from __future__ import annotations

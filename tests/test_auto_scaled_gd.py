@@ -296,5 +296,5 @@ def test_residual_losses_have_clip_and_horizon_of_their_own() -> None:
     facts = problem(loss=Squared(), n=1000)
     assert ScaledGD().clip(facts) == 0.1
     assert ScaledGD(clip_norm=0.3).clip(facts) == 0.3
-    margin = ScaledGD(clip_norm=0.3).pace(replace(facts, loss=Logistic()), 0.0)
-    assert ScaledGD(clip_norm=0.3).pace(facts, 0.0) != margin
+    margin = ScaledGD(clip_norm=0.3).step_and_momentum(replace(facts, loss=Logistic()), 0.0)
+    assert ScaledGD(clip_norm=0.3).step_and_momentum(facts, 0.0) != margin

@@ -17,7 +17,7 @@ from dpcore.accounting.limits import SLACK
 from dpcore.accounting.observers import Call, Observer, Query, View
 from dpcore.errors import BudgetExceeded, DPFlowsError, InputError, here, require_maker
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism, in_form
+from dpcore.mechanisms import Mechanism
 from dpcore.noise import plain_generator, secure_generator
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency
@@ -104,9 +104,9 @@ class Budget:
     release anything as long as its sum stays below the price of ``planned`` at every order, under its own adjacency and
     under any other that a ledger may charge it for (``Events.prices``); the one-order filter theorem (Feldman & Zrnic
     2021; Lécuyer 2021) at each order then gives the run that whole curve.
-    ``form`` is the form of the noise (``dpcore.noise.FORMS``), in which ``planned`` was priced too. A budget refuses in
-    another process than the one that made it, and cannot be pickled. ``observers`` are told of what is asked and what
-    is released. ``open_door`` makes one.
+    ``noise`` is the form of the noise (``dpcore.noise.FORMS``), in which ``planned`` was priced too.
+    A budget refuses in another process than the one that made it, and cannot be pickled.
+    ``observers`` are told of what is asked and what is released. ``open_door`` makes one.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Budget:
         secret: np.random.Generator,
         *,
         adaptive: bool = False,
-        form: str = "rounded",
+        noise: str = "rounded",
         on_charge: Callable[[], None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         observers: Sequence[Observer] = (),
@@ -128,7 +128,7 @@ class Budget:
         self.notes: list[dict[str, float]] = []
         self._objective = objective
         self._secret = secret
-        self._form = form
+        self._noise = noise
         self._on_charge, self._on_progress, self._observers = on_charge, on_progress, tuple(observers)
         self._expected = iter(planned)
         self._total = len(planned)
@@ -143,7 +143,7 @@ class Budget:
         Raises ``BudgetExceeded`` (and changes nothing) where the run has no room for it.
         """
         require_maker(self._maker, "a budget")
-        formed = in_form(mechanism, self._form)
+        formed = mechanism.with_noise(self._noise)
         self._charge(formed)
         if self._on_charge is not None:
             self._on_charge()
@@ -163,7 +163,7 @@ class Budget:
         """Whether all of ``mechanisms`` could be released now, one after the other."""
         if not self.adaptive:
             raise InputError("Expected an adaptive run for affords(); a planned run releases what its plan lists.")
-        cost = sum(count * self._curves(in_form(item, self._form)) for item, count in Counter(mechanisms).items())
+        cost = sum(count * self._curves(item.with_noise(self._noise)) for item, count in Counter(mechanisms).items())
         return bool(np.all(self._spent + cost <= self._cap))
 
     def note(self, **numbers: float) -> None:
@@ -226,7 +226,7 @@ def open_door(
     records: Any,
     *,
     adaptive: bool = False,
-    form: str = "rounded",
+    noise: str = "rounded",
     on_charge: Callable[[], None] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     fixed_noise_seed: int | None = None,
@@ -248,7 +248,7 @@ def open_door(
         records,
         secret,
         adaptive=adaptive,
-        form=form,
+        noise=noise,
         on_charge=on_charge,
         on_progress=on_progress,
         observers=observers,
@@ -262,9 +262,9 @@ class Released(NamedTuple):
     events: Events
 
 
-def events_once(mechanism: Mechanism, *, adjacency: Adjacency | str, unit: str, form: str) -> Events:
-    """What ``release_once`` charges: ``mechanism`` with its noise in ``form``, once."""
-    return Events.of([in_form(mechanism, form)], adjacency=adjacency, unit=unit)
+def events_once(mechanism: Mechanism, *, adjacency: Adjacency | str, unit: str, noise: str) -> Events:
+    """What ``release_once`` charges: ``mechanism`` with its noise in the form ``noise``, once."""
+    return Events.of([mechanism.with_noise(noise)], adjacency=adjacency, unit=unit)
 
 
 def release_once(
@@ -274,14 +274,14 @@ def release_once(
     *,
     adjacency: Adjacency | str,
     unit: str,
-    form: str,
+    noise: str,
     on_charge: Callable[[], None] | None = None,
     fixed_noise_seed: int | None = None,
 ) -> Released:
-    """One release outside a training, with the noise in the ``form`` that the run asked for: value and events.
+    """One release outside a training, with the noise in the form ``noise`` that the run asked for: value and events.
 
     ``on_charge`` is called before anything is drawn: a ledger has the entry on disk by then.
     """
-    events = events_once(mechanism, adjacency=adjacency, unit=unit, form=form)
-    budget = open_door(events, records, form=form, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
+    events = events_once(mechanism, adjacency=adjacency, unit=unit, noise=noise)
+    budget = open_door(events, records, noise=noise, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
     return Released(budget.release(mechanism, query), events)

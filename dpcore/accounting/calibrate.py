@@ -12,7 +12,7 @@ from scipy.optimize import toms748
 from dpcore.accounting.events import Events
 from dpcore.accounting.exact import GridTooLarge, cell_of
 from dpcore.accounting.limits import SLACK, Limit, Target
-from dpcore.mechanisms import Mechanism, in_form
+from dpcore.mechanisms import Mechanism
 from dpcore.problem import Problem
 
 # Relative gap between the noise that is returned and noise that no longer fits.
@@ -37,7 +37,7 @@ class Planner(Protocol):
 Planning = TypeVar("Planning", bound=Planner)
 
 
-def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, form: str = "rounded") -> Planning:
+def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, noise: str = "rounded") -> Planning:
     """Return ``algorithm`` with the least ``noise_multiplier`` for which every limit admits its plan.
 
     The price falls as noise grows, so the search brackets and then closes on the crossing of
@@ -49,7 +49,7 @@ def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, form: str =
 
     def excess(multiplier: float) -> float:
         """Log of the worst price over what is allowed, cut to +-50; at most 0 fits."""
-        events = planned_events(with_noise(algorithm, multiplier), problem, form)
+        events = planned_events(with_multiplier(algorithm, multiplier), problem, noise)
         try:
             worst = max(limit.ratio(events) for limit in limits)
         except GridTooLarge as error:  # so little noise has no price by distributions, and may not be chosen
@@ -59,20 +59,20 @@ def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, form: str =
             return 50.0
         return max(log(worst), -50.0) if worst > 0 else -50.0
 
-    low, high = _near_rdp(excess, algorithm, problem, limits, form) or _bracket(excess)
+    low, high = _near_rdp(excess, algorithm, problem, limits, noise) or _bracket(excess)
     if high == inf:
-        events = planned_events(with_noise(algorithm, MOST), problem, form)
+        events = planned_events(with_multiplier(algorithm, MOST), problem, noise)
         raise next(limit for limit in limits if limit.ratio(events) > 1.0).refusal(events)
     if low > 0:
         crossing = toms748(lambda t: excess(exp(t)), log(low), log(high), xtol=GAP / 8, rtol=GAP / 8)
         high = _safe_side(excess, exp(crossing), high)
     if too_large and excess(high) < -GRID_GAP:
         raise too_large[0]
-    return with_noise(algorithm, high)
+    return with_multiplier(algorithm, high)
 
 
 def _near_rdp(
-    excess: Callable[[float], float], algorithm: Planner, problem: Problem, limits: tuple[Limit, ...], form: str
+    excess: Callable[[float], float], algorithm: Planner, problem: Problem, limits: tuple[Limit, ...], noise: str
 ) -> tuple[float, float] | None:
     """A bracket just below the noise of a Rényi curve, for targets by distributions: each try takes long there.
 
@@ -82,24 +82,24 @@ def _near_rdp(
     if not targets:
         return None
     others = [limit for limit in limits if limit not in targets]
-    by_curve = calibrate(algorithm, problem, *others, *(replace(one, accountant="rdp") for one in targets), form=form)
+    by_curve = calibrate(algorithm, problem, *others, *(replace(one, accountant="rdp") for one in targets), noise=noise)
     high = by_curve.noise_multiplier
-    cell_of(planned_events(with_noise(algorithm, high), problem, form).counts)
+    cell_of(planned_events(with_multiplier(algorithm, high), problem, noise).counts)
     low = high / PLD_GAIN
     return (low, high) if excess(high) <= 0.0 < excess(low) else None
 
 
-def with_noise(algorithm: Planning, multiplier: float) -> Planning:
+def with_multiplier(algorithm: Planning, multiplier: float) -> Planning:
     """``algorithm`` with another ``noise_multiplier``."""
     changed: Planning = replace(algorithm, noise_multiplier=multiplier)  # type: ignore[type-var]
     return changed
 
 
-def planned_events(algorithm: Planner, problem: Problem, form: str = "rounded") -> Events:
-    """What ``algorithm`` would release on ``problem``, with its noise in ``form`` (``dpcore.noise.FORMS``)."""
+def planned_events(algorithm: Planner, problem: Problem, noise: str = "rounded") -> Events:
+    """What ``algorithm`` would release on ``problem``, with noise of the form ``noise`` (``FORMS``)."""
     mechanisms = algorithm.plan(problem)
-    if form != "rounded":
-        formed = {id(mechanism): in_form(mechanism, form) for mechanism in mechanisms}
+    if noise != "rounded":
+        formed = {id(mechanism): mechanism.with_noise(noise) for mechanism in mechanisms}
         mechanisms = [formed[id(mechanism)] for mechanism in mechanisms]
     return Events.of(mechanisms, adjacency=problem.adjacency, unit=problem.unit)
 

@@ -36,7 +36,7 @@ SHARE = 5e-5
 FINEST, COARSEST = 1e-7, 1e-3
 # A composition of more cells than this is not begun: half a million take some seconds.
 MOST_CELLS = 2**20
-NODES, REACH = 801, 9.74
+NODES, SPAN = 801, 9.74
 # Mass that composing may cut from either side of a release's losses, and exponents of the moments that bound them.
 CUT, MOMENTS = 1e-15, 20
 # What composing by Fourier transforms may take off delta, for each release: 8 units in the last place of 1. The largest
@@ -120,8 +120,8 @@ def _composed(counts: tuple[tuple[Mechanism, int], ...], pessimistic: bool) -> A
 
 def cell_of(counts: Counts) -> float:
     """The width of the cells for ``counts``; raises ``GridTooLarge`` where they would be too many."""
-    reach = epsilon_of(np.sum([count * curve_of(mechanism) for mechanism, count in counts], axis=0), 1e-9)
-    cell = min(max(SHARE * reach, FINEST), COARSEST)
+    span = epsilon_of(np.sum([count * curve_of(mechanism) for mechanism, count in counts], axis=0), 1e-9)
+    cell = min(max(SHARE * span, FINEST), COARSEST)
     cells = predicted_cells(counts, cell)
     if not cells <= MOST_CELLS:
         raise GridTooLarge(
@@ -170,7 +170,7 @@ def _losses(mechanism: Mechanism) -> tuple[Array, Array]:
         with np.errstate(over="ignore"):
             ends = np.array([np.log1p(rate * np.expm1(-ratio)) if rate < 1.0 or ratio < 700.0 else -ratio, ratio])
         return ends, np.full(2, log(0.5))
-    z = np.linspace(-REACH - ratio, REACH + ratio, NODES)
+    z = np.linspace(-SPAN - ratio, SPAN + ratio, NODES)
     shifted = ratio * z - ratio**2 / 2.0
     losses = np.logaddexp(log(rate) + shifted, log1p(-rate) if rate < 1.0 else -inf)
     weights = -(z**2) / 2.0 + losses

@@ -10,16 +10,16 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import pace_share, usual_clip
+from dpcore.descent.defaults import step_share, usual_clip
 from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import if_given, require_below_one, require_count, require_fraction, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
 
-# First step size times norm_bound (a coordinate moves by about this much a step): PACE * signal^POWER, at most MOST.
+# First step size times norm_bound (a coordinate moves by about this much a step): STEP * signal^POWER, at most MOST.
 # Fitted on Adult, where the optimum is flat: 0.22 at epsilon 0.05, 0.45 at 1.6; a quarter for residuals.
-PACE, POWER, MOST = 0.061, 0.21, 0.6
+STEP, POWER, MOST = 0.061, 0.21, 0.6
 
 
 @register("dp_adam")
@@ -74,7 +74,7 @@ class DPAdam(Algorithm):
             return self.learning_rate
         share = problem.n * self.clip(problem) / problem.sensitivity(self.clip(problem))
         signal = share * self.sampling_rate * sqrt(self.steps) / self.noise_multiplier
-        return float(min(PACE * signal**POWER, MOST) * pace_share(problem) / problem.norm_bound)
+        return float(min(STEP * signal**POWER, MOST) * step_share(problem) / problem.norm_bound)
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step."""

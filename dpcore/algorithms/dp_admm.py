@@ -64,19 +64,19 @@ class DPADMM(ADMMSettings, Algorithm):
         """Return the consensus z, or the mean of the x_p, after the last round; shape (outputs * d,)."""
         clip_norm, parties, everyone = self.clip(problem), self.parties, range(self.parties)
         penalty = penalty_of(problem, self.penalty)
-        pace = self.pace(problem, sqrt(self.steps / parties) / self.noise_multiplier)
+        steps = self.steps_for(problem, sqrt(self.steps / parties) / self.noise_multiplier)
         x, y = np.zeros((2, parties, problem.dimension * problem.outputs))
         z, velocity = np.zeros_like(x[0]), np.zeros_like(x)
-        for mechanism, step in zip(self.plan(problem), pace.steps.tolist(), strict=True):
+        for mechanism, step in zip(self.plan(problem), steps.sizes.tolist(), strict=True):
 
             def gradients(data: Objective, x: Array = x) -> Array:
                 return np.stack([data.take(slice(p, None, parties)).gradient_sum(x[p], clip_norm) for p in everyone])
 
             noisy = parties * budget.release(mechanism, gradients) / problem.n
-            velocity = pace.momentum * velocity + noisy + problem.l2 * x
-            x = x - step * (velocity + y + pace.rho * (x - z))
-            centre = (x + y / pace.rho).mean(axis=0).reshape(-1, problem.dimension)
-            z = penalty.prox(centre, 1.0 / pace.rho).ravel()
-            y = y + pace.rho * (x - z)
+            velocity = steps.momentum * velocity + noisy + problem.l2 * x
+            x = x - step * (velocity + y + steps.rho * (x - z))
+            centre = (x + y / steps.rho).mean(axis=0).reshape(-1, problem.dimension)
+            z = penalty.prox(centre, 1.0 / steps.rho).ravel()
+            y = y + steps.rho * (x - z)
             budget.note(step_size=step)
         return Iterate(x.mean(axis=0), z, y).output(self.output)

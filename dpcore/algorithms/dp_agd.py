@@ -10,7 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import pace_share, slope_at_start, usual_cap, usual_clip
+from dpcore.descent.defaults import slope_at_start, step_share, usual_cap, usual_clip
 from dpcore.descent.gradient import NoisyGradient, on_batch
 from dpcore.errors import if_given, require_choice, require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
@@ -154,7 +154,7 @@ class DPAGD(Algorithm):
         """Return the last iterate, shape (d,)."""
         w = np.zeros(problem.dimension * problem.outputs)
         rho = self.gradient_rho
-        largest = cap = self.max_step or LONGEST * pace_share(problem) / problem.norm_bound
+        largest = cap = self.max_step or LONGEST * step_share(problem) / problem.norm_bound
         chosen: list[float] = []
         while True:
             w, rho, step = self._round(problem, budget, w, rho, largest)

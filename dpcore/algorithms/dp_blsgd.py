@@ -80,7 +80,7 @@ class DPBLSGD(LineSearchSettings, Algorithm):
     def start(self, problem: Problem) -> State:
         """The state before the first release, from public facts."""
         clip_norm = self.clip_norm or usual_clip(problem)
-        step = self.first_step or self.stretch * self._descent(problem, clip_norm).pace(problem)[0]
+        step = self.first_step or self.stretch * self._descent(problem, clip_norm).step_and_momentum(problem)[0]
         zero = np.zeros(problem.dimension * problem.outputs)
         return State(
             w=zero,
@@ -143,7 +143,7 @@ class DPBLSGD(LineSearchSettings, Algorithm):
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last released iterate, shape (d,)."""
         state = self.start(problem)
-        momentum = self._descent(problem, state.clip_norm).pace(problem)[1]
+        momentum = self._descent(problem, state.clip_norm).step_and_momentum(problem)[1]
         iteration = 0
         while self._iterate(problem, budget, state, momentum, iteration):
             iteration += 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import RANKING_HORIZON, longest_step, momentum_for, pace_share, ranks_columns, usual_clip
+from dpcore.descent.defaults import RANKING_HORIZON, longest_step, momentum_for, ranks_columns, step_share, usual_clip
 from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import (
     AssumptionNotMet,
@@ -117,27 +117,31 @@ class DPSGD(Algorithm):
         self.first(problem)
         return [self.gradient(problem).mechanism] * self.steps
 
-    def reach(self, problem: Problem) -> float:
+    def total_step(self, problem: Problem) -> float:
         """Sum of the step sizes that the noise of the whole run supports."""
         mu = self.rate(problem) * sqrt(self.steps) / self.noise_multiplier
         noise = problem.sensitivity(self.clip(problem)) / (problem.n * mu)
-        return self.far(problem) / (noise * problem.norm_bound)
+        return self.horizon_of(problem) / (noise * problem.norm_bound)
 
-    def far(self, problem: Problem) -> float:
+    def horizon_of(self, problem: Problem) -> float:
         """The horizon H."""
-        usual = RANKING_HORIZON if ranks_columns(problem) else HORIZON * pace_share(problem)
+        usual = RANKING_HORIZON if ranks_columns(problem) else HORIZON * step_share(problem)
         return self.horizon or usual
 
     def resolved(self, problem: Problem) -> dict[str, Any]:
         """What the fields that were left out come to on ``problem``."""
-        rate, momentum = self.pace(problem)
-        shown = {"sampling_rate": self.rate(problem), "clip_norm": self.clip(problem), "horizon": self.far(problem)}
+        rate, momentum = self.step_and_momentum(problem)
+        shown = {
+            "sampling_rate": self.rate(problem),
+            "clip_norm": self.clip(problem),
+            "horizon": self.horizon_of(problem),
+        }
         return shown | {"learning_rate": rate, "momentum": momentum}
 
-    def pace(self, problem: Problem) -> tuple[float, float]:
-        """First step size and momentum; what the caller left out follows from ``reach`` and stability."""
+    def step_and_momentum(self, problem: Problem) -> tuple[float, float]:
+        """First step size and momentum; what the caller left out follows from ``total_step`` and stability."""
         longest = longest_step(problem)
-        step = self.reach(problem) / float(self.decay().sum())
+        step = self.total_step(problem) / float(self.decay().sum())
         momentum = momentum_for(step, longest) if self.momentum is None else self.momentum
         rate = min(step * (1.0 - momentum), longest) if self.learning_rate is None else self.learning_rate
         return rate, momentum
@@ -155,7 +159,7 @@ class DPSGD(Algorithm):
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (outputs * d)."""
-        rate, momentum = self.pace(problem)
+        rate, momentum = self.step_and_momentum(problem)
         gradient = self.gradient(problem)
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w = self.first(problem)

@@ -11,7 +11,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.admm import usual_horizon
-from dpcore.descent.defaults import reach, usual_clip
+from dpcore.descent.defaults import total_step, usual_clip
 from dpcore.descent.gradient import NoisyGradient, on_batch
 from dpcore.errors import if_given, require_count, require_fraction, require_open_unit, require_positive
 from dpcore.losses import Array
@@ -83,8 +83,8 @@ class DPSVRG(Algorithm):
         if self.learning_rate is not None:
             return self.learning_rate
         mu = sqrt(self.epochs) / self.noise_multiplier
-        far = reach(problem, self.horizon or usual_horizon(problem), mu, self.clip(problem))
-        return min(2.0 / problem.smoothness, far / (self.epochs * self.inner))
+        total = total_step(problem, self.horizon or usual_horizon(problem), mu, self.clip(problem))
+        return min(2.0 / problem.smoothness, total / (self.epochs * self.inner))
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a full gradient."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.admm import SELECTION, ADMMSettings, Iterate, Pace
+from dpcore.descent.admm import SELECTION, ADMMSettings, Iterate, Steps
 from dpcore.errors import AssumptionNotMet, require_choice
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
@@ -74,14 +74,14 @@ class MPADMM(ADMMSettings, Algorithm):
         ADMMSettings.__post_init__(self)
         require_choice(PERTURBED, perturb=self.perturb)
 
-    def schedule_for(self, problem: Problem) -> Pace:
+    def schedule_for(self, problem: Problem) -> Steps:
         """The one schedule that ``plan`` and ``fit`` walk; the price of an epoch does not depend on it."""
-        return self.pace(problem, sqrt(self.steps) / self.noise_multiplier)
+        return self.steps_for(problem, sqrt(self.steps) / self.noise_multiplier)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
-        pace = self.schedule_for(problem)
-        return [item for step in pace.steps.tolist() for item in self.epoch(problem, pace.rho, step)]
+        steps = self.schedule_for(problem)
+        return [item for step in steps.sizes.tolist() for item in self.epoch(problem, steps.rho, step)]
 
     def epoch(self, problem: Problem, rho: float, step: float) -> list[Mechanism]:
         """The releases of one epoch whose x-step is k = ``step``."""
@@ -99,27 +99,27 @@ class MPADMM(ADMMSettings, Algorithm):
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return z (exactly sparse) or x after the last epoch, shape (outputs * d,)."""
-        pace = self.schedule_for(problem)
+        steps = self.schedule_for(problem)
         penalty = penalty_of(problem, self.penalty)
         at = Iterate.start(problem.dimension * problem.outputs)
         velocity = np.zeros_like(at.x)
-        for step in pace.steps.tolist():
-            x_step = self._x_step(problem, at, pace, step, velocity)
-            releases = self.epoch(problem, pace.rho, step)
+        for step in steps.sizes.tolist():
+            x_step = self._x_step(problem, at, steps, step, velocity)
+            releases = self.epoch(problem, steps.rho, step)
             x = budget.release(releases[0], x_step)
             # The noisy velocity that this x amounts to: post-processing, so momentum costs nothing.
-            velocity = (at.x - x) / step - at.pull(pace.rho)
-            move = partial(at.moved, rho=pace.rho, penalty=penalty, dimension=problem.dimension)
+            velocity = (at.x - x) / step - at.pull(steps.rho)
+            move = partial(at.moved, rho=steps.rho, penalty=penalty, dimension=problem.dimension)
             at = move(x) if self.perturb == "x" else _three_releases(budget, releases[1:], x, x_step, move)
             budget.note(step_size=step)
         return at.output(self.output)
 
-    def _x_step(self, problem: Problem, at: Iterate, pace: Pace, step: float, velocity: Array) -> XStep:
+    def _x_step(self, problem: Problem, at: Iterate, steps: Steps, step: float, velocity: Array) -> XStep:
         clip_norm = self.clip(problem)
 
         def x_step(data: Objective) -> Array:
             gradient = data.gradient_sum(at.x, clip_norm) / problem.n + problem.l2 * at.x
-            return np.asarray(at.x - step * (pace.momentum * velocity + gradient + at.pull(pace.rho)))
+            return np.asarray(at.x - step * (steps.momentum * velocity + gradient + at.pull(steps.rho)))
 
         return x_step
 

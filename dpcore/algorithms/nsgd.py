@@ -10,7 +10,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import Algorithm, register
 from dpcore.algorithms.rsgd_ar import checked_sensitivities, permuted_release, release_walk
-from dpcore.descent.permuted import Walk, horizon, near_equal, useful
+from dpcore.descent.permuted import Walk, near_equal, total_step, until_converged
 from dpcore.errors import InputError, if_given, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
@@ -25,7 +25,7 @@ class NSGD(Algorithm):
     Chen (2020), Algorithm 3.1, replace-one. ``permute``: one secret permutation first (bolt-on, Wu et al. 2017), priced
     as the mixture over the batch in which a record lands; the source permutes for utility only. Without it the records
     keep their order and the largest D_j counts: with plain steps that is the last batch, in general the maximum.
-    ``learning_rate`` (eta0) left out follows from ``schedule.horizon``, at most 2 / (l2 + L).
+    ``learning_rate`` (eta0) left out follows from ``permuted.total_step``, at most 2 / (l2 + L).
     """
 
     requires: ClassVar[Requires] = Requires(
@@ -63,8 +63,8 @@ class NSGD(Algorithm):
         eta0 = self.learning_rate
         if eta0 is None:
             harmonic = float(np.sum(1.0 / np.arange(1, self.epochs + 1)))
-            reach = useful(problem, horizon(problem, self.noise_multiplier)) / (len(sizes) * harmonic)
-            eta0 = min(reach, 2.0 / (problem.l2 + problem.smoothness))
+            total = until_converged(problem, total_step(problem, self.noise_multiplier)) / (len(sizes) * harmonic)
+            eta0 = min(total, 2.0 / (problem.l2 + problem.smoothness))
         return Walk(sizes, self.epochs, eta0)
 
     def plan(self, problem: Problem) -> list[Mechanism]:

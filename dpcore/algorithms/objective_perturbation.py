@@ -99,21 +99,21 @@ def rounding_of_gradients(problem: Problem, curvature: float, scale: float, nois
 
     Three parts. Sums: n terms of norm at most L in stretches, (STRETCH + n / STRETCH + 32) u n L with the rounding of
     slopes. Scores: one errs by (d + 8) u |x| |w|, which moves a term by beta times (d + 8) u |w|, beta = sup loss''
-    |x|^2. Ridge and noise: 8 u (curvature |w| + |b|). Near the minimiser |w| is at most 2 reach: curvature / 2 |w|^2 +
-    b w <= n (loss(0) - min loss) gives reach = sqrt(2 n loss(0) / curvature) + 2 |b| / curvature for a loss of the
+    |x|^2. Ridge and noise: 8 u (curvature |w| + |b|). Near the minimiser |w| is at most 2 radius: curvature / 2 |w|^2 +
+    b w <= n (loss(0) - min loss) gives radius = sqrt(2 n loss(0) / curvature) + 2 |b| / curvature for a loss of the
     margin, that is never negative, and its gradient (n L + |b|) / curvature for any. |b| is at most scale (sqrt(d) +
     12), or scale (2 d + 100) with gamma noise, up to a chance of 1e-30 (chi and gamma tails).
     """
     n, d, lipschitz, beta = problem.n, problem.dimension, problem.lipschitz, problem.smoothness - problem.l2
     drawn = scale * (2.0 * d + 100.0 if noise == "gamma" else sqrt(d) + 12.0)
-    reach = (n * lipschitz + drawn) / curvature
+    radius = (n * lipschitz + drawn) / curvature
     if problem.loss.argument == "margin":
         labels = np.array([-1.0, 1.0])
         start = float(problem.loss.value(0.0 * labels, labels).max())
-        reach = min(reach, sqrt(2.0 * n * start / curvature) + 2.0 * drawn / curvature)
+        radius = min(radius, sqrt(2.0 * n * start / curvature) + 2.0 * drawn / curvature)
     sums = (STRETCH + n / STRETCH + 32) * n * lipschitz
-    scores = (d + 8) * beta * n * 2.0 * reach
-    rest = 8 * (curvature * 2.0 * reach + drawn)
+    scores = (d + 8) * beta * n * 2.0 * radius
+    rest = 8 * (curvature * 2.0 * radius + drawn)
     return UNIT * (sums + scores + rest) / lipschitz
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import Algorithm, register
 from dpcore.descent.minimise import minimise
-from dpcore.descent.permuted import horizon, useful
+from dpcore.descent.permuted import total_step, until_converged
 from dpcore.errors import AssumptionNotMet, if_given, require_choice, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import GammaNorm, Gaussian, Mechanism
@@ -39,7 +39,7 @@ class OutputGD(Algorithm):
     2R / (n l2), and 2R T eta / n without a ridge. Zhang, Zheng, Mou & Wang (2017), Algorithm 1, Lemmas 2 and 3, whose
     constants 3 and 5 are tightened to 2 and kept for finite T; their Gaussian scale is replaced by the exact one.
 
-    ``steps`` and ``learning_rate`` left out follow from ``schedule.horizon``: steps of the largest contracting size
+    ``steps`` and ``learning_rate`` left out follow from ``permuted.total_step``: steps of the largest contracting size
     that sum to H. Where those would be more than 48 passes, the minimiser with ridge l2 + 1 / H takes their place:
     descent stopped at H shrinks a direction of curvature h like that ridge does, and costs the same, 2R H / n at most.
     A point with a gradient sum of norm <= g will do: it moves by (2R + 2g) / (n (l2 + 1 / H)). With softmax R and beta
@@ -87,17 +87,17 @@ class OutputGD(Algorithm):
         if self.pace == "paper":
             eta = self.learning_rate or 1.0 / (problem.l2 + problem.smoothness)
             return self.steps or self._paper_steps(problem), eta
-        reach = useful(problem, horizon(problem, self.spread(problem)))
+        total = until_converged(problem, total_step(problem, self.spread(problem)))
         most = MOST_STEPS if problem.outputs == 1 else MOST_JOINT_STEPS
-        steps = self.steps or max(min(ceil(reach / (self.learning_rate or longest)), most), 1)
-        return steps, self.learning_rate or min(reach / steps, longest)
+        steps = self.steps or max(min(ceil(total / (self.learning_rate or longest)), most), 1)
+        return steps, self.learning_rate or min(total / steps, longest)
 
     def shortcut(self, problem: Problem) -> float | None:
         """Strong convexity of the minimiser that stands in for a long descent; None where descent is what runs."""
         given = self.steps is not None or self.learning_rate is not None or self.pace == "paper"
-        reach = horizon(problem, self.spread(problem))
-        few = useful(problem, reach) * (problem.l2 + problem.smoothness) / 2.0 <= MOST_STEPS
-        return None if given or few or problem.outputs > 1 else problem.l2 + 1.0 / reach
+        total = total_step(problem, self.spread(problem))
+        few = until_converged(problem, total) * (problem.l2 + problem.smoothness) / 2.0 <= MOST_STEPS
+        return None if given or few or problem.outputs > 1 else problem.l2 + 1.0 / total
 
     def spread(self, problem: Problem) -> float:
         """Root mean square of one noise coordinate over the sensitivity, for either noise."""

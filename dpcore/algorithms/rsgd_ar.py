@@ -11,7 +11,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import Algorithm, register
-from dpcore.descent.permuted import Walk, horizon, near_equal, useful
+from dpcore.descent.permuted import Walk, near_equal, total_step, until_converged
 from dpcore.errors import AssumptionNotMet, if_given, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism, RandomisedSensitivityGaussian
@@ -33,8 +33,8 @@ class RSGDAR(Algorithm):
     is ln(sum_j q_j exp(a (a-1) D_j^2 / (2 sigma^2))) / (a-1), q_j = |B_j| / n, sigma = noise_multiplier max_j D_j.
     Where the text prints eta0 / s the restart needs eta0 / h, for training and price alike.
 
-    ``epochs`` and ``learning_rate`` (eta0) left out follow from ``schedule.horizon``: as many restarts as it takes to
-    cover the horizon with first steps of at most 2 / (l2 + L).
+    ``epochs`` and ``learning_rate`` (eta0) left out follow from ``permuted.total_step``: as many
+    restarts as it takes to cover it with first steps of at most 2 / (l2 + L).
     """
 
     requires: ClassVar[Requires] = Requires(
@@ -69,11 +69,11 @@ class RSGDAR(Algorithm):
         """The one schedule that training and price share."""
         sizes = near_equal(problem.n, max(round(problem.n / self.batch_size), 1))
         harmonic = float(np.sum(1.0 / np.arange(1, self.interval + 1)))
-        reach = useful(problem, horizon(problem, self.noise_multiplier)) / (len(sizes) * harmonic)
+        total = until_converged(problem, total_step(problem, self.noise_multiplier)) / (len(sizes) * harmonic)
         longest = self.learning_rate or 2.0 / (problem.l2 + problem.smoothness)
-        restarts = min(ceil(reach / longest), MOST_RESTARTS)
+        restarts = min(ceil(total / longest), MOST_RESTARTS)
         epochs = self.epochs or restarts * self.interval
-        eta0 = self.learning_rate or min(reach * self.interval / epochs, longest)
+        eta0 = self.learning_rate or min(total * self.interval / epochs, longest)
         return Walk(sizes, epochs, eta0, self.interval)
 
     def plan(self, problem: Problem) -> list[Mechanism]:

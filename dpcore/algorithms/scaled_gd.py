@@ -11,7 +11,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent import platt
-from dpcore.descent.defaults import STABLE, clip_share, curvature_bound, momentum_for, pace_share
+from dpcore.descent.defaults import STABLE, clip_share, curvature_bound, momentum_for, step_share
 from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import (
     AssumptionNotMet,
@@ -114,11 +114,11 @@ class ScaledGD(Algorithm):
 
     def resolved(self, problem: Problem) -> dict[str, Any]:
         """What the fields that were left out come to on ``problem``."""
-        return {"clip_norm": self.clip(problem), "horizon": self.far(problem)}
+        return {"clip_norm": self.clip(problem), "horizon": self.horizon_of(problem)}
 
-    def far(self, problem: Problem) -> float:
+    def horizon_of(self, problem: Problem) -> float:
         """The horizon H."""
-        return HORIZON * pace_share(problem) if self.horizon is None else self.horizon
+        return HORIZON * step_share(problem) if self.horizon is None else self.horizon
 
     def signal(self, problem: Problem) -> float:
         """n * mu of the gradients, halved under replace-one: what the steps can learn from."""
@@ -135,13 +135,13 @@ class ScaledGD(Algorithm):
             "use more records, a larger epsilon, or fewer columns"
         )
 
-    def pace(self, problem: Problem, stiffness: float) -> tuple[float, float]:
+    def step_and_momentum(self, problem: Problem, stiffness: float) -> tuple[float, float]:
         """First step size and momentum: the summed steps are the horizon, each stays within heavy-ball stability.
 
         ``stiffness`` bounds the curvature that the ridge adds in the scaled space.
         """
         longest = STABLE / (curvature_bound(problem) + stiffness)
-        step = 2.0 * self.far(problem) * self.signal(problem) / (self.clip(problem) * self.steps)
+        step = 2.0 * self.horizon_of(problem) * self.signal(problem) / (self.clip(problem) * self.steps)
         return min(step, longest), momentum_for(step, longest)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
@@ -154,7 +154,7 @@ class ScaledGD(Algorithm):
         def scaled(batch: LinearObjective) -> LinearObjective:
             return batch.within(layout.blocks).transform(view.shift, view.scale)
 
-        rate, momentum = self.pace(problem, problem.l2 * view.stretch**2)
+        rate, momentum = self.step_and_momentum(problem, problem.l2 * view.stretch**2)
         w = np.zeros((problem.outputs, problem.dimension))
         velocity = np.zeros_like(w)
         for step in range(self.steps):

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import pace_share
+from dpcore.descent.defaults import step_share
 from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import if_given, require_count, require_positive
 from dpcore.losses import Array
@@ -81,7 +81,7 @@ class SGDAdv(Algorithm):
         w = np.zeros(problem.dimension * problem.outputs)
         total, first = np.zeros_like(w), steps // 2
         size = sqrt(problem.lipschitz**2 + len(w) * (sigma / gradient.rows) ** 2)
-        ball = (self.radius or RADIUS * pace_share(problem)) / problem.norm_bound
+        ball = (self.radius or RADIUS * step_share(problem)) / problem.norm_bound
         for t in range(1, steps + 1):
             eta = ball / (size * sqrt(t))
             eta = min(eta, 1.0 / (problem.l2 * t)) if problem.l2 > 0 else eta

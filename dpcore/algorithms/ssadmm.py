@@ -78,12 +78,12 @@ class SSADMM(ADMMSettings, Algorithm):
         """Return z (exactly sparse) or x after the last step, shape (outputs * d,)."""
         gradient, rate = self.gradient(problem), self.rate(problem)
         penalty = penalty_of(problem, self.penalty)
-        pace = self.pace(problem, rate * sqrt(self.steps) / self.noise_multiplier, 1.0 / rate)
+        steps = self.steps_for(problem, rate * sqrt(self.steps) / self.noise_multiplier, 1.0 / rate)
         at = Iterate.start(problem.dimension * problem.outputs)
         velocity = np.zeros_like(at.x)
-        for step in pace.steps.tolist():
-            velocity = pace.momentum * velocity + gradient.mean(budget, at.x) + problem.l2 * at.x
-            x = at.x - step * (velocity + at.pull(pace.rho))
-            at = at.moved(x, pace.rho, penalty, problem.dimension)
+        for step in steps.sizes.tolist():
+            velocity = steps.momentum * velocity + gradient.mean(budget, at.x) + problem.l2 * at.x
+            x = at.x - step * (velocity + at.pull(steps.rho))
+            at = at.moved(x, steps.rho, penalty, problem.dimension)
             budget.note(step_size=step)
         return at.output(self.output)

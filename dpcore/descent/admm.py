@@ -17,9 +17,9 @@ from dpcore.descent.defaults import (
     RANKING_HORIZON,
     longest_step,
     momentum_for,
-    pace_share,
     ranks_columns,
-    reach,
+    step_share,
+    total_step,
     usual_clip,
 )
 from dpcore.errors import if_given, require_below_one, require_choice, require_count, require_positive
@@ -41,7 +41,7 @@ SELECTION = {"horizon": RANKING_HORIZON, "steps": 32}
 
 def usual_horizon(problem: Problem) -> float:
     """The horizon H where the caller names none, ``ADMMSettings``."""
-    return (RANKING_HORIZON if ranks_columns(problem) else HORIZON) * pace_share(problem)
+    return (RANKING_HORIZON if ranks_columns(problem) else HORIZON) * step_share(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +73,17 @@ class Iterate:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Steps:
     """Steps k_t that x takes, shape (steps,), the penalty parameter rho and the momentum."""
 
-    steps: Array
+    sizes: Array
     rho: float
     momentum: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ADMMSettings:
-    """What ssADMM, mpADMM and DP-ADMM have in common; what is left out follows from public facts (``pace``).
+    """What ssADMM, mpADMM and DP-ADMM have in common; what is left out follows from public facts (``steps_for``).
 
     ``clip_norm`` C bounds a record's gradient (of the data term); default ``clips``. ``learning_rate`` eta and
     ``penalty_parameter`` rho are the papers'; without them the steps k_t sum to ``horizon`` * n mu / (S norm_bound),
@@ -136,20 +136,20 @@ class ADMMSettings:
             case _:
                 return np.ones(self.steps)
 
-    def pace(self, problem: Problem, mu: float, steps_per_epoch: float = 1.0) -> Pace:
+    def steps_for(self, problem: Problem, mu: float, steps_per_epoch: float = 1.0) -> Steps:
         """Steps, rho and momentum; ``mu`` is the signal over noise of the run for a sum of sensitivity 1."""
         decay = self.decay(steps_per_epoch)
         if self.learning_rate is not None:
             momentum = self.momentum or 0.0
             eta = self.learning_rate * decay
             rho = COUPLING / self.learning_rate if self.penalty_parameter is None else self.penalty_parameter
-            return Pace(eta / (1.0 + eta * rho), rho, momentum)
+            return Steps(eta / (1.0 + eta * rho), rho, momentum)
         longest = longest_step(problem)
-        step = reach(problem, self.horizon or usual_horizon(problem), mu, self.clip(problem)) / float(decay.sum())
+        step = total_step(problem, self.horizon or usual_horizon(problem), mu, self.clip(problem)) / float(decay.sum())
         momentum = momentum_for(step, longest) if self.momentum is None else self.momentum
         first = min(step * (1.0 - momentum), longest)
         if self.penalty_parameter is not None:
             # The x-step cannot be longer than 1 / rho, whatever eta.
             first = first / (1.0 + first * self.penalty_parameter)
         rho = COUPLING / first if self.penalty_parameter is None else self.penalty_parameter
-        return Pace(first * decay, rho, momentum)
+        return Steps(first * decay, rho, momentum)

@@ -1,4 +1,4 @@
-"""Where clipping starts when the caller names no clip, and the pace that goes with it, for all gradient methods.
+"""Where clipping starts when the caller names no clip, and the steps that go with it, for all gradient methods.
 
 Step sizes of noisy descent when the caller names none: what stays stable, and how far the noise lets them reach.
 """
@@ -18,7 +18,7 @@ from dpcore.problem import Problem
 CLIP_SHARE = {"margin": 0.4, "scores": 0.8, "residual": 0.1}
 # Summed steps in units of n mu / S, and steps of fixed length, relative to those for margins. S is in proportion to the
 # clip norm, so with 0.25 a residual gets the same summed steps as a margin; a target in [-1, 1] is a shorter way off.
-PACE_SHARE = {"residual": 0.25}
+STEP_SHARE = {"residual": 0.25}
 # Cap of losses in units of the loss at w = 0: a margin may become worse than 0, while a target in [-1, 1] has its
 # largest residual there, wherever predictions stay between its bounds.
 LOSS_SHARE = {"margin": 3.0, "scores": 3.0, "residual": 1.0}
@@ -34,9 +34,9 @@ def usual_clip(problem: Problem) -> float:
     return clip_share(problem) * problem.norm_bound
 
 
-def pace_share(problem: Problem) -> float:
+def step_share(problem: Problem) -> float:
     """What a horizon or a fixed step that was measured on margins is multiplied by."""
-    return PACE_SHARE.get(problem.loss.argument, 1.0)
+    return STEP_SHARE.get(problem.loss.argument, 1.0)
 
 
 def loss_at_start(problem: Problem) -> float:
@@ -82,7 +82,7 @@ def momentum_for(step: float, longest: float) -> float:
     return min(max(1.0 - longest / step, 0.0), MAX_MOMENTUM)
 
 
-def reach(problem: Problem, horizon: float, mu: float, clip_norm: float) -> float:
+def total_step(problem: Problem, horizon: float, mu: float, clip_norm: float) -> float:
     """Sum of the steps that the noise of the whole run supports: horizon * n mu / (S norm_bound).
 
     ``mu`` is the signal over noise of the run for sums of sensitivity 1, S = ``problem.sensitivity(clip_norm)``.

@@ -12,7 +12,7 @@ from dpcore.losses import Array
 from dpcore.objective import Objective
 from dpcore.problem import Problem
 
-# Constant of ``horizon``.
+# Constant of ``total_step``.
 PROGRESS = 4.8
 # Ridge times summed step sizes after which descent has converged: e^-15 of the distance is left.
 CONVERGED = 15.0
@@ -85,7 +85,7 @@ def near_equal(n: int, batches: int) -> tuple[int, ...]:
     return tuple(n // batches + (part < n % batches) for part in range(batches))
 
 
-def horizon(problem: Problem, noise_multiplier: float) -> float:
+def total_step(problem: Problem, noise_multiplier: float) -> float:
     """Sum of step sizes that output perturbation supports, from public facts alone.
 
     After steps that sum to H the sensitivity is about H S / n with S = ``problem.sensitivity(R)``, so noise moves the
@@ -100,6 +100,6 @@ def horizon(problem: Problem, noise_multiplier: float) -> float:
     return length
 
 
-def useful(problem: Problem, reach: float) -> float:
-    """``reach``, cut where a ridge has left nothing to learn: a few times 1 / l2."""
-    return min(reach, CONVERGED / problem.l2) if problem.l2 > 0 else reach
+def until_converged(problem: Problem, total: float) -> float:
+    """``total``, cut where a ridge has left nothing to learn: a few times 1 / l2."""
+    return min(total, CONVERGED / problem.l2) if problem.l2 > 0 else total

@@ -10,7 +10,7 @@ from dpcore.mechanisms.gaussian import (
     gaussian_epsilon,
     gaussian_sigma,
 )
-from dpcore.mechanisms.laplace import GammaNorm, Laplace, in_form, laplace_for
+from dpcore.mechanisms.laplace import GammaNorm, Laplace, laplace_for
 from dpcore.mechanisms.perturbation import AMP, ObjectivePerturbation
 from dpcore.mechanisms.repeated import Composition, RepeatNegativeBinomial, RepeatPoisson
 from dpcore.mechanisms.selection import AboveThreshold, Exponential, NoisyMax
@@ -36,7 +36,6 @@ __all__ = [
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_sigma",
-    "in_form",
     "laplace_for",
     "mechanism",
     "sampler",

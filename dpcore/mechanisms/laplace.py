@@ -1,19 +1,15 @@
-"""Noise with exponential tails: pure guarantees.
-
-Which form of noise a run uses: floating point with rounded output, or exact integer noise on a grid.
-"""
+"""Noise with exponential tails: pure guarantees."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpcore.errors import InputError, require_below_one, require_positive, unknown_name
+from dpcore.errors import require_below_one, require_positive
 from dpcore.mechanisms import renyi
 from dpcore.mechanisms.base import Array, Mechanism, l1_distance, l2_distance, mechanism, settle
-from dpcore.noise import FORMS, discrete_laplace, rounded_gamma_norm, rounded_laplace
+from dpcore.noise import discrete_laplace, rounded_gamma_norm, rounded_laplace
 
 
 @mechanism("laplace")
@@ -108,39 +104,7 @@ class GammaNorm(Mechanism):
         return l2_distance(value, other)
 
 
-# Share of the sensitivity that rounding the input costs in the exact form: 0.1 % more noise.
-ROUNDING = 2.0**-10
-
-
-def in_form(mechanism: Mechanism, form: str) -> Mechanism:
-    """``mechanism`` with its noise in ``form``: "rounded" (itself) or "discrete" (its ``rounding`` set to 2^-10).
-
-    The mechanism on a batch is changed inside it; one without noise stays. A plan and the door that runs it must use
-    one form, so that price and noise agree. Raises ``InputError`` for a mechanism that has no exact form.
-    """
-    if form not in FORMS:
-        raise unknown_name("form of noise", form, FORMS)
-    if form == "rounded" or mechanism.kind == "exact":
-        return mechanism
-    item: Any = mechanism
-    if hasattr(item, "mapped"):  # a mechanism made of others
-        mapped: Mechanism = item.mapped(lambda inner: in_form(inner, form))
-        return mapped
-    names = {field.name for field in fields(item)}
-    if "mechanism" in names:
-        sampled: Mechanism = replace(item, mechanism=in_form(item.mechanism, form))
-        return sampled
-    if "rounding" not in names:
-        raise InputError(
-            f"Expected a mechanism with an exact form for noise='discrete', got {mechanism.kind!r}; "
-            "use noise='rounded' for this algorithm."
-        )
-    discrete: Mechanism = replace(item, rounding=item.rounding or ROUNDING)
-    return discrete
-
-
-def laplace_for(sensitivity: float, epsilon: float, form: str) -> Laplace:
-    """Laplace noise in ``form`` of pure ``epsilon`` for a value of L1 ``sensitivity``, the rounding paid by scale."""
-    made = in_form(Laplace(sensitivity, sensitivity / epsilon), form)
-    assert isinstance(made, Laplace)
+def laplace_for(sensitivity: float, epsilon: float, noise: str) -> Laplace:
+    """Laplace noise of pure ``epsilon`` in the form ``noise``, the rounding paid by its scale."""
+    made = Laplace(sensitivity, sensitivity / epsilon).with_noise(noise)
     return replace(made, scale=sensitivity * (1.0 + made.rounding) / epsilon)

@@ -105,6 +105,9 @@ class Composition(Mechanism):
         """The same with ``change`` applied to every release."""
         return replace(self, mechanisms=tuple(change(item) for item in self.mechanisms))
 
+    def _discrete(self) -> Self:
+        return self.mapped(lambda item: item.with_noise("discrete"))
+
     def replaced(self) -> Self:
         """Every release bounded for a replaced record."""
         return self.mapped(lambda item: item.replaced())
@@ -185,6 +188,9 @@ class Repeated(Mechanism):
     def mapped(self, change: Change) -> Self:
         """The same with ``change`` applied to every release of every trial."""
         return replace(self, trials=tuple(one.mapped(change) for one in self.trials))
+
+    def _discrete(self) -> Self:
+        return self.mapped(lambda item: item.with_noise("discrete"))
 
     def replaced(self) -> Self:
         """Every release bounded for a replaced record."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpcore.accounting import Budget, Events, Target, open_door
 from dpcore.errors import InputError, require_count, require_fraction, require_positive
-from dpcore.mechanisms import Exponential, Gaussian, Mechanism, in_form
+from dpcore.mechanisms import Exponential, Gaussian, Mechanism
 from dpcore.problem import Adjacency
 
 END = b"\x00"  # closes a whole text
@@ -78,8 +78,8 @@ class EstimateColumns:
         """Two quantiles for each numeric column, then ``longest`` histograms for each text column."""
         return [self.quantile] * (2 * len(self.numeric)) + [self.counts] * (self.longest * len(self.texts))
 
-    def events(self, unit: str = "record", form: str = "rounded") -> Events:
-        return Events.of([in_form(item, form) for item in self.plan()], adjacency=self.adjacency, unit=unit)
+    def events(self, unit: str = "record", noise: str = "rounded") -> Events:
+        return Events.of([item.with_noise(noise) for item in self.plan()], adjacency=self.adjacency, unit=unit)
 
     def fit(self, budget: Budget) -> dict[str, dict[str, Any]]:
         """The released bounds and levels by column; follows the plan, of each text column's depths all of them."""
@@ -130,23 +130,23 @@ class EstimateColumns:
         return tuple(sorted({text.decode(errors="replace") for text in most} - {""}))
 
 
-def calibrated(estimate: EstimateColumns, target: Target, form: str = "rounded") -> EstimateColumns:
+def calibrated(estimate: EstimateColumns, target: Target, noise: str = "rounded") -> EstimateColumns:
     """The estimate with the least ``noise_multiplier`` (to 1 part in 1000) that fits ``target``."""
 
-    def events(noise: float) -> Events:
-        return replace(estimate, noise_multiplier=noise).events(form=form)
+    def events(multiplier: float) -> Events:
+        return replace(estimate, noise_multiplier=multiplier).events(noise=noise)
 
     return replace(estimate, noise_multiplier=_least_noise(events, target))
 
 
-def calibrated_gaussian(sensitivity: float, target: Target, adjacency: Adjacency, form: str = "rounded") -> Gaussian:
+def calibrated_gaussian(sensitivity: float, target: Target, adjacency: Adjacency, noise: str = "rounded") -> Gaussian:
     """One Gaussian release of the least noise that fits ``target``."""
 
-    def single(noise: float) -> Gaussian:
-        return Gaussian(sensitivity, sensitivity * noise)
+    def single(multiplier: float) -> Gaussian:
+        return Gaussian(sensitivity, sensitivity * multiplier)
 
-    def events(noise: float) -> Events:
-        return Events.of([in_form(single(noise), form)], adjacency=adjacency)
+    def events(multiplier: float) -> Events:
+        return Events.of([single(multiplier).with_noise(noise)], adjacency=adjacency)
 
     return single(_least_noise(events, target))
 
@@ -169,9 +169,11 @@ def estimate_columns(
     *,
     on_charge: Any = None,
     fixed_noise_seed: int | None = None,
-    form: str = "rounded",
+    noise: str = "rounded",
     unit: str = "record",
 ) -> dict[str, dict[str, Any]]:
     """Run the estimate through a door of its own; ``on_charge`` is called after each charge, before a row is read."""
-    planned = estimate.events(unit, form)
-    return estimate.fit(open_door(planned, columns, form=form, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed))
+    planned = estimate.events(unit, noise)
+    return estimate.fit(
+        open_door(planned, columns, noise=noise, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
+    )

@@ -94,7 +94,7 @@ def plan(
     if algorithm.private and limits:
         given = "noise_multiplier" in parameters
         if not given:
-            algorithm = calibrate(algorithm, problem, *asked, form=noise)
+            algorithm = calibrate(algorithm, problem, *asked, noise=noise)
         check_limits(planned_events(algorithm, problem, noise), *asked)
     events = planned_events(algorithm, problem, noise)
     events = events if before is None else before.then(events)
@@ -145,7 +145,7 @@ def replan(planned: Planned, problem: Problem, keep_noise: bool = False) -> Plan
     own = planned_events(algorithm, problem, planned.noise)
     ratio = cap.ratio(own)
     if not (ratio <= 1.0 + SLACK if keep_noise else abs(ratio - 1.0) <= SLACK):
-        algorithm = calibrate(algorithm, problem, cap, form=planned.noise)
+        algorithm = calibrate(algorithm, problem, cap, noise=planned.noise)
         own = planned_events(algorithm, problem, planned.noise)
     check_limits(own, cap)
     return replace(planned, algorithm=algorithm, problem=problem, own=own)

@@ -65,7 +65,7 @@ def run(
         own,
         objective,
         adaptive=planned.algorithm.adaptive,
-        form=planned.noise,
+        noise=planned.noise,
         on_charge=on_charge,
         on_progress=on_progress,
         fixed_noise_seed=fixed_noise_seed,

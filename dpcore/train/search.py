@@ -18,13 +18,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget, open_door
-from dpcore.accounting.calibrate import calibrate, check_limits, planned_events, with_noise
+from dpcore.accounting.calibrate import calibrate, check_limits, planned_events, with_multiplier
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Limit, Target
 from dpcore.algorithms.base import Trainer
 from dpcore.errors import AssumptionNotMet, InputError, require_below_one, require_choice, require_positive
 from dpcore.losses import Array
-from dpcore.mechanisms import Composition, Gaussian, Mechanism, RepeatNegativeBinomial, RepeatPoisson, in_form
+from dpcore.mechanisms import Composition, Gaussian, Mechanism, RepeatNegativeBinomial, RepeatPoisson
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.preprocess.estimate import calibrated_gaussian
 from dpcore.problem import Adjacency, Problem, Requires
@@ -110,7 +110,7 @@ class Tuned:
     settings: tuple[Trial, ...]
     search: Search
     score: Gaussian
-    form: str = "rounded"
+    noise: str = "rounded"
     noise_multiplier: float = 1.0
     selected: int | None = None
 
@@ -172,7 +172,7 @@ class Tuned:
         index = int(secret.integers(len(self.settings)))
         part = self.settings[index].part
         rows = batch if part is None else batch.parts[part]
-        door = partial(open_door, records=rows, secret=secret, form=self.form)
+        door = partial(open_door, records=rows, secret=secret, noise=self.noise)
         return self.attempt(index, door, np.random.default_rng(seed))
 
     def attempt(
@@ -224,13 +224,13 @@ class Tuned:
         return replace(self.score, sigma=self.score.sigma * self.noise_multiplier)
 
     def _noisy(self, setting: Trial) -> Trainer:
-        return with_noise(setting.algorithm, setting.algorithm.noise_multiplier * self.noise_multiplier)
+        return with_multiplier(setting.algorithm, setting.algorithm.noise_multiplier * self.noise_multiplier)
 
     def _training(self, setting: Trial) -> Events:
-        return planned_events(self._noisy(setting), setting.problem, self.form)
+        return planned_events(self._noisy(setting), setting.problem, self.noise)
 
     def _scoring(self, problem: Problem) -> Events:
-        return Events.of([in_form(self._score, self.form)], adjacency=problem.adjacency, unit=problem.unit)
+        return Events.of([self._score.with_noise(self.noise)], adjacency=problem.adjacency, unit=problem.unit)
 
     def _price(self, setting: Trial, problem: Problem) -> Composition:
         trained = planned_events(self._noisy(setting), setting.problem).then(
@@ -281,8 +281,8 @@ def plan_tuning(
     settings = tuple(_setting(name, one, alone, preset, noise, least) for one in candidates)
     scored = replace(target, epsilon=target.epsilon * sqrt(search.share), accountant="rdp")
     score = calibrated_gaussian(SCORE_SENSITIVITY, scored, problem.adjacency)
-    tuned: Any = Tuned(settings=settings, search=search, score=score, form=noise)
-    tuned = calibrate(tuned, problem, *limits, form=noise)
+    tuned: Any = Tuned(settings=settings, search=search, score=score, noise=noise)
+    tuned = calibrate(tuned, problem, *limits, noise=noise)
     events = planned_events(tuned, problem, noise)
     check_limits(events, *limits)
     return Planned(tuned.name, tuned, problem, events, tuple(limits), preset, "", noise)
@@ -297,8 +297,8 @@ def _setting(
     if not algorithm.private:
         raise AssumptionNotMet(f"Expected a private algorithm to tune, got {first.name!r}, which has no guarantee.")
     if first.events not in least:
-        least[first.events] = calibrate(algorithm, candidate.problem, target, form=noise).noise_multiplier
-    return Trial(candidate.values, with_noise(algorithm, least[first.events]), candidate.problem, candidate.part)
+        least[first.events] = calibrate(algorithm, candidate.problem, target, noise=noise).noise_multiplier
+    return Trial(candidate.values, with_multiplier(algorithm, least[first.events]), candidate.problem, candidate.part)
 
 
 def select(planned: Planned, notes: Sequence[Mapping[str, float]]) -> Planned:

@@ -26,14 +26,14 @@ class Charge:
 
     ``facts`` map rows to units and blocks (``tasks.ledger.facts``); ``reading`` says what else was read of the files.
 
-    ``unit``, ``adjacency`` and ``form`` of the noise are those of the run: a number that is released beside a training
+    ``unit``, ``adjacency`` and form of the ``noise`` are those of the run: a number that is released beside a training
     has the same ones.
     """
 
     dataset: str
     unit: str
     adjacency: Adjacency
-    form: str = "rounded"
+    noise: str = "rounded"
     blocks: tuple[str, ...] = (ALL,)
     public: bool = False
     division: Blocks | None = None
@@ -56,7 +56,7 @@ class Charge:
 
     def events(self, mechanism: Mechanism) -> Events:
         """What one release of ``mechanism`` costs."""
-        return events_once(mechanism, adjacency=self.adjacency, unit=self.unit, form=self.form)
+        return events_once(mechanism, adjacency=self.adjacency, unit=self.unit, noise=self.noise)
 
     def reserve(self, ledger: Ledger, events: Events) -> Reservation:
         """Charge ``events``; on disk when this returns.
@@ -101,7 +101,7 @@ def charged_once(
             query,
             adjacency=charge.adjacency,
             unit=charge.unit,
-            form=charge.form,
+            noise=charge.noise,
             on_charge=reservation.on_charge,
             fixed_noise_seed=fixed_noise_seed,
         )

@@ -145,9 +145,9 @@ def entries_of(job: Job) -> dict[str, Events]:
 def plan_alone(job: Job, *limits: Room | PriceCap, before: Events | None = None) -> Planned:
     """The plan of the job's algorithm, after releases ``before`` it, within the target of the configuration and
     ``limits``."""
-    algorithm, form = job.algorithm, job.config.privacy.noise
+    algorithm, noise = job.algorithm, job.config.privacy.noise
     parameters, target = json.dumps(algorithm.parameters), target_of(job.config)
-    planned = _plan(algorithm.name, parameters, algorithm.preset, form, job.problem, before, target, *limits)
+    planned = _plan(algorithm.name, parameters, algorithm.preset, noise, job.problem, before, target, *limits)
     if not planned.algorithm.private:
         raise InputError(
             f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it "

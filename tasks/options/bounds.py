@@ -71,7 +71,7 @@ def _rule(column: ColumnSpec) -> str:
 
 
 def plan_estimate(
-    schema: Schema, target: Target, adjacency: Adjacency | str, blocks: int = 1, form: str = "rounded"
+    schema: Schema, target: Target, adjacency: Adjacency | str, blocks: int = 1, noise: str = "rounded"
 ) -> EstimateColumns:
     """The calibrated estimate of the undeclared columns of ``schema``, from public facts alone.
 
@@ -91,7 +91,7 @@ def plan_estimate(
     share = schema.bounds_share
     part = Target(share * target.epsilon, share * target.delta, target.conversion)
     try:
-        return calibrated(estimate, part, form)
+        return calibrated(estimate, part, noise)
     except BudgetExceeded as error:
         least = "" if error.asked is None else f"; the least price of the estimates at that delta is {error.asked:.3g}"
         raise BudgetExceeded(
@@ -110,7 +110,7 @@ def private_schema(
     *,
     on_charge: Any = None,
     fixed_noise_seed: int | None = None,
-    form: str = "rounded",
+    noise: str = "rounded",
 ) -> Estimated:
     """Run a planned estimate on the training rows of ``reading``. Undeclared levels become zeros when encoded.
 
@@ -118,7 +118,7 @@ def private_schema(
     was frequent enough is ignored from there on, and a note says so.
     """
     columns = _columns(schema, reading)
-    found = estimate_columns(estimate, columns, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, form=form)
+    found = estimate_columns(estimate, columns, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, noise=noise)
     for name in estimate.texts:
         found[name]["unknown"] = _rule(schema.columns[name])
     _fill(schema, found)
@@ -130,7 +130,7 @@ def private_schema(
         "levels, or raise bounds_share"
         for name in lost
     )
-    return Estimated(schema.estimated(found), estimate.events(schema.unit, form), schema.releasable[1], notes)
+    return Estimated(schema.estimated(found), estimate.events(schema.unit, noise), schema.releasable[1], notes)
 
 
 def schema_from_data(schema: Schema, reading: Reading) -> Estimated:
@@ -225,7 +225,7 @@ def release_bounds(job: Job, planned: Planned, reservation: Reservation) -> tupl
         reading_of(job),
         on_charge=reservation.on_charge,
         fixed_noise_seed=config.unsafe_fixed_noise_seed,
-        form=config.privacy.noise,
+        noise=config.privacy.noise,
     )
     complete = known(job, found.schema)
     keep_noise = "noise_multiplier" in config.algorithm.parameters

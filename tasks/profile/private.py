@@ -166,7 +166,7 @@ def payer(name: str, path: Path, adjacency: Adjacency | str | None = None) -> It
             dataset=name,
             unit=dataset.unit,
             adjacency=Adjacency(adjacency or dataset.adjacency or Adjacency.ADD_REMOVE),
-            form=FORM,
+            noise=FORM,
             blocks=reading.blocks,
             public=not dataset.limited,
             files=(reading.path,),
@@ -281,7 +281,7 @@ def draft_private(
         )
     names = [column for column in frame.columns if column != user]
     first = counting(len(names), target, adjacency, most)
-    charged = events_once(first, adjacency=adjacency, unit=unit, form=FORM)
+    charged = events_once(first, adjacency=adjacency, unit=unit, noise=FORM)
     rest = Target(0.9 * target.epsilon, target.delta / 2, target.conversion)
     if require is not None:
         for k in range(len(names)):
@@ -295,7 +295,7 @@ def draft_private(
             lambda batch: batch.value(),
             adjacency=adjacency,
             unit=unit,
-            form=FORM,
+            noise=FORM,
             on_charge=on_charge,
             fixed_noise_seed=fixed_noise_seed,
         ).value
@@ -313,7 +313,7 @@ def draft_private(
     cells = Columns(finite, {c: [t.encode() for t in frame[c] if t not in MARKS] for c in texts}, len(frame))
     with pay(estimate.events(unit, FORM)) as on_charge:
         found = estimate_columns(
-            estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, form=FORM, unit=unit
+            estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, noise=FORM, unit=unit
         )
     draft.events = charged.then(estimate.events(unit, FORM))
     source = {**layout.pop("source", {}), "path": str(reading.path)}

@@ -29,7 +29,7 @@ MUTANTS = [
     Mutant("dpcore/noise.py", '        if name[:2] != "__":', '        if name == "normal":', DOOR),
     Mutant(
         "dpcore/mechanisms/laplace.py",
-        "made = in_form(Laplace(sensitivity, sensitivity / epsilon), form)",
+        "made = Laplace(sensitivity, sensitivity / epsilon).with_noise(noise)",
         "made = Laplace(sensitivity, sensitivity / epsilon)",
         DOOR,
     ),

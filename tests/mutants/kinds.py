@@ -10,7 +10,7 @@ TOY, SELECT = "tests/tasks/kinds/test_kinds.py", "tests/tasks/options/test_selec
 MUTANTS = [
     Mutant("tasks/kinds/__init__.py", "if kind.fits(config, schema)", "if True", TOY),
     Mutant(
-        "tasks/options/base.py", "algorithm, form = job.algorithm,", "algorithm, form = job.config.algorithm,", SELECT
+        "tasks/options/base.py", "algorithm, noise = job.algorithm,", "algorithm, noise = job.config.algorithm,", SELECT
     ),
     Mutant(EVALUATE, "    if job.public:", "    if not job.public:", TOY),
     Mutant(EVALUATE, "exact |= kind.counts(job, data)", "pass", TOY),

@@ -137,7 +137,7 @@ def test_a_single_release_is_charged_before_it_is_asked_and_has_the_form(form: s
         lambda batch: told.append("asked") or np.array([float(batch.n), 7.25]),
         adjacency="add_remove",
         unit="record",
-        form=form,
+        noise=form,
         on_charge=lambda: told.append("charged"),
     )
     assert told == ["charged", "asked"]
@@ -158,7 +158,7 @@ def test_a_release_that_the_charge_refuses_asks_nothing() -> None:
             lambda batch: asked.append(1),
             adjacency="add_remove",
             unit="record",
-            form="rounded",
+            noise="rounded",
             on_charge=refuse,
         )
     assert not asked

@@ -111,7 +111,7 @@ def test_an_attack_beats_the_papers_epsilon_at_eta_10():
         algorithm = cls(**setting)
         [mechanism] = algorithm.plan(problem)
         claim = Target(1.0, delta).spent(Events.of([mechanism], adjacency="replace_one"))
-        step = algorithm.schedule_for(problem).steps[0]
+        step = algorithm.schedule_for(problem).sizes[0]
         centres = [
             -step * LinearObjective(rows, y, problem.loss).gradient_sum(np.zeros(1), 0.05)[0] / 6 for rows in (X, other)
         ]
@@ -253,7 +253,7 @@ def test_the_papers_presets_are_theirs():
     problem = Problem(n=10_000, dimension=3, loss=Logistic(), adjacency="replace_one")
     first = make("ssadmm", {"steps": 300}, "paper")
     assert first.plan(problem)[0].sampler.batch_size == 100
-    k = first.pace(problem, 1.0, 100.0).steps
+    k = first.steps_for(problem, 1.0, 100.0).sizes
     eta = k / (1 - 0.25 * k)
     assert eta[0] == pytest.approx(1.0) and eta[150] == pytest.approx(1 / 2) and eta[299] == pytest.approx(1 / 3)
     second = make("mpadmm", {}, "paper")

@@ -9,7 +9,7 @@ import pytest
 
 from dpcore.accounting import Target
 from dpcore.algorithms import make, registry
-from dpcore.descent.defaults import clip_share, loss_at_start, pace_share, usual_cap, usual_clip
+from dpcore.descent.defaults import clip_share, loss_at_start, step_share, usual_cap, usual_clip
 from dpcore.losses import HuberRegression, Loss, Squared, Weighted, losses, make_loss
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import Softmax
@@ -55,10 +55,10 @@ def test_cap_of_a_residual_loss_is_its_largest_value_at_the_start(loss: Loss) ->
 @pytest.mark.parametrize("loss", RESIDUAL)
 def test_summed_steps_of_residuals_are_those_of_margins_for_the_smaller_clip(loss: Loss) -> None:
     residual, margin = facts(loss), facts(make_loss("logistic"))
-    assert pace_share(residual) / pace_share(margin) == pytest.approx(usual_clip(residual) / usual_clip(margin))
-    assert make("dp_sgd", {}).reach(residual) == pytest.approx(make("dp_sgd", {}).reach(margin))
+    assert step_share(residual) / step_share(margin) == pytest.approx(usual_clip(residual) / usual_clip(margin))
+    assert make("dp_sgd", {}).total_step(residual) == pytest.approx(make("dp_sgd", {}).total_step(margin))
     ssadmm = make("ssadmm", {"steps": 4, "noise_multiplier": 4000.0})
-    sums = [ssadmm.pace(replace(p, norm_bound=1.0), 1e-3).steps.sum() for p in (residual, margin)]
+    sums = [ssadmm.steps_for(replace(p, norm_bound=1.0), 1e-3).sizes.sum() for p in (residual, margin)]
     assert sums[0] == pytest.approx(sums[1])
     assert make("dp_adam", {}).first_step(residual) == pytest.approx(make("dp_adam", {}).first_step(margin) / 4)
 

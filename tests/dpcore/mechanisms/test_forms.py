@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.accounting.curves import ORDERS
 from dpcore.errors import InputError
-from dpcore.mechanisms import Exact, Exponential, Gaussian, Laplace, RandomisedSensitivityGaussian, in_form
+from dpcore.mechanisms import Exact, Exponential, Gaussian, Laplace, RandomisedSensitivityGaussian
 from dpcore.noise import FORMS, plain_generator
 from dpcore.sampling import Permuted, Poisson, WithoutReplacement
 
@@ -24,13 +24,13 @@ WITH_FORM = [
 
 @pytest.mark.parametrize("mechanism", WITH_FORM, ids=lambda m: m.kind)
 def test_the_exact_form_costs_a_thousandth_more_and_is_a_mechanism_of_its_own(mechanism) -> None:
-    exact = in_form(mechanism, "discrete")
+    exact = mechanism.with_noise("discrete")
     assert exact != mechanism
     plain, more = mechanism.rdp(ORDERS), exact.rdp(ORDERS)
     assert np.all(more > plain)
     low = ORDERS <= 8
     assert np.all(more[low] <= plain[low] * 1.02)
-    assert in_form(exact, "discrete") == exact
+    assert exact.with_noise("discrete") == exact
     value = np.linspace(0.0, 1.0, 50)
     assert exact.release(value, plain_generator(1)).shape == value.shape
     assert exact.distance(value, value + 1.0) == mechanism.distance(value, value + 1.0)
@@ -38,15 +38,15 @@ def test_the_exact_form_costs_a_thousandth_more_and_is_a_mechanism_of_its_own(me
 
 @pytest.mark.parametrize("mechanism", [*WITH_FORM, Exponential(1.0, 1.0), Exact()], ids=lambda m: m.kind)
 def test_the_rounded_form_is_the_default_and_changes_nothing(mechanism) -> None:
-    assert in_form(mechanism, "rounded") is mechanism
+    assert mechanism.with_noise("rounded") is mechanism
 
 
 def test_what_has_no_exact_form_says_so() -> None:
-    assert in_form(Exact(), "discrete") == Exact()
+    assert Exact().with_noise("discrete") == Exact()
     with pytest.raises(InputError, match="rounded"):
-        in_form(Exponential(1.0, 1.0), "discrete")
+        Exponential(1.0, 1.0).with_noise("discrete")
     with pytest.raises(InputError, match="discrete"):
-        in_form(Gaussian(1.0, 1.0), "discreet")
+        Gaussian(1.0, 1.0).with_noise("discreet")
 
 
 def test_every_form_is_described_for_the_statement() -> None:
@@ -55,7 +55,7 @@ def test_every_form_is_described_for_the_statement() -> None:
 
 
 def test_the_released_mixture_in_exact_form_lies_on_its_grid() -> None:
-    exact = in_form(RSG, "discrete")
+    exact = RSG.with_noise("discrete")
     noisy = exact.release(np.zeros(100), plain_generator(5))
     steps = noisy * 2.0**30
     assert np.array_equal(steps, np.rint(steps))

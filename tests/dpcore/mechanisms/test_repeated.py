@@ -26,7 +26,6 @@ from dpcore.mechanisms import (
     RepeatNegativeBinomial,
     RepeatPoisson,
     gaussian_delta,
-    in_form,
 )
 from dpcore.mechanisms.repeated import Repeated, log_delta
 from dpcore.problem import Adjacency
@@ -255,7 +254,7 @@ def test_stored_text_gives_the_price_again(eta: float) -> None:
 
 
 def test_exact_noise_reaches_the_releases_inside() -> None:
-    formed = in_form(repeated(ONE, 10.0, 0.0), "discrete")
+    formed = repeated(ONE, 10.0, 0.0).with_noise("discrete")
     assert all(item.rounding > 0 for item in formed.trials[0].mechanisms)
     assert np.all(formed.rdp(ORDERS) > repeated(ONE, 10.0, 0.0).rdp(ORDERS))
 
