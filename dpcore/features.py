@@ -6,6 +6,7 @@ Everything here follows from declarations alone: bounds, levels, formats. No wid
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -23,6 +24,22 @@ DATE_PARTS = ("year", "month", "day", "weekday", "hour", "elapsed")
 MOST_HATS = 10_000
 WIDE_SPAN = 200.0  # from this declared span on, "log" and "hats" work on the signed log scale
 ZEROS = "zeros"
+# What a text has to be to be read as a number: ASCII digits, one point, an exponent; no marks of thousands.
+NUMBER = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.ASCII | re.IGNORECASE
+)
+
+
+def number_of(text: str) -> float:
+    """The number that ``text`` is, correctly rounded; blanks around it do not count.
+
+    The same in every file format and in a stored model: what Python alone reads (1_000, digits of other scripts) is no
+    number. Raises ``ValueError`` for other texts.
+    """
+    bare = text.strip()
+    if not NUMBER.fullmatch(bare):
+        raise ValueError(f"{text!r} is no number")
+    return float(bare)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,6 +138,33 @@ def _other(value: Any, strip: bool, decimal: str) -> str:
     )
 
 
+def column_name(text: Any) -> str:
+    """How names of columns compare: in composed letters, without blanks and marks of byte order around them."""
+    return normalize("NFC", str(text)).strip(BLANKS)
+
+
+def declared_names(names: Iterable[Any], declared: Collection[str]) -> dict[str, Any]:
+    """Declared name -> the column of ``names`` that it means: the one of that very text, else the one that compares so.
+
+    Names that no column has are left out. Raises ``InputError`` where two columns compare as one declared name and
+    neither is it.
+    """
+    present = list(names)
+    exact = set(present)
+    found = {name: name for name in declared if name in exact}
+    wanted = {column_name(name): name for name in declared if name not in exact}
+    for given in present if wanted else ():
+        name = wanted.get(column_name(given))
+        if name is None:
+            continue
+        if name in found:
+            raise InputError(
+                f"Expected one column {name!r}, got {found[name]!r} and {given!r}, which compare as it; rename one."
+            )
+        found[name] = given
+    return found
+
+
 def names_nobody(text: str, marks: Collection[str] = ()) -> bool:
     """Whether a canonical text is no id: empty, what software writes for no value, or one of the declared ``marks``."""
     return text in NO_VALUE or text in marks

@@ -6,14 +6,14 @@ Parts of a date column, and the list of all parts of declared columns.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dpcore.errors import InputError
-from dpcore.features import WIDE_SPAN, ZEROS, Column, date_bound, hats, numeric_map, unit_interval
+from dpcore.features import WIDE_SPAN, ZEROS, Column, date_bound, hats, number_of, numeric_map, unit_interval
 from dpcore.identity import canonical, canonical_marks, canonical_texts
 from dpcore.preprocess.design import EncodingReport
 
@@ -232,7 +232,7 @@ def parse_number(column: Column, value: Any, strip: bool) -> float:
             return np.nan
         value = text
     try:
-        return float(value)
+        return number_of(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         return np.nan
 
@@ -248,7 +248,7 @@ def not_missing(column: Column, text: tuple[np.ndarray, list[Any]] | None, rows:
         if not isinstance(stripped, str) or stripped == "" or stripped in column.missing:
             return False
         try:
-            float(stripped)
+            number_of(stripped)
         except ValueError:
             return True
         return False
@@ -336,14 +336,12 @@ def date_factors(
     for i, unique in enumerate(uniques):
         text = text_of(unique, strip)
         try:
-            moment = (
-                unique.to_pydatetime() if hasattr(unique, "to_pydatetime") else datetime.strptime(text, column.format)
-            )
-        except ValueError:
+            moment = moment_of(unique, text, column.format)
+        except (ValueError, OverflowError):
             wrong[i] = text != "" and text not in column.missing
             continue
         table[i] = len(moments)
-        moments.append(moment.replace(tzinfo=None))
+        moments.append(moment)
     found = table[codes]
     refused = wrong[codes] | (found < 0) if column.fill is None else wrong[codes]
     if refused.any():
@@ -351,6 +349,22 @@ def date_factors(
         texts = ["no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip)) for r in rows[:11]]
         tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {FILL_RULE}")
     return found, moments
+
+
+def moment_of(value: Any, text: str, form: str) -> datetime:
+    """The moment that a cell is, in UTC where it has a zone, so that one instant is one moment in every zone.
+
+    Dates are read as they are, ``text`` by the format. Raises ``ValueError`` for a text that is none.
+    """
+    if hasattr(value, "to_pydatetime"):
+        moment = value.to_pydatetime(warn=False)
+    elif isinstance(value, datetime):
+        moment = value
+    elif isinstance(value, date):
+        moment = datetime(value.year, value.month, value.day)
+    else:
+        moment = datetime.strptime(text, form)
+    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).replace(tzinfo=None)
 
 
 def blanks(codes: np.ndarray, tally: EncodingReport, part: ColumnEncoder) -> np.ndarray | None:

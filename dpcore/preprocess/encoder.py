@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.features import Column, numeric_map
-from dpcore.identity import check_distinct
+from dpcore.identity import check_distinct, declared_names
 from dpcore.preprocess.column_encoders import ColumnEncoder, build_parts
 from dpcore.preprocess.design import Design, EncodingReport
 from dpcore.problem import Block
@@ -96,11 +96,16 @@ class Encoder(TransformerMixin, BaseEstimator):
         rows = len(frame)
         index = np.empty((rows, plan.slots), dtype=np.int32)
         value = np.zeros((rows, plan.slots))
+        found = declared_names(frame.columns, self.inputs)
         for part in plan.parts:
-            if part.column.name not in frame:
-                raise unknown_column(part.column.name, frame.columns)
+            name = part.column.name
+            if name not in found:
+                raise unknown_column(name, frame.columns)
             here = slice(part.slot, part.slot + part.slots)
-            part.encode(frame[part.column.name], index[:, here], value[:, here], tally, self.strip)
+            cells = frame[found[name]]
+            part.encode(
+                cells if found[name] == name else cells.rename(name), index[:, here], value[:, here], tally, self.strip
+            )
         tally.raise_faults()
         if self.intercept:
             index[:, -1] = plan.design.dimension - 1
