@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -90,6 +91,7 @@ class Algorithm(ABC):
     default_l2: ClassVar[float] = 0.0  # the ridge where the caller names none
     bounds_rows_by: ClassVar[str] = "norm"  # what the price rests on, the norm of rows or their "blocks"
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    renamed: ClassVar[dict[str, str]] = {}  # parameters by the name that they had until the last minor version
     small_problem: ClassVar[dict[str, Any]] = {}  # fields of the problem that ``small`` needs
     limit: ClassVar[dict[str, Any]] = {}  # settings under which it reaches the optimum without noise
     limit_gap: ClassVar[float] = 0.02  # the share of the possible decrease that it may leave there
@@ -193,6 +195,7 @@ def register(name: str, *aliases: str) -> Callable[[Class], Class]:
 def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Algorithm:
     """Build the algorithm called ``name``; ``parameters`` win over those of ``preset``, these over an alias's own.
 
+    Takes a parameter by the name that it had before (``renamed``) with a ``DeprecationWarning``.
     Raises ``UnknownName`` with near misses for a name, a preset or a parameter that does not exist.
     """
     cls = registry[name]
@@ -207,7 +210,7 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
         if preset not in cls.presets:
             raise unknown_name(f"preset of {name!r}", preset, cls.presets)
         chosen.update(cls.presets[preset])
-    chosen.update(parameters)
+    chosen.update(_given(name, parameters))
     known = {field.name: field for field in fields(cls)}
     for parameter in chosen:
         if parameter not in known:
@@ -220,6 +223,23 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
         ) from error
     _require_usable(chosen, {name for name, field in known.items() if "int" in str(field.type)} - {"batch_size"})
     return made
+
+
+def under_new_names(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """``parameters`` of the algorithm called ``name`` by the names they have now, for comparisons with stored ones."""
+    renamed = registry[name].renamed if registry.knows(name) else {}
+    return {renamed.get(key, key): value for key, value in parameters.items()}
+
+
+def _given(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """``parameters`` under their new names; warns of old ones, and refuses one that is given twice."""
+    for old, new in registry[name].renamed.items():
+        if old in parameters and new in parameters:
+            raise InputError(f"Expected {old} of {name!r} once, got it as {new}, its name now, too; leave {old} out.")
+        if old in parameters:
+            told = f"{old} of {name!r} is called {new} now; the old name goes with the next minor version."
+            warnings.warn(told, DeprecationWarning, stacklevel=3)
+    return under_new_names(name, parameters)
 
 
 def _require_usable(chosen: dict[str, Any], counts: set[str]) -> None:

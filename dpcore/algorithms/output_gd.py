@@ -61,18 +61,19 @@ class OutputGD(Algorithm):
     default_l2: ClassVar[float] = 1e-4
     asks: ClassVar[frozenset[str]] = frozenset({"as_rows"})
     small: ClassVar[dict[str, Any]] = {"steps": 3}
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"pace": "paper"}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"step_rule": "paper"}}
+    renamed: ClassVar[dict[str, str]] = {"pace": "step_rule"}
 
     noise_multiplier: float = 2.0
     noise: str = "gaussian"
-    pace: str = "horizon"
+    step_rule: str = "horizon"
     steps: int | None = None
     learning_rate: float | None = None
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
         require_choice(("gaussian", "gamma"), noise=self.noise)
-        require_choice(("horizon", "paper"), pace=self.pace)
+        require_choice(("horizon", "paper"), step_rule=self.step_rule)
         if_given(require_count, steps=self.steps)
         if_given(require_positive, learning_rate=self.learning_rate)
 
@@ -84,7 +85,7 @@ class OutputGD(Algorithm):
                 f"Expected learning_rate <= 2 / smoothness = {2.0 / problem.smoothness:.6g} for 'output_gd', got "
                 f"learning_rate={self.learning_rate!r}; a longer step does not contract. Leave it out for the default."
             )
-        if self.pace == "paper":
+        if self.step_rule == "paper":
             eta = self.learning_rate or 1.0 / (problem.l2 + problem.smoothness)
             return self.steps or self._paper_steps(problem), eta
         total = until_converged(problem, total_step(problem, self.spread(problem)))
@@ -94,7 +95,7 @@ class OutputGD(Algorithm):
 
     def shortcut(self, problem: Problem) -> float | None:
         """Strong convexity of the minimiser that stands in for a long descent; None where descent is what runs."""
-        given = self.steps is not None or self.learning_rate is not None or self.pace == "paper"
+        given = self.steps is not None or self.learning_rate is not None or self.step_rule == "paper"
         total = total_step(problem, self.spread(problem))
         few = until_converged(problem, total) * (problem.l2 + problem.smoothness) / 2.0 <= MOST_STEPS
         return None if given or few or problem.outputs > 1 else problem.l2 + 1.0 / total

@@ -31,8 +31,8 @@ class PrivGene(Algorithm):
     public n l2/2 ||w||^2. Scores move by at most C, one way under add/remove and both ways under replace-one; a choice
     has bounded range r = noise scale ratio and costs r^2 / 8 in zCDP. A child takes each coordinate from either parent
     with equal chance, and a share ``mutations`` of the coordinates (one at least, on average) moves by a normal step
-    whose size falls from ``reach`` / norm_bound to a hundredth of it. Scale of the Gumbel noise: noise_multiplier *
-    sensitivity. Starts, crossover and mutation use the public generator.
+    whose size falls from ``mutation_size`` / norm_bound to a hundredth of it. Scale of the Gumbel noise:
+    noise_multiplier * sensitivity. Starts, crossover and mutation use the public generator.
     """
 
     requires: ClassVar[Requires] = Requires(l1=False, softmax=True)
@@ -47,16 +47,17 @@ class PrivGene(Algorithm):
     limit: ClassVar[dict[str, Any]] = {"generations": 150, "population": 40, "clip_loss": 10.0}
     limit_gap: ClassVar[float] = 0.05
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"population": 200, "generations": 100}}
+    renamed: ClassVar[dict[str, str]] = {"reach": "mutation_size"}
 
     noise_multiplier: float = 2.0
     population: int = 20
     generations: int = 60
     clip_loss: float | None = None
     mutations: float = 0.02
-    reach: float = 12.0
+    mutation_size: float = 12.0
 
     def __post_init__(self) -> None:
-        require_positive(noise_multiplier=self.noise_multiplier, reach=self.reach)
+        require_positive(noise_multiplier=self.noise_multiplier, mutation_size=self.mutation_size)
         require_count(population=self.population, generations=self.generations)
         require_fraction(mutations=self.mutations)
         if_given(require_positive, clip_loss=self.clip_loss)
@@ -75,7 +76,7 @@ class PrivGene(Algorithm):
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the winner of the last generation, shape (d,)."""
         choice = self.plan(problem)[0]
-        sizes = self.reach / problem.norm_bound * np.geomspace(1.0, 0.01, self.generations)
+        sizes = self.mutation_size / problem.norm_bound * np.geomspace(1.0, 0.01, self.generations)
         width = problem.dimension * problem.outputs
         crowd = np.concatenate([np.zeros((1, width)), rng.normal(scale=sizes[0] / 2, size=(self.population, width))])
         for size in sizes:

@@ -16,6 +16,7 @@ from typing import Any
 
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import PriceCap
+from dpcore.algorithms.base import under_new_names
 from dpcore.errors import DPFlowsError
 from dpcore.preprocess import encoder_from_json
 from dpcore.train import Planned, replan
@@ -177,6 +178,7 @@ def _compared(
         "ledger": {"dataset": job.schema.name, "blocks": list(job.blocks)},
     }
     there = found.model_dump(mode="json")
+    there["training"]["parameters"] = under_new_names(planned.name, there["training"]["parameters"])
     for part, values in again.items():
         kept = {key: there[part][key] for key in values}
         for one in differences(values, kept, part, tolerance):

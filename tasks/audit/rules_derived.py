@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import isclose
 from typing import Any
 
+from dpcore.algorithms.base import under_new_names
 from tasks.audit.findings import Finding, block
 from tasks.audit.rules_run import RETRAIN
 from tasks.audit.subject import CONFIG, STATEMENT, Subject
@@ -35,7 +36,11 @@ def asked(run: Subject) -> Iterator[Finding]:
             "privacy.noise": (privacy.get("noise"), noise_form(found.mechanisms).partition(":")[0]),
             "objective.l1": (objective.get("l1"), found.training.l1),
             "objective.l2": (objective.get("l2"), found.training.l2),
-            **_settings(algorithm, found.training.parameters, found.training.algorithm),
+            **_settings(
+                under_new_names(found.training.algorithm, algorithm),
+                under_new_names(found.training.algorithm, found.training.parameters),
+                found.training.algorithm,
+            ),
         }
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return  # the configuration's own rule says so

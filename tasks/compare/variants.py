@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any
 
 from dpcore.algorithms import make
+from dpcore.algorithms.base import under_new_names
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from tasks.compare.config import LINES, AlgorithmEntry, CompareConfig, CompareData
@@ -72,6 +73,8 @@ def spread_out(entries: Iterable[AlgorithmEntry]) -> tuple[list[AlgorithmEntry],
 def _one_parameter(
     entry: AlgorithmEntry, parameter: str, values: tuple[Any, ...]
 ) -> tuple[list[AlgorithmEntry], Effect]:
+    entry = entry.model_copy(update={"parameters": under_new_names(entry.name, entry.parameters)})
+    [parameter] = under_new_names(entry.name, {parameter: None})
     make(entry.name, entry.parameters | {parameter: values[0]}, entry.preset)  # names an unknown parameter
     own = make(entry.name, entry.parameters, entry.preset).given()[parameter]
     others = [_with(entry, parameter, value) for value in values if value != own]

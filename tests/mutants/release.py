@@ -24,6 +24,12 @@ MUTANTS = [
     Mutant("tasks/release/trials.py", "if found != stated.head:", "if False:", GATE),
     Mutant("flows/commands/release.py", "subject, planned_again(subject, asked.ledger))", "subject)", PLANNED),
     Mutant("flows/commands/release.py", "champion, secret) | shown", "champion, secret) | {'notes': []}", PLANNED),
+    Mutant(
+        "tasks/audit/planned.py",
+        'under_new_names(planned.name, there["training"]["parameters"])',
+        'there["training"]["parameters"]',
+        PLANNED,
+    ),
     Mutant("flows/commands/predict.py", "    if not report.ok:", "    if False:", SERVING),
     Mutant("tasks/ledger/reader.py", 'if schema.DRAWN in kinds or "committed" in kinds:', "if False:", RECOVER),
     Mutant("tasks/ledger/reader.py", 'if OF not in body["hashes"] and', "if False and", RECOVER),

@@ -171,7 +171,7 @@ def test_default_horizon_falls_with_noise() -> None:
     reach = [np.prod(OutputGD(noise_multiplier=m).descent(problem)) for m in (2.0, 16.0, 128.0)]
     assert reach[0] > reach[1] > reach[2]
     assert reach[1] / reach[2] == pytest.approx(4.0, rel=1e-6)  # the power 2/3
-    assert OutputGD(pace="paper").descent(problem)[1] == pytest.approx(1 / (problem.l2 + problem.smoothness))
+    assert OutputGD(step_rule="paper").descent(problem)[1] == pytest.approx(1 / (problem.l2 + problem.smoothness))
     assert sqrt(problem.dimension + 1) * 2.0 == pytest.approx(OutputGD(noise="gamma").spread(problem))
 
 
@@ -190,5 +190,5 @@ def test_the_minimiser_replaces_only_a_long_descent_that_nobody_asked_for() -> N
     problem = Problem(n=100_000, dimension=4, loss=Logistic(), adjacency="replace_one", l2=1e-4)
     assert OutputGD(noise_multiplier=1.0).shortcut(problem) is not None
     assert OutputGD(noise_multiplier=1e4).shortcut(problem) is None
-    for given in ({"steps": 500}, {"learning_rate": 1.0}, {"pace": "paper"}):
+    for given in ({"steps": 500}, {"learning_rate": 1.0}, {"step_rule": "paper"}):
         assert OutputGD(noise_multiplier=1.0, **given).shortcut(problem) is None

@@ -18,6 +18,7 @@ from flows.cli import run
 from flows.commands.audit import read
 from tasks.audit import Severity, Subject
 from tasks.audit.planned import plan_again
+from tasks.audit.rules_derived import asked
 from tasks.audit.subject import CONFIG, MECHANISMS, STATEMENT
 from tasks.config import parse_config
 from tasks.home import Home
@@ -209,6 +210,30 @@ EDITED_KINDS: dict[str, Callable[[Any], Any]] = {
     "tuned over columns": lambda c: c["tune"]["grid"].update({"preprocess.numeric": ["minmax", "hats(8)"]}),
     "warm start": lambda c: c["algorithm"].update(start=[0.25, -0.5, 0.125, 2.0]),
 }
+
+
+@pytest.mark.filterwarnings("ignore:pace of 'output_gd' is called:DeprecationWarning")
+@pytest.mark.parametrize("configured", ["pace", "step_rule"])
+@pytest.mark.parametrize("stated", ["pace", "step_rule"])
+def test_a_parameter_that_got_another_name_is_the_same_one(
+    home: Home, tmp_path: Path, configured: str, stated: str
+) -> None:
+    """Runs that were stored before have the old name, in configuration or statement."""
+    sections = {
+        "privacy": {"delta": 1e-4, "adjacency": "replace_one"},
+        "algorithm": {"name": "output_gd", configured: "paper"},
+    }
+    run = committed(tmp_path, SCHEMA, sections)
+
+    def renamed(statement: Any) -> None:
+        parameters = statement["training"]["parameters"]
+        parameters[stated] = parameters.pop("step_rule")
+
+    run = changed(run, STATEMENT, renamed)
+    assert [*plan_again(run, ledger_of(tmp_path)), *asked(run)] == []
+    found = changed(run, STATEMENT, lambda s: s["training"]["parameters"].update({stated: "horizon"}))
+    assert {one.code for one in plan_again(found, ledger_of(tmp_path))} == {"not_as_planned"}
+    assert {one.code for one in asked(found)} == {"not_as_configured"}
 
 
 @pytest.mark.parametrize("kind", EDITED_KINDS)

@@ -49,6 +49,15 @@ def test_a_value_left_to_the_rule_comes_first() -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:pace of 'output_gd' is called:DeprecationWarning")
+@pytest.mark.parametrize(("given", "varied"), [("pace", "pace"), ("pace", "step_rule"), ("step_rule", "pace")])
+def test_a_parameter_by_its_old_name_is_the_same_one(given: str, varied: str) -> None:
+    entry = AlgorithmEntry(name="output_gd", label="ours", parameters={given: "paper"}, vary={varied: ("horizon",)})
+    [own, other], [effect] = spread_out([entry])
+    assert effect == Effect("ours", "step_rule", ("paper", "horizon"), ("ours", "ours step_rule=horizon"))
+    assert other.parameters == {"step_rule": "horizon"} and own.parameters == {given: "paper"}
+
+
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
