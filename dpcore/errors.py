@@ -1,4 +1,5 @@
-"""Errors that a caller may want to handle. Each message names the argument, its value, the rule and the way out.
+"""Errors that a caller may want to handle. Each message names the argument, its value, the rule and
+the way out.
 
 ``exit_code`` is what the command line returns for the error.
 
@@ -43,11 +44,15 @@ class PriceUnknown(InputError):
 
 
 class BudgetExceeded(DPFlowsError):
-    """A release or a run costs more than is left. ``asked`` and ``left`` carry the numbers where they exist."""
+    """A release or a run costs more than is left. ``asked`` and ``left`` carry the numbers where
+    they exist.
+    """
 
     exit_code = 3
 
-    def __init__(self, message: str, *, asked: float | None = None, left: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, asked: float | None = None, left: float | None = None
+    ) -> None:
         super().__init__(message)
         self.asked = asked
         self.left = left
@@ -93,12 +98,15 @@ def here() -> tuple[int, str]:
 def require_maker(maker: tuple[int, str], what: str) -> None:
     """Raise ``DPFlowsError`` unless the running process is ``maker``, the one that made ``what``.
 
-    A fork copies memory: a budget in it could be spent twice, and a stream of secret noise would be drawn twice.
+    A fork copies memory: a budget in it could be spent twice, and a stream of secret noise would be
+    drawn twice.
     """
     if here() != maker:
         raise DPFlowsError(
-            f"Expected {what} to be used by the process that made it (pid {maker[0]}), got process {os.getpid()}: a "
-            "copy would be spent or drawn a second time; use threads, or send the data and make a new one there."
+            f"Expected {what} to be used by the process that made it (pid {maker[0]}), got process "
+            f"{os.getpid()}: a "
+            "copy would be spent or drawn a second time; use threads, or send the data and make a "
+            "new one there."
         )
 
 
@@ -157,23 +165,31 @@ def require_choice(choices: tuple[str, ...], **named: object) -> None:
     """Raise ``InputError`` unless every value is one of ``choices``."""
     for name, value in named.items():
         if value not in choices:
-            raise InputError(f"Expected {name} to be one of {', '.join(choices)}, got {name}={value!r}.")
+            raise InputError(
+                f"Expected {name} to be one of {', '.join(choices)}, got {name}={value!r}."
+            )
 
 
 def require_word(**named: object) -> None:
     """Raise ``InputError`` unless every value is a text."""
     for name, value in named.items():
         if not isinstance(value, str):
-            raise InputError(f"Expected a name for {name}, got {name}={' '.join(repr(value).split())[:80]}.")
+            raise InputError(
+                f"Expected a name for {name}, got {name}={' '.join(repr(value).split())[:80]}."
+            )
 
 
 def if_given(require: Callable[..., None], **named: object) -> None:
-    """Check by ``require`` the values that are not None: an argument that may be left out follows from public facts."""
+    """Check by ``require`` the values that are not None: an argument that may be left out follows
+    from public facts.
+    """
     require(**{name: value for name, value in named.items() if value is not None})
 
 
 def finite_tuple(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    """Return ``values`` as a tuple of floats; raise ``InputError`` unless all are finite numbers."""
+    """Return ``values`` as a tuple of floats; raise ``InputError`` unless all are finite
+    numbers.
+    """
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise InputError(f"Expected a list of numbers for {name}, got {name}={values!r}.")
     return tuple(_finite(name, value) for value in values)

@@ -1,6 +1,7 @@
 """Declared columns and the public maps from a raw value to numbers in [0, 1].
 
-Everything here follows from declarations alone: bounds, levels, formats. No width, level or bound is read from rows.
+Everything here follows from declarations alone: bounds, levels, formats. No width, level or bound
+is read from rows.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ DATE_PARTS = ("year", "month", "day", "weekday", "hour", "elapsed")
 MOST_HATS = 10_000
 WIDE_SPAN = 200.0  # from this declared span on, "log" and "hats" work on the signed log scale
 ZEROS = "zeros"
-# What a text has to be to be read as a number: ASCII digits, one point, an exponent; no marks of thousands.
+# What a text has to be to be read as a number: ASCII digits, one point, an exponent; no marks of
+# thousands.
 NUMBER = re.compile(
-    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.ASCII | re.IGNORECASE
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)",
+    re.ASCII | re.IGNORECASE,
 )
 
 
 def number_of(text: str) -> float:
     """The number that ``text`` is, correctly rounded; blanks around it do not count.
 
-    The same in every file format and in a stored model: what Python alone reads (1_000, digits of other scripts) is no
-    number. Raises ``ValueError`` for other texts.
+    The same in every file format and in a stored model: what Python alone reads (1_000, digits of
+    other scripts) is no number. Raises ``ValueError`` for other texts.
     """
     bare = text.strip()
     if not NUMBER.fullmatch(bare):
@@ -46,11 +49,14 @@ def number_of(text: str) -> float:
 class Column:
     """One declared column of a raw table.
 
-    ``low``/``high``: public bounds of a numeric column (of a date: ISO texts), in the column's own unit; values beyond
-    are clipped. ``levels``: texts, in their order. ``unknown``: what an undeclared level becomes: ``refuse``, ``zeros``
-    (all parts 0) or ``other`` (one more column). ``missing``: texts that stand for no value, beside an empty cell.
-    ``fill``: what a missing or non-finite value becomes: a number, a level or ``zeros``; None refuses it.
-    ``drop_first``: leave out the column of the first level. ``numeric``: a map of its own (else the encoder's).
+    ``low``/``high``: public bounds of a numeric column (of a date: ISO texts), in the column's own
+    unit; values beyond are clipped. ``levels``: texts, in their order. ``unknown``: what an
+    undeclared level becomes: ``refuse``, ``zeros`` (all parts 0) or ``other`` (one more column).
+    ``missing``: texts that stand for no value, beside an empty cell.
+    ``fill``: what a missing or non-finite value becomes: a number, a level or ``zeros``; None
+    refuses it.
+    ``drop_first``: leave out the column of the first level. ``numeric``: a map of its own (else the
+    encoder's).
     """
 
     name: str
@@ -70,45 +76,67 @@ class Column:
         if self.kind not in KINDS:
             raise unknown_name(f"kind of column {self.name!r}", self.kind, KINDS)
         if self.unknown not in UNKNOWN_RULES:
-            raise unknown_name(f"unknown-level rule of column {self.name!r}", self.unknown, UNKNOWN_RULES)
+            raise unknown_name(
+                f"unknown-level rule of column {self.name!r}", self.unknown, UNKNOWN_RULES
+            )
         if self.numeric is not None:
             numeric_map(self.numeric)
         if self.kind in ("categorical", "ordinal"):
             self._check_levels()
         elif self.kind in ("numeric", "date"):
             self._check_bounds()
-        if self.kind != "categorical" and isinstance(self.fill, str) and self.fill != ZEROS and self.kind != "ordinal":
-            raise InputError(f"Expected a number or zeros as fill of column {self.name!r}, got fill={self.fill!r}.")
+        if (
+            self.kind != "categorical"
+            and isinstance(self.fill, str)
+            and self.fill != ZEROS
+            and self.kind != "ordinal"
+        ):
+            raise InputError(
+                f"Expected a number or zeros as fill of column {self.name!r}, got "
+                f"fill={self.fill!r}."
+            )
         if isinstance(self.fill, float | int) and not math.isfinite(self.fill):
-            raise InputError(f"Expected a finite fill of column {self.name!r}, got fill={self.fill!r}.")
+            raise InputError(
+                f"Expected a finite fill of column {self.name!r}, got fill={self.fill!r}."
+            )
 
     def _check_levels(self) -> None:
         if not self.levels:
             raise InputError(
-                f"Expected declared levels for column {self.name!r}, got none; list them, or set the source of bounds"
+                f"Expected declared levels for column {self.name!r}, got none; list them, or set "
+                f"the source of bounds"
                 " and levels to private (charged) or from_data (never releasable)."
             )
         check_distinct(self.levels, f"the levels of column {self.name!r}", strip=False)
         if self.kind == "ordinal" and self.unknown == "other":
             raise InputError(
-                f"Expected unknown refuse or zeros for the ordinal column {self.name!r}, got unknown='other': there is"
+                f"Expected unknown refuse or zeros for the ordinal column {self.name!r}, got "
+                f"unknown='other': there is"
                 " no place for it in the order."
             )
         if self.fill == ZEROS and ZEROS in self.levels:
             raise InputError(
-                f"Column {self.name!r} has a level named zeros, so fill={ZEROS!r} is ambiguous; rename it."
+                f"Column {self.name!r} has a level named zeros, so fill={ZEROS!r} is ambiguous; "
+                f"rename it."
             )
         known = {canonical(level, strip=False) for level in self.levels}
-        if isinstance(self.fill, str) and self.fill != ZEROS and canonical(self.fill, strip=False) not in known:
+        if (
+            isinstance(self.fill, str)
+            and self.fill != ZEROS
+            and canonical(self.fill, strip=False) not in known
+        ):
             raise InputError(
-                f"Expected fill of column {self.name!r} to be zeros or a declared level, got fill={self.fill!r}."
+                f"Expected fill of column {self.name!r} to be zeros or a declared level, got "
+                f"fill={self.fill!r}."
             )
 
     def _check_bounds(self) -> None:
         if self.low is None or self.high is None:
             raise InputError(
-                f"Expected declared bounds low and high for column {self.name!r}, got low={self.low!r},"
-                f" high={self.high!r}; declare them, or set the source of bounds to private (charged) or from_data"
+                f"Expected declared bounds low and high for column {self.name!r}, got "
+                f"low={self.low!r},"
+                f" high={self.high!r}; declare them, or set the source of bounds to private "
+                f"(charged) or from_data"
                 " (never releasable)."
             )
         if self.kind == "date":
@@ -120,18 +148,24 @@ class Column:
             low, high = float(self.low), float(self.high)
             if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low)):
                 raise InputError(
-                    f"Expected finite bounds of column {self.name!r} a finite distance apart, got low={low!r}, "
+                    f"Expected finite bounds of column {self.name!r} a finite distance apart, got "
+                    f"low={low!r}, "
                     f"high={high!r}."
                 )
         if low > high:
             raise InputError(
-                f"Expected low <= high for column {self.name!r}, got low={self.low!r} > high={self.high!r}; swap them."
+                f"Expected low <= high for column {self.name!r}, got low={self.low!r} > "
+                f"high={self.high!r}; swap them."
             )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; only what differs from the defaults, beside name and kind."""
         default = Column(name="", kind="flag")
-        keep = {k: v for k, v in asdict(self).items() if k in ("name", "kind") or v != getattr(default, k)}
+        keep = {
+            k: v
+            for k, v in asdict(self).items()
+            if k in ("name", "kind") or v != getattr(default, k)
+        }
         return {k: list(v) if isinstance(v, tuple) else v for k, v in keep.items()}
 
     @classmethod
@@ -140,15 +174,20 @@ class Column:
         for key in values:
             if key not in known:
                 raise unknown_name("field of a column", key, known)
-        plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        plain: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+        }
         return cls(**plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureGroup:
-    """``count`` neighbouring columns. ``numeric``: each scaled from [low, high] to [0, 1]; ``flag``: each 0 or 1;
-    ``one_hot``: parts of one attribute, >= 0 with sum <= 1 (a row with a larger sum is scaled down and counted).
-    ``fill``: what a missing or non-finite value becomes, None refuses it; ``missing``: texts that stand for no value.
+    """``count`` neighbouring columns. ``numeric``: each scaled from [low, high] to [0, 1];
+    ``flag``: each 0 or 1;
+    ``one_hot``: parts of one attribute, >= 0 with sum <= 1 (a row with a larger sum is scaled down
+    and counted).
+    ``fill``: what a missing or non-finite value becomes, None refuses it; ``missing``: texts that
+    stand for no value.
     """
 
     name: str
@@ -168,12 +207,17 @@ class FeatureGroup:
             raise unknown_name(f"kind of feature group {self.name!r}", self.kind, GROUP_KINDS)
         if not (math.isfinite(self.high - self.low) and self.low <= self.high):
             raise InputError(
-                f"Expected finite bounds low <= high for {self.name!r}, got low={self.low!r}, high={self.high!r}."
+                f"Expected finite bounds low <= high for {self.name!r}, got low={self.low!r}, "
+                f"high={self.high!r}."
             )
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.name,) if self.count == 1 else tuple(f"{self.name}{j + 1}" for j in range(self.count))
+        return (
+            (self.name,)
+            if self.count == 1
+            else tuple(f"{self.name}{j + 1}" for j in range(self.count))
+        )
 
     @property
     def attributes(self) -> int:
@@ -195,13 +239,16 @@ def date_bound(column: Column, side: str) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
-            f"Expected an ISO date as {side} of column {column.name!r}, got {side}={text!r}; write it as 2011-01-31."
+            f"Expected an ISO date as {side} of column {column.name!r}, got {side}={text!r}; write "
+            f"it as 2011-01-31."
         ) from None
     return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / 86400.0
 
 
 def numeric_map(text: str) -> tuple[str, int]:
-    """Parse ``minmax``, ``log``, ``centred``, ``hats`` or ``hats(k)`` into (name, number of columns)."""
+    """Parse ``minmax``, ``log``, ``centred``, ``hats`` or ``hats(k)`` into (name, number of
+    columns).
+    """
     if text in ("minmax", "log", "centred"):
         return text, 1
     if text == "hats":
@@ -216,16 +263,20 @@ def numeric_map(text: str) -> tuple[str, int]:
 
 
 def signed_log(values: np.ndarray, low: float) -> np.ndarray:
-    """sign(v) * log(1 + |v|), with v = value - low where low > 0, so that 0 of a wide column stays on an end."""
+    """sign(v) * log(1 + |v|), with v = value - low where low > 0, so that 0 of a wide column stays
+    on an end.
+    """
     shifted = values - low if low > 0 else values
     return np.sign(shifted) * np.log1p(np.abs(shifted))
 
 
 def unit_interval(values: np.ndarray, low: float, high: float, log: bool = False) -> np.ndarray:
-    """Clip to [low, high] and map linearly, or on the signed log scale, onto [0, 1]; a width of 0 gives 0.
+    """Clip to [low, high] and map linearly, or on the signed log scale, onto [0, 1]; a width of 0
+    gives 0.
 
-    The result lies in [0, 1] in floating point too: numerator and denominator are the same function of clipped
-    values, and division of a smaller by a larger non-negative number does not round above 1.
+    The result lies in [0, 1] in floating point too: numerator and denominator are the same function
+    of clipped values, and division of a smaller by a larger non-negative number does not round
+    above 1.
     """
     if high <= low:
         return np.zeros(np.shape(values))
@@ -238,9 +289,11 @@ def unit_interval(values: np.ndarray, low: float, high: float, log: bool = False
 
 
 def hats(u: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The two non-zero hat functions at u in [0, 1], of max(0, 1 - |(count - 1) u - j|), j = 0 .. count - 1.
+    """The two non-zero hat functions at u in [0, 1], of max(0, 1 - |(count - 1) u - j|), j = 0 ..
+    count - 1.
 
-    Returns (j, left, right): value ``left`` at hat j and ``right`` at hat j + 1. Both are >= 0 and they sum to 1.
+    Returns (j, left, right): value ``left`` at hat j and ``right`` at hat j + 1. Both are >= 0 and
+    they sum to 1.
     """
     scaled = (count - 1) * u
     j = np.minimum(scaled.astype(np.int32), count - 2)

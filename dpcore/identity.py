@@ -1,7 +1,9 @@
-"""The one rule by which two cells name the same user, session, block, label, level or side of a split.
+"""The one rule by which two cells name the same user, session, block, label, level or side of a
+split.
 
-A promise is about people in files, so what is charged depends on whose row a row is. Every reader, the encoder, stored
-scorers and estimators compare ids by the text that ``canonical`` gives, and by nothing else.
+A promise is about people in files, so what is charged depends on whose row a row is. Every reader,
+the encoder, stored scorers and estimators compare ids by the text that ``canonical`` gives, and by
+nothing else.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ import numpy as np
 
 from dpcore.errors import InputError
 
-# Version of the rule: a ledger states it in its opening record, for another rule may see other people in the same file.
+# Version of the rule: a ledger states it in its opening record, for another rule may see other
+# people in the same file.
 IDENTITY_RULE = 1
-# What software writes as text where there was no value; a person, a session or a block is never named so.
+# What software writes as text where there was no value; a person, a session or a block is never
+# named so.
 NO_VALUE = frozenset({"", "nan", "NaN", "NaT", "None", "<NA>"})
 # Whole numbers up to here (2^53 for float64) have no neighbour of the same floating-point value.
 EXACT = {2: 2.0**11, 4: 2.0**24}
@@ -31,24 +35,28 @@ BLANKS = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u300
     map(chr, range(0x2000, 0x200B))
 )
 SHOWN = 3
-MANY, END = 64, "\0"  # from so many texts on they are looked at together, with a mark between them; it is no blank
+# from so many texts on they are looked at together, with a mark between them; it is no blank
+MANY, END = 64, "\0"
 
 Array = np.ndarray
 
 
 def canonical(value: Any, strip: bool = True, decimal: str = ".", unit: bool = False) -> str:
-    """The text that stands for ``value``; two values are the same id if and only if their texts are equal.
+    """The text that stands for ``value``; two values are the same id if and only if their texts are
+    equal.
 
-    - Text is in Unicode's composed form (NFC) and, with ``strip``, without blanks and marks of byte order around it.
-    - A plain decimal counts by its value: 7, 7.0, 7.00 and the numbers 7 and 7.0 are ``7``; 0.50 is ``0.5``. Plain are
-      digits without leading zeros, thousands, exponent or plus, with ``decimal`` as the mark. 007, +7, 7e0 and 1_000
-      are texts of their own.
-    - Booleans and the texts true, True, TRUE are ``true`` (``false`` alike). Dates are ISO texts, zoned moments in
-      UTC. No value at all (None, NaN) is the empty text.
+    - Text is in Unicode's composed form (NFC) and, with ``strip``, without blanks and marks of byte
+      order around it.
+    - A plain decimal counts by its value: 7, 7.0, 7.00 and the numbers 7 and 7.0 are ``7``; 0.50 is
+      ``0.5``. Plain are digits without leading zeros, thousands, exponent or plus, with ``decimal``
+      as the mark. 007, +7, 7e0 and 1_000 are texts of their own.
+    - Booleans and the texts true, True, TRUE are ``true`` (``false`` alike). Dates are ISO texts,
+      zoned moments in UTC. No value at all (None, NaN) is the empty text.
 
-    The rule has the version ``IDENTITY_RULE`` and gives back its own results unchanged. With ``unit`` the text names
-    somebody whom a budget protects: raises ``InputError`` for floating-point numbers from 2^53 on, which stand for
-    several whole numbers, and, always, for values that are no text, number, date or Boolean.
+    The rule has the version ``IDENTITY_RULE`` and gives back its own results unchanged. With
+    ``unit`` the text names somebody whom a budget protects: raises ``InputError`` for
+    floating-point numbers from 2^53 on, which stand for several whole numbers, and, always, for
+    values that are no text, number, date or Boolean.
     """
     if type(value) is str:
         return _text(value, strip, decimal)
@@ -61,8 +69,12 @@ def canonical(value: Any, strip: bool = True, decimal: str = ".", unit: bool = F
     return _other(value, strip, decimal)
 
 
-def canonical_texts(values: Sequence[Any], strip: bool = True, decimal: str = ".", unit: bool = False) -> list[str]:
-    """``canonical`` of each value; at once for texts among which nothing could change, and for whole numbers."""
+def canonical_texts(
+    values: Sequence[Any], strip: bool = True, decimal: str = ".", unit: bool = False
+) -> list[str]:
+    """``canonical`` of each value; at once for texts among which nothing could change, and for
+    whole numbers.
+    """
     kinds = set(map(type, values))
     if kinds == {int}:
         return list(map(str, values))
@@ -72,7 +84,8 @@ def canonical_texts(values: Sequence[Any], strip: bool = True, decimal: str = ".
 
 
 def plain_texts(texts: Iterable[str], nobody: Collection[str], decimal: str = ".") -> bool:
-    """Whether all of ``texts`` are surely canonical as they are and none is in ``nobody``; looked at together.
+    """Whether all of ``texts`` are surely canonical as they are and none is in ``nobody``; looked
+    at together.
 
     False says nothing: some may be canonical all the same.
     """
@@ -80,7 +93,9 @@ def plain_texts(texts: Iterable[str], nobody: Collection[str], decimal: str = ".
     if not whole.isascii() or len(whole.split()) > 1:
         return False
     # One letter is found much faster than a word, and mostly it is not there.
-    if any(text[:1] in whole and f"{END}{text}{END}" in whole for text in (*nobody, *BOOLEANS, "-0")):
+    if any(
+        text[:1] in whole and f"{END}{text}{END}" in whole for text in (*nobody, *BOOLEANS, "-0")
+    ):
         return False
     return decimal not in whole or re.search(rf"[0-9]{re.escape(decimal)}[0-9]", whole) is None
 
@@ -105,7 +120,8 @@ def _number(value: Any, unit: bool) -> str:
     size = abs(float(value))
     if unit and size >= EXACT.get(getattr(value, "itemsize", 8), 2.0**53):
         raise InputError(
-            f"Expected ids that can be told apart, got the floating-point number {value!r}, which stands for several "
+            f"Expected ids that can be told apart, got the floating-point number {value!r}, which "
+            f"stands for several "
             "whole numbers; store ids as whole numbers or texts."
         )
     if size < 2.0**53:
@@ -128,26 +144,35 @@ def _other(value: Any, strip: bool, decimal: str) -> str:
         return "" if value.is_nan() else _text(format(value, "f"), True, ".")
     if isinstance(value, datetime):
         moment = value if value.tzinfo is None else value.astimezone(UTC)
-        bare = moment.tzinfo is None and (moment.hour, moment.minute, moment.second, moment.microsecond) == (0, 0, 0, 0)
+        bare = moment.tzinfo is None and (
+            moment.hour,
+            moment.minute,
+            moment.second,
+            moment.microsecond,
+        ) == (0, 0, 0, 0)
         return moment.date().isoformat() if bare else moment.isoformat(" ")
     if isinstance(value, date):
         return value.isoformat()
     raise InputError(
-        f"Expected a text, number, date or Boolean as an id, got {type(value).__name__} {str(value)[:40]!r}; store its "
+        f"Expected a text, number, date or Boolean as an id, got {type(value).__name__} "
+        f"{str(value)[:40]!r}; store its "
         "text in the column, or ignore the column."
     )
 
 
 def column_name(text: Any) -> str:
-    """How names of columns compare: in composed letters, without blanks and marks of byte order around them."""
+    """How names of columns compare: in composed letters, without blanks and marks of byte order
+    around them.
+    """
     return normalize("NFC", str(text)).strip(BLANKS)
 
 
 def declared_names(names: Iterable[Any], declared: Collection[str]) -> dict[str, Any]:
-    """Declared name -> the column of ``names`` that it means: the one of that very text, else the one that compares so.
+    """Declared name -> the column of ``names`` that it means: the one of that very text, else the
+    one that compares so.
 
-    Names that no column has are left out. Raises ``InputError`` where two columns compare as one declared name and
-    neither is it.
+    Names that no column has are left out. Raises ``InputError`` where two columns compare as one
+    declared name and neither is it.
     """
     present = list(names)
     exact = set(present)
@@ -159,14 +184,17 @@ def declared_names(names: Iterable[Any], declared: Collection[str]) -> dict[str,
             continue
         if name in found:
             raise InputError(
-                f"Expected one column {name!r}, got {found[name]!r} and {given!r}, which compare as it; rename one."
+                f"Expected one column {name!r}, got {found[name]!r} and {given!r}, which compare "
+                f"as it; rename one."
             )
         found[name] = given
     return found
 
 
 def names_nobody(text: str, marks: Collection[str] = ()) -> bool:
-    """Whether a canonical text is no id: empty, what software writes for no value, or one of the declared ``marks``."""
+    """Whether a canonical text is no id: empty, what software writes for no value, or one of the
+    declared ``marks``.
+    """
     return text in NO_VALUE or text in marks
 
 
@@ -176,18 +204,28 @@ def canonical_marks(marks: Iterable[str], strip: bool = True, decimal: str = "."
 
 
 def check_distinct(declared: Sequence[Any], what: str, strip: bool = True) -> None:
-    """Raise ``InputError`` where two of the declared texts are one id, so that a cell would be either of them."""
+    """Raise ``InputError`` where two of the declared texts are one id, so that a cell would be
+    either of them.
+    """
     seen: dict[str, Any] = {}
     for value in declared:
         text = canonical(value, strip)
         if text in seen:
-            both = f"{seen[text]!r} twice" if seen[text] == value else f"{seen[text]!r} and {value!r}, which are one"
-            raise InputError(f"Expected each of {what} once, got {both} (both read {text!r}); drop one.")
+            both = (
+                f"{seen[text]!r} twice"
+                if seen[text] == value
+                else f"{seen[text]!r} and {value!r}, which are one"
+            )
+            raise InputError(
+                f"Expected each of {what} once, got {both} (both read {text!r}); drop one."
+            )
         seen[text] = value
 
 
 def identities(values: Any, strip: bool = True, unit: bool = False) -> tuple[Array, list[str]]:
-    """Codes (n,) into the list of distinct canonical texts, in the order of their first appearance."""
+    """Codes (n,) into the list of distinct canonical texts, in the order of their first
+    appearance.
+    """
     seen: dict[str, int] = {}
     codes, found = distinct(values)
     names = [seen.setdefault(text, len(seen)) for text in canonical_texts(found, strip, unit=unit)]
@@ -195,9 +233,11 @@ def identities(values: Any, strip: bool = True, unit: bool = False) -> tuple[Arr
 
 
 def unit_codes(values: Any, what: str, strip: bool = True) -> tuple[Array, list[str]]:
-    """As ``identities``, of the units that a budget protects; ``what`` is the argument's name in errors.
+    """As ``identities``, of the units that a budget protects; ``what`` is the argument's name in
+    errors.
 
-    Raises ``InputError`` naming the first row (from 0) that names nobody: such rows would be one unit of strangers.
+    Raises ``InputError`` naming the first row (from 0) that names nobody: such rows would be one
+    unit of strangers.
     """
     codes, names = identities(values, strip, unit=True)
     nobody = [k for k, name in enumerate(names) if names_nobody(name)]
@@ -212,7 +252,8 @@ def unit_codes(values: Any, what: str, strip: bool = True) -> tuple[Array, list[
 
 
 def distinct(values: Any) -> tuple[Array, list[Any]]:
-    """Codes (n,) into the distinct values as Python compares them, in the order of their first appearance.
+    """Codes (n,) into the distinct values as Python compares them, in the order of their first
+    appearance.
 
     Of canonical texts these are the ids. Booleans are no numbers here.
     """
@@ -231,7 +272,9 @@ def distinct(values: Any) -> tuple[Array, list[Any]]:
     try:
         if any(type(item) in (bool, np.bool_) for item in items):
             items = [canonical(item) if type(item) in (bool, np.bool_) else item for item in items]
-        codes = np.fromiter((seen.setdefault(item, len(seen)) for item in items), dtype=np.int64, count=len(items))
+        codes = np.fromiter(
+            (seen.setdefault(item, len(seen)) for item in items), dtype=np.int64, count=len(items)
+        )
     except TypeError:
         for item in items:
             canonical(item)
@@ -240,7 +283,9 @@ def distinct(values: Any) -> tuple[Array, list[Any]]:
 
 
 def as_ids(values: Any) -> Array:
-    """``values`` (n,) as an array that keeps each value as it is: numpy alone would make texts of a mixed list."""
+    """``values`` (n,) as an array that keeps each value as it is: numpy alone would make texts of a
+    mixed list.
+    """
     if isinstance(values, np.ndarray):
         return values
     if hasattr(values, "to_numpy"):

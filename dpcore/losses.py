@@ -1,9 +1,10 @@
 """Losses of linear models: scalar functions of a margin y * (x @ w) or of a residual x @ w - y.
 
-``lipschitz`` bounds the slope and ``smoothness`` the curvature over all arguments, so that ||x||_2 <= r gives a
-gradient of norm <= r * lipschitz and a Hessian of norm <= r**2 * smoothness. Infinity means: no such bound, the
-algorithm has to clip. ``argument`` says what a loss is a function of. Class weights are declared, public numbers that
-multiply a record's loss and so its constants; a loss whose slope is cut is what a clipped gradient is the gradient of.
+``lipschitz`` bounds the slope and ``smoothness`` the curvature over all arguments, so that ||x||_2
+<= r gives a gradient of norm <= r * lipschitz and a Hessian of norm <= r**2 * smoothness. Infinity
+means: no such bound, the algorithm has to clip. ``argument`` says what a loss is a function of.
+Class weights are declared, public numbers that multiply a record's loss and so its constants; a
+loss whose slope is cut is what a clipped gradient is the gradient of.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Loss(Protocol):
     def __hash__(self) -> int: ...
 
     def value(self, z: Array, y: Array | None = None) -> Array:
-        """Losses of records with raw scores ``z`` and labels ``y``; of the argument ``z`` where ``y`` is left out."""
+        """Losses of records with raw scores ``z`` and labels ``y``; of the argument ``z`` where
+        ``y`` is left out.
+        """
         ...
 
     def slope(self, z: Array, y: Array | None = None) -> Array:
@@ -53,7 +56,9 @@ class Loss(Protocol):
 
 
 class ArgumentLoss(ABC):
-    """A loss of one argument t of score and label: a class says value, slope and (almost everywhere) curvature in t."""
+    """A loss of one argument t of score and label: a class says value, slope and (almost
+    everywhere) curvature in t.
+    """
 
     __slots__ = ()
 
@@ -196,7 +201,9 @@ class Sigmoid(MarginLoss):
 
 @dataclass(frozen=True, slots=True)
 class Squared(ResidualLoss):
-    """Half the squared residual, t^2 / 2. Its slope has no bound, so only algorithms that clip accept it."""
+    """Half the squared residual, t^2 / 2. Its slope has no bound, so only algorithms that clip
+    accept it.
+    """
 
     name: ClassVar[str] = "squared"
     convex: ClassVar[bool] = True
@@ -241,7 +248,9 @@ class HuberRegression(ResidualLoss):
         return np.where(np.abs(t) <= self.h, 1.0, 0.0)
 
 
-losses: dict[str, type] = {loss.name: loss for loss in (Logistic, HuberHinge, Hinge, Squared, HuberRegression, Sigmoid)}
+losses: dict[str, type] = {
+    loss.name: loss for loss in (Logistic, HuberHinge, Hinge, Squared, HuberRegression, Sigmoid)
+}
 
 
 def make_loss(name: str, **parameters: Any) -> Loss:
@@ -256,9 +265,10 @@ def make_loss(name: str, **parameters: Any) -> Loss:
 class Weighted:
     """weight(y) * ``base``, with weight ``positive`` for y = +1 and ``negative`` for y = -1.
 
-    Without labels, ``value``, ``slope`` and ``curvature`` are those of a record of the larger weight, which bound those
-    of the other; with labels they are multiplied by ``shares``. So slope and curvature are bounded by ``largest`` times
-    the bounds of ``base``, for a sum that leaves the shares out too. The weights must not be computed from the records.
+    Without labels, ``value``, ``slope`` and ``curvature`` are those of a record of the larger
+    weight, which bound those of the other; with labels they are multiplied by ``shares``. So slope
+    and curvature are bounded by ``largest`` times the bounds of ``base``, for a sum that leaves the
+    shares out too. The weights must not be computed from the records.
     """
 
     base: Loss
@@ -268,11 +278,16 @@ class Weighted:
     def __post_init__(self) -> None:
         require_positive(positive=self.positive, negative=self.negative)
         if self.base.argument not in ("margin", "residual"):
-            raise InputError(f"Expected a loss of two classes for class weights, got loss={self.base.name!r}.")
+            raise InputError(
+                f"Expected a loss of two classes for class weights, got loss={self.base.name!r}."
+            )
 
     @property
     def name(self) -> str:
-        return f"{self.base.name}, class weights {self.positive:g} (positive) and {self.negative:g} (negative)"
+        return (
+            f"{self.base.name}, class weights {self.positive:g} (positive) and {self.negative:g} "
+            f"(negative)"
+        )
 
     @property
     def argument(self) -> str:
@@ -315,7 +330,9 @@ class Weighted:
 def scalar(loss: Loss) -> ArgumentLoss | Weighted:
     """``loss`` as one of a single score; raises ``AssumptionNotMet`` where it is of several."""
     if not isinstance(loss, ArgumentLoss | Weighted):
-        raise AssumptionNotMet(f"Expected a loss of one score, got loss={loss.name!r}; use logistic.")
+        raise AssumptionNotMet(
+            f"Expected a loss of one score, got loss={loss.name!r}; use logistic."
+        )
     return loss
 
 
@@ -329,16 +346,19 @@ def plain_name(loss: Loss) -> str:
     return without_weights(loss).name
 
 
-# Margins within which the slope is looked for that the cut begins at: beyond, a slope of a known loss is constant.
+# Margins within which the slope is looked for that the cut begins at: beyond, a slope of a known
+# loss is constant.
 WIDEST = 50.0
 
 
 @dataclass(frozen=True, slots=True)
 class Capped(MarginLoss):
-    """``base`` where its slope is at least -``cap``, continued as a straight line of slope -``cap`` before that.
+    """``base`` where its slope is at least -``cap``, continued as a straight line of slope -``cap``
+    before that.
 
-    For a decreasing convex loss of the margin that is convex too, of slope at most ``cap`` in size, and its curvature
-    is that of ``base`` or 0: the smoothness stays. It has a kink in the slope, as huber_hinge has.
+    For a decreasing convex loss of the margin that is convex too, of slope at most ``cap`` in size,
+    and its curvature is that of ``base`` or 0: the smoothness stays. It has a kink in the slope, as
+    huber_hinge has.
     """
 
     convex: ClassVar[bool] = True
@@ -350,7 +370,8 @@ class Capped(MarginLoss):
         require_positive(cap=self.cap)
         if self.base.argument != "margin" or not self.base.convex:
             raise AssumptionNotMet(
-                f"Expected a convex loss of the margin for slope_cap, got loss={self.base.name!r}; leave slope_cap out."
+                f"Expected a convex loss of the margin for slope_cap, got loss={self.base.name!r}; "
+                f"leave slope_cap out."
             )
 
     @property
@@ -378,7 +399,8 @@ class Capped(MarginLoss):
 
 @lru_cache(maxsize=64)
 def line_start(base: Loss, cap: float) -> float:
-    """The margin z where the slope of ``base`` is -``cap``: before it the capped loss is a straight line.
+    """The margin z where the slope of ``base`` is -``cap``: before it the capped loss is a straight
+    line.
 
     Cut to [-50, 50]. Kept, for a solver asks for values often.
     """
@@ -392,7 +414,9 @@ def line_start(base: Loss, cap: float) -> float:
 
 
 def capped(loss: Loss, cap: float) -> Loss:
-    """``loss`` with slopes cut at ``cap`` (times its class weights); the loss itself where none is steeper."""
+    """``loss`` with slopes cut at ``cap`` (times its class weights); the loss itself where none is
+    steeper.
+    """
     if isinstance(loss, Weighted):
         return replace(loss, base=capped(loss.base, cap))
     return loss if cap >= loss.lipschitz else Capped(loss, cap)

@@ -1,4 +1,5 @@
-"""How good a model is. All functions take labels and scores; a score above 0 predicts the positive class.
+"""How good a model is. All functions take labels and scores; a score above 0 predicts the positive
+class.
 
 Computed on private records these numbers are internal: nothing here adds noise.
 
@@ -19,11 +20,15 @@ from dpcore.penalties import column_sizes
 from dpcore.ranking.metrics import mean_average_precision, ndcg
 
 
-def coverage(weights: Array, relevant: Sequence[int] | Array, count: int, intercept: bool = False) -> float:
-    """Share of the relevant columns among the ``count`` of largest |weight|: xi_K of Chen (2020), Section 4.6.6.
+def coverage(
+    weights: Array, relevant: Sequence[int] | Array, count: int, intercept: bool = False
+) -> float:
+    """Share of the relevant columns among the ``count`` of largest |weight|: xi_K of Chen (2020),
+    Section 4.6.6.
 
-    Columns of equal size at the cut (a sparse model has many zeros) count with the chance that a random order would
-    take them, so a model gains nothing from the place of its columns. ``relevant`` are column numbers from 0.
+    Columns of equal size at the cut (a sparse model has many zeros) count with the chance that a
+    random order would take them, so a model gains nothing from the place of its columns.
+    ``relevant`` are column numbers from 0.
     """
     require_count(count=count)
     sizes = column_sizes(weights, intercept)
@@ -38,7 +43,9 @@ def coverage(weights: Array, relevant: Sequence[int] | Array, count: int, interc
 def support_precision_recall(
     weights: Array, relevant: Sequence[int] | Array, intercept: bool = False
 ) -> tuple[float, float]:
-    """Precision and recall of the support {j : w_j != 0} for the relevant columns; precision is 1 for no support."""
+    """Precision and recall of the support {j : w_j != 0} for the relevant columns; precision is 1
+    for no support.
+    """
     support = column_sizes(weights, intercept) > 0
     truth = _relevant(relevant, len(support))
     hits = float((support & truth).sum())
@@ -48,7 +55,10 @@ def support_precision_recall(
 def _relevant(relevant: Sequence[int] | Array, columns: int) -> Array:
     chosen = np.asarray(relevant, dtype=int)
     if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= columns:
-        raise InputError(f"Expected relevant columns between 0 and {columns - 1}, got relevant={list(relevant)!r}.")
+        raise InputError(
+            f"Expected relevant columns between 0 and {columns - 1}, got "
+            f"relevant={list(relevant)!r}."
+        )
     truth = np.zeros(columns, dtype=bool)
     truth[chosen] = True
     return truth
@@ -75,12 +85,16 @@ OTHERS = "all others"
 
 
 def accuracy(y: Array, score: Array) -> float:
-    """Share of records whose sign is predicted right; ``y`` (n,) in {-1, +1}. A score of 0 predicts +1."""
+    """Share of records whose sign is predicted right; ``y`` (n,) in {-1, +1}. A score of 0 predicts
+    +1.
+    """
     return float(np.mean((np.asarray(score) >= 0.0) == (np.asarray(y) > 0.0)))
 
 
 def balanced_accuracy(y: Array, score: Array) -> float:
-    """Mean of the two classes' accuracies, so that the majority class alone gets 0.5; NaN where a class is absent."""
+    """Mean of the two classes' accuracies, so that the majority class alone gets 0.5; NaN where a
+    class is absent.
+    """
     right = (np.asarray(score) >= 0.0) == (np.asarray(y) > 0.0)
     positive = np.asarray(y) > 0.0
     if positive.all() or not positive.any():
@@ -89,7 +103,8 @@ def balanced_accuracy(y: Array, score: Array) -> float:
 
 
 def roc_auc(y: Array, score: Array) -> float:
-    """Chance that a positive record scores above a negative one, ties count half; NaN where a class is absent.
+    """Chance that a positive record scores above a negative one, ties count half; NaN where a class
+    is absent.
 
     The rank-sum statistic: Mann & Whitney (1947).
     """
@@ -114,9 +129,11 @@ def mean_squared_error(y: Array, prediction: Array) -> float:
 
 
 def average_precision(y: Array, score: Array) -> float:
-    """Area under precision against recall as a step function: sum over thresholds of (R_k - R_{k-1}) P_k.
+    """Area under precision against recall as a step function: sum over thresholds of (R_k -
+    R_{k-1}) P_k.
 
-    Records of equal score pass a threshold together. NaN where no record is positive, or a score is NaN.
+    Records of equal score pass a threshold together. NaN where no record is positive, or a score is
+    NaN.
     """
     score = np.asarray(score, dtype=np.float64)
     positive = np.asarray(y) > 0.0
@@ -132,24 +149,31 @@ def average_precision(y: Array, score: Array) -> float:
 def probabilities(loss: str, score: Array) -> Array | None:
     """What a loss takes its scores for: P(y = +1), shape (n,), or one column a class, shape (n, K).
 
-    The minimiser of ``logistic`` is the log-odds of +1, that of ``softmax`` the log-probabilities up to a constant.
-    Other losses (a hinge, a squared residual) estimate no probability: None.
+    The minimiser of ``logistic`` is the log-odds of +1, that of ``softmax`` the log-probabilities
+    up to a constant. Other losses (a hinge, a squared residual) estimate no probability: None.
     """
     if loss == "logistic":
         return np.asarray(expit(np.asarray(score, dtype=np.float64)))
-    return np.asarray(softmax(np.asarray(score, dtype=np.float64), axis=1)) if loss == "softmax" else None
+    return (
+        np.asarray(softmax(np.asarray(score, dtype=np.float64), axis=1))
+        if loss == "softmax"
+        else None
+    )
 
 
 def brier_score(y: Array, probability: Array) -> float:
     """Mean squared distance between what happened and its probability; 0 is best. Brier (1950).
 
-    ``probability`` (n,) is that of +1 for ``y`` in {-1, +1}: mean (p - 1[y = +1])^2, between 0 and 1. Of several
-    classes ``probability`` is (n, K) and ``y`` holds 0..K-1: mean sum_k (p_k - 1[y = k])^2, between 0 and 2.
+    ``probability`` (n,) is that of +1 for ``y`` in {-1, +1}: mean (p - 1[y = +1])^2, between 0 and
+    1. Of several classes ``probability`` is (n, K) and ``y`` holds 0..K-1: mean sum_k (p_k - 1[y =
+       k])^2, between 0 and 2.
     NaN where a probability is NaN. Raises ``InputError`` for one outside [0, 1].
     """
     p = np.asarray(probability, dtype=np.float64)
     if np.any((p < 0.0) | (p > 1.0)):
-        raise InputError("Expected probabilities in [0, 1], got others; turn scores into probabilities first.")
+        raise InputError(
+            "Expected probabilities in [0, 1], got others; turn scores into probabilities first."
+        )
     if p.ndim == 1:
         return float(np.mean((p - (np.asarray(y) > 0.0)) ** 2))
     happened = np.asarray(y)[:, None] == np.arange(p.shape[1])
@@ -157,17 +181,23 @@ def brier_score(y: Array, probability: Array) -> float:
 
 
 def mean_recall(y: Array, predicted: Array) -> float:
-    """Balanced accuracy of several classes: the mean, over the classes that occur in ``y``, of the share found."""
+    """Balanced accuracy of several classes: the mean, over the classes that occur in ``y``, of the
+    share found.
+    """
     y, right = np.asarray(y), np.asarray(predicted) == np.asarray(y)
     return float(np.mean([right[y == label].mean() for label in np.unique(y)]))
 
 
 def group_means(values: Array, groups: Array, least: int) -> dict[str, tuple[int, float]]:
-    """Size and mean of ``values`` (n,) in each group of ``groups`` (n,), by name; the largest group first.
+    """Size and mean of ``values`` (n,) in each group of ``groups`` (n,), by name; the largest group
+    first.
 
-    Groups of fewer than ``least`` records are put together as ``OTHERS``, and left out where even those are fewer.
+    Groups of fewer than ``least`` records are put together as ``OTHERS``, and left out where even
+    those are fewer.
     """
-    names, member, sizes = np.unique(np.asarray(groups, dtype=str), return_inverse=True, return_counts=True)
+    names, member, sizes = np.unique(
+        np.asarray(groups, dtype=str), return_inverse=True, return_counts=True
+    )
     small = sizes < least
     values = np.asarray(values, dtype=np.float64)
     shown = sorted(np.flatnonzero(~small), key=lambda k: (-sizes[k], names[k]))

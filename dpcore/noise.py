@@ -1,20 +1,23 @@
-"""Secret random numbers, and noise drawn in a way that survives the known attacks on floating-point noise.
+"""Secret random numbers, and noise drawn in a way that survives the known attacks on floating-point
+noise.
 
-**Generator.** One ChaCha20 stream a run, with a 256-bit key from the operating system that is kept nowhere. It is
-randomgen's bit generator under ``numpy.random.Generator``: every vectorised sampler of numpy on a cryptographic stream,
-40 million normals a second, wheels for Python 3.11 to 3.13. Compared: OpenDP has proved samplers, but draws one value
-a call through a C interface (some 10^5 a second), with its own value types and no permutations or index samples, which
-the batches here need too; AES counter mode is faster where the processor helps and four times slower elsewhere.
+**Generator.** One ChaCha20 stream a run, with a 256-bit key from the operating system that is kept
+nowhere. It is randomgen's bit generator under ``numpy.random.Generator``: every vectorised sampler
+of numpy on a cryptographic stream, 40 million normals a second, wheels for Python 3.11 to 3.13.
+Compared: OpenDP has proved samplers, but draws one value a call through a C interface (some 10^5 a
+second), with its own value types and no permutations or index samples, which the batches here need
+too; AES counter mode is faster where the processor helps and four times slower elsewhere.
 
 **Two forms of noise** (Mironov 2012 for the attack that both answer).
- - *rounded* (default): floating-point noise, and the noisy output is rounded to a power-of-two grid of about
-   scale/2^12. Rounding the output is post-processing, so the price is that of real-number noise; low-order bits carry
-   nothing about the input any more. It blunts the attack and is no proof about the sampler.
- - *discrete* (exact): the input is rounded to a grid g, which moves two neighbours apart by at most g in each
-   coordinate, and that is in the price; the noise is an integer law on the grid, drawn with integer arithmetic alone.
-   The field ``rounding`` of the additive mechanisms selects it (``with_noise`` sets it): the share by which
-   the sensitivity grows. The grid follows from it and from the shape of the value, which is public, so
-   no price needs to know a dimension.
+ - *rounded* (default): floating-point noise, and the noisy output is rounded to a power-of-two grid
+   of about scale/2^12. Rounding the output is post-processing, so the price is that of real-number
+   noise; low-order bits carry nothing about the input any more. It blunts the attack and is no
+   proof about the sampler.
+ - *discrete* (exact): the input is rounded to a grid g, which moves two neighbours apart by at most
+   g in each coordinate, and that is in the price; the noise is an integer law on the grid, drawn
+   with integer arithmetic alone. The field ``rounding`` of the additive mechanisms selects it
+   (``with_noise`` sets it): the share by which the sensitivity grows. The grid follows from it and
+   from the shape of the value, which is public, so no price needs to know a dimension.
 """
 
 from __future__ import annotations
@@ -31,23 +34,31 @@ from dpcore.errors import InputError, here, require_maker
 
 Array = np.ndarray
 
-# The output grid of the rounded form is the power of two below scale / 2^OUTPUT_BITS: it adds 1e-8 to the variance.
+# The output grid of the rounded form is the power of two below scale / 2^OUTPUT_BITS: it adds 1e-8
+# to the variance.
 OUTPUT_BITS = 12
-# The exact form uses at least 2^GRID_BITS grid steps a standard deviation, so rounding its scale up costs < 0.1 %.
+# The exact form uses at least 2^GRID_BITS grid steps a standard deviation, so rounding its scale up
+# costs < 0.1 %.
 GRID_BITS = 10
-# Beyond this many steps a standard deviation 64-bit integers would overflow; no real setting comes near it.
+# Beyond this many steps a standard deviation 64-bit integers would overflow; no real setting comes
+# near it.
 LARGEST_SCALE = 2**52
-# Grid values are cut here: a projection, so neighbours come no further apart, and sums with noise stay exact integers.
+# Grid values are cut here: a projection, so neighbours come no further apart, and sums with noise
+# stay exact integers.
 LARGEST_VALUE = 2.0**52
 
 FORMS = {
-    "rounded": "floating-point noise from a cryptographic generator, output rounded to a power-of-two grid",
-    "discrete": "input rounded to a power-of-two grid within the priced sensitivity, exact integer noise on that grid",
+    "rounded": "floating-point noise from a cryptographic generator, output rounded to a "
+    "power-of-two grid",
+    "discrete": "input rounded to a power-of-two grid within the priced sensitivity, exact integer "
+    "noise on that grid",
 }
 
 
 class SecretGenerator(np.random.Generator):
-    """A generator of the process that made it: a copy elsewhere would draw the same noise a second time."""
+    """A generator of the process that made it: a copy elsewhere would draw the same noise a second
+    time.
+    """
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -55,11 +66,17 @@ class SecretGenerator(np.random.Generator):
 
     def __getattribute__(self, name: str) -> Any:
         if name[:2] != "__":
-            require_maker(object.__getattribute__(self, "__dict__").get("_maker", here()), "a secret generator")
+            require_maker(
+                object.__getattribute__(self, "__dict__").get("_maker", here()),
+                "a secret generator",
+            )
         return super().__getattribute__(name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError("A secret generator stays in its process and is never copied: its noise would be drawn twice.")
+        raise TypeError(
+            "A secret generator stays in its process and is never copied: its noise "
+            "would be drawn twice."
+        )
 
     def __copy__(self) -> Any:
         return self.__reduce_ex__(2)
@@ -77,7 +94,9 @@ def secure_generator() -> np.random.Generator:
 
 
 def plain_generator(seed: int) -> np.random.Generator:
-    """The switch for tests: the same interface from a fixed seed. A run that used it is never releasable."""
+    """The switch for tests: the same interface from a fixed seed. A run that used it is never
+    releasable.
+    """
     return np.random.Generator(np.random.PCG64(seed))
 
 
@@ -87,7 +106,9 @@ def plain_gaussian(dimension: int, sigma: float, rng: np.random.Generator) -> Ar
 
 
 def plain_gamma_norm(dimension: int, scale: float, rng: np.random.Generator) -> Array:
-    """Density ~ exp(-||z|| / scale): a uniform direction times Gamma(d, scale), in floating point."""
+    """Density ~ exp(-||z|| / scale): a uniform direction times Gamma(d, scale), in floating
+    point.
+    """
     direction = rng.standard_normal(dimension)
     return direction * (rng.gamma(dimension, scale) / np.linalg.norm(direction))
 
@@ -105,7 +126,9 @@ def rounded_laplace(value: Array, scale: float, rng: np.random.Generator) -> Arr
 
 
 def rounded_gamma_norm(value: Array, scale: float, rng: np.random.Generator) -> Array:
-    """value + z, density of z ~ exp(-||z|| / scale): a uniform direction times Gamma(d, scale), then rounded."""
+    """value + z, density of z ~ exp(-||z|| / scale): a uniform direction times Gamma(d, scale),
+    then rounded.
+    """
     value = np.asarray(value, dtype=np.float64)
     return _rounded(plain_gamma_norm(value.size, scale, rng).reshape(value.shape) + value, scale)
 
@@ -117,7 +140,8 @@ def _rounded(noisy: Array, scale: float) -> Array:
 
 
 def discrete_gaussian(value: Array, sigma: float, slack: float, rng: np.random.Generator) -> Array:
-    """Round ``value`` to a grid g with sqrt(d) g <= ``slack``, add discrete Gaussian noise of at least sigma on it.
+    """Round ``value`` to a grid g with sqrt(d) g <= ``slack``, add discrete Gaussian noise of at
+    least sigma on it.
 
     Two rounded neighbours differ by at most ``slack`` more than the plain ones in L2. The law is
     P(k) ~ exp(-k^2 / (2 s^2)) with s = ceil(sigma / g), drawn exactly.
@@ -130,10 +154,12 @@ def discrete_gaussian(value: Array, sigma: float, slack: float, rng: np.random.G
 
 
 def discrete_laplace(value: Array, scale: float, slack: float, rng: np.random.Generator) -> Array:
-    """Round ``value`` to a grid g with d g <= ``slack`` (L1), add Laplace noise of at least ``scale`` rounded to it.
+    """Round ``value`` to a grid g with d g <= ``slack`` (L1), add Laplace noise of at least
+    ``scale`` rounded to it.
 
-    The noise is the nearest grid point of a real Laplace variable, so on grid inputs the result is post-processing of
-    the Laplace mechanism and has its price at every order, sampled or not; it is drawn exactly all the same.
+    The noise is the nearest grid point of a real Laplace variable, so on grid inputs the result is
+    post-processing of the Laplace mechanism and has its price at every order, sampled or not; it is
+    drawn exactly all the same.
     """
     value = np.asarray(value, dtype=np.float64)
     grid = _grid(scale, slack / max(value.size, 1))
@@ -145,9 +171,10 @@ def discrete_laplace(value: Array, scale: float, slack: float, rng: np.random.Ge
 def integer_gaussian(scale: int, size: int, rng: np.random.Generator) -> Array:
     """``size`` exact draws of P(k) ~ exp(-k^2 / (2 scale^2)) on the integers, as int64.
 
-    Canonne, Kamath & Steinke (2020), Algorithm 3, with proposals of the integer scale itself, which keeps every
-    probability a product of ratios of integers: accept a two-sided geometric k with chance
-    exp(-o^2 / (2 scale^2)), o = | |k| - scale | = a scale + r, as exp(-a^2/2) exp(-a r/scale) exp(-r^2 / (2 scale^2)).
+    Canonne, Kamath & Steinke (2020), Algorithm 3, with proposals of the integer scale itself, which
+    keeps every probability a product of ratios of integers: accept a two-sided geometric k with
+    chance exp(-o^2 / (2 scale^2)), o = | |k| - scale | = a scale + r, as exp(-a^2/2) exp(-a
+    r/scale) exp(-r^2 / (2 scale^2)).
     """
 
     def propose(count: int) -> Array:
@@ -165,8 +192,8 @@ def integer_gaussian(scale: int, size: int, rng: np.random.Generator) -> Array:
 
 
 def integer_laplace(scale: int, size: int, rng: np.random.Generator) -> Array:
-    """``size`` exact draws of round(X), X ~ Laplace(scale), as int64: 0 with chance 1 - e^(-1/(2 scale)), else a sign
-    and 1 + a geometric of ratio e^(-1/scale)."""
+    """``size`` exact draws of round(X), X ~ Laplace(scale), as int64: 0 with chance 1 - e^(-1/(2
+    scale)), else a sign and 1 + a geometric of ratio e^(-1/scale)."""
     away = _chance_exp(np.ones(size, dtype=np.int64), 2 * scale, rng)
     magnitude = np.where(away, 1 + _geometric(scale, size, rng), 0)
     return np.where(rng.integers(0, 2, size) == 1, -magnitude, magnitude)
@@ -180,14 +207,17 @@ def _steps(scale: float, grid: float) -> int:
     steps = ceil(scale / grid)
     if steps > LARGEST_SCALE:
         raise InputError(
-            f"Expected at most {LARGEST_SCALE} grid steps in the noise scale, got {steps}; the exact form needs a "
+            f"Expected at most {LARGEST_SCALE} grid steps in the noise scale, got {steps}; the "
+            f"exact form needs a "
             "larger rounding share for values of this dimension; or use the rounded form."
         )
     return steps
 
 
 def _on_grid(value: Array, grid: float) -> Array:
-    return np.rint(np.clip(np.nan_to_num(value / grid, nan=0.0), -LARGEST_VALUE, LARGEST_VALUE)).astype(np.int64)
+    return np.rint(
+        np.clip(np.nan_to_num(value / grid, nan=0.0), -LARGEST_VALUE, LARGEST_VALUE)
+    ).astype(np.int64)
 
 
 def _collect(propose: Callable[[int], Array], size: int) -> Array:
@@ -202,7 +232,9 @@ def _collect(propose: Callable[[int], Array], size: int) -> Array:
 
 
 def _geometric(scale: int, size: int, rng: np.random.Generator) -> Array:
-    """P(k) ~ exp(-k / scale), k >= 0: u + scale v with u < scale kept with chance exp(-u/scale), v of ratio exp(-1)."""
+    """P(k) ~ exp(-k / scale), k >= 0: u + scale v with u < scale kept with chance exp(-u/scale), v
+    of ratio exp(-1).
+    """
 
     def propose(count: int) -> Array:
         u = rng.integers(0, scale, count)
@@ -219,7 +251,8 @@ def _geometric(scale: int, size: int, rng: np.random.Generator) -> Array:
 
 
 def _chance_exp(top: Array, bottom: int, rng: np.random.Generator) -> Array:
-    """Booleans that are true with chance exp(-top / bottom) exactly, for integers top >= 0, bottom > 0.
+    """Booleans that are true with chance exp(-top / bottom) exactly, for integers top >= 0, bottom
+    > 0.
 
     The whole part is that many chances of exp(-1).
     """
@@ -235,10 +268,12 @@ def _chance_exp(top: Array, bottom: int, rng: np.random.Generator) -> Array:
 
 
 def _fraction_exp(rng: np.random.Generator, *factors: tuple[Array, int]) -> Array:
-    """Booleans that are true with chance exp(-g), g the product of ratios top / bottom, each in [0, 1].
+    """Booleans that are true with chance exp(-g), g the product of ratios top / bottom, each in [0,
+    1].
 
-    Draw chances g/1, g/2, ... until one fails; the number drawn is odd with chance exp(-g) (von Neumann). A chance of
-    g/k is one of each ratio and one of 1/k, so no product of integers is ever formed.
+    Draw chances g/1, g/2, ... until one fails; the number drawn is odd with chance exp(-g) (von
+    Neumann). A chance of g/k is one of each ratio and one of 1/k, so no product of integers is ever
+    formed.
     """
     odd = np.ones(len(factors[0][0]), dtype=bool)
     going = np.arange(len(odd))

@@ -1,14 +1,15 @@
-"""Penalties that have a proximal operator: thin classes over the free functions of ``dpcore.penalties``.
+"""Penalties that have a proximal operator: thin classes over the free functions of
+``dpcore.penalties``.
 
-A proximal point is prox(v, step) = argmin_w ||w - v||^2 / 2 + step * penalty(w). The classes leave the last column (the
-constant one) alone where ``intercept`` is true. A penalty depends on no record, so its proximal step costs no privacy
-(Chen 2020, Section 4.5.1). ``convex`` is stated as data: with SCAD and MCP an algorithm keeps its privacy, but
-converges to a stationary point only.
+A proximal point is prox(v, step) = argmin_w ||w - v||^2 / 2 + step * penalty(w). The classes leave
+the last column (the constant one) alone where ``intercept`` is true. A penalty depends on no
+record, so its proximal step costs no privacy (Chen 2020, Section 4.5.1). ``convex`` is stated as
+data: with SCAD and MCP an algorithm keeps its privacy, but converges to a stationary point only.
 
 Values and proximal points of penalties as free functions, for arrays of any shape.
 
-A proximal point is prox(v, step) = argmin_w ||w - v||^2 / 2 + step * penalty(w). ``dpcore.penalties`` joins value and
-proximal point in classes that leave the constant column alone.
+A proximal point is prox(v, step) = argmin_w ||w - v||^2 / 2 + step * penalty(w).
+``dpcore.penalties`` joins value and proximal point in classes that leave the constant column alone.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ from dpcore.problem import Problem
 
 
 def soft_threshold(v: Array, threshold: float | Array) -> Array:
-    """argmin_w ||w - v||^2 / 2 + threshold ||w||_1: each coordinate moves towards 0 by ``threshold``. Any shape."""
+    """argmin_w ||w - v||^2 / 2 + threshold ||w||_1: each coordinate moves towards 0 by
+    ``threshold``. Any shape.
+    """
     return np.asarray(np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0))
 
 
 def prox_l1(w: Array, strength: float, intercept: bool) -> Array:
-    """Proximal step of strength * ||w||_1 without the last coordinate when ``intercept``; shape (d,) or (k, d)."""
+    """Proximal step of strength * ||w||_1 without the last coordinate when ``intercept``; shape
+    (d,) or (k, d).
+    """
     if strength == 0.0:
         return w
     shrunk = soft_threshold(w, strength)
@@ -52,15 +57,18 @@ def prox_l2(v: Array, threshold: float) -> Array:
 
 
 def scad_value(w: Array, strength: float, a: float) -> float:
-    """Sum of the SCAD penalty over the entries: lambda |w| up to lambda, a parabola up to a lambda, then constant.
+    """Sum of the SCAD penalty over the entries: lambda |w| up to lambda, a parabola up to a lambda,
+    then constant.
 
-    Fan & Li (2001), Equation 2.7: (2 a lambda |w| - w^2 - lambda^2) / (2 (a - 1)) between, (a + 1) lambda^2 / 2 beyond.
+    Fan & Li (2001), Equation 2.7: (2 a lambda |w| - w^2 - lambda^2) / (2 (a - 1)) between, (a + 1)
+    lambda^2 / 2 beyond.
     """
     return float(_scad(np.abs(w), strength, a).sum())
 
 
 def prox_scad(v: Array, strength: float, a: float, step: float) -> Array:
-    """Global minimiser of (w - v)^2 / 2 + step * SCAD(w) in each entry, also where step >= a - 1 makes it non-convex.
+    """Global minimiser of (w - v)^2 / 2 + step * SCAD(w) in each entry, also where step >= a - 1
+    makes it non-convex.
 
     The least of the stationary points of the three pieces, each cut to its piece.
     """
@@ -69,18 +77,25 @@ def prox_scad(v: Array, strength: float, a: float, step: float) -> Array:
     bend = 1.0 - step / (a - 1.0)
     ends = [np.full_like(size, strength), np.full_like(size, a * strength)]
     if bend > 0.0:
-        ends.append(np.clip((size - step * a * strength / (a - 1.0)) / bend, strength, a * strength))
+        ends.append(
+            np.clip((size - step * a * strength / (a - 1.0)) / bend, strength, a * strength)
+        )
     candidates = [near, *ends, np.maximum(size, a * strength)]
     return np.asarray(np.sign(v) * _least(candidates, size, lambda w: step * _scad(w, strength, a)))
 
 
 def _scad(w: Array, strength: float, a: float) -> Array:
     middle = (2.0 * a * strength * w - w**2 - strength**2) / (2.0 * (a - 1.0))
-    return np.where(w <= strength, strength * w, np.where(w <= a * strength, middle, (a + 1.0) * strength**2 / 2.0))
+    return np.where(
+        w <= strength,
+        strength * w,
+        np.where(w <= a * strength, middle, (a + 1.0) * strength**2 / 2.0),
+    )
 
 
 def mcp_value(w: Array, strength: float, gamma: float) -> float:
-    """Sum of the minimax concave penalty: lambda |w| - w^2 / (2 gamma) up to gamma lambda, then gamma lambda^2 / 2.
+    """Sum of the minimax concave penalty: lambda |w| - w^2 / (2 gamma) up to gamma lambda, then
+    gamma lambda^2 / 2.
 
     Zhang (2010), Equation 2.1.
     """
@@ -88,12 +103,18 @@ def mcp_value(w: Array, strength: float, gamma: float) -> float:
 
 
 def prox_mcp(v: Array, strength: float, gamma: float, step: float) -> Array:
-    """Global minimiser of (w - v)^2 / 2 + step * MCP(w) in each entry, also where step >= gamma makes it non-convex."""
+    """Global minimiser of (w - v)^2 / 2 + step * MCP(w) in each entry, also where step >= gamma
+    makes it non-convex.
+    """
     size = np.abs(v)
     candidates = [np.zeros_like(size), np.maximum(size, gamma * strength)]
     if step < gamma:
-        candidates.append(np.clip((size - step * strength) / (1.0 - step / gamma), 0.0, gamma * strength))
-    return np.asarray(np.sign(v) * _least(candidates, size, lambda w: step * _mcp(w, strength, gamma)))
+        candidates.append(
+            np.clip((size - step * strength) / (1.0 - step / gamma), 0.0, gamma * strength)
+        )
+    return np.asarray(
+        np.sign(v) * _least(candidates, size, lambda w: step * _mcp(w, strength, gamma))
+    )
 
 
 def _mcp(w: Array, strength: float, gamma: float) -> Array:
@@ -109,7 +130,8 @@ def _least(candidates: list[Array], size: Array, cost: Callable[[Array], Array])
 
 
 def prox_group(v: Array, threshold: float, groups: tuple[tuple[int, ...], ...]) -> Array:
-    """argmin_w ||w - v||^2 / 2 + threshold * sum_g sqrt(|g|) ||w_g||_2 over column groups; other columns stay.
+    """argmin_w ||w - v||^2 / 2 + threshold * sum_g sqrt(|g|) ||w_g||_2 over column groups; other
+    columns stay.
 
     Each group shrinks as one, or vanishes as one. Yuan & Lin (2006), Equation 2.4. Shape (..., d).
     """
@@ -132,7 +154,9 @@ def prox_nuclear(V: Array, threshold: float) -> Array:
 
 
 def features(w: Array, intercept: bool) -> Array:
-    """The coefficients of features: without the last column where that is the constant one. A view."""
+    """The coefficients of features: without the last column where that is the constant one. A
+    view.
+    """
     return w[..., :-1] if intercept else w
 
 
@@ -211,7 +235,9 @@ class ElasticNet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SCAD:
-    """Smoothly clipped absolute deviation without the constant column. Not convex. Fan & Li (2001)."""
+    """Smoothly clipped absolute deviation without the constant column. Not convex. Fan & Li
+    (2001).
+    """
 
     name: ClassVar[str] = "scad"
     convex: ClassVar[bool] = False
@@ -256,7 +282,9 @@ class MCP:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupL1:
-    """strength * sum over column groups of sqrt(|g|) ||w_g||_2: an attribute stays or leaves. Yuan & Lin (2006)."""
+    """strength * sum over column groups of sqrt(|g|) ||w_g||_2: an attribute stays or leaves. Yuan
+    & Lin (2006).
+    """
 
     name: ClassVar[str] = "group_l1"
     convex: ClassVar[bool] = True
@@ -269,10 +297,16 @@ class GroupL1:
         require_nonnegative(strength=self.strength)
         columns = [column for group in self.groups for column in group]
         if len(set(columns)) < len(columns):
-            raise InputError(f"Expected groups without common columns for 'group_l1', got groups={self.groups!r}.")
+            raise InputError(
+                f"Expected groups without common columns for 'group_l1', got "
+                f"groups={self.groups!r}."
+            )
 
     def value(self, w: Array) -> float:
-        norms = [np.sqrt(len(g)) * np.sqrt(np.sum(w[..., list(g)] ** 2, axis=-1)).sum() for g in self.groups]
+        norms = [
+            np.sqrt(len(g)) * np.sqrt(np.sum(w[..., list(g)] ** 2, axis=-1)).sum()
+            for g in self.groups
+        ]
         return self.strength * float(np.sum(norms))
 
     def prox(self, v: Array, step: float) -> Array:
@@ -281,10 +315,12 @@ class GroupL1:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NuclearNorm:
-    """strength * sum of the singular values of a weight matrix (classes, d), the constant column left out.
+    """strength * sum of the singular values of a weight matrix (classes, d), the constant column
+    left out.
 
-    Few directions of the features then serve all classes, which takes one joint model of them (``softmax``): a single
-    weight vector is a matrix of one row, whose nuclear norm is its Euclidean norm (``penalty_of`` refuses that).
+    Few directions of the features then serve all classes, which takes one joint model of them
+    (``softmax``): a single weight vector is a matrix of one row, whose nuclear norm is its
+    Euclidean norm (``penalty_of`` refuses that).
     """
 
     name: ClassVar[str] = "nuclear"
@@ -328,23 +364,32 @@ def make_penalty(name: str, **parameters: Any) -> Penalty:
 
 
 def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
-    """The non-smooth penalty of ``problem``: ``name`` with strength ``problem.l1``, groups from ``problem.blocks``.
+    """The non-smooth penalty of ``problem``: ``name`` with strength ``problem.l1``, groups from
+    ``problem.blocks``.
 
-    The ridge ``problem.l2`` stays with the smooth part. Raises ``InputError`` for another penalty than L1 of strength
-    0, which would do nothing, and ``AssumptionNotMet`` for ``group_l1`` without blocks and for ``nuclear`` without a
-    weight matrix: two classes, a target, or several classes one against the rest.
+    The ridge ``problem.l2`` stays with the smooth part. Raises ``InputError`` for another penalty
+    than L1 of strength 0, which would do nothing, and ``AssumptionNotMet`` for ``group_l1`` without
+    blocks and for ``nuclear`` without a weight matrix: two classes, a target, or several classes
+    one against the rest.
     """
     if name not in penalties:
         raise unknown_name("penalty", name, penalties)
     if name == "nuclear" and problem.outputs == 1:
         raise AssumptionNotMet(
-            "Expected several classes in one joint model (loss='softmax') for penalty='nuclear', got one weight vector "
-            "(each class against the rest is trained by itself), whose rank cannot fall; use penalty='l1'."
+            "Expected several classes in one joint model (loss='softmax') for penalty='nuclear', "
+            "got one weight vector "
+            "(each class against the rest is trained by itself), whose rank cannot fall; use "
+            "penalty='l1'."
         )
     if name == "group_l1" and not problem.blocks:
-        raise AssumptionNotMet("Expected blocks for penalty='group_l1', got none; declare a schema, or use 'l1'.")
+        raise AssumptionNotMet(
+            "Expected blocks for penalty='group_l1', got none; declare a schema, or use 'l1'."
+        )
     if name != "l1" and problem.l1 == 0.0:
-        raise InputError(f"Expected l1 > 0, the strength of penalty={name!r}, got l1=0; set objective.l1, or use 'l1'.")
+        raise InputError(
+            f"Expected l1 > 0, the strength of penalty={name!r}, got l1=0; set "
+            f"objective.l1, or use 'l1'."
+        )
     if name != "group_l1":
         return make_penalty(name, strength=problem.l1, intercept=problem.intercept)
     groups = tuple(block.columns for block in problem.blocks)
@@ -352,16 +397,19 @@ def penalty_of(problem: Problem, name: str = "l1") -> Penalty:
 
 
 def ranked_columns(weights: Array, intercept: bool = False) -> Array:
-    """Column numbers by falling |weight|, shape (d,) without the constant column; equal sizes keep their order.
+    """Column numbers by falling |weight|, shape (d,) without the constant column; equal sizes keep
+    their order.
 
-    ``weights`` (d,) or, for several classes, (k, d): a column then counts by its largest weight. Weights compare only
-    where the columns have one scale, as standardised or one-hot columns have.
+    ``weights`` (d,) or, for several classes, (k, d): a column then counts by its largest weight.
+    Weights compare only where the columns have one scale, as standardised or one-hot columns have.
     """
     return np.argsort(-column_sizes(weights, intercept), kind="stable")
 
 
 def top_columns(scores: Array, count: int, intercept: bool = False) -> Array:
-    """The ``count`` columns of largest |score| in rising order, with the constant column kept beside them."""
+    """The ``count`` columns of largest |score| in rising order, with the constant column kept
+    beside them.
+    """
     require_count(count=count)
     chosen = ranked_columns(scores, intercept)[:count]
     if intercept:

@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from dpcore.errors import AssumptionNotMet, InputError, require_count, require_nonnegative, require_positive
+from dpcore.errors import (
+    AssumptionNotMet,
+    InputError,
+    require_count,
+    require_nonnegative,
+    require_positive,
+)
 from dpcore.losses import Loss, Weighted
 
 
@@ -22,7 +28,8 @@ class Adjacency(StrEnum):
 class Block:
     """Columns that belong to one attribute.
 
-    ``one_hot``: parts are >= 0 and sum to at most 1 in every row (levels, hat functions, a lone 0/1 column).
+    ``one_hot``: parts are >= 0 and sum to at most 1 in every row (levels, hat functions, a lone 0/1
+    column).
     ``numeric``: one column with values in [0, 1].
     """
 
@@ -31,19 +38,26 @@ class Block:
 
     def __post_init__(self) -> None:
         if self.kind not in ("one_hot", "numeric"):
-            raise InputError(f"Expected kind one_hot or numeric for a block, got kind={self.kind!r}.")
+            raise InputError(
+                f"Expected kind one_hot or numeric for a block, got kind={self.kind!r}."
+            )
         if not self.columns or (self.kind == "numeric" and len(self.columns) != 1):
-            raise InputError(f"Expected at least one column in a block, one if numeric, got columns={self.columns!r}.")
+            raise InputError(
+                f"Expected at least one column in a block, one if numeric, got "
+                f"columns={self.columns!r}."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is minimised, mean_i loss(x_i, y_i; w) + l2/2 ||w||^2 + l1 ||w||_1, and who counts as a neighbour.
+    """What is minimised, mean_i loss(x_i, y_i; w) + l2/2 ||w||^2 + l1 ||w||_1, and who counts as a
+    neighbour.
 
-    ``n`` counts the training part: the exact public count under replace-one and replace-labels, a declared nominal
-    count (a divisor and a rate, never the real count) under add/remove. ``norm_bound`` bounds ||x||_2 with the
-    constant column in it. ``outputs`` is the number of weight vectors (classes of a softmax model). ``documents`` is
-    the public side of ranking sessions under replace-labels (a ``ScoredDocuments``), None where they are private too.
+    ``n`` counts the training part: the exact public count under replace-one and replace-labels, a
+    declared nominal count (a divisor and a rate, never the real count) under add/remove.
+    ``norm_bound`` bounds ||x||_2 with the constant column in it. ``outputs`` is the number of
+    weight vectors (classes of a softmax model). ``documents`` is the public side of ranking
+    sessions under replace-labels (a ``ScoredDocuments``), None where they are private too.
     """
 
     n: int
@@ -68,17 +82,23 @@ class Problem:
 
     @property
     def lipschitz(self) -> float:
-        """Bound on the gradient norm of one record's data term: norm_bound * slope bound of the loss."""
+        """Bound on the gradient norm of one record's data term: norm_bound * slope bound of the
+        loss.
+        """
         return self.norm_bound * self.loss.lipschitz
 
     @property
     def smoothness(self) -> float:
-        """Bound on the Hessian norm of the mean, ridge included: norm_bound^2 * curvature bound + l2."""
+        """Bound on the Hessian norm of the mean, ridge included: norm_bound^2 * curvature bound +
+        l2.
+        """
         return self.norm_bound**2 * self.loss.smoothness + self.l2
 
     @property
     def weight(self) -> float:
-        """The largest class weight of the loss, 1 without: rules that were measured without weights scale by it."""
+        """The largest class weight of the loss, 1 without: rules that were measured without weights
+        scale by it.
+        """
         return self.loss.largest if isinstance(self.loss, Weighted) else 1.0
 
     def sensitivity(self, clip: float) -> float:
@@ -92,7 +112,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requires:
-    """What the proof (or the formula) of an algorithm needs; checked before a record is read, refused in words."""
+    """What the proof (or the formula) of an algorithm needs; checked before a record is read,
+    refused in words.
+    """
 
     linear: bool = False
     ranking: bool = False
@@ -101,8 +123,10 @@ class Requires:
     strongly_convex: bool = False
     bounded_gradient: bool = False
     l1: bool = True  # False: the algorithm has no way to handle an L1 penalty
-    sessions: bool = False  # True: sums over ranking sessions do as well, whose documents have no bound on their norm
-    softmax: bool = False  # True: weights of shape (outputs * dimension,) of a joint loss are handled
+    # True: sums over ranking sessions do as well, whose documents have no bound on their norm
+    sessions: bool = False
+    # True: weights of shape (outputs * dimension,) of a joint loss are handled
+    softmax: bool = False
 
     def check(self, name: str, problem: Problem) -> None:
         """Raise ``AssumptionNotMet`` naming the first need that the problem does not meet."""
@@ -114,7 +138,12 @@ class Requires:
                 f"loss={loss!r}",
                 "loss='logistic', which trains one class against the rest",
             ),
-            (self.linear and problem.kind != "linear", "a linear model", f"kind={problem.kind!r}", "dp_sgd"),
+            (
+                self.linear and problem.kind != "linear",
+                "a linear model",
+                f"kind={problem.kind!r}",
+                "dp_sgd",
+            ),
             (
                 problem.kind.startswith("ranking") and not (self.ranking or self.sessions),
                 "a linear model of single rows",

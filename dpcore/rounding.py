@@ -1,8 +1,10 @@
-"""How much a computed norm may lack: margins for sums and products in floating point, and norms that never lack any.
+"""How much a computed norm may lack: margins for sums and products in floating point, and norms
+that never lack any.
 
-A price holds for the numbers that were computed, so a norm in it must not be smaller than the true one. In arithmetic
-of unit roundoff u a sum of k products errs by at most k u / (1 - k u) times the sum of their *sizes* (Higham 2002,
-section 3.1), however much of it cancels. A margin relative to the *result* says nothing where the terms cancel.
+A price holds for the numbers that were computed, so a norm in it must not be smaller than the true
+one. In arithmetic of unit roundoff u a sum of k products errs by at most k u / (1 - k u) times the
+sum of their *sizes* (Higham 2002, section 3.1), however much of it cancels. A margin relative to
+the *result* says nothing where the terms cancel.
 """
 
 from __future__ import annotations
@@ -17,16 +19,19 @@ Matrix = Any  # a dense array or a CSR array, (n, k)
 
 # Unit roundoff of float64.
 UNIT = 2.0**-53
-# Squares between these lose nothing by underflow that k * UNIT would not cover, and do not overflow in a sum.
+# Squares between these lose nothing by underflow that k * UNIT would not cover, and do not overflow
+# in a sum.
 LEAST, MOST = 1e-280, 1e280
 
 
 def row_norms(X: Matrix) -> Array:
-    """Upper bounds of ||x_i||_2 of the rows of ``X`` (n, k), dense or CSR, shape (n,); tight to (k + 6) u, 0 for zeros.
+    """Upper bounds of ||x_i||_2 of the rows of ``X`` (n, k), dense or CSR, shape (n,); tight to (k
+    + 6) u, 0 for zeros.
 
-    Squares and sums are float64. Of k squares the sum is at least (1 - u)^k of the true one, and root and the last
-    product round once each: the root times 1 + (k / 2 + 3) u would do. Rows whose squares under- or overflow are
-    divided by a power of two first, which is exact for all entries that matter.
+    Squares and sums are float64. Of k squares the sum is at least (1 - u)^k of the true one, and
+    root and the last product round once each: the root times 1 + (k / 2 + 3) u would do. Rows whose
+    squares under- or overflow are divided by a power of two first, which is exact for all entries
+    that matter.
     """
     width = X.shape[1]
     with np.errstate(over="ignore", under="ignore"):
@@ -38,14 +43,17 @@ def row_norms(X: Matrix) -> Array:
         norms[odd] = _odd_norms(X[odd])
     norms = norms * (1.0 + (width + 6) * UNIT)
     if len(odd):
-        norms[odd] = np.where(norms[odd] > 0.0, np.nextafter(norms[odd], np.inf), 0.0)  # steps of subnormals are coarse
+        # steps of subnormals are coarse
+        norms[odd] = np.where(norms[odd] > 0.0, np.nextafter(norms[odd], np.inf), 0.0)
     return norms
 
 
 def quotients(bound: float, norms: Array) -> Array:
-    """``bound`` / norm for each of ``norms``, rounded so that norm * quotient stays within the bound; finite for 0.
+    """``bound`` / norm for each of ``norms``, rounded so that norm * quotient stays within the
+    bound; finite for 0.
 
-    A zero row contributes nothing, whatever its factor. Quotients without full digits are rounded down.
+    A zero row contributes nothing, whatever its factor. Quotients without full digits are rounded
+    down.
     """
     quotient: Array = bound / np.maximum(norms, 1e-300)
     if quotient.min(initial=1.0) < 1e-290:
@@ -63,12 +71,15 @@ def _squares(X: Matrix) -> Array:
 
 
 def _odd_norms(X: Matrix) -> Array:
-    """Norms of rows with very small or very large entries; infinity where there is one, or where no float is enough."""
+    """Norms of rows with very small or very large entries; infinity where there is one, or where no
+    float is enough.
+    """
     largest = _largest(X).astype(np.float64)
     sound = np.isfinite(largest) & (largest > 0.0)
     exponent = np.frexp(np.where(sound, largest, 1.0))[1]
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        # Entries are brought to [0.5, 1): in two steps, for one power of two may itself be no float.
+        # Entries are brought to [0.5, 1): in two steps, for one power of two may itself be no
+        # float.
         rows = X.astype(np.float64)
         for part in (exponent // 2, exponent - exponent // 2):
             rows = _scaled(rows, np.ldexp(1.0, -part))
@@ -100,10 +111,11 @@ def _entries(X: Matrix) -> Array:
 
 
 def shortened(X: Matrix, cap: bool) -> Matrix:
-    """Rows of ``X`` (n, k) over their norms, which are then at most 1; with ``cap`` those alone that are longer than 1.
+    """Rows of ``X`` (n, k) over their norms, which are then at most 1; with ``cap`` those alone
+    that are longer than 1.
 
-    A zero row stays one. Rows of very small or very large entries are divided by a power of two first: their squares
-    are no numbers, and their quotients would have few digits.
+    A zero row stays one. Rows of very small or very large entries are divided by a power of two
+    first: their squares are no numbers, and their quotients would have few digits.
     """
     norms = row_norms(X)
     single = _entries(X) == 1
@@ -118,7 +130,9 @@ def shortened(X: Matrix, cap: bool) -> Matrix:
         for part in (exponent // 2, exponent - exponent // 2):
             X = _scaled(X, np.ldexp(1.0, -part))
         norms = np.where(odd, row_norms(X), norms)
-    divisor = np.where(odd, norms, np.maximum(norms, 1.0)) if cap else np.where(norms > 0.0, norms, 1.0)
+    divisor = (
+        np.where(odd, norms, np.maximum(norms, 1.0)) if cap else np.where(norms > 0.0, norms, 1.0)
+    )
     if issparse(X):
         result = X.copy()
         result.data = X.data / np.repeat(divisor, np.diff(X.indptr))

@@ -1,14 +1,20 @@
 """How the rows of one release are drawn, and what that does to its price.
 
-| sampler             | add/remove       | replace-one                     | replace-labels                  |
+| sampler             | add/remove       | replace-one                     | replace-labels
+    |
 |---------------------|------------------|---------------------------------|---------------------------------|
-| FullBatch           | the mechanism    | the mechanism                   | the mechanism                   |
-| Poisson             | Lemma 2.4        | Lemma 2.3's form, three points  | Lemma 2.3's form, three points  |
-| WithoutReplacement  | no proof         | Lemma 2.3's form                | same, if contributions are ball |
-| Permuted            | no proof         | mixture of RSGD-AR              | no proof                        |
+| FullBatch           | the mechanism    | the mechanism                   | the mechanism
+    |
+| Poisson             | Lemma 2.4        | Lemma 2.3's form, three points  | Lemma 2.3's form, three
+    points  |
+| WithoutReplacement  | no proof         | Lemma 2.3's form                | same, if contributions
+    are ball |
+| Permuted            | no proof         | mixture of RSGD-AR              | no proof
+    |
 
-A pair without proof raises ``PriceUnknown``. A price is the least of the lemma, no amplification at all (joint
-quasi-convexity) and the pure-DP route. A drawn batch serves one release: its price holds for fresh rows only.
+A pair without proof raises ``PriceUnknown``. A price is the least of the lemma, no amplification at
+all (joint quasi-convexity) and the pure-DP route. A drawn batch serves one release: its price holds
+for fresh rows only.
 """
 
 from __future__ import annotations
@@ -26,8 +32,9 @@ from dpcore.mechanisms.base import Array, Mechanism, mechanism, sampler, settle
 from dpcore.mechanisms.gaussian import Gaussian
 from dpcore.problem import Adjacency
 
-# What one record's contributions are known to keep: only the distance between neighbouring data sets; also the distance
-# to the batch without the record (|u|, |v|, |u - v| <= sensitivity); or all within a ball of radius sensitivity / 2.
+# What one record's contributions are known to keep: only the distance between neighbouring data
+# sets; also the distance to the batch without the record (|u|, |v|, |u - v| <= sensitivity); or all
+# within a ball of radius sensitivity / 2.
 CONTRIBUTIONS = ("pair", "triangle", "ball")
 
 
@@ -48,7 +55,9 @@ class FullBatch:
         """A slice of everything; nothing is copied."""
         return slice(None)
 
-    def amplify(self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> Mechanism:
+    def amplify(
+        self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.ADD_REMOVE
+    ) -> Mechanism:
         """The mechanism itself: its price is not changed."""
         return mechanism
 
@@ -65,10 +74,12 @@ class Poisson:
         settle(self)
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """Sorted row indices. A binomial size, then that many distinct rows: the work grows with the batch, not n.
+        """Sorted row indices. A binomial size, then that many distinct rows: the work grows with
+        the batch, not n.
 
-        Where few rows are expected in the batch, or outside of it, numpy draws the size by inversion and cuts the tail
-        beyond ten standard deviations (up to 2.3e-13 of it); such rows are met one by one instead (``rare``).
+        Where few rows are expected in the batch, or outside of it, numpy draws the size by
+        inversion and cuts the tail beyond ten standard deviations (up to 2.3e-13 of it); such rows
+        are met one by one instead (``rare``).
         """
         least = min(self.rate, 1.0 - self.rate)
         if n * least > INVERTED:
@@ -77,7 +88,10 @@ class Poisson:
         return rows if self.rate <= 0.5 else np.setdiff1d(np.arange(n), rows, assume_unique=True)
 
     def amplify(
-        self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.ADD_REMOVE, contributions: str = "pair"
+        self,
+        mechanism: Mechanism,
+        adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+        contributions: str = "pair",
     ) -> Mechanism:
         """``mechanism`` on such a batch. Rate 1 is the full batch and returns the mechanism itself.
 
@@ -88,15 +102,17 @@ class Poisson:
         return Sampled(mechanism, self, Adjacency(adjacency), contributions)
 
 
-# Up to this many expected rows numpy's binomial draws by inversion (30 in its source), where its tail is cut.
+# Up to this many expected rows numpy's binomial draws by inversion (30 in its source), where its
+# tail is cut.
 INVERTED = 31.0
 
 
 def rare(n: int, rate: float, rng: np.random.Generator) -> Array:
     """Sorted rows of ``n``, each with chance ``rate`` by itself: those that a Poisson process hits.
 
-    With intensity -ln(1 - rate) a row, row i is hit with chance exactly ``rate`` and independently of all others. Gaps
-    are exponential, whose tail numpy draws to 1e-19; their sum stays below some hundred, so it rounds by 1e-14.
+    With intensity -ln(1 - rate) a row, row i is hit with chance exactly ``rate`` and independently
+    of all others. Gaps are exponential, whose tail numpy draws to 1e-19; their sum stays below some
+    hundred, so it rounds by 1e-14.
     """
     intensity = -np.log1p(-rate)
     end, place = n * intensity, 0.0
@@ -123,7 +139,8 @@ class WithoutReplacement:
         settle(self)
         if self.batch_size > self.n:
             raise InputError(
-                f"Expected batch_size <= n for sampling without replacement, got batch_size={self.batch_size} "
+                f"Expected batch_size <= n for sampling without replacement, got "
+                f"batch_size={self.batch_size} "
                 f"and n={self.n}; lower batch_size, or use the full batch."
             )
 
@@ -133,16 +150,23 @@ class WithoutReplacement:
         return self.batch_size / self.n
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """Sorted row indices; raises ``InputError`` where the data hold another number of rows than declared."""
+        """Sorted row indices; raises ``InputError`` where the data hold another number of rows than
+        declared.
+        """
         _check_rows(self, n, self.n)
         return distinct(n, self.batch_size, rng)
 
     def amplify(
-        self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.REPLACE_ONE, contributions: str = "pair"
+        self,
+        mechanism: Mechanism,
+        adjacency: Adjacency | str = Adjacency.REPLACE_ONE,
+        contributions: str = "pair",
     ) -> Mechanism:
-        """``mechanism`` (of replace-one sensitivity) on such a batch; batch_size = n returns the mechanism itself.
+        """``mechanism`` (of replace-one sensitivity) on such a batch; batch_size = n returns the
+        mechanism itself.
 
-        Under replace-labels two sessions' contributions must be close as well: ``contributions`` = "ball".
+        Under replace-labels two sessions' contributions must be close as well: ``contributions`` =
+        "ball".
         """
         if self.batch_size == self.n:
             return mechanism
@@ -152,10 +176,11 @@ class WithoutReplacement:
 @sampler("permuted")
 @dataclass(frozen=True, slots=True)
 class Permuted:
-    """One secret uniform permutation of exactly ``n`` rows, cut into batches of ``sizes``; the rest is left out.
+    """One secret uniform permutation of exactly ``n`` rows, cut into batches of ``sizes``; the rest
+    is left out.
 
-    Lives inside one release of ``RandomisedSensitivityGaussian`` under replace-one: batches, order and iterates stay
-    inside, or the price is void.
+    Lives inside one release of ``RandomisedSensitivityGaussian`` under replace-one: batches, order
+    and iterates stay inside, or the price is void.
     """
 
     sizes: tuple[int, ...]
@@ -168,7 +193,8 @@ class Permuted:
             require_count(size=size)
         if not 0 < sum(self.sizes) <= self.n:
             raise InputError(
-                f"Expected batches of at most n={self.n} rows together, got {sum(self.sizes)} in sizes={self.sizes}."
+                f"Expected batches of at most n={self.n} rows together, got {sum(self.sizes)} in "
+                f"sizes={self.sizes}."
             )
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
@@ -181,26 +207,35 @@ class Permuted:
         ends = np.cumsum((0, *self.sizes))
         return [slice(int(start), int(end)) for start, end in pairwise(ends)]
 
-    def amplify(self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.REPLACE_ONE) -> Mechanism:
+    def amplify(
+        self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.REPLACE_ONE
+    ) -> Mechanism:
         """The mixture price of ``mechanism``, whose batch sizes must be these."""
         return Sampled(mechanism, self, Adjacency(adjacency))
 
 
 def _check_rows(sampler: object, found: int, declared: int) -> None:
     if found != declared:
-        raise InputError(f"Expected n={declared} rows for {type(sampler).__name__}, got {found}; declare the exact n.")
+        raise InputError(
+            f"Expected n={declared} rows for {type(sampler).__name__}, got {found}; "
+            f"declare the exact n."
+        )
 
 
 def distinct(n: int, size: int, rng: np.random.Generator) -> Array:
-    """``size`` distinct indices below ``n``, sorted, every set equally likely; O(size log size) work."""
+    """``size`` distinct indices below ``n``, sorted, every set equally likely; O(size log size)
+    work.
+    """
     rows = rng.choice(n, size=size, replace=False, shuffle=False)
-    return np.sort(rows.astype(np.int32) if n < 2**31 else rows)  # half the width sorts in half the time
+    # half the width sorts in half the time
+    return np.sort(rows.astype(np.int32) if n < 2**31 else rows)
 
 
 @mechanism("sampled")
 @dataclass(frozen=True, slots=True)
 class Sampled(Mechanism):
-    """``mechanism`` on the rows that ``sampler`` draws, priced for ``adjacency``; made by ``sampler.amplify``.
+    """``mechanism`` on the rows that ``sampler`` draws, priced for ``adjacency``; made by
+    ``sampler.amplify``.
 
     Raises ``PriceUnknown`` for a pair that no theorem covers.
     """
@@ -261,7 +296,9 @@ class Sampled(Mechanism):
             if added:
                 return subsampling.poisson_gaussian(alphas, base.ratio, rate)
             ball = isinstance(self.sampler, Poisson) and self.contributions == "ball"
-            return subsampling.fixed_size_gaussian(alphas, base.ratio, rate, "ball" if ball else "triangle")
+            return subsampling.fixed_size_gaussian(
+                alphas, base.ratio, rate, "ball" if ball else "triangle"
+            )
         if added:
             return subsampling.poisson_general(alphas, base.rdp, rate, FACTORS.get(base.kind, 3.0))
         return subsampling.fixed_size_general(alphas, base.rdp, rate, base.pure_epsilon)
@@ -277,8 +314,10 @@ def _poisson_rule(sampled: Sampled) -> str | None:
     if sampled.adjacency is Adjacency.ADD_REMOVE or sampled.contributions != "pair":
         return None
     return (
-        "Lemma 2.4 compares batches with and without a record; a replaced record needs the three-point bound: "
-        "use contributions='triangle' or 'ball' where it holds (norm-clipped sums: 'ball' with sensitivity 2C), "
+        "Lemma 2.4 compares batches with and without a record; a replaced record needs the "
+        "three-point bound: "
+        "use contributions='triangle' or 'ball' where it holds (norm-clipped sums: 'ball' with "
+        "sensitivity 2C), "
         "WithoutReplacement, or adjacency='add_remove'"
     )
 
@@ -289,16 +328,28 @@ def _fixed_size_rule(sampled: Sampled) -> str | None:
     if sampled.adjacency is Adjacency.REPLACE_LABELS:
         if sampled.contributions == "ball":
             return None
-        return "another session takes this one's place in a batch: use contributions='ball' where it holds, or Poisson"
-    return "Lemma 2.3 is proved for replaced records only: use Poisson, or adjacency='replace_one' with sensitivity 2C"
+        return (
+            "another session takes this one's place in a batch: use contributions='ball' where it "
+            "holds, or Poisson"
+        )
+    return (
+        "Lemma 2.3 is proved for replaced records only: use Poisson, or adjacency='replace_one' "
+        "with sensitivity 2C"
+    )
 
 
 def _permuted_rule(sampled: Sampled) -> str | None:
     inner: Any = sampled.mechanism
     if not hasattr(inner, "permuted_rdp"):
-        return "a permutation amplifies only the one release of RandomisedSensitivityGaussian: use that, or FullBatch"
+        return (
+            "a permutation amplifies only the one release of RandomisedSensitivityGaussian: use "
+            "that, or FullBatch"
+        )
     if sampled.adjacency is not Adjacency.REPLACE_ONE:
-        return "the mixture over batches is proved for replaced records only: use adjacency='replace_one'"
+        return (
+            "the mixture over batches is proved for replaced records only: use "
+            "adjacency='replace_one'"
+        )
     drawn: Any = sampled.sampler
     if (inner.sizes, inner.n) != (drawn.sizes, drawn.n):
         return "its batch sizes are not those of the sampler: use the mechanism's own sizes and n"
@@ -317,13 +368,21 @@ def refuse_unproved(sampled: Sampled) -> None:
     inner, way = sampled.mechanism, sampled.sampler
     kind = getattr(way, "kind", None)
     if kind not in RULES or not isinstance(inner, Mechanism):
-        raise InputError(f"Expected a mechanism and a sampler that draws batches, got {inner!r} and {way!r}.")
+        raise InputError(
+            f"Expected a mechanism and a sampler that draws batches, got {inner!r} and {way!r}."
+        )
     reason = RULES[kind](sampled)
     if inner.kind == "sampled":
         reason = "a batch of a batch has no price here: amplify the inner mechanism once"
     elif reason is None and inner.proved_for not in (None, sampled.adjacency):
-        reason = f"the inner mechanism is priced for adjacency {inner.proved_for!s}: build it for {sampled.adjacency!s}"
+        reason = (
+            f"the inner mechanism is priced for adjacency {inner.proved_for!s}: build it for "
+            f"{sampled.adjacency!s}"
+        )
     elif reason is None and kind != "permuted" and hasattr(inner, "permuted_rdp"):
         reason = "it lives on a permutation of all rows: use Permuted"
     if reason is not None:
-        raise PriceUnknown(f"No proved price for {inner.kind!r} with {kind!r} under {sampled.adjacency!s}: {reason}.")
+        raise PriceUnknown(
+            f"No proved price for {inner.kind!r} with {kind!r} under "
+            f"{sampled.adjacency!s}: {reason}."
+        )

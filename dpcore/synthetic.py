@@ -1,6 +1,8 @@
-"""Public synthetic data: a mixed table that looks like a census extract, and the sparse linear problem of the papers.
+"""Public synthetic data: a mixed table that looks like a census extract, and the sparse linear
+problem of the papers.
 
-Both come from a fixed public seed (NumPy's PCG64), so that everybody has the same rows without a download.
+Both come from a fixed public seed (NumPy's PCG64), so that everybody has the same rows without a
+download.
 """
 
 from __future__ import annotations
@@ -14,7 +16,16 @@ from scipy.special import expit
 from dpcore.ranking.synthetic import search
 
 CENSUS_SEED = 20260101
-EDUCATION = ("none", "primary", "lower-secondary", "upper-secondary", "college", "bachelor", "master", "doctorate")
+EDUCATION = (
+    "none",
+    "primary",
+    "lower-secondary",
+    "upper-secondary",
+    "college",
+    "bachelor",
+    "master",
+    "doctorate",
+)
 SECTOR = ("private", "public", "self-employed", "family-business", "not-working")
 OCCUPATION = (
     "manager", "professional", "technician", "clerk", "service", "sales", "craft", "operator", "farming", "labourer",
@@ -25,10 +36,12 @@ SEX = ("female", "male")
 
 
 def census(rows: int = 40_000, seed: int = CENSUS_SEED) -> dict[str, np.ndarray]:
-    """A table of 6 numeric and 6 text columns and the label ``income`` (``high`` or ``low``), ``rows`` long.
+    """A table of 6 numeric and 6 text columns and the label ``income`` (``high`` or ``low``),
+    ``rows`` long.
 
-    Age, sex and region come first; education, marital state, sector, occupation, working hours, commuting time,
-    children, savings and dividends depend on them; about 24 % have a high income, which depends on all of them.
+    Age, sex and region come first; education, marital state, sector, occupation, working hours,
+    commuting time, children, savings and dividends depend on them; about 24 % have a high income,
+    which depends on all of them.
     """
     rng = np.random.default_rng(seed)
     age = np.clip(np.round(17 + 60 * rng.beta(1.7, 2.4, rows)), 17, 90)
@@ -40,13 +53,25 @@ def census(rows: int = 40_000, seed: int = CENSUS_SEED) -> dict[str, np.ndarray]
     marital = _pick(
         rng,
         np.column_stack(
-            [3.2 - 0.09 * age, 0.045 * age - 1.2 - 2 * youth, 0.4 - 0.02 * age, 0.02 * age - 1.6, 0.08 * age - 6.2]
+            [
+                3.2 - 0.09 * age,
+                0.045 * age - 1.2 - 2 * youth,
+                0.4 - 0.02 * age,
+                0.02 * age - 1.6,
+                0.08 * age - 6.2,
+            ]
         ),
     )
     sector = _pick(
         rng,
         np.column_stack(
-            [np.full(rows, 1.4), 0.15 * schooling - 0.6, 0.02 * age - 1.6, 0 * age - 2.2, 1.6 * youth - 1.6]
+            [
+                np.full(rows, 1.4),
+                0.15 * schooling - 0.6,
+                0.02 * age - 1.6,
+                0 * age - 2.2,
+                1.6 * youth - 1.6,
+            ]
         ),
     )
     centres = np.array([5.2, 6.2, 4.6, 4.0, 3.0, 3.6, 2.8, 2.4, 1.6, 1.8])
@@ -54,14 +79,23 @@ def census(rows: int = 40_000, seed: int = CENSUS_SEED) -> dict[str, np.ndarray]
     fit = -0.45 * (schooling[:, None] - centres) ** 2 + 0.5 * lean * np.where(male, 1, -1)[:, None]
     occupation = _pick(rng, fit)
     idle = sector == SECTOR.index("not-working")
-    hours = 40 + 4 * (occupation == 0) + 3 * male - 12 * youth - 0.25 * np.maximum(age - 62, 0) - 22 * idle
+    hours = (
+        40
+        + 4 * (occupation == 0)
+        + 3 * male
+        - 12 * youth
+        - 0.25 * np.maximum(age - 62, 0)
+        - 22 * idle
+    )
     hours = np.clip(np.round(hours + 8 * rng.standard_t(5, rows)), 1, 99)
     commute = np.clip(np.round(rng.gamma(2.0, 14.0 + 4 * (region % 3), rows)), 0, 180)
     married = (marital == 1) | (marital == 2)
     children = np.minimum(rng.poisson(np.where(married & (age > 24), 1.3, 0.25)), 9).astype(float)
     wealth = 0.3 * schooling + 0.03 * (age - 40) + 0.4 * married + rng.normal(size=rows)
     savings = np.where(wealth > 0.4, np.round(np.expm1(5.5 + 1.3 * wealth)), 0.0).clip(0, 500_000)
-    dividends = np.where(rng.random(rows) < expit(1.1 * wealth - 4.6), np.round(np.expm1(6 + 0.9 * wealth)), 0.0)
+    dividends = np.where(
+        rng.random(rows) < expit(1.1 * wealth - 4.6), np.round(np.expm1(6 + 0.9 * wealth)), 0.0
+    )
     dividends = dividends.clip(0, 100_000)
     rank = np.array([1.5, 1.3, 0.6, -0.1, -1.0, 0.2, 0.0, -0.3, -1.2, -0.9])[occupation]
     score = (
@@ -86,16 +120,19 @@ def census(rows: int = 40_000, seed: int = CENSUS_SEED) -> dict[str, np.ndarray]
 
 
 def sparse_linear(rows: int = 40_000, seed: int = 0, columns: int = 100) -> dict[str, np.ndarray]:
-    """Chen (2020), 4.6.3: x ~ N(0, S), S_jk = 0.5^|j-k|; P[y = 1] = sigmoid(m @ x - iota), iota ~ N(0, 1).
+    """Chen (2020), 4.6.3: x ~ N(0, S), S_jk = 0.5^|j-k|; P[y = 1] = sigmoid(m @ x - iota), iota ~
+    N(0, 1).
 
-    m = (0.5, 1, ..., 5, -0.5, -1, ..., -5, 0, ..., 0): the first 20 columns matter. Columns ``x1`` .. and ``y``.
-    Half of the labels are positive, and the true model reaches about 0.97.
+    m = (0.5, 1, ..., 5, -0.5, -1, ..., -5, 0, ..., 0): the first 20 columns matter. Columns ``x1``
+    .. and ``y``. Half of the labels are positive, and the true model reaches about 0.97.
     """
     rng = np.random.default_rng(seed)
     steps = rng.normal(size=(rows, columns))
     steps[:, 1:] *= np.sqrt(0.75)  # x_j = x_{j-1} / 2 + sqrt(3/4) e_j has covariance 0.5^|j-k|
     x = lfilter([1.0], [1.0, -0.5], steps, axis=1)
-    y = np.where(rng.random(rows) < expit(x @ sparse_model(columns) - rng.normal(size=rows)), 1.0, -1.0)
+    y = np.where(
+        rng.random(rows) < expit(x @ sparse_model(columns) - rng.normal(size=rows)), 1.0, -1.0
+    )
     return {**{f"x{j + 1}": x[:, j] for j in range(columns)}, "y": y}
 
 

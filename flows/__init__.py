@@ -1,4 +1,6 @@
-"""Flows and commands. Whoever imports one, alone or before Prefect and MLflow, gets them silent and patient."""
+"""Flows and commands. Whoever imports one, alone or before Prefect and MLflow, gets them silent and
+patient.
+"""
 
 import os
 

@@ -1,4 +1,6 @@
-"""The command line ``dpflows``. Commands import what they need when they run, so that ``--help`` is quick."""
+"""The command line ``dpflows``. Commands import what they need when they run, so that ``--help`` is
+quick.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,18 @@ import typer
 from dpcore.errors import DPFlowsError, VerificationFailed
 from flows.exit_codes import INTERRUPTED, Terminated, complain, interrupted, listen, other
 
-# Commands that live in modules of their own and are imported only when they are called: name -> (module, help).
+# Commands that live in modules of their own and are imported only when they are called: name ->
+# (module, help).
 GROUPS = {"ledger": ("flows.commands.ledger", "The budget ledger: open, show, verify.")}
 
 Config = Annotated[
-    str | None, typer.Argument(help="Configuration file; default: conf/train.yaml, else the built-in one.")
+    str | None,
+    typer.Argument(help="Configuration file; default: conf/train.yaml, else the built-in one."),
 ]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value; repeatable.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value; repeatable."),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
@@ -34,7 +41,9 @@ def train(config: Config = None, set_: Set = None, as_json: AsJson = False) -> N
 
 
 def plan(config: Config = None, set_: Set = None, as_json: AsJson = False) -> None:
-    """Show price, noise and what the ledger would have left; no record is read, nothing is charged."""
+    """Show price, noise and what the ledger would have left; no record is read, nothing is
+    charged.
+    """
     from flows.commands.train import show_plan
 
     show_plan(config, set_ or [], as_json)
@@ -42,25 +51,42 @@ def plan(config: Config = None, set_: Set = None, as_json: AsJson = False) -> No
 
 def retrain(
     config: Annotated[
-        str | None, typer.Argument(help="Configuration file; default: conf/retrain.yaml, else the built-in one.")
+        str | None,
+        typer.Argument(
+            help="Configuration file; default: conf/retrain.yaml, else the built-in one."
+        ),
     ] = None,
     set_: Set = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="The period complete at this time in UTC; default: now.")
+        str | None,
+        typer.Option(
+            "--at", metavar="TIME", help="The period complete at this time in UTC; default: now."
+        ),
     ] = None,
     first: Annotated[
-        str | None, typer.Option("--from", metavar="PERIOD", help="Backfill from this period on, oldest first.")
+        str | None,
+        typer.Option(
+            "--from", metavar="PERIOD", help="Backfill from this period on, oldest first."
+        ),
     ] = None,
     last: Annotated[
-        str | None, typer.Option("--to", metavar="PERIOD", help="Its last period; default: the newest complete one.")
+        str | None,
+        typer.Option(
+            "--to", metavar="PERIOD", help="Its last period; default: the newest complete one."
+        ),
     ] = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Stay and run on the schedule, until interrupted.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Stay and run on the schedule, until interrupted.")
+    ] = False,
     unlock: Annotated[
-        bool, typer.Option("--unlock", help="Only remove the lock of a machine that is gone for good.")
+        bool,
+        typer.Option("--unlock", help="Only remove the lock of a machine that is gone for good."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train the newest complete period of a schedule, or past ones, each once; on the blocks that can pay for it."""
+    """Train the newest complete period of a schedule, or past ones, each once; on the blocks that
+    can pay for it.
+    """
     from flows.commands.retrain import run_retraining
 
     run_retraining(config, set_ or [], at, (first, last), serve, unlock, as_json)
@@ -71,14 +97,18 @@ def move(
     new: Annotated[Path, typer.Argument(help="Where it is, or is to be.")],
     as_json: AsJson = False,
 ) -> None:
-    """Move a home folder (DPFLOWS_HOME), or put right one that was moved or restored from a backup."""
+    """Move a home folder (DPFLOWS_HOME), or put right one that was moved or restored from a
+    backup.
+    """
     from flows.commands.move import move_home
 
     move_home(old, new, as_json)
 
 
 def recover(
-    run: Annotated[str | None, typer.Argument(help="Run id; default: every one that waits.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(help="Run id; default: every one that waits.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Store in MLflow what was trained and charged by a process that was killed before it did."""
@@ -90,14 +120,23 @@ def recover(
 def predict(
     model: Annotated[
         str,
-        typer.Argument(help="Run id, models:/... URI, folder, NAME[@ALIAS] of a registered model, or a signed bundle."),
+        typer.Argument(
+            help="Run id, models:/... URI, folder, NAME[@ALIAS] of a registered model, "
+            "or a signed bundle."
+        ),
     ],
-    file: Annotated[Path, typer.Argument(help="CSV (also compressed) or Parquet with the raw columns.")],
+    file: Annotated[
+        Path, typer.Argument(help="CSV (also compressed) or Parquet with the raw columns.")
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="CSV or Parquet; default: standard output.")
+        Path | None,
+        typer.Option("--output", "-o", help="CSV or Parquet; default: standard output."),
     ] = None,
     any_signer: Annotated[
-        bool, typer.Option("--any-signer", help="Of a bundle: take any valid signature, whoever it is of.")
+        bool,
+        typer.Option(
+            "--any-signer", help="Of a bundle: take any valid signature, whoever it is of."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -108,14 +147,22 @@ def predict(
 
 
 def ui(
-    run: Annotated[str | None, typer.Argument(help="With --report: run id; default: the latest training.")] = None,
-    report: Annotated[bool, typer.Option("--report", help="Write and show the report of a run instead.")] = False,
+    run: Annotated[
+        str | None, typer.Argument(help="With --report: run id; default: the latest training.")
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Write and show the report of a run instead.")
+    ] = False,
     prefect: Annotated[bool, typer.Option("--prefect", help="Start Prefect's UI as well.")] = False,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI.")] = 5000,
-    prefect_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's UI.")] = 4200,
+    prefect_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of Prefect's UI.")
+    ] = 4200,
     as_json: AsJson = False,
 ) -> None:
-    """Open the UIs on this project's store, bound to 127.0.0.1, until interrupted; --report: the report of a run."""
+    """Open the UIs on this project's store, bound to 127.0.0.1, until interrupted; --report: the
+    report of a run.
+    """
     from flows.commands.ui import require_report, show_report
 
     require_report(run, report)
@@ -128,20 +175,30 @@ def ui(
 
 
 def audit(
-    run: Annotated[str, typer.Argument(help="Run id, registered model, or a run record in a JSON file.")],
-    ledger: Annotated[str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")] = None,
+    run: Annotated[
+        str, typer.Argument(help="Run id, registered model, or a run record in a JSON file.")
+    ],
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")
+    ] = None,
     empirical: Annotated[
         bool, typer.Option("--empirical", help="Also attack the algorithm on synthetic neighbours.")
     ] = False,
     any_signer: Annotated[
-        bool, typer.Option("--any-signer", help="Of a registered model: take whoever signed its bundle.")
+        bool,
+        typer.Option("--any-signer", help="Of a registered model: take whoever signed its bundle."),
     ] = False,
     replan: Annotated[
-        bool, typer.Option("--replan", help="Also plan the run again from its stored configuration, and compare.")
+        bool,
+        typer.Option(
+            "--replan", help="Also plan the run again from its stored configuration, and compare."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a run against its statement, its ledger and itself; exit 4 where it must not be released."""
+    """Check a run against its statement, its ledger and itself; exit 4 where it must not be
+    released.
+    """
     from flows.commands.audit import audit_run
 
     audit_run(run, ledger, empirical, as_json, any_signer, replan)
@@ -150,21 +207,34 @@ def audit(
 def release(
     run: Annotated[str, typer.Argument(help="Run id of a finished training.")],
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="Name of the registered model.")],
-    approved_by: Annotated[str, typer.Option("--approved-by", help="Who decides; stands in the bundle.")],
-    policy: Annotated[str | None, typer.Option("--policy", help="Policy file; default: conf/release.yaml.")] = None,
-    key: Annotated[
-        Path | None, typer.Option("--key", help="Ed25519 private key (PEM); default: DPFLOWS_SIGNING_KEY.")
+    approved_by: Annotated[
+        str, typer.Option("--approved-by", help="Who decides; stands in the bundle.")
+    ],
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Policy file; default: conf/release.yaml.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the bundle.")] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="Ed25519 private key (PEM); default: DPFLOWS_SIGNING_KEY."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the bundle.")
+    ] = None,
     note: Annotated[str, typer.Option("--note", help="Why; stands in the bundle.")] = "",
-    ledger: Annotated[str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")] = None,
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")
+    ] = None,
     head: Annotated[
         str | None,
-        typer.Option("--head", metavar="HASH", help="Head, kept elsewhere, that the ledger must hold."),
+        typer.Option(
+            "--head", metavar="HASH", help="Head, kept elsewhere, that the ledger must hold."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Release a run: audit, policy, champion comparison, registry version with aliases, signed bundle."""
+    """Release a run: audit, policy, champion comparison, registry version with aliases, signed
+    bundle.
+    """
     from flows.commands.release import release_run
 
     release_run(run, to, approved_by, note, policy, key, output, ledger, as_json, head)
@@ -177,18 +247,23 @@ def verify(
         typer.Option(
             "--key",
             metavar="FINGERPRINT",
-            help="Whose signature it must have; default: trusted_keys of conf/release.yaml, DPFLOWS_TRUSTED_KEYS.",
+            help="Whose signature it must have; default: trusted_keys of conf/release.yaml, "
+            "DPFLOWS_TRUSTED_KEYS.",
         ),
     ] = None,
     expect: Annotated[
-        str | None, typer.Option("--expect", metavar="NAME@VERSION", help="Which release it must be.")
+        str | None,
+        typer.Option("--expect", metavar="NAME@VERSION", help="Which release it must be."),
     ] = None,
     any_signer: Annotated[
-        bool, typer.Option("--any-signer", help="Take whoever signed it: intact, but of unknown origin.")
+        bool,
+        typer.Option("--any-signer", help="Take whoever signed it: intact, but of unknown origin."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Verify a bundle: signature, checksums, statement, epsilon. Needs no data or server; runs nothing of it."""
+    """Verify a bundle: signature, checksums, statement, epsilon. Needs no data or server; runs
+    nothing of it.
+    """
     from flows.commands.verify import verify_bundle
 
     verify_bundle(bundle, key, expect, as_json, any_signer)
@@ -196,24 +271,38 @@ def verify(
 
 def profile(
     file: Annotated[Path, typer.Argument(help="Table: CSV or Parquet, also compressed.")],
-    label: Annotated[str | None, typer.Option("--label", help="Label column; default: the likeliest.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the schema; default: that of the file.")] = None,
-    private: Annotated[bool, typer.Option("--private", help="Estimate bounds and levels with noise.")] = False,
+    label: Annotated[
+        str | None, typer.Option("--label", help="Label column; default: the likeliest.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the schema; default: that of the file.")
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Estimate bounds and levels with noise.")
+    ] = False,
     epsilon: Annotated[float, typer.Option("--epsilon", help="Price of --private.")] = 0.5,
     delta: Annotated[float, typer.Option("--delta", help="Price of --private.")] = 1e-7,
     adjacency: Annotated[
-        str | None, typer.Option("--adjacency", help="add_remove or replace_one; default: the budget's, or add_remove.")
+        str | None,
+        typer.Option(
+            "--adjacency", help="add_remove or replace_one; default: the budget's, or add_remove."
+        ),
     ] = None,
     charge: Annotated[
-        str | None, typer.Option("--charge", metavar="NAME", help="Data set whose budget pays for --private.")
+        str | None,
+        typer.Option("--charge", metavar="NAME", help="Data set whose budget pays for --private."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; default: print.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; default: print.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Draft a schema from a file, for a person to review: kinds, bounds, levels, label, quirks."""
     from flows.commands.profile import profile_file
 
-    profile_file(file, label, name, (epsilon, delta, adjacency) if private else None, output, as_json, charge)
+    profile_file(
+        file, label, name, (epsilon, delta, adjacency) if private else None, output, as_json, charge
+    )
 
 
 def init(
@@ -233,13 +322,18 @@ def init(
 
 def compare(
     config: Annotated[
-        str | None, typer.Argument(help="Configuration file; default: conf/compare_adult.yaml, else the built-in one.")
+        str | None,
+        typer.Argument(
+            help="Configuration file; default: conf/compare_adult.yaml, else the built-in one."
+        ),
     ] = None,
     set_: Set = None,
     fresh: Fresh = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare algorithms on folds: a grid of private runs, resumable, with tables, figures and one MLflow run each."""
+    """Compare algorithms on folds: a grid of private runs, resumable, with tables, figures and one
+    MLflow run each.
+    """
     from flows.commands.compare import run_comparison
 
     raise typer.Exit(run_comparison(config, set_ or [], fresh, as_json))
@@ -247,13 +341,16 @@ def compare(
 
 def bench(
     config: Annotated[
-        str | None, typer.Argument(help="Configuration file; default: conf/bench.yaml, else the built-in one.")
+        str | None,
+        typer.Argument(help="Configuration file; default: conf/bench.yaml, else the built-in one."),
     ] = None,
     set_: Set = None,
     fresh: Fresh = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare with diffprivlib and Opacus on the same folds: quality and speed as ratios; they need dpflows[peers]."""
+    """Compare with diffprivlib and Opacus on the same folds: quality and speed as ratios; they need
+    dpflows[peers].
+    """
     from flows.commands.compare import run_bench
 
     raise typer.Exit(run_bench(config, set_ or [], fresh, as_json))
@@ -261,9 +358,13 @@ def bench(
 
 def crossval(
     config: Config = None,
-    folds: Annotated[int, typer.Option("--folds", help="Folds; 1 is the declared split.", min=1)] = 5,
+    folds: Annotated[
+        int, typer.Option("--folds", help="Folds; 1 is the declared split.", min=1)
+    ] = 5,
     repeats: Annotated[int, typer.Option("--repeats", help="Partitions into folds.", min=1)] = 1,
-    draws: Annotated[int, typer.Option("--draws", help="Draws of the noise on each fold.", min=1)] = 1,
+    draws: Annotated[
+        int, typer.Option("--draws", help="Draws of the noise on each fold.", min=1)
+    ] = 1,
     set_: Set = None,
     fresh: Fresh = False,
     as_json: AsJson = False,
@@ -276,7 +377,9 @@ def crossval(
 
 
 def build(chosen: str | None) -> Any:
-    """The application. Only the group that is called is imported; of the others the help line stands there."""
+    """The application. Only the group that is called is imported; of the others the help line
+    stands there.
+    """
     app = typer.Typer(
         name="dpflows",
         help="Differentially private training as scheduled, tracked, releasable pipelines.",
@@ -316,7 +419,9 @@ def _unloaded() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Entry point: run a command and exit with 0, 1 (unexpected), 2 (input), 3 (budget), 4 (verification) or 130."""
+    """Entry point: run a command and exit with 0, 1 (unexpected), 2 (input), 3 (budget), 4
+    (verification) or 130.
+    """
     # Everything that a command writes is for its owner alone.
     os.umask(0o077)
     write_anything(sys.stdout)
@@ -326,9 +431,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def write_anything(stream: Any) -> None:
-    """Let ``stream`` take every letter in any locale, or a command that has charged would fail at its last words.
+    """Let ``stream`` take every letter in any locale, or a command that has charged would fail at
+    its last words.
 
-    Files and pipes get UTF-8, which is what they are read as; a terminal of fewer letters shows the number of others.
+    Files and pipes get UTF-8, which is what they are read as; a terminal of fewer letters shows the
+    number of others.
     """
     if isinstance(stream, TextIOWrapper):
         if not stream.isatty():
@@ -348,7 +455,9 @@ def run(arguments: list[str]) -> int:
         complain(str(error))
         # A failed verification is an answer, which the command has printed.
         if "--json" in arguments and not isinstance(error, VerificationFailed):
-            typer.echo(json.dumps({"schema_version": 1, "error": str(error), "exit_code": error.exit_code}))
+            typer.echo(
+                json.dumps({"schema_version": 1, "error": str(error), "exit_code": error.exit_code})
+            )
         return error.exit_code
     except (KeyboardInterrupt, Terminated):
         return interrupted()

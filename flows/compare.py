@@ -3,7 +3,8 @@
 Workers answer with plain records; only this process writes to MLflow and ledger.
 """
 
-# No postponed annotations here: a deployed flow is rebuilt from its annotations where this module has no name yet.
+# No postponed annotations here: a deployed flow is rebuilt from its annotations where this module
+# has no name yet.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -55,8 +56,11 @@ view_step = step(write_view, "view")
 
 @flow(name="dpflows-compare", retries=0, persist_result=False, log_prints=False)
 def compare_flow(config: CompareConfig, fresh: bool = False) -> dict[str, Any]:
-    """Run every cell that is not finished, and report on all of them; returns the numbers of the summary."""
-    # Prefect carries this function to worker processes by value, so what it names has to be found by name there.
+    """Run every cell that is not finished, and report on all of them; returns the numbers of the
+    summary.
+    """
+    # Prefect carries this function to worker processes by value, so what it names has to be found
+    # by name there.
     return run_all(config, fresh)
 
 
@@ -100,9 +104,15 @@ def say_first(comparison: Comparison, charges: dict[str, Charge]) -> None:
     for reason, labels in grouped_reasons(comparison).items():
         say(f"Left out: {labels}: {reason}")
     if comparison.finished:
-        say(f"{len(comparison.finished)} of {len(comparison.cells)} cells are finished already and are kept.")
+        say(
+            f"{len(comparison.finished)} of {len(comparison.cells)} cells are finished already and "
+            f"are kept."
+        )
     if comparison.begun and charges:
-        say(f"{comparison.begun} cells had begun and did not end: what they drew stays charged, they are charged anew.")
+        say(
+            f"{comparison.begun} cells had begun and did not end: what they drew stays charged, "
+            f"they are charged anew."
+        )
     for charge in charges.values():
         say(f"Charge: {charge.words}")
 
@@ -111,8 +121,13 @@ def say_first(comparison: Comparison, charges: dict[str, Charge]) -> None:
 def parent_run(store: Store, comparison: Comparison) -> Iterator[str]:
     """The parent MLflow run: FINISHED, FAILED, or KILLED where the process was told to end."""
     config = comparison.config
-    tags = {"dpflows.flow_run": str(prefect.runtime.flow_run.id or ""), "dpflows.kind": "comparison"}
-    run_id = tracking.open_run(store.client, store.experiment, config.title, tags | {"dpflows.command": config.kind})
+    tags = {
+        "dpflows.flow_run": str(prefect.runtime.flow_run.id or ""),
+        "dpflows.kind": "comparison",
+    }
+    run_id = tracking.open_run(
+        store.client, store.experiment, config.title, tags | {"dpflows.command": config.kind}
+    )
     try:
         counts = {"all": len(comparison.cells), "kept": len(comparison.finished)}
         tracking.log_params(store.client, run_id, children.parent_params(config, counts))
@@ -128,7 +143,9 @@ def parent_run(store: Store, comparison: Comparison) -> Iterator[str]:
 def reserve_all(
     stack: ExitStack, comparison: Comparison, charges: dict[str, Charge], home: Home
 ) -> dict[str, Reservation]:
-    """One reservation for each private data set; each is forfeited or cancelled where the block does not end well."""
+    """One reservation for each private data set; each is forfeited or cancelled where the block
+    does not end well.
+    """
     found: dict[str, Reservation] = {}
     for data, charge in charges.items():
         job = comparison.private_jobs[data]
@@ -140,7 +157,9 @@ def reserve_all(
     return found
 
 
-def result_hashes(comparison: Comparison, records: Sequence[CellRecord], data: str) -> dict[str, str]:
+def result_hashes(
+    comparison: Comparison, records: Sequence[CellRecord], data: str
+) -> dict[str, str]:
     """What closes the ledger's entry: the hash of the records of the charged cells."""
     charged = {cell.key for cell in comparison.charged(data)}
     own = [record for record in records if record["cell"] in charged]

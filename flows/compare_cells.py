@@ -1,4 +1,6 @@
-"""How the cells of a comparison run: in batches, on threads, processes or Dask, each setting closed when complete."""
+"""How the cells of a comparison run: in batches, on threads, processes or Dask, each setting closed
+when complete.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ cells_elsewhere = task(name="cells", **OPTIONS)(run_batch_alone)
 def run_cells(
     store: Store, parent: str, comparison: Comparison, reservations: dict[str, Reservation]
 ) -> list[CellRecord]:
-    """Run what is to run and close each setting's child when its last cell is there; records in the order of cells."""
+    """Run what is to run and close each setting's child when its last cell is there; records in the
+    order of cells.
+    """
     config = comparison.config
     progress = Progress(len(comparison.to_run))
     bench = Bench(
@@ -100,7 +104,13 @@ def records_of(future: Any, batch: Batch) -> list[CellRecord]:
 def failed(cell: Any, error: Exception) -> CellRecord:
     """The record of a cell whose worker did not answer."""
     text = f"worker: {type(error).__name__}" + (f": {error}" if cell.setting.job.public else "")
-    base = {**cell.setting.facts, "cell": cell.key, "repeat": cell.repeat, "fold": cell.fold, "draw": cell.draw}
+    base = {
+        **cell.setting.facts,
+        "cell": cell.key,
+        "repeat": cell.repeat,
+        "fold": cell.fold,
+        "draw": cell.draw,
+    }
     empty: dict[str, Any] = {
         "n": None,
         "seconds": None,
@@ -133,9 +143,13 @@ class Progress:
 
 
 class Book:
-    """The children of a comparison: each is opened and closed when all cells of its setting are known."""
+    """The children of a comparison: each is opened and closed when all cells of its setting are
+    known.
+    """
 
-    def __init__(self, store: Store, parent: str, comparison: Comparison, known: dict[str, CellRecord]) -> None:
+    def __init__(
+        self, store: Store, parent: str, comparison: Comparison, known: dict[str, CellRecord]
+    ) -> None:
         self.store, self.parent, self.comparison, self.known = store, parent, comparison, known
         self.waiting: dict[int, list[str]] = {}
         self.settings: dict[int, Setting] = {}
@@ -145,12 +159,16 @@ class Book:
 
     def close_complete(self) -> None:
         """Write every setting whose cells are all there."""
-        for key in [key for key, cells in self.waiting.items() if all(cell in self.known for cell in cells)]:
+        for key in [
+            key for key, cells in self.waiting.items() if all(cell in self.known for cell in cells)
+        ]:
             self._write(key, "FINISHED")
 
     def close_all(self, status: str) -> None:
         """Write what there is of settings that did not come to their end."""
-        for key in [key for key, cells in self.waiting.items() if any(cell in self.known for cell in cells)]:
+        for key in [
+            key for key, cells in self.waiting.items() if any(cell in self.known for cell in cells)
+        ]:
             self._write(key, status)
 
     def _write(self, key: int, status: str) -> None:
@@ -165,7 +183,9 @@ class Book:
 
 def worker_count(config: CompareConfig) -> int:
     """As configured, else one for each processor that this process may use."""
-    return config.workers or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(2))
+    return config.workers or len(
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(2)
+    )
 
 
 def task_runner(config: CompareConfig) -> Any:

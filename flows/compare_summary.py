@@ -1,4 +1,6 @@
-"""What is said at the end of a comparison: the facts beside its numbers, and the summary of a command."""
+"""What is said at the end of a comparison: the facts beside its numbers, and the summary of a
+command.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def grouped_reasons(comparison: Comparison) -> dict[str, str]:
     }
 
 
-def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: float) -> dict[str, Any]:
+def make_facts(
+    comparison: Comparison, charges: dict[str, Charge], seconds: float
+) -> dict[str, Any]:
     """What stands beside the numbers in tables, figures and page."""
     config, protocol = comparison.config, comparison.config.protocol
     redrawn = sorted({setting.data for setting in comparison.settings if is_redrawn(setting.job)})
@@ -48,9 +52,12 @@ def make_facts(comparison: Comparison, charges: dict[str, Charge], seconds: floa
         "metrics": named_metrics(config),
         "effects": [effect.to_dict() for effect in spread_out(config.algorithms)[1]],
         "public": public,
-        "generated anew for each repeat": (", ".join(redrawn) or None) if protocol.partitions > 1 else None,
+        "generated anew for each repeat": (", ".join(redrawn) or None)
+        if protocol.partitions > 1
+        else None,
         "charge": charge_words(charges, list(comparison.private_jobs)),
-        "paired": "every algorithm and epsilon meets the same folds and the same public seeds; noise is its own",
+        "paired": "every algorithm and epsilon meets the same folds and the same public seeds; "
+        "noise is its own",
         "reproducible": config.reproducible,
         "seed": config.seed,
         "seconds": round(seconds, 3),
@@ -71,8 +78,14 @@ def named_metrics(config: CompareConfig) -> list[str]:
 
 
 def libraries(comparison: Comparison) -> dict[str, str]:
-    """The libraries that trained some of the settings: versions, and what is peculiar to their guarantee."""
-    runs = {setting.peer.peer.name: setting.peer for setting in comparison.settings if setting.peer is not None}
+    """The libraries that trained some of the settings: versions, and what is peculiar to their
+    guarantee.
+    """
+    runs = {
+        setting.peer.peer.name: setting.peer
+        for setting in comparison.settings
+        if setting.peer is not None
+    }
     return {name: run.words for name, run in runs.items()}
 
 
@@ -103,7 +116,10 @@ def summary(
         "failures": failures(records),
         "metrics": list(config.metrics or ()),
         "missing_metrics": missing_metrics(records, config.metrics or ()),
-        "charged": {data: {"cells": c.cells, "cost": c.cost, "order": c.room.order} for data, c in charges.items()},
+        "charged": {
+            data: {"cells": c.cells, "cost": c.cost, "order": c.room.order}
+            for data, c in charges.items()
+        },
         "means": means(comparison, records),
         "ratios": rows_of(ratios(records, {"metrics": config.metrics or ()})),
         "experiment": config.tracking.experiment,
@@ -117,11 +133,16 @@ def summary(
 def failures(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
     """Failed cells, the same failure once with how often it was seen."""
     seen = Counter((r["data"], r["label"], r["error"]) for r in records if r["status"] == "failed")
-    return [{"data": data, "label": label, "error": error, "cells": n} for (data, label, error), n in seen.items()]
+    return [
+        {"data": data, "label": label, "error": error, "cells": n}
+        for (data, label, error), n in seen.items()
+    ]
 
 
 def deviation(records: Sequence[CellRecord], metric: str) -> float | None:
-    """Standard deviation of ``metric`` over (repeat, fold) cells, draws averaged first; None for fewer than two."""
+    """Standard deviation of ``metric`` over (repeat, fold) cells, draws averaged first; None for
+    fewer than two.
+    """
     draws: dict[tuple[int, int], list[float]] = {}
     for record in records:
         if (value := record["metrics"].get(metric)) is not None:
@@ -140,14 +161,22 @@ def means(comparison: Comparison, records: Sequence[CellRecord]) -> list[dict[st
 def group_means(name: str, own: Sequence[CellRecord]) -> dict[str, Any]:
     """Means of one setting over its finished cells."""
     done = [record for record in own if record["status"] == "done"]
-    columns = {key: children.known([r["metrics"].get(key) for r in done]) for key in children.names_of(done)}
+    columns = {
+        key: children.known([r["metrics"].get(key) for r in done])
+        for key in children.names_of(done)
+    }
     metrics = {key: sum(values) / len(values) for key, values in columns.items() if values}
     times = [record["seconds"] for record in done]
     return {
         "name": name,
-        **{key: own[0][key] for key in ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")},
+        **{
+            key: own[0][key]
+            for key in ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")
+        },
         "noise_multiplier": own[0].get("noise_multiplier"),
-        "spent_epsilon": max(filter(None, (record["spent_epsilon"] for record in done)), default=None),
+        "spent_epsilon": max(
+            filter(None, (record["spent_epsilon"] for record in done)), default=None
+        ),
         "cells": len(done),
         "metrics": metrics,
         "sd": {key: sd for key in metrics if (sd := deviation(done, key)) is not None},

@@ -1,4 +1,6 @@
-"""How a command ends: what an error says, on one line of standard error, and which exit code it gives."""
+"""How a command ends: what an error says, on one line of standard error, and which exit code it
+gives.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ UNEXPECTED = 1
 USAGE = 2
 INTERRUPTED = 130
 
-# Signals that asked this process to stop: a library may wrap the exception that they raise in one of its own.
+# Signals that asked this process to stop: a library may wrap the exception that they raise in one
+# of its own.
 _asked: list[int] = []
 
 
@@ -31,18 +34,24 @@ def _stop(signum: int, frame: object) -> None:
 
 
 def heed() -> None:
-    """Raise what a signal asked for: an exception inside a callback is swallowed, and nothing may be spent after it."""
+    """Raise what a signal asked for: an exception inside a callback is swallowed, and nothing may
+    be spent after it.
+    """
     if _asked:
         raise KeyboardInterrupt if _asked[-1] == signal.SIGINT else Terminated
 
 
 def interrupted() -> int:
-    complain("interrupted; a charge, where there was one, is named above and in `dpflows ledger show`.")
+    complain(
+        "interrupted; a charge, where there was one, is named above and in `dpflows ledger show`."
+    )
     return INTERRUPTED
 
 
 def other(error: Exception) -> int:
-    """Usage errors and aborts, which typer raises through classes that moved between its versions; else a fault."""
+    """Usage errors and aborts, which typer raises through classes that moved between its versions;
+    else a fault.
+    """
     if _asked or type(error).__name__ == "Abort":
         return interrupted()
     if type(error).__name__ == "NoArgsIsHelpError":
@@ -53,7 +62,9 @@ def other(error: Exception) -> int:
         complain(usage(error))
         return USAGE
     traceback.print_exception(error)
-    complain(f"unexpected {type(error).__name__}; this is a fault of dpflows or of its environment.")
+    complain(
+        f"unexpected {type(error).__name__}; this is a fault of dpflows or of its environment."
+    )
     return UNEXPECTED
 
 

@@ -1,6 +1,9 @@
-"""The retraining flow: due?, one at a time, window, warm start, training, champion; and its place on a schedule."""
+"""The retraining flow: due?, one at a time, window, warm start, training, champion; and its place
+on a schedule.
+"""
 
-# No postponed annotations here: a served flow is rebuilt from its annotations where this module has no name yet.
+# No postponed annotations here: a served flow is rebuilt from its annotations where this module has
+# no name yet.
 
 import os
 from datetime import UTC, datetime
@@ -29,11 +32,12 @@ drift_step = step(drift.release_drift, "drift")
 
 @flow(name="dpflows-retrain", retries=0, persist_result=False, log_prints=False)
 def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]:
-    """Train the newest period that was complete at ``at``, once; default: at the scheduled time of this flow run.
+    """Train the newest period that was complete at ``at``, once; default: at the scheduled time of
+    this flow run.
 
-    A time that is given means its own period, however long ago. A trigger for a period that is done, or one of the
-    schedule that comes too late, does nothing and says so. Returns ``outcome`` (trained or skipped) with its reason,
-    and the summary of the training.
+    A time that is given means its own period, however long ago. A trigger for a period that is
+    done, or one of the schedule that comes too late, does nothing and says so. Returns ``outcome``
+    (trained or skipped) with its reason, and the summary of the training.
     """
     check_retraining(config)
     with Home.find().adopted() as home:
@@ -61,9 +65,13 @@ def _steps(config: RetrainConfig, at: datetime | None, home: Home) -> dict[str, 
 def look(
     config: RetrainConfig, ledger: Ledger, scheduled: datetime, now: datetime, asked: bool = False
 ) -> schedule.Due:
-    """Which period is due; raises ``InputError`` where schedule and blocks of the data do not agree."""
+    """Which period is due; raises ``InputError`` where schedule and blocks of the data do not
+    agree.
+    """
     schema = find_schema(config.training.data.name)
-    schedule.require_division(Blocks.of(schema), config.schedule.every, config.window.last, schema.name)
+    schedule.require_division(
+        Blocks.of(schema), config.schedule.every, config.window.last, schema.name
+    )
     return schedule.due(ledger, schema.name, config.schedule, scheduled.astimezone(UTC), now, asked)
 
 
@@ -95,14 +103,22 @@ def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[s
         "flow_run_id": str(prefect.runtime.flow_run.id or ""),
     }
     if config.champion.data is not None:
-        answer["champion"] = champion.challenge(config.champion, start.config, summary, store.client, ledger)
+        answer["champion"] = champion.challenge(
+            config.champion, start.config, summary, store.client, ledger
+        )
     if config.drift.epsilon is not None:
-        answer["drift"] = _drift(config.drift.epsilon, start.config, found.period, store.client, summary, ledger)
+        answer["drift"] = _drift(
+            config.drift.epsilon, start.config, found.period, store.client, summary, ledger
+        )
     return answer
 
 
-def _drift(epsilon: float, config: Any, period: str, client: Any, summary: dict[str, Any], ledger: Ledger) -> Any:
-    """Figures of the newest block, with the run they belong to; a word where its budget has no room for them."""
+def _drift(
+    epsilon: float, config: Any, period: str, client: Any, summary: dict[str, Any], ledger: Ledger
+) -> Any:
+    """Figures of the newest block, with the run they belong to; a word where its budget has no room
+    for them.
+    """
     measured = drift_step(epsilon, config, period, ledger)
     if not measured.text:
         reporter.get().say(f"Warning: {measured.note}")
@@ -115,10 +131,19 @@ def _drift(epsilon: float, config: Any, period: str, client: Any, summary: dict[
 def _window_words(reading: retraining_schedule.Reading) -> str:
     if not reading.left_out:
         return ""
-    return f"left out, since their budget is spent: {', '.join(reading.left_out)}; {len(reading.kept)} blocks are read"
+    return (
+        f"left out, since their budget is spent: {', '.join(reading.left_out)}; "
+        f"{len(reading.kept)} blocks are read"
+    )
 
 
-def _tag(client: Any, run_id: str, found: schedule.Due, reading: retraining_schedule.Reading, start: Start) -> None:
+def _tag(
+    client: Any,
+    run_id: str,
+    found: schedule.Due,
+    reading: retraining_schedule.Reading,
+    start: Start,
+) -> None:
     tags = {
         "period": found.period,
         "warm_start": start.run_id or "none",
@@ -149,7 +174,8 @@ def retrain(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]
 def backfill(config: RetrainConfig, planned: list[Planned]) -> dict[str, Any]:
     """Train the planned periods one after the other, oldest first, each by a flow run of its own.
 
-    One that fails ends it: the error says which periods stand. Those that were trained stay trained and charged.
+    One that fails ends it: the error says which periods stand. Those that were trained stay trained
+    and charged.
     """
     answers: list[dict[str, Any]] = []
     for one in planned:
@@ -160,15 +186,26 @@ def backfill(config: RetrainConfig, planned: list[Planned]) -> dict[str, Any]:
                 done = ", ".join(answer["period"] for answer in answers) or "none"
                 reporter.get().say(f"Backfill stopped at {one.period}; trained before it: {done}.")
                 raise
-    idle = [{"period": one.period, "outcome": "skipped", "reason": one.idle} for one in planned if one.idle]
+    idle = [
+        {"period": one.period, "outcome": "skipped", "reason": one.idle}
+        for one in planned
+        if one.idle
+    ]
     found = sorted([*answers, *idle], key=lambda answer: str(answer["period"]))
     name = find_schema(config.training.data.name).name
     flow_run = answers[-1]["flow_run_id"] if answers else ""
-    return {"schema_version": 1, "outcome": "backfilled", "data": name, "periods": found, "flow_run_id": flow_run}
+    return {
+        "schema_version": 1,
+        "outcome": "backfilled",
+        "data": name,
+        "periods": found,
+        "flow_run_id": flow_run,
+    }
 
 
 def place(config: RetrainConfig) -> dict[str, Any]:
-    """The schedule of the flow, its parameters, and the rule for runs that overlap: the later one waits (ENQUEUE).
+    """The schedule of the flow, its parameters, and the rule for runs that overlap: the later one
+    waits (ENQUEUE).
 
     Cancelling it instead would skip a period in silence.
     """
@@ -180,7 +217,9 @@ def place(config: RetrainConfig) -> dict[str, Any]:
         "name": config.name,
         "schedule": Cron(config.schedule.cron, timezone="UTC"),
         "parameters": {"config": config.model_dump(mode="json", exclude_unset=True)},
-        "concurrency_limit": ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
+        "concurrency_limit": ConcurrencyLimitConfig(
+            limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE
+        ),
         "entrypoint_type": EntrypointType.MODULE_PATH,
     }
 
@@ -188,7 +227,8 @@ def place(config: RetrainConfig) -> dict[str, Any]:
 def serve(config: RetrainConfig, home: Home) -> None:
     """Put the flow on its schedule and run what becomes due, until interrupted.
 
-    The server must outlive single runs: one that ``PREFECT_API_URL`` names, or `dpflows ui --prefect`.
+    The server must outlive single runs: one that ``PREFECT_API_URL`` names, or `dpflows ui
+    --prefect`.
     """
     # Runs start in processes of their own: relative folders must mean the same there.
     os.environ["DPFLOWS_HOME"] = str(home.root)

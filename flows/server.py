@@ -1,7 +1,9 @@
-"""The local Prefect server of one command: started early, found again when one runs already, stopped at the end.
+"""The local Prefect server of one command: started early, found again when one runs already,
+stopped at the end.
 
-Prefect can start such a server by itself, but only after it was imported and with its log on our standard error.
-Started here, it comes up while the other libraries are imported, and its log goes to a file.
+Prefect can start such a server by itself, but only after it was imported and with its log on our
+standard error. Started here, it comes up while the other libraries are imported, and its log goes
+to a file.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from tasks.stores.made import ensure_stores
 STARTUP_SECONDS = 120.0
 # What the stores of a first run take, several times over, in bytes.
 LEAST_FREE = 20 * 10**6
-# What `dpflows ui --prefect` leaves behind, so that a training beside it needs no server of its own.
+# What `dpflows ui --prefect` leaves behind, so that a training beside it needs no server of its
+# own.
 ADDRESS_FILE = "server.json"
 
-# Uvicorn, which ends when its standard input does: with this process, even where that is killed outright.
+# Uvicorn, which ends when its standard input does: with this process, even where that is killed
+# outright.
 SERVE = """
 import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
@@ -50,7 +54,9 @@ def free_port() -> int:
 
 
 def get_json(url: str, body: dict[str, object] | None = None, timeout: float = 2.0) -> object:
-    """GET, or POST with a ``body``, from a server on this machine; raises ``OSError`` when it does not answer."""
+    """GET, or POST with a ``body``, from a server on this machine; raises ``OSError`` when it does
+    not answer.
+    """
     data = None if body is None else json.dumps(body).encode()
     request = Request(url, data=data, headers={"Content-Type": "application/json"})
     with _local.open(request, timeout=timeout) as answer:
@@ -66,26 +72,35 @@ def healthy(api: str) -> bool:
 
 
 def end_flow_run(flow_run: str) -> None:
-    """Tell Prefect that the process of ``flow_run`` is gone: it would stay RUNNING for ever after a kill -9.
+    """Tell Prefect that the process of ``flow_run`` is gone: it would stay RUNNING for ever after a
+    kill -9.
 
     A server that does not answer, or does not know the run, is left alone.
     """
     api = os.environ.get("PREFECT_API_URL")
     if not api or not flow_run:
         return
-    state = {"type": "CRASHED", "name": "Crashed", "message": "its process ended without closing it"}
+    state = {
+        "type": "CRASHED",
+        "name": "Crashed",
+        "message": "its process ended without closing it",
+    }
     with suppress(OSError, ValueError):
         get_json(f"{api}/flow_runs/{flow_run}/set_state", {"state": state, "force": True})
 
 
 def require_space(folder: Path) -> None:
-    """Raise ``DPFlowsError`` where the disk of ``folder`` is too full for the stores of a run; nothing was spent."""
+    """Raise ``DPFlowsError`` where the disk of ``folder`` is too full for the stores of a run;
+    nothing was spent.
+    """
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free
     if free < LEAST_FREE:
         raise DPFlowsError(
-            f"Expected at least {LEAST_FREE // 10**6} MB free for Prefect, MLflow and the ledger, got "
-            f"{free / 1e6:.1f} MB in {folder}; free some, or name another folder in DPFLOWS_HOME. Nothing was spent."
+            f"Expected at least {LEAST_FREE // 10**6} MB free for Prefect, MLflow and the ledger, "
+            f"got "
+            f"{free / 1e6:.1f} MB in {folder}; free some, or name another folder in DPFLOWS_HOME. "
+            f"Nothing was spent."
         )
 
 
@@ -119,9 +134,11 @@ def running_address(home: Home) -> str | None:
 
 
 class LocalServer:
-    """A Prefect server on 127.0.0.1 for the length of a ``with`` block; ``ready()`` waits until it answers.
+    """A Prefect server on 127.0.0.1 for the length of a ``with`` block; ``ready()`` waits until it
+    answers.
 
-    Nothing is started where ``PREFECT_API_URL`` names a server, or where one runs on this store already.
+    Nothing is started where ``PREFECT_API_URL`` names a server, or where one runs on this store
+    already.
     """
 
     def __init__(self, home: Home) -> None:
@@ -143,12 +160,16 @@ class LocalServer:
     def ready(self) -> None:
         """Wait for the server; raises ``DPFlowsError`` when it dies or does not answer in time.
 
-        One that ``PREFECT_API_URL`` names on this machine must answer now; others are Prefect's affair.
+        One that ``PREFECT_API_URL`` names on this machine must answer now; others are Prefect's
+        affair.
         """
         if self.process is None:
-            if urlsplit(str(self.api)).hostname in ("127.0.0.1", "localhost") and not healthy(str(self.api)):
+            if urlsplit(str(self.api)).hostname in ("127.0.0.1", "localhost") and not healthy(
+                str(self.api)
+            ):
                 raise DPFlowsError(
-                    f"Expected a Prefect server at PREFECT_API_URL={self.api}, which does not answer; start it, or "
+                    f"Expected a Prefect server at PREFECT_API_URL={self.api}, which does not "
+                    f"answer; start it, or "
                     "unset the variable: a local server is then started."
                 )
             return
@@ -156,11 +177,16 @@ class LocalServer:
         while not healthy(str(self.api)):
             if self.process.poll() is not None or time.monotonic() > give_up:
                 require_space(self.log.parent)
-                raise DPFlowsError(f"Expected Prefect's local server to start, but it did not; its log is {self.log}.")
+                raise DPFlowsError(
+                    f"Expected Prefect's local server to start, but it did not; its "
+                    f"log is {self.log}."
+                )
             time.sleep(0.05)
 
     def drain(self, flow_run_id: str, seconds: float = 3.0) -> None:
-        """Wait until the server has recorded the end of a flow's tasks: they reach it as events, a moment late."""
+        """Wait until the server has recorded the end of a flow's tasks: they reach it as events, a
+        moment late.
+        """
         give_up = time.monotonic() + seconds
         unfinished: dict[str, object] = {
             "flow_runs": {"id": {"any_": [flow_run_id]}},
@@ -175,7 +201,10 @@ class LocalServer:
             time.sleep(0.1)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.process is None:
             return
@@ -191,9 +220,20 @@ class LocalServer:
 
 
 def _start(port: int, log: Path) -> subprocess.Popen[bytes]:
-    """Start what Prefect itself starts when no server is configured: the API without UI and without schedulers."""
+    """Start what Prefect itself starts when no server is configured: the API without UI and without
+    schedulers.
+    """
     command = [sys.executable, "-c", SERVE, "--factory", "prefect.server.api.server:create_app"]
-    options = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+    options = [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--log-level",
+        "error",
+        "--lifespan",
+        "on",
+    ]
     environment = {
         **os.environ,
         "PREFECT_UI_ENABLED": "0",
@@ -202,7 +242,8 @@ def _start(port: int, log: Path) -> subprocess.Popen[bytes]:
         "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
     }
     with log.open("ab") as sink:
-        # Its own session: an interrupt at the keyboard ends the flow first, which still needs the server to say so.
+        # Its own session: an interrupt at the keyboard ends the flow first, which still needs the
+        # server to say so.
         return subprocess.Popen(
             command + options,
             env=environment,

@@ -1,4 +1,6 @@
-"""How a plain function becomes a visible step of a flow: a Prefect task that spends at most once and stores nothing."""
+"""How a plain function becomes a visible step of a flow: a Prefect task that spends at most once
+and stores nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ R = TypeVar("R")
 
 
 class StepFailed(Exception):
-    """What the orchestrator gets to see and store of a failure; ``error`` is the failure itself, for the operator.
+    """What the orchestrator gets to see and store of a failure; ``error`` is the failure itself,
+    for the operator.
 
-    The text of an error may quote a cell of a private table, so only its kind goes to the orchestrator's database. The
-    orchestrator also pickles the exception of a failed run to its storage, whatever is said about results.
+    The text of an error may quote a cell of a private table, so only its kind goes to the
+    orchestrator's database. The orchestrator also pickles the exception of a failed run to its
+    storage, whatever is said about results.
     """
 
     def __init__(self, step: str, error: Exception) -> None:
@@ -63,9 +67,11 @@ reporter: ContextVar[Reporter] = ContextVar("reporter", default=SILENCE)
 
 
 def step(function: Callable[P, R], name: str) -> Callable[P, R]:
-    """Return ``function`` as a task called ``name``: no retry, no cache, no stored result, no quoted error.
+    """Return ``function`` as a task called ``name``: no retry, no cache, no stored result, no
+    quoted error.
 
-    A retry would draw noise again, which is a second release; a stored result would be a copy of private rows.
+    A retry would draw noise again, which is a second release; a stored result would be a copy of
+    private rows.
     """
 
     @wraps(function)
@@ -77,6 +83,11 @@ def step(function: Callable[P, R], name: str) -> Callable[P, R]:
             raise StepFailed(name, error) from None
 
     made: Any = task(
-        name=name, retries=0, cache_policy=NO_CACHE, persist_result=False, log_prints=False, task_run_name=name
+        name=name,
+        retries=0,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        log_prints=False,
+        task_run_name=name,
     )(body)
     return made

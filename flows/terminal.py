@@ -21,14 +21,25 @@ MOST_LETTERS = 10_000
 
 
 class Terminal:
-    """Steps and a bar on standard error where it is a terminal; only what must be said where it is not."""
+    """Steps and a bar on standard error where it is a terminal; only what must be said where it is
+    not.
+    """
 
-    def __init__(self, console: Console, show: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+    def __init__(
+        self, console: Console, show: Callable[[Mapping[str, Any]], None] | None = None
+    ) -> None:
         """``show`` prints the summary of a training as soon as its numbers are known."""
         self._console = console
         self._show = show
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        )
         self._task = self._bar.add_task("starting", total=None)
 
     def __enter__(self) -> Terminal:
@@ -83,7 +94,10 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("data set", str(summary["data"])),
         ("public n", f"{summary['public_n']} ({summary['n_kind']})"),
         ("dimension", str(summary["dimension"])),
-        ("algorithm", str(summary["algorithm"]) + (f": {summary['reason']}" if summary["reason"] else "")),
+        (
+            "algorithm",
+            str(summary["algorithm"]) + (f": {summary['reason']}" if summary["reason"] else ""),
+        ),
         ("unit, adjacency", f"one {summary['unit']}, {summary['adjacency']}"),
         ("epsilon asked", f"{summary['epsilon_asked']:g} at delta {summary['delta']:g}"),
         ("epsilon spent", f"{summary['epsilon_spent']:.6g} at delta {summary['delta']:g}"),
@@ -92,7 +106,9 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         *(ranking_rows(internal, summary) if "conventions" in summary else quality_rows(internal)),
         (
             "may be released",
-            "yes, where audit and policy agree" if summary["releasable"] else f"no: {'; '.join(summary['reasons'])}",
+            "yes, where audit and policy agree"
+            if summary["releasable"]
+            else f"no: {'; '.join(summary['reasons'])}",
         ),
         ("seconds", f"{seconds['fit']:.2f} fit, {seconds['flow']:.1f} flow"),
         ("run", f"{summary['run_id']} in experiment {summary['experiment']}"),
@@ -111,10 +127,16 @@ def selected_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     search = summary["parameters"].get("tuning")
     if search is None:
         return []
-    return [("selected", f"{cell_text(search['selected'])} (of {search['settings']} settings, within epsilon)")]
+    return [
+        (
+            "selected",
+            f"{cell_text(search['selected'])} (of {search['settings']} settings, within epsilon)",
+        )
+    ]
 
 
-# Metrics of the table by what they are called there; of those that a run has, the first two are shown.
+# Metrics of the table by what they are called there; of those that a run has, the first two are
+# shown.
 QUALITY = {
     "accuracy": "accuracy",
     "mean_squared_error": "mean squared error, scaled label",
@@ -124,14 +146,18 @@ BESIDE = {"majority": "majority", "mean_label": "mean of the label", "non_privat
 
 
 def quality_rows(internal: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """Accuracy (or errors of a regression) beside the baselines; exact numbers on records, so marked internal."""
+    """Accuracy (or errors of a regression) beside the baselines; exact numbers on records, so
+    marked internal.
+    """
     rows = []
     for name, title in QUALITY.items():
         if (own := internal.get(name)) is None:
             continue
         found = ((label, internal.get(f"{key}_{name}")) for key, label in BESIDE.items())
         beside = [f"{label} {digits(value)}" for label, value in found if value is not None]
-        rows.append((f"{title} (internal)", digits(own) + (f" ({', '.join(beside)})" if beside else "")))
+        rows.append(
+            (f"{title} (internal)", digits(own) + (f" ({', '.join(beside)})" if beside else ""))
+        )
     return rows
 
 
@@ -140,20 +166,36 @@ def digits(value: float) -> str:
     return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
 
 
-def ranking_rows(internal: Mapping[str, float | None], summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """MAP and NDCG@k beside the baselines, and what they mean; exact numbers on records, so marked internal."""
-    labels = {"random_": "random order", "best_feature_": "best feature", "non_private_": "non-private"}
+def ranking_rows(
+    internal: Mapping[str, float | None], summary: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """MAP and NDCG@k beside the baselines, and what they mean; exact numbers on records, so marked
+    internal.
+    """
+    labels = {
+        "random_": "random order",
+        "best_feature_": "best feature",
+        "non_private_": "non-private",
+    }
     rows = []
     for name in (key for key in internal if key.startswith(("map", "ndcg_at_"))):
         beside = [
-            f"{label} {value:.4f}" for key, label in labels.items() if (value := internal.get(key + name)) is not None
+            f"{label} {value:.4f}"
+            for key, label in labels.items()
+            if (value := internal.get(key + name)) is not None
         ]
         title = "MAP" if name == "map" else name.upper().replace("_AT_", "@")
         text = f"{internal[name]:.4f}" + (f" ({', '.join(beside)})" if beside else "")
         rows.append((f"{title} (internal)", text))
     conventions = summary["conventions"]
-    tested = f"{internal['sessions_test']:.0f} queries, {internal['sessions_empty']:.0f} without a relevant document"
-    meaning = f"those: {conventions['empty']}; ties: {conventions['ties']}; discount: {conventions['discount']}"
+    tested = (
+        f"{internal['sessions_test']:.0f} queries, {internal['sessions_empty']:.0f} without a "
+        f"relevant document"
+    )
+    meaning = (
+        f"those: {conventions['empty']}; ties: {conventions['ties']}; discount: "
+        f"{conventions['discount']}"
+    )
     meaning += "; gain: the grade" if conventions["gain"] == "linear" else ""
     meaning += f"; shorter than k: {conventions['short']}" if conventions["short"] != "keep" else ""
     return [*rows, ("metrics over (internal)", f"{tested} ({meaning})")]
@@ -202,10 +244,16 @@ def overview_parts(rows: list[dict[str, Any]], where: str) -> list[Any]:
     table = _table("data set", "guarantee", "least left", "runs")
     for row in rows:
         counts = {
-            "open" if state == "reserved" else state: number for state, number in row["entries"].items() if number
+            "open" if state == "reserved" else state: number
+            for state, number in row["entries"].items()
+            if number
         }
         runs = ", ".join(f"{number} {state}" for state, number in counts.items()) or "none"
-        left = "no limit" if row["left"] is None else f"{row['share_left']:.0%}: epsilon {row['fits_epsilon']:.3g} fits"
+        left = (
+            "no limit"
+            if row["left"] is None
+            else f"{row['share_left']:.0%}: epsilon {row['fits_epsilon']:.3g} fits"
+        )
         table.add_row(row["dataset"], guarantee(row), left, runs)
     return [Text(f"Ledger {where}"), table]
 
@@ -216,24 +264,47 @@ def detail_parts(report: Mapping[str, Any]) -> list[Any]:
     for entry in report["entries"]:
         cost = "" if entry["cost"] is None else f"{entry['cost']:.6g}"
         read = _range(entry["read"])
-        table.add_row(entry["entry"][:HASH_SHOWN], entry["state"], cost, str(entry["releases"]), read, entry["at"][:16])
+        table.add_row(
+            entry["entry"][:HASH_SHOWN],
+            entry["state"],
+            cost,
+            str(entry["releases"]),
+            read,
+            entry["at"][:16],
+        )
     shown = f"The newest {len(report['entries'])} of {report['entry_count']} entries:"
     return [*remaining_parts(report), Text(shown), table]
 
 
 def remaining_parts(report: Mapping[str, Any]) -> list[Any]:
     """Return the blocks of a data set with what they have left, under its whole guarantee."""
-    parts: list[Any] = [Text(f"{report['dataset']}: {guarantee(report)}. It bounds {report['bounds']}.")]
+    parts: list[Any] = [
+        Text(f"{report['dataset']}: {guarantee(report)}. It bounds {report['bounds']}.")
+    ]
     if not report["limited"]:
         return parts
     diagnostic = any("realised_epsilon" in row for row in report["blocks"])
-    table = _table("block", "spent", "left", "share left", *(["realised epsilon (diagnostic)"] if diagnostic else []))
+    table = _table(
+        "block",
+        "spent",
+        "left",
+        "share left",
+        *(["realised epsilon (diagnostic)"] if diagnostic else []),
+    )
     for row in report["blocks"]:
         more = [f"{row['realised_epsilon']:.4f}"] if diagnostic else []
-        table.add_row(row["block"], f"{row['spent']:.6g}", f"{row['left']:.6g}", f"{row['share_left']:.1%}", *more)
+        table.add_row(
+            row["block"],
+            f"{row['spent']:.6g}",
+            f"{row['left']:.6g}",
+            f"{row['share_left']:.1%}",
+            *more,
+        )
     words = (
-        f"Counted at order {report['order']:g}, {report['budget']:.6g} for each block. What is left here admits a run "
-        f"of Gaussian releases of epsilon {report['fits_epsilon']:.4g} at delta {report['delta']:g}."
+        f"Counted at order {report['order']:g}, {report['budget']:.6g} for each block. What is "
+        f"left here admits a run "
+        f"of Gaussian releases of epsilon {report['fits_epsilon']:.4g} at delta "
+        f"{report['delta']:g}."
     )
     untouched = "No block was touched yet: each has its whole budget."
     return [*parts, table if report["blocks"] else Text(untouched), Text(words)]
@@ -255,7 +326,10 @@ def guarantee(row: Mapping[str, Any]) -> str:
     """Return the guarantee of a report in one line."""
     if not row["limited"]:
         return "public data, no limit"
-    return f"({row['epsilon']:g}, {row['delta']:g}) per {row['unit']}, {row['adjacency']}, {row['conversion']}"
+    return (
+        f"({row['epsilon']:g}, {row['delta']:g}) per {row['unit']}, {row['adjacency']}, "
+        f"{row['conversion']}"
+    )
 
 
 def _table(*headings: str) -> Table:

@@ -1,10 +1,12 @@
-"""The training flow: plan, affordable?, load, preprocess, reserve, fit, convert, commit, evaluate, track.
+"""The training flow: plan, affordable?, load, preprocess, reserve, fit, convert, commit, evaluate,
+track.
 
-``convert`` stands before ``commit``, since the ledger's entry is closed with the hash of the privacy statement, which
-holds the converted price.
+``convert`` stands before ``commit``, since the ledger's entry is closed with the hash of the
+privacy statement, which holds the converted price.
 """
 
-# No postponed annotations here: a deployed flow is rebuilt from its annotations where this module has no name yet.
+# No postponed annotations here: a deployed flow is rebuilt from its annotations where this module
+# has no name yet.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,12 +63,14 @@ class Store:
 
 
 def open_store(config: TrainConfig) -> Store:
-    """Connect to MLflow, close what dead processes left RUNNING there, and find or create the experiment.
+    """Connect to MLflow, close what dead processes left RUNNING there, and find or create the
+    experiment.
 
     Raises ``DPFlowsError`` where the store does not answer; nothing was spent then.
     """
     home = Home.find()
-    # Two processes that open a new store on a server at once would both create its tables, and one would fail.
+    # Two processes that open a new store on a server at once would both create its tables, and one
+    # would fail.
     with making_stores(home.root):
         client = tracking.tracking_client(home)
         try:
@@ -76,7 +80,8 @@ def open_store(config: TrainConfig) -> Store:
         except MlflowException as error:
             text = " ".join(str(error).split())[:200]
             raise DPFlowsError(
-                f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; start it, or correct "
+                f"Expected MLflow's store at {client.tracking_uri} to answer: nothing was spent; "
+                f"start it, or correct "
                 f"MLFLOW_TRACKING_URI ({text})."
             ) from error
     return Store(home, client, experiment)
@@ -86,9 +91,10 @@ def open_store(config: TrainConfig) -> Store:
 def train_flow(config: TrainConfig) -> dict[str, Any]:
     """Train one private model; returns the numbers of the run's summary.
 
-    Refused before a file is opened where the budget does not allow it, before anything is reserved where the data are
-    not as declared. From the reservation on, a failure leaves the run charged unless nothing was drawn. It prepares its
-    own home (``DPFLOWS_HOME``, else ``runs``), so a script, another flow or a worker may call it as the command does.
+    Refused before a file is opened where the budget does not allow it, before anything is reserved
+    where the data are not as declared. From the reservation on, a failure leaves the run charged
+    unless nothing was drawn. It prepares its own home (``DPFLOWS_HOME``, else ``runs``), so a
+    script, another flow or a worker may call it as the command does.
     """
     with Home.find().adopted():
         return _steps(config)
@@ -134,8 +140,12 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                 metrics = hooked("after_commit", replace(run, metrics=metrics), ledger).metrics
                 # Whoever waits for the numbers need not wait for figures, report and model.
                 seconds = {"fit": result.seconds, "flow": perf_counter() - started}
-                reporter.get().result(summary(job, planned, statement, metrics, run_id, None, seconds))
-                uri = track_step(store.client, run_id, folder, job, planned, statement, result, metrics, attach)
+                reporter.get().result(
+                    summary(job, planned, statement, metrics, run_id, None, seconds)
+                )
+                uri = track_step(
+                    store.client, run_id, folder, job, planned, statement, result, metrics, attach
+                )
     seconds = {"fit": result.seconds, "flow": perf_counter() - started}
     return arrived(summary(job, planned, statement, metrics, run_id, uri, seconds))
 
@@ -159,14 +169,20 @@ def hooked(name: str, run: Run, *given: Any) -> Run:
 
 @contextmanager
 def mlflow_run(store: Store, job: Job, planned: Planned) -> Iterator[str]:
-    """An MLflow run that this block opens and closes: FINISHED, FAILED, or KILLED where the process was told to end."""
-    tags = {"dpflows.flow_run": str(prefect.runtime.flow_run.id or ""), "dpflows.algorithm": planned.name}
+    """An MLflow run that this block opens and closes: FINISHED, FAILED, or KILLED where the process
+    was told to end.
+    """
+    tags = {
+        "dpflows.flow_run": str(prefect.runtime.flow_run.id or ""),
+        "dpflows.algorithm": planned.name,
+    }
     name = job.config.tracking.name or f"{job.schema.name}-{planned.name}"
     run_id = tracking.open_run(store.client, store.experiment, name, tags)
     try:
         yield run_id
     except BaseException as error:
-        # Exceptions that are none of Exception are signals: the keyboard, or the end of the process.
+        # Exceptions that are none of Exception are signals: the keyboard, or the end of the
+        # process.
         status = "FAILED" if isinstance(error, Exception) else "KILLED"
         tracking.close_run(store.client, run_id, status, f"{type(error).__name__}: {error}"[:200])
         raise
@@ -194,7 +210,10 @@ def budget_words(reservation: Reservation) -> str:
         return f"Budget: nothing was drawn, so nothing was spent ({entry} is cancelled)."
     if reservation.state == "committed":
         return f"Budget: the run was trained and stays charged ({entry} is committed)."
-    return f"Budget: noise was drawn, so the run stays charged in full ({entry} is {reservation.state})."
+    return (
+        f"Budget: noise was drawn, so the run stays charged in full ({entry} is "
+        f"{reservation.state})."
+    )
 
 
 @contextmanager
@@ -203,7 +222,9 @@ def kept(folder: Any) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        reporter.get().say(f"The run is trained and charged; its model and statement are kept in {folder}.")
+        reporter.get().say(
+            f"The run is trained and charged; its model and statement are kept in {folder}."
+        )
         raise
 
 
@@ -216,7 +237,8 @@ def summary(
     uri: str | None,
     seconds: dict[str, float],
 ) -> dict[str, Any]:
-    """The summary of a trained run as one JSON-able object; numbers under ``internal`` are exact ones on records.
+    """The summary of a trained run as one JSON-able object; numbers under ``internal`` are exact
+    ones on records.
 
     ``uri`` is that of the model, None while it is not stored yet.
     """
@@ -254,8 +276,12 @@ def summary(
 
 
 def under(prefix: str, metrics: dict[str, float]) -> dict[str, float | None]:
-    """The metrics of one prefix without it; None for a number that does not exist, which JSON cannot hold."""
-    found = {key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)}
+    """The metrics of one prefix without it; None for a number that does not exist, which JSON
+    cannot hold.
+    """
+    found = {
+        key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)
+    }
     return {key: value if isfinite(value) else None for key, value in found.items()}
 
 
@@ -271,7 +297,9 @@ def arrived(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Call a flow. Where it came to its end and only the orchestrator failed to record that, say so and answer."""
+    """Call a flow. Where it came to its end and only the orchestrator failed to record that, say so
+    and answer.
+    """
     noted: list[dict[str, Any]] = []
     token = results.set(noted)
     try:

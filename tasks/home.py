@@ -1,4 +1,6 @@
-"""The one folder that everything of this project is written to, and the environment that keeps it there."""
+"""The one folder that everything of this project is written to, and the environment that keeps it
+there.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +15,34 @@ from pathlib import Path
 from dpcore.errors import InputError
 
 PRIVATE_FOLDER = 0o700
-# Nothing is told to the makers of the libraries: what a flow is called and how often it runs is nobody's business.
-# Prefect's server asks its own switch alone, whatever ``DO_NOT_TRACK`` says.
+# Nothing is told to the makers of the libraries: what a flow is called and how often it runs is
+# nobody's business. Prefect's server asks its own switch alone, whatever ``DO_NOT_TRACK`` says.
 SILENCE = {
     "DO_NOT_TRACK": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
 }
-# How long Prefect waits for a server that it starts itself, in a script: 20 seconds are too few for a new store.
+# How long Prefect waits for a server that it starts itself, in a script: 20 seconds are too few for
+# a new store.
 PATIENCE = {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120"}
-# The configuration files of the installed package. They lie beside it: the first ``conf`` on Python's path may be a
-# folder of the user's.
+# The configuration files of the installed package. They lie beside it: the first ``conf`` on
+# Python's path may be a folder of the user's.
 CONF = Path(__file__).resolve().parents[1] / "conf"
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Paths below ``root`` (``./runs``, or ``DPFLOWS_HOME``): MLflow, Prefect, ledger, unfinished models."""
+    """Paths below ``root`` (``./runs``, or ``DPFLOWS_HOME``): MLflow, Prefect, ledger, unfinished
+    models.
+    """
 
     root: Path
 
     @classmethod
     def find(cls, environ: Mapping[str, str] | None = None) -> Home:
-        """The folder that ``DPFLOWS_HOME`` names, else ``runs`` in the working directory; nothing is created."""
+        """The folder that ``DPFLOWS_HOME`` names, else ``runs`` in the working directory; nothing
+        is created.
+        """
         environ = os.environ if environ is None else environ
         return cls(Path(environ.get("DPFLOWS_HOME") or "runs").expanduser().absolute())
 
@@ -49,7 +56,9 @@ class Home:
 
     @property
     def outbox(self) -> Path:
-        """Trained models between the ledger's commit and MLflow's confirmation; empty when all went well."""
+        """Trained models between the ledger's commit and MLflow's confirmation; empty when all went
+        well.
+        """
         return self.root / "outbox"
 
     @property
@@ -61,7 +70,9 @@ class Home:
         return sqlite_url(self.root / "ledger.db")
 
     def environment(self) -> dict[str, str]:
-        """Variables that keep Prefect and MLflow inside ``root``, silent towards the network and free of pickle."""
+        """Variables that keep Prefect and MLflow inside ``root``, silent towards the network and
+        free of pickle.
+        """
         return {
             "PREFECT_HOME": str(self.prefect),
             "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
@@ -78,7 +89,9 @@ class Home:
         }
 
     def defaults(self) -> dict[str, str]:
-        """Variables that a user may set otherwise: a shared MLflow server, how much Prefect says."""
+        """Variables that a user may set otherwise: a shared MLflow server, how much Prefect
+        says.
+        """
         return {
             "MLFLOW_TRACKING_URI": self.tracking_uri,
             "PREFECT_LOGGING_LEVEL": "WARNING",
@@ -88,16 +101,20 @@ class Home:
 
     @contextmanager
     def adopted(self) -> Iterator[Home]:
-        """This home for the length of a flow, whoever calls it: a command, a script, another flow or a worker.
+        """This home for the length of a flow, whoever calls it: a command, a script, another flow
+        or a worker.
 
-        Makes the folders for their owner alone and sets what MLflow reads while it runs, as the commands do. Prefect
-        stays where the caller has it. The environment is put back at the end, so that a flow in another folder has
-        another home. Raises ``InputError`` where the folder cannot be made.
+        Makes the folders for their owner alone and sets what MLflow reads while it runs, as the
+        commands do. Prefect stays where the caller has it. The environment is put back at the end,
+        so that a flow in another folder has another home. Raises ``InputError`` where the folder
+        cannot be made.
         """
         self._make_folders(self.root, self.artifacts, self.outbox)
         silence()
         wanted = self._guards()
-        wanted |= {name: value for name, value in self.defaults().items() if not os.environ.get(name)}
+        wanted |= {
+            name: value for name, value in self.defaults().items() if not os.environ.get(name)
+        }
         before = {name: os.environ.get(name) for name in wanted}
         os.environ.update(wanted)
         try:
@@ -111,12 +128,16 @@ class Home:
 
     def _make_folders(self, *folders: Path) -> None:
         if self.root.exists() and not self.root.is_dir():
-            raise InputError(f"Expected a folder for DPFLOWS_HOME, got the file {self.root}; name another folder.")
+            raise InputError(
+                f"Expected a folder for DPFLOWS_HOME, got the file {self.root}; name "
+                f"another folder."
+            )
         for folder in folders:
             make_private(folder)
 
     def prepare(self) -> Home:
-        """Create the folders for their owner alone (0700) and set the environment; call it before Prefect is imported.
+        """Create the folders for their owner alone (0700) and set the environment; call it before
+        Prefect is imported.
 
         Raises ``InputError`` where the folder cannot be made.
         """
@@ -128,21 +149,26 @@ class Home:
 
 
 def silence() -> None:
-    """Turn off what Prefect and MLflow would tell their makers, in a process that has imported them already too."""
+    """Turn off what Prefect and MLflow would tell their makers, in a process that has imported them
+    already too.
+    """
     os.environ.update(SILENCE)
     if telemetry := sys.modules.get("mlflow.telemetry.client"):
         telemetry.set_telemetry_client()  # disabled by now, which makes it none
 
 
 def make_private(folder: Path) -> None:
-    """Create ``folder`` with its parents; only the owner may enter it, also where it existed with wider rights."""
+    """Create ``folder`` with its parents; only the owner may enter it, also where it existed with
+    wider rights.
+    """
     try:
         folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         if not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid():
             folder.chmod(PRIVATE_FOLDER)
     except OSError as error:
         raise InputError(
-            f"Expected a folder that can be written at {folder}, got {error.strerror}; set DPFLOWS_HOME."
+            f"Expected a folder that can be written at {folder}, got {error.strerror}; set "
+            f"DPFLOWS_HOME."
         ) from error
 
 

@@ -1,4 +1,6 @@
-"""A home folder, a Prefect server and a small private table for the tests of flows and command line."""
+"""A home folder, a Prefect server and a small private table for the tests of flows and command
+line.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,13 @@ import pytest
 from tasks.home import Home
 from tests.flows.small import write_small
 
-# Prefect and MLflow read their environment when they are imported, so it is set before any test module imports them.
+# Prefect and MLflow read their environment when they are imported, so it is set before any test
+# module imports them.
 ROOT = Path(tempfile.mkdtemp(prefix="dpflows-tests-"))
 atexit.register(shutil.rmtree, ROOT, ignore_errors=True)
 HOME = Home(ROOT / "runs").prepare()
-os.environ.update(HOME.defaults())  # a parallel worker inherits those of the process that started it
+# a parallel worker inherits those of the process that started it
+os.environ.update(HOME.defaults())
 
 
 @pytest.fixture
@@ -33,7 +37,9 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Home:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """The address of Prefect's test harness: one server and an empty database for all flow tests."""
+    """The address of Prefect's test harness: one server and an empty database for all flow
+    tests.
+    """
     from prefect.settings import PREFECT_API_URL
     from prefect.testing.utilities import prefect_test_harness
 
@@ -43,14 +49,18 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A private table of 300 rows, its schema ``small.yaml`` and its ledger's URL, in the working directory."""
+    """A private table of 300 rows, its schema ``small.yaml`` and its ledger's URL, in the working
+    directory.
+    """
     write_small(tmp_path, np.random.default_rng(7))
     return tmp_path / "small.yaml"
 
 
 @pytest.fixture
 def clean_environment(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user: nothing of this session's home, and the project importable from any folder."""
+    """The environment of a user: nothing of this session's home, and the project importable from
+    any folder.
+    """
     ours = ("PREFECT", "MLFLOW", "DPFLOWS", "MPLCONFIGDIR", "PYTEST")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return {**kept, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}

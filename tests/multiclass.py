@@ -1,4 +1,6 @@
-"""Several classes on the Tape: six records, a neighbour that differs in the last, losses that meet their bounds."""
+"""Several classes on the Tape: six records, a neighbour that differs in the last, losses that meet
+their bounds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ CLASSES, COLUMNS, RECORDS = 3, 4, 6
 
 
 class AlwaysWrong(Softmax):
-    """Gradient in the scores of norm sqrt 2 at any weights, so that bounds on neighbours are met."""
+    """Gradient in the scores of norm sqrt 2 at any weights, so that bounds on neighbours are
+    met.
+    """
 
     __slots__ = ()
 
@@ -30,12 +34,22 @@ class AlwaysWrong(Softmax):
 
 
 def joint_problem(adjacency: Adjacency | str = Adjacency.ADD_REMOVE, **facts: Any) -> Problem:
-    settings = {"n": RECORDS, "dimension": COLUMNS, "loss": Softmax(), "outputs": CLASSES, "norm_bound": 1.0}
+    settings = {
+        "n": RECORDS,
+        "dimension": COLUMNS,
+        "loss": Softmax(),
+        "outputs": CLASSES,
+        "norm_bound": 1.0,
+    }
     return Problem(adjacency=Adjacency(adjacency), **(settings | facts))
 
 
-def neighbours(adjacency: Adjacency, loss: Any, seed: int = 0) -> tuple[MulticlassObjective, MulticlassObjective]:
-    """Records of full norm in one direction; the last is gone, opposite (even seed) or of another class (odd)."""
+def neighbours(
+    adjacency: Adjacency, loss: Any, seed: int = 0
+) -> tuple[MulticlassObjective, MulticlassObjective]:
+    """Records of full norm in one direction; the last is gone, opposite (even seed) or of another
+    class (odd).
+    """
     X = np.tile([0.5, 0.5, 0.5, 0.5], (RECORDS, 1)) * (1 - 1e-12)
     y = np.array([0.0, 1.0, 2.0, 0.0, 1.0, 0.0])
     first = MulticlassObjective(X, y, loss)
@@ -50,7 +64,9 @@ def neighbours(adjacency: Adjacency, loss: Any, seed: int = 0) -> tuple[Multicla
 
 
 def replayed(algorithm: Any, facts: Problem, loss: Any, seed: int = 0) -> list[float]:
-    """Ratios to the priced bound of each release; everything else must be the same bit for bit, within the plan."""
+    """Ratios to the priced bound of each release; everything else must be the same bit for bit,
+    within the plan.
+    """
     first, second = neighbours(facts.adjacency, loss, seed)
     removed = facts.adjacency is Adjacency.ADD_REMOVE
     planned = Events.of(algorithm.plan(facts), adjacency=facts.adjacency)

@@ -1,8 +1,10 @@
-"""Plant small faults in a copy of the sources and see that the tests notice: ``python -m tests.mutate [PATTERN]``.
+"""Plant small faults in a copy of the sources and see that the tests notice:
+``python -m tests.mutate [PATTERN]``.
 
-Each mutant is one line of one file changed the way people get privacy wrong: a sign, a factor 2, noise of 2/3 the
-scale, a dropped count. For each the tests that cover the file must turn red. Exit code 1 names the mutants that live.
-Faults of the docstring's kind for algorithms are the Tape's; these are for prices, noise, draws and storage.
+Each mutant is one line of one file changed the way people get privacy wrong: a sign, a factor 2,
+noise of 2/3 the scale, a dropped count. For each the tests that cover the file must turn red. Exit
+code 1 names the mutants that live. Faults of the docstring's kind for algorithms are the Tape's;
+these are for prices, noise, draws and storage.
 """
 
 from __future__ import annotations
@@ -26,13 +28,25 @@ def run(mutant: Mutant, folder: Path) -> bool:
     path = folder / mutant.file
     source = path.read_text()
     if source.count(mutant.old) != 1:
-        raise SystemExit(f"Expected {mutant.old!r} once in {mutant.file}, found it {source.count(mutant.old)} times.")
+        raise SystemExit(
+            f"Expected {mutant.old!r} once in {mutant.file}, found it "
+            f"{source.count(mutant.old)} times."
+        )
     path.write_text(source.replace(mutant.old, mutant.new))
-    environment = {**os.environ, "DPFLOWS_SHARED": os.environ.get("DPFLOWS_SHARED", str(ROOT.parent / "shared"))}
+    environment = {
+        **os.environ,
+        "DPFLOWS_SHARED": os.environ.get("DPFLOWS_SHARED", str(ROOT.parent / "shared")),
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.tests]
     try:
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
     finally:
         path.write_text(source)
@@ -47,7 +61,11 @@ def main(pattern: str = "") -> int:
         for part in COPIED:
             source = ROOT / part
             if source.is_dir():
-                shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"))
+                shutil.copytree(
+                    source,
+                    folder / part,
+                    ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"),
+                )
             else:
                 shutil.copy(source, folder / part)
         for mutant in chosen:

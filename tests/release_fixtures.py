@@ -33,7 +33,9 @@ def shared_world(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture(scope="session")
 def trained(shared_world: World) -> str:
     """The id of a finished run with a noisy metric; nothing of it may be changed."""
-    return shared_world.train(shared_world.config(evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}}))
+    return shared_world.train(
+        shared_world.config(evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}})
+    )
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +44,28 @@ def prepared(shared_world: World, trained: str, tmp_path_factory: pytest.TempPat
     folder, name = tmp_path_factory.mktemp("prepared"), "walked"
     key, attacker = write_key(folder / "key.pem"), write_key(folder / "attacker.pem")
     asked = {"release": {"metric": "accuracy", "epsilon": 0.5}}
-    other = shared_world.train(shared_world.config(evaluate=asked, algorithm={"name": "dp_sgd", "steps": 9}))
+    other = shared_world.train(
+        shared_world.config(evaluate=asked, algorithm={"name": "dp_sgd", "steps": 9})
+    )
     with pytest.MonkeyPatch.context() as patch:
         at_home(patch, shared_world, key)
         for run_id, to in ((other, f"{name} other"), (trained, name)):
-            assert run(["release", run_id, "--to", to, "--approved-by", "A. Person", "--key", str(key)]) == 0
+            assert (
+                run(
+                    ["release", run_id, "--to", to, "--approved-by", "A. Person", "--key", str(key)]
+                )
+                == 0
+            )
     releases = shared_world.home.root / "releases"
-    return Scene(shared_world, name, trained, other, releases / name / "1", releases / f"{name} other" / "1", attacker)
+    return Scene(
+        shared_world,
+        name,
+        trained,
+        other,
+        releases / name / "1",
+        releases / f"{name} other" / "1",
+        attacker,
+    )
 
 
 def at_home(patch: pytest.MonkeyPatch, world: World, key: Path) -> None:

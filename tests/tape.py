@@ -1,13 +1,14 @@
 """The Tape: run an algorithm on one data set, replay its outputs into the neighbour, and compare.
 
-It charges nothing, gives every release a generator of its own and puts the differing record into every batch. What the
-algorithm releases on the neighbour is replaced by what it released on the first data set, so everything that it does
-afterwards has to be the same, bit for bit; only the values inside the queries may differ, by at most the sensitivity.
+It charges nothing, gives every release a generator of its own and puts the differing record into
+every batch. What the algorithm releases on the neighbour is replaced by what it released on the
+first data set, so everything that it does afterwards has to be the same, bit for bit; only the
+values inside the queries may differ, by at most the sensitivity.
 
-Three kinds of value are compared. A plain value: in the mechanism's own distance. The last iterate of a permuted run:
-against the bound of the batch that holds the differing record. A function of the noise (objective perturbation): its
-minimiser must be stationary for the drawn noise, and the noise that explains the same minimiser on the neighbour must
-lie within the sensitivity of it.
+Three kinds of value are compared. A plain value: in the mechanism's own distance. The last iterate
+of a permuted run: against the bound of the batch that holds the differing record. A function of the
+noise (objective perturbation): its minimiser must be stationary for the drawn noise, and the noise
+that explains the same minimiser on the neighbour must lie within the sensitivity of it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ConstantSlope(MarginLoss):
-    """Loss -z: every record's gradient is -y x at any w, so bounds on neighbours are reached exactly."""
+    """Loss -z: every record's gradient is -y x at any w, so bounds on neighbours are reached
+    exactly.
+    """
 
     name = "constant_slope"
     convex = True
@@ -53,7 +56,9 @@ class ConstantSlope(MarginLoss):
 
 @dataclass
 class Release:
-    """One release: what went in, what came out, and for a function of the noise its drawn noise and minimiser."""
+    """One release: what went in, what came out, and for a function of the noise its drawn noise and
+    minimiser.
+    """
 
     mechanism: Mechanism
     value: Any
@@ -66,7 +71,9 @@ class Release:
 
 @dataclass
 class Tape:
-    """Stands in for the Budget. Without ``recorded`` it records; with it, it replays into the neighbour."""
+    """Stands in for the Budget. Without ``recorded`` it records; with it, it replays into the
+    neighbour.
+    """
 
     objective: LinearObjective
     differing: int
@@ -97,8 +104,11 @@ class Tape:
         if entry.minimiser is not None:
             curvature = getattr(mechanism, "perturbation", mechanism).curvature
             linear = getattr(value, "linear", 0.0)  # a public linear term beside the noise
-            records = getattr(value, "records", batch)  # the records under another loss, where that is minimised
-            entry.explained = -(records.gradient_sum(entry.minimiser) + curvature * entry.minimiser + linear)
+            # the records under another loss, where that is minimised
+            records = getattr(value, "records", batch)
+            entry.explained = -(
+                records.gradient_sum(entry.minimiser) + curvature * entry.minimiser + linear
+            )
         lease.close()
         self.spent = curve_of(mechanism) + (0.0 if self.spent is None else self.spent)
         self.log.append(entry)
@@ -138,11 +148,13 @@ def _spy(value: Callable[[Array], Array], entry: Release) -> Callable[[Array], A
 
 
 def neighbours(problem: Problem, seed: int = 0) -> tuple[LinearObjective, LinearObjective, int]:
-    """Six records and a neighbour that differs in the last: gone, or replaced by its opposite; and its index.
+    """Six records and a neighbour that differs in the last: gone, or replaced by its opposite; and
+    its index.
 
-    The records point the same way and have the full norm, so that clips are active and bounds are met. Opposite means
-    the opposite vector for even seeds, the opposite label for odd ones. With ``blocks`` the rows are one-hot, and the
-    replaced record takes another level of every block for even seeds.
+    The records point the same way and have the full norm, so that clips are active and bounds are
+    met. Opposite means the opposite vector for even seeds, the opposite label for odd ones. With
+    ``blocks`` the rows are one-hot, and the replaced record takes another level of every block for
+    even seeds.
     """
     rng = np.random.default_rng(seed)
     X, other = _one_hot(problem) if problem.blocks else _aligned(problem, rng)
@@ -187,7 +199,8 @@ class Replay:
     """What a record and a replay showed."""
 
     ratios: list[float]  # distance between neighbouring values over the sensitivity, per release
-    stationary: bool  # minimisers are stationary for their drawn noise, within the mechanism's tolerance
+    # minimisers are stationary for their drawn noise, within the mechanism's tolerance
+    stationary: bool
     same_mechanisms: bool
     same_notes: bool
     same_result: bool
@@ -226,7 +239,9 @@ def replay(algorithm: Any, problem: Problem, seed: int = 0) -> Replay:
 
 
 def ratio(first: Release, second: Release, differing: int) -> float:
-    """How far the values of neighbours lie apart, over the bound that the mechanism is priced for."""
+    """How far the values of neighbours lie apart, over the bound that the mechanism is priced
+    for.
+    """
     if first.explained is not None:
         distance = float(np.linalg.norm(first.explained - second.explained))
     else:
@@ -246,8 +261,12 @@ def bound(release: Release, differing: int) -> float:
 
 
 def stationary(release: Release) -> bool:
-    """Whether the minimiser belongs to the drawn noise, up to the gradient tolerance that the mechanism declares."""
+    """Whether the minimiser belongs to the drawn noise, up to the gradient tolerance that the
+    mechanism declares.
+    """
     if release.explained is None:
         return True
-    tolerance = getattr(release.mechanism, "gradient_norm", 0.0) + 1e-9 * (1 + float(np.linalg.norm(release.explained)))
+    tolerance = getattr(release.mechanism, "gradient_norm", 0.0) + 1e-9 * (
+        1 + float(np.linalg.norm(release.explained))
+    )
     return float(np.linalg.norm(release.explained - release.noise)) <= tolerance

@@ -1,6 +1,8 @@
-"""What `auto` reaches on real tables at delta = 1e-8: 5 folds x 3 draws; mean + 2 standard errors must reach the bar.
+"""What `auto` reaches on real tables at delta = 1e-8: 5 folds x 3 draws; mean + 2 standard errors
+must reach the bar.
 
-The rule has no setting for any of these tables; `pytest -m slow tests/test_auto_accuracy.py -s` prints the figures.
+The rule has no setting for any of these tables; `pytest -m slow tests/test_auto_accuracy.py -s`
+prints the figures.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ BARS = [
 
 
 def whole_table(shared: Path, name: str, numeric: str) -> Data:
-    """All rows of a declared table, encoded for `auto`: no row is scaled, bounds are the schema's."""
+    """All rows of a declared table, encoded for `auto`: no row is scaled, bounds are the
+    schema's.
+    """
     schema = find_schema(name)
     encoder = schema.encoder(normalise="none", numeric=numeric)
     loaded = load(schema, encoder, *(shared / "data" / file for file in FILES[name]))
@@ -50,7 +54,9 @@ def whole_table(shared: Path, name: str, numeric: str) -> Data:
     return Data(X, np.concatenate([part.y for part in parts]), parts[0].design)
 
 
-def scores(data: Data, adjacency: str, metric, epsilon: float, folds: int = 5, draws: int = 3) -> np.ndarray:
+def scores(
+    data: Data, adjacency: str, metric, epsilon: float, folds: int = 5, draws: int = 3
+) -> np.ndarray:
     """The metric in percent on each held-out fold and draw, trained on the rest."""
     order = np.random.default_rng(0).permutation(data.n)
     design, found = data.design, []
@@ -68,12 +74,16 @@ def scores(data: Data, adjacency: str, metric, epsilon: float, folds: int = 5, d
         )
         planned = plan("auto", {}, problem, Target(epsilon, 1e-8))
         objective = LinearObjective(train.X, train.y, problem.loss)
-        found += [100 * metric(test.y, test.X @ run(planned, objective).weights) for _ in range(draws)]
+        found += [
+            100 * metric(test.y, test.X @ run(planned, objective).weights) for _ in range(draws)
+        ]
     return np.array(found)
 
 
 @pytest.mark.parametrize(("name", "numeric", "adjacency", "metric", "bars"), BARS)
-def test_auto_reaches_its_bars(shared: Path, name: str, numeric: str, adjacency: str, metric, bars) -> None:
+def test_auto_reaches_its_bars(
+    shared: Path, name: str, numeric: str, adjacency: str, metric, bars
+) -> None:
     data = whole_table(shared, name, numeric)
     missed = []
     for epsilon, bar in zip(EPSILONS, bars, strict=True):

@@ -1,4 +1,6 @@
-"""Several classes: sums of the joint softmax, its clip, one class against the rest, and what auto chooses."""
+"""Several classes: sums of the joint softmax, its clip, one class against the rest, and what auto
+chooses.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_gradient_is_that_of_the_value(sparse: bool, scaled: bool) -> None:
     X, y = rows()
     objective = MulticlassObjective(csr_array(X) if sparse else X, y, Softmax())
     if scaled:
-        objective = objective.transform(np.array([0.5, -1.0, 0.0, 2.0]), np.array([1.0, 2.0, 0.1, 3.0]))
+        objective = objective.transform(
+            np.array([0.5, -1.0, 0.0, 2.0]), np.array([1.0, 2.0, 0.1, 3.0])
+        )
     w = np.random.default_rng(1).normal(size=CLASSES * COLUMNS)
     steps = 1e-6 * np.eye(len(w))
     numeric = (objective.value_sum(w + steps) - objective.value_sum(w - steps)) / 2e-6
@@ -57,7 +61,9 @@ def test_bounds_of_the_loss_are_bounds_and_are_met() -> None:
     slopes = Softmax().slope(z, np.array([1, 1, 2]))
     assert np.linalg.norm(slopes, axis=1).max() == pytest.approx(sqrt(2.0))
     p = np.array([0.5, 0.5, 0.0])
-    assert np.linalg.eigvalsh(np.diag(p) - np.outer(p, p)).max() == pytest.approx(Softmax().smoothness)
+    assert np.linalg.eigvalsh(np.diag(p) - np.outer(p, p)).max() == pytest.approx(
+        Softmax().smoothness
+    )
 
 
 def test_two_classes_are_logistic_regression_in_the_difference() -> None:
@@ -75,7 +81,9 @@ def test_one_against_the_rest_keeps_the_bounds(name: str, loss) -> None:
     algorithm = OneVsRest.of(make(name, registry[name].small))
     facts = problem(loss=loss, l2=0.1)
     if not algorithm.adaptive:
-        assert len(algorithm.plan(facts)) == CLASSES * len(algorithm.inner.plan(replace(facts, outputs=1)))
+        assert len(algorithm.plan(facts)) == CLASSES * len(
+            algorithm.inner.plan(replace(facts, outputs=1))
+        )
     assert max(replayed(algorithm, facts, loss)) <= 1 + 1e-9
 
 
@@ -122,7 +130,11 @@ def test_auto_follows_from_the_loss_and_the_kind_of_model(loss: str) -> None:
 
 def test_auto_names_the_encoding_that_goes_with_it() -> None:
     assert encoding("auto", "logistic") == {"normalise": "none", "numeric": "hats(8)"}
-    assert encoding("amp", "logistic") == encoding("auto", "sigmoid") == {"normalise": "cap", "numeric": "minmax"}
+    assert (
+        encoding("amp", "logistic")
+        == encoding("auto", "sigmoid")
+        == {"normalise": "cap", "numeric": "minmax"}
+    )
 
 
 def test_auto_for_known_losses() -> None:

@@ -1,4 +1,6 @@
-"""Processor time of the hot paths on one thread; aims are 20x and 60x the epoch of a per-example-gradient library."""
+"""Processor time of the hot paths on one thread; aims are 20x and 60x the epoch of a
+per-example-gradient library.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,16 @@ def adult(shared: Path) -> tuple[LinearObjective, Problem]:
     """Adult one-hot as CSR (105 columns), with its problem."""
     data = whole_table(shared, "adult", "minmax")
     facts = {"norm_bound": data.design.norm_bound, "blocks": data.design.blocks, "intercept": True}
-    problem = Problem(n=data.n, dimension=data.design.dimension, loss=make_loss("logistic"), **facts)
+    problem = Problem(
+        n=data.n, dimension=data.design.dimension, loss=make_loss("logistic"), **facts
+    )
     return LinearObjective(data.X, data.y, make_loss("logistic")), problem
 
 
 def least_seconds(planned: Planned, objective: LinearObjective, repeats: int) -> float:
-    """Processor time of the fastest run: other processes on the machine count less than in wall time."""
+    """Processor time of the fastest run: other processes on the machine count less than in wall
+    time.
+    """
     times = []
     for _ in range(repeats):
         start = process_time()
@@ -36,10 +42,16 @@ def least_seconds(planned: Planned, objective: LinearObjective, repeats: int) ->
 
 
 @pytest.mark.parametrize(("batch", "milliseconds"), [(256, 34.0), (4096, 8.0)])
-def test_epoch_of_noisy_descent_on_poisson_batches(shared: Path, batch: int, milliseconds: float) -> None:
+def test_epoch_of_noisy_descent_on_poisson_batches(
+    shared: Path, batch: int, milliseconds: float
+) -> None:
     """The bar is for a quiet machine; twice that fails."""
     objective, problem = adult(shared)
-    settings = {"steps": round(problem.n / batch), "sampling_rate": batch / problem.n, "noise_multiplier": 1.0}
+    settings = {
+        "steps": round(problem.n / batch),
+        "sampling_rate": batch / problem.n,
+        "noise_multiplier": 1.0,
+    }
     planned = plan("dp_sgd", settings, problem)
     best = least_seconds(planned, objective, 9)
     print(f"batch {batch}: {1000 * best:.1f} ms an epoch, aim {milliseconds}")  # noqa: T201

@@ -1,4 +1,6 @@
-"""What a module takes from another of the product stands there, also where the import waits in a rare branch."""
+"""What a module takes from another of the product stands there, also where the import waits in a
+rare branch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def where(module: str) -> Path | None:
 
 
 def at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that run when a module is imported: its own and those under its if, try, for and with."""
+    """Statements that run when a module is imported: its own and those under its if, try, for and
+    with.
+    """
     for node in body:
         yield node
         for field in ("body", "orelse", "finalbody"):
@@ -41,7 +45,11 @@ def names_of(path: Path) -> frozenset[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
         else:
-            stored = (n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+            stored = (
+                n
+                for n in ast.walk(node)
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            )
             names |= {name.id for name in stored}
     return frozenset(names)
 
@@ -52,7 +60,9 @@ def holds(module: str, name: str) -> bool:
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[int, str, str | None, str]]:
-    """Line, module, name (None: the module itself) and the name that it has here, of each import of the product."""
+    """Line, module, name (None: the module itself) and the name that it has here, of each import of
+    the product.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, "the product imports by whole names"
@@ -85,7 +95,9 @@ def unresolved(text: str) -> list[str]:
 
 
 def test_every_import_of_the_product_resolves() -> None:
-    found = {p.relative_to(ROOT).as_posix(): unresolved(p.read_text(encoding="utf-8")) for p in MODULES}
+    found = {
+        p.relative_to(ROOT).as_posix(): unresolved(p.read_text(encoding="utf-8")) for p in MODULES
+    }
     assert not {name: faults for name, faults in found.items() if faults}
 
 

@@ -24,7 +24,17 @@ ROOMS = {
     "randomgen": ("dpcore/noise.py",),
     "cryptography": ("dpcore/noise.py",),
 }
-NEVER_IN_DPCORE = {"prefect", "mlflow", "sqlalchemy", "tasks", "flows", "typer", "rich", "pydantic", "yaml"}
+NEVER_IN_DPCORE = {
+    "prefect",
+    "mlflow",
+    "sqlalchemy",
+    "tasks",
+    "flows",
+    "typer",
+    "rich",
+    "pydantic",
+    "yaml",
+}
 
 
 def imports(path: Path) -> set[str]:

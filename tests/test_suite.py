@@ -1,4 +1,6 @@
-"""What the default suite is: it says nothing about how fast the machine is, how busy, or what chance brought."""
+"""What the default suite is: it says nothing about how fast the machine is, how busy, or what
+chance brought.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,19 @@ TESTS = Path(__file__).parent
 CLOCKS = {"perf_counter", "process_time", "thread_time"}
 # Default tests that read a clock: each compares two times of one run, far apart.
 RATIOS = {"test_draws_cost_the_batch_and_not_the_table"}
-# Calls that wait for something else than the test itself, in seconds of patience for a machine that does much besides.
-WAITS = {"wait", "communicate", "join", "get", "urlopen", "run", "check_output", "result", "prefect_test_harness"}
+# Calls that wait for something else than the test itself, in seconds of patience for a machine that
+# does much besides.
+WAITS = {
+    "wait",
+    "communicate",
+    "join",
+    "get",
+    "urlopen",
+    "run",
+    "check_output",
+    "result",
+    "prefect_test_harness",
+}
 LIMITS = {"timeout", "server_startup_timeout"}
 PATIENCE = 300
 # Short waits that are meant to run out.
@@ -62,7 +75,11 @@ def default_tests(tree: ast.AST, text: str) -> Iterator[tuple[str, set[str]]]:
 
 def test_no_default_test_has_a_bar_of_seconds() -> None:
     """Speed bars are marked slow; a default test may compare two times of one run."""
-    files = [(path, path.read_text(encoding="utf-8")) for path in TESTS.rglob("test_*.py") if path != Path(__file__)]
+    files = [
+        (path, path.read_text(encoding="utf-8"))
+        for path in TESTS.rglob("test_*.py")
+        if path != Path(__file__)
+    ]
     timed = {
         name
         for path, text in files
@@ -78,16 +95,21 @@ def test_no_default_test_has_a_bar_of_seconds() -> None:
         for test in functions(parsed(path))
         if not is_slow(test, text)
         for node in ast.walk(test)
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+        if isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE)
         if "'seconds'" in ast.unparse(node)
     ]
     assert measured == []
 
 
 def test_default_tests_wait_for_a_busy_machine() -> None:
-    """No wait gives up before ``PATIENCE``: it ends when the thing is there, so a long one costs nothing."""
+    """No wait gives up before ``PATIENCE``: it ends when the thing is there, so a long one costs
+    nothing.
+    """
     short = []
-    sources = [path for path in TESTS.rglob("*.py") if "timeout" in path.read_text(encoding="utf-8")]
+    sources = [
+        path for path in TESTS.rglob("*.py") if "timeout" in path.read_text(encoding="utf-8")
+    ]
     for path in sources:
         for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.Call):
@@ -96,7 +118,11 @@ def test_default_tests_wait_for_a_busy_machine() -> None:
             for word in node.keywords:
                 if called in WAITS and word.arg in LIMITS and isinstance(word.value, ast.Constant):
                     where = (path.relative_to(TESTS).as_posix(), word.value.value)
-                    short += [(*where, node.lineno)] if where[1] < PATIENCE and where not in RUN_OUT else []
+                    short += (
+                        [(*where, node.lineno)]
+                        if where[1] < PATIENCE and where not in RUN_OUT
+                        else []
+                    )
     assert short == []
 
 
@@ -106,7 +132,9 @@ def shared_draws() -> list[int]:
 
 
 @pytest.mark.skipif(CHANCE, reason="new draws were asked for")
-def test_secret_noise_follows_the_name_of_the_test(request: pytest.FixtureRequest, shared_draws: list[int]) -> None:
+def test_secret_noise_follows_the_name_of_the_test(
+    request: pytest.FixtureRequest, shared_draws: list[int]
+) -> None:
     keys = random.Random(request.node.nodeid)
     for _ in range(2):
         expected = ChaCha(key=keys.getrandbits(256), rounds=20)
@@ -123,7 +151,8 @@ def test_no_test_draws_from_a_generator_without_a_seed() -> None:
     unseeded = []
     for path in TESTS.rglob("*.py"):
         if not re.search(
-            r"default_rng|RandomState|SeedSequence|np\.random|secrets\.", path.read_text(encoding="utf-8")
+            r"default_rng|RandomState|SeedSequence|np\.random|secrets\.",
+            path.read_text(encoding="utf-8"),
         ):
             continue
         for node in ast.walk(parsed(path)):

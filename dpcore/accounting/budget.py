@@ -28,12 +28,14 @@ READS = ("gradient_sum", "value_sum", "take", "forward")
 
 
 class Lease:
-    """A batch that is usable during one release and dead afterwards, so that it cannot serve a second one.
+    """A batch that is usable during one release and dead afterwards, so that it cannot serve a
+    second one.
 
-    What is reached through it lives as long: views of the records (``transform``, ``within``, ``columns``, ``take``,
-    one class against the rest, parts) are leases of the same life, and methods ask for it at every call. A query that
-    keeps one cannot ask it for exact sums after its release. Plain numbers and arrays are handed out as they are.
-    Observers of the life are told of every call, with the ``views`` that lead from the batch to what is asked.
+    What is reached through it lives as long: views of the records (``transform``, ``within``,
+    ``columns``, ``take``, one class against the rest, parts) are leases of the same life, and
+    methods ask for it at every call. A query that keeps one cannot ask it for exact sums after its
+    release. Plain numbers and arrays are handed out as they are. Observers of the life are told of
+    every call, with the ``views`` that lead from the batch to what is asked.
     """
 
     __slots__ = ("_batch", "_life", "_views")
@@ -48,11 +50,17 @@ class Lease:
         return self._leased(View(name, ()), getattr(self._batch, name))
 
     def _leased(self, step: View, value: Any) -> Any:
-        """``value`` with this life where records can be asked through it, one ``step`` from here."""
+        """``value`` with this life where records can be asked through it, one ``step`` from
+        here.
+        """
         if isinstance(value, np.ndarray):
             return value
         if isinstance(value, list | tuple):
-            return type(value)([self._leased(step, item) for item in value]) if any(map(_reads, value)) else value
+            return (
+                type(value)([self._leased(step, item) for item in value])
+                if any(map(_reads, value))
+                else value
+            )
         if _reads(value):
             return Lease(value, self._life, (*self._views, step))
         if not callable(value) or isinstance(value, type):
@@ -89,7 +97,10 @@ class Life:
     def require(self, name: str) -> None:
         """Raise ``DPFlowsError`` after the end."""
         if self.over:
-            raise DPFlowsError(f"The batch was used by the release that it was drawn for; .{name} needs a new release.")
+            raise DPFlowsError(
+                f"The batch was used by the release that it was drawn for; .{name} "
+                f"needs a new release."
+            )
 
 
 def _reads(value: Any) -> bool:
@@ -100,13 +111,14 @@ def _reads(value: Any) -> bool:
 class Budget:
     """Holds the data and the secret generator of one run; nothing else does.
 
-    A planned run must release exactly what ``planned`` lists, in order (a prefix is allowed). An ``adaptive`` run may
-    release anything as long as its sum stays below the price of ``planned`` at every order, under its own adjacency and
-    under any other that a ledger may charge it for (``Events.prices``); the one-order filter theorem (Feldman & Zrnic
-    2021; Lécuyer 2021) at each order then gives the run that whole curve.
-    ``noise`` is the form of the noise (``dpcore.noise.FORMS``), in which ``planned`` was priced too.
-    A budget refuses in another process than the one that made it, and cannot be pickled.
-    ``observers`` are told of what is asked and what is released. ``open_door`` makes one.
+    A planned run must release exactly what ``planned`` lists, in order (a prefix is allowed). An
+    ``adaptive`` run may release anything as long as its sum stays below the price of ``planned`` at
+    every order, under its own adjacency and under any other that a ledger may charge it for
+    (``Events.prices``); the one-order filter theorem (Feldman & Zrnic 2021; Lécuyer 2021) at each
+    order then gives the run that whole curve. ``noise`` is the form of the noise
+    (``dpcore.noise.FORMS``), in which ``planned`` was priced too. A budget refuses in another
+    process than the one that made it, and cannot be pickled. ``observers`` are told of what is
+    asked and what is released. ``open_door`` makes one.
     """
 
     def __init__(
@@ -129,7 +141,11 @@ class Budget:
         self._objective = objective
         self._secret = secret
         self._noise = noise
-        self._on_charge, self._on_progress, self._observers = on_charge, on_progress, tuple(observers)
+        self._on_charge, self._on_progress, self._observers = (
+            on_charge,
+            on_progress,
+            tuple(observers),
+        )
         self._expected = iter(planned)
         self._total = len(planned)
         # A planned run releases what was priced; only an adaptive one needs a cap.
@@ -162,8 +178,14 @@ class Budget:
     def affords(self, *mechanisms: Mechanism) -> bool:
         """Whether all of ``mechanisms`` could be released now, one after the other."""
         if not self.adaptive:
-            raise InputError("Expected an adaptive run for affords(); a planned run releases what its plan lists.")
-        cost = sum(count * self._curves(item.with_noise(self._noise)) for item, count in Counter(mechanisms).items())
+            raise InputError(
+                "Expected an adaptive run for affords(); a planned run releases what "
+                "its plan lists."
+            )
+        cost = sum(
+            count * self._curves(item.with_noise(self._noise))
+            for item, count in Counter(mechanisms).items()
+        )
         return bool(np.all(self._spent + cost <= self._cap))
 
     def note(self, **numbers: float) -> None:
@@ -172,7 +194,9 @@ class Budget:
 
     @property
     def spent(self) -> Array:
-        """Rényi curve of what has been released so far: a diagnostic of an adaptive run, not its guarantee."""
+        """Rényi curve of what has been released so far: a diagnostic of an adaptive run, not its
+        guarantee.
+        """
         curve: Array = self._spent[0]
         return curve
 
@@ -183,22 +207,27 @@ class Budget:
 
     def _curves(self, mechanism: Mechanism) -> Array:
         """What one release costs, in the rows of the cap."""
-        return curves_of(mechanism, self.planned.adjacency) if self.adaptive else curve_of(mechanism)
+        return (
+            curves_of(mechanism, self.planned.adjacency) if self.adaptive else curve_of(mechanism)
+        )
 
     def _charge(self, mechanism: Mechanism) -> None:
         spent = self._spent + self._curves(mechanism)
         if self.adaptive:
             if not (spent <= self._cap).all():
                 raise BudgetExceeded(
-                    f"Expected a release within what the run reserved, got {mechanism!r} after {self.releases} "
+                    f"Expected a release within what the run reserved, got {mechanism!r} after "
+                    f"{self.releases} "
                     "releases; ask affords() before."
                 )
         else:
             expected = next(self._expected, None)
             if mechanism is not expected and mechanism != expected:
-                self._expected = iter(())  # nothing more may be released by a run that left its plan
+                # nothing more may be released by a run that left its plan
+                self._expected = iter(())
                 raise BudgetExceeded(
-                    f"Expected release {self.releases + 1} of the plan, {expected!r}, got {mechanism!r}."
+                    f"Expected release {self.releases + 1} of the plan, {expected!r}, got "
+                    f"{mechanism!r}."
                 )
         self._spent = spent
         self.releases += 1
@@ -208,11 +237,14 @@ class Budget:
         return self._objective if rows is None else self._objective.take(rows)
 
     def _noisy(self, mechanism: Mechanism, query: Query, lease: Lease) -> Any:
-        # The noise is added while the batch is alive: objective perturbation minimises for the drawn noise.
+        # The noise is added while the batch is alive: objective perturbation minimises for the
+        # drawn noise.
         return mechanism.release(query(lease), self._secret)
 
     def __reduce__(self) -> Any:
-        raise TypeError("A budget holds records and secret noise: it stays in the process that made it.")
+        raise TypeError(
+            "A budget holds records and secret noise: it stays in the process that made it."
+        )
 
     def _rows(self, mechanism: Mechanism) -> Any:
         """The rows of one release, None for all of them."""
@@ -236,12 +268,15 @@ def open_door(
 ) -> Budget:
     """The only maker of a budget over ``records``, which are what a query of it is asked on.
 
-    The noise comes from a fresh secret generator, unless ``secret`` is one that an outer release has drawn already (a
-    trial of a search), or ``fixed_noise_seed`` makes a run for tests that may never leave. ``observers`` look at what
-    is asked and released; ``door`` is another class of budgets, a planted fault.
+    The noise comes from a fresh secret generator, unless ``secret`` is one that an outer release
+    has drawn already (a trial of a search), or ``fixed_noise_seed`` makes a run for tests that may
+    never leave. ``observers`` look at what is asked and released; ``door`` is another class of
+    budgets, a planted fault.
     """
     if secret is None:
-        secret = secure_generator() if fixed_noise_seed is None else plain_generator(fixed_noise_seed)
+        secret = (
+            secure_generator() if fixed_noise_seed is None else plain_generator(fixed_noise_seed)
+        )
     made = Budget if door is None else door
     return made(
         planned,
@@ -262,7 +297,9 @@ class Released(NamedTuple):
     events: Events
 
 
-def events_once(mechanism: Mechanism, *, adjacency: Adjacency | str, unit: str, noise: str) -> Events:
+def events_once(
+    mechanism: Mechanism, *, adjacency: Adjacency | str, unit: str, noise: str
+) -> Events:
     """What ``release_once`` charges: ``mechanism`` with its noise in the form ``noise``, once."""
     return Events.of([mechanism.with_noise(noise)], adjacency=adjacency, unit=unit)
 
@@ -278,10 +315,13 @@ def release_once(
     on_charge: Callable[[], None] | None = None,
     fixed_noise_seed: int | None = None,
 ) -> Released:
-    """One release outside a training, with the noise in the form ``noise`` that the run asked for: value and events.
+    """One release outside a training, with the noise in the form ``noise`` that the run asked for:
+    value and events.
 
     ``on_charge`` is called before anything is drawn: a ledger has the entry on disk by then.
     """
     events = events_once(mechanism, adjacency=adjacency, unit=unit, noise=noise)
-    budget = open_door(events, records, noise=noise, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
+    budget = open_door(
+        events, records, noise=noise, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed
+    )
     return Released(budget.release(mechanism, query), events)

@@ -19,14 +19,17 @@ from dpcore.problem import Problem
 GAP = 1e-4
 # Noise multipliers outside this range mean a target that no noise meets, or one that needs none.
 LEAST, MOST = 1e-4, 1e9
-# Where losses with less noise take too many cells, noise that leaves more than this of the log of a limit is no answer.
+# Where losses with less noise take too many cells, noise that leaves more than this of the log of a
+# limit is no answer.
 GRID_GAP = 0.01
 # Distributions save less than this share of the noise of a Rényi curve.
 PLD_GAIN = 1.3
 
 
 class Planner(Protocol):
-    """What is priced: a frozen dataclass that lists its releases, with all noise scaled by ``noise_multiplier``."""
+    """What is priced: a frozen dataclass that lists its releases, with all noise scaled by
+    ``noise_multiplier``.
+    """
 
     @property
     def noise_multiplier(self) -> float: ...
@@ -37,12 +40,16 @@ class Planner(Protocol):
 Planning = TypeVar("Planning", bound=Planner)
 
 
-def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, noise: str = "rounded") -> Planning:
-    """Return ``algorithm`` with the least ``noise_multiplier`` for which every limit admits its plan.
+def calibrate(
+    algorithm: Planning, problem: Problem, *limits: Limit, noise: str = "rounded"
+) -> Planning:
+    """Return ``algorithm`` with the least ``noise_multiplier`` for which every limit admits its
+    plan.
 
     The price falls as noise grows, so the search brackets and then closes on the crossing of
-    max_k log(price / allowed); the result is on the safe side and within 1e-4 (relative) of noise that does not fit.
-    Raises ``BudgetExceeded`` where no noise is enough (a ledger without room, an epsilon that no order can state).
+    max_k log(price / allowed); the result is on the safe side and within 1e-4 (relative) of noise
+    that does not fit. Raises ``BudgetExceeded`` where no noise is enough (a ledger without room, an
+    epsilon that no order can state).
     """
 
     too_large: list[GridTooLarge] = []
@@ -52,7 +59,9 @@ def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, noise: str 
         events = planned_events(with_multiplier(algorithm, multiplier), problem, noise)
         try:
             worst = max(limit.ratio(events) for limit in limits)
-        except GridTooLarge as error:  # so little noise has no price by distributions, and may not be chosen
+        except (
+            GridTooLarge
+        ) as error:  # so little noise has no price by distributions, and may not be chosen
             too_large[:] = [error]
             worst = inf
         if worst == inf:
@@ -64,7 +73,9 @@ def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, noise: str 
         events = planned_events(with_multiplier(algorithm, MOST), problem, noise)
         raise next(limit for limit in limits if limit.ratio(events) > 1.0).refusal(events)
     if low > 0:
-        crossing = toms748(lambda t: excess(exp(t)), log(low), log(high), xtol=GAP / 8, rtol=GAP / 8)
+        crossing = toms748(
+            lambda t: excess(exp(t)), log(low), log(high), xtol=GAP / 8, rtol=GAP / 8
+        )
         high = _safe_side(excess, exp(crossing), high)
     if too_large and excess(high) < -GRID_GAP:
         raise too_large[0]
@@ -72,17 +83,29 @@ def calibrate(algorithm: Planning, problem: Problem, *limits: Limit, noise: str 
 
 
 def _near_rdp(
-    excess: Callable[[float], float], algorithm: Planner, problem: Problem, limits: tuple[Limit, ...], noise: str
+    excess: Callable[[float], float],
+    algorithm: Planner,
+    problem: Problem,
+    limits: tuple[Limit, ...],
+    noise: str,
 ) -> tuple[float, float] | None:
-    """A bracket just below the noise of a Rényi curve, for targets by distributions: each try takes long there.
+    """A bracket just below the noise of a Rényi curve, for targets by distributions: each try takes
+    long there.
 
-    Raises ``GridTooLarge``, before anything is composed, where losses with that little noise take too many cells.
+    Raises ``GridTooLarge``, before anything is composed, where losses with that little noise take
+    too many cells.
     """
     targets = [limit for limit in limits if isinstance(limit, Target) and limit.accountant == "pld"]
     if not targets:
         return None
     others = [limit for limit in limits if limit not in targets]
-    by_curve = calibrate(algorithm, problem, *others, *(replace(one, accountant="rdp") for one in targets), noise=noise)
+    by_curve = calibrate(
+        algorithm,
+        problem,
+        *others,
+        *(replace(one, accountant="rdp") for one in targets),
+        noise=noise,
+    )
     high = by_curve.noise_multiplier
     cell_of(planned_events(with_multiplier(algorithm, high), problem, noise).counts)
     low = high / PLD_GAIN
@@ -96,7 +119,9 @@ def with_multiplier(algorithm: Planning, multiplier: float) -> Planning:
 
 
 def planned_events(algorithm: Planner, problem: Problem, noise: str = "rounded") -> Events:
-    """What ``algorithm`` would release on ``problem``, with noise of the form ``noise`` (``FORMS``)."""
+    """What ``algorithm`` would release on ``problem``, with noise of the form ``noise``
+    (``FORMS``).
+    """
     mechanisms = algorithm.plan(problem)
     if noise != "rounded":
         formed = {id(mechanism): mechanism.with_noise(noise) for mechanism in mechanisms}
@@ -112,7 +137,9 @@ def check_limits(events: Events, *limits: Limit) -> None:
 
 
 def _bracket(excess: Callable[[float], float]) -> tuple[float, float]:
-    """Multipliers (low, high) where low does not fit and high does; low 0 where the least does, high inf if none."""
+    """Multipliers (low, high) where low does not fit and high does; low 0 where the least does,
+    high inf if none.
+    """
     low, high = 0.5, 2.0
     while excess(high) > 0:
         low, high = high, high * 8.0
@@ -126,7 +153,9 @@ def _bracket(excess: Callable[[float], float]) -> tuple[float, float]:
 
 
 def _safe_side(excess: Callable[[float], float], crossing: float, high: float) -> float:
-    """The first multiplier from ``crossing`` upwards, in steps of a quarter of the gap, that fits."""
+    """The first multiplier from ``crossing`` upwards, in steps of a quarter of the gap, that
+    fits.
+    """
     for step in range(1, 9):
         candidate = crossing * (1.0 + step * GAP / 8)
         if candidate >= high:

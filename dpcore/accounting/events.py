@@ -22,9 +22,11 @@ from dpcore.sampling import Poisson, Sampled
 
 
 def from_dict(stored: dict[str, Any]) -> Any:
-    """Exact inverse of ``to_dict``. Raises ``UnknownName`` for a kind or a field that does not exist.
+    """Exact inverse of ``to_dict``. Raises ``UnknownName`` for a kind or a field that does not
+    exist.
 
-    A field with a default may be absent, so that what an older version stored keeps its price when one is added.
+    A field with a default may be absent, so that what an older version stored keeps its price when
+    one is added.
     """
     if not isinstance(stored, dict) or "kind" not in stored:
         raise InputError(f"Expected a stored mechanism with a kind, got {stored!r}.")
@@ -39,7 +41,9 @@ def from_dict(stored: dict[str, Any]) -> Any:
     values = {name: _read(value) for name, value in stored.items() if name != "kind"}
     missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)
     if missing:
-        raise InputError(f"Expected a stored {kind!r} to name {', '.join(sorted(missing))}, got {stored!r}.")
+        raise InputError(
+            f"Expected a stored {kind!r} to name {', '.join(sorted(missing))}, got {stored!r}."
+        )
     return cls(**values)
 
 
@@ -53,22 +57,25 @@ def _read(value: Any) -> Any:
 
 
 def restate(mechanism: Mechanism, own: Adjacency | str, wanted: Adjacency | str) -> Mechanism:
-    """The mechanism whose price, under ``wanted``, bounds ``mechanism`` that was built under ``own``.
+    """The mechanism whose price, under ``wanted``, bounds ``mechanism`` that was built under
+    ``own``.
 
-    For pricing, not for release: the noise stays that of the original. Raises ``PriceUnknown`` where no theorem
-    gives the price, with the way out.
+    For pricing, not for release: the noise stays that of the original. Raises ``PriceUnknown``
+    where no theorem gives the price, with the way out.
     """
     own, wanted = Adjacency(own), Adjacency(wanted)
     if own is wanted:
         return mechanism
     if own is Adjacency.REPLACE_LABELS:
         raise PriceUnknown(
-            f"A run proved for replace_labels protects labels only and has no price under {wanted!s}: "
+            f"A run proved for replace_labels protects labels only and has no price under "
+            f"{wanted!s}: "
             "use an algorithm that clips whole records, or a data set with a replace_labels budget."
         )
     if wanted is Adjacency.ADD_REMOVE:
         raise PriceUnknown(
-            "A run proved for replace_one treats the number of records as public and has no price under add_remove: "
+            "A run proved for replace_one treats the number of records as public and has no price "
+            "under add_remove: "
             "set adjacency=add_remove in the run, or create the budget with adjacency=replace_one."
         )
     return mechanism if own is Adjacency.REPLACE_ONE else _replaced(mechanism)
@@ -77,12 +84,16 @@ def restate(mechanism: Mechanism, own: Adjacency | str, wanted: Adjacency | str)
 def _replaced(mechanism: Mechanism) -> Mechanism:
     """Add/remove to replace-one.
 
-    With D the add/remove bound of any function f, f(S + u) and f(S + v) lie within D of f(S), so within 2D of each
-    other: on a Poisson batch the contributions lie in a ball of radius D = half the new sensitivity.
+    With D the add/remove bound of any function f, f(S + u) and f(S + v) lie within D of f(S), so
+    within 2D of each
+    other: on a Poisson batch the contributions lie in a ball of radius D = half the new
+    sensitivity.
     """
     if isinstance(mechanism, Sampled):
         if not isinstance(mechanism.sampler, Poisson):
-            raise PriceUnknown(f"No price under replace_one for {mechanism!r}, which was built for add_remove.")
+            raise PriceUnknown(
+                f"No price under replace_one for {mechanism!r}, which was built for add_remove."
+            )
         inner = mechanism.mechanism.replaced()
         return Sampled(inner, mechanism.sampler, Adjacency.REPLACE_ONE, "ball")
     if isinstance(mechanism, Composition | Repeated):
@@ -95,11 +106,12 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Events:
-    """An ordered list of releases under one unit of privacy and one adjacency, stored run-length encoded.
+    """An ordered list of releases under one unit of privacy and one adjacency, stored run-length
+    encoded.
 
-    ``table`` holds distinct mechanisms, ``order`` pairs (index into the table, how many times in a row). This is the
-    only place where a price is multiplied by a count. ``to_json`` and ``from_json`` are inverse bit for bit, so the
-    price can be computed again from the text alone.
+    ``table`` holds distinct mechanisms, ``order`` pairs (index into the table, how many times in a
+    row). This is the only place where a price is multiplied by a count. ``to_json`` and
+    ``from_json`` are inverse bit for bit, so the price can be computed again from the text alone.
     """
 
     table: tuple[Mechanism, ...]
@@ -111,12 +123,15 @@ class Events:
         for mechanism in self.table:
             if mechanism.proved_for not in (None, self.adjacency):
                 raise PriceUnknown(
-                    f"Expected mechanisms priced for adjacency {self.adjacency!s}, got {mechanism.kind!r} for "
+                    f"Expected mechanisms priced for adjacency {self.adjacency!s}, got "
+                    f"{mechanism.kind!r} for "
                     f"{mechanism.proved_for!s}; build it for {self.adjacency!s}."
                 )
 
     @classmethod
-    def of(cls, mechanisms: Iterable[Mechanism], *, adjacency: Adjacency | str, unit: str = "record") -> Events:
+    def of(
+        cls, mechanisms: Iterable[Mechanism], *, adjacency: Adjacency | str, unit: str = "record"
+    ) -> Events:
         """Encode mechanisms in the order in which they run."""
         table: dict[Mechanism, int] = {}
         order: list[tuple[int, int]] = []
@@ -144,10 +159,11 @@ class Events:
                 yield self.table[index]
 
     def price(self, adjacency: Adjacency | str | None = None) -> Array:
-        """Rényi curve of the whole list on ``ORDERS``: the sum of the parts. Mironov (2017), Proposition 1.
+        """Rényi curve of the whole list on ``ORDERS``: the sum of the parts. Mironov (2017),
+        Proposition 1.
 
-        With another ``adjacency`` than the list's own every mechanism is re-priced for it; ``PriceUnknown`` where no
-        theorem gives that price.
+        With another ``adjacency`` than the list's own every mechanism is re-priced for it;
+        ``PriceUnknown`` where no theorem gives that price.
         """
         total = np.zeros(len(ORDERS))
         for mechanism, count in self.counts:
@@ -157,11 +173,12 @@ class Events:
         return total
 
     def prices(self) -> Array:
-        """The prices under every relation that a ledger may charge, one below the other; infinite where unknown.
+        """The prices under every relation that a ledger may charge, one below the other; infinite
+        where unknown.
 
-        Rows: the list's own adjacency, and replace-one for a list under add/remove. Replace-labels costs what
-        replace-one does (``relations``). The ratio of both rows is not the same for all mechanisms, so what stays below
-        a plan in one row may pass it in the other.
+        Rows: the list's own adjacency, and replace-one for a list under add/remove. Replace-labels
+        costs what replace-one does (``relations``). The ratio of both rows is not the same for all
+        mechanisms, so what stays below a plan in one row may pass it in the other.
         """
         total = np.zeros((2 if self.adjacency is Adjacency.ADD_REMOVE else 1, len(ORDERS)))
         for mechanism, count in self.counts:
@@ -179,10 +196,13 @@ class Events:
         return Events(self.table, tuple(kept), self.adjacency, self.unit)
 
     def then(self, other: Events) -> Events:
-        """These releases and after them those of ``other``, which have the same unit and adjacency."""
+        """These releases and after them those of ``other``, which have the same unit and
+        adjacency.
+        """
         if (other.unit, other.adjacency) != (self.unit, self.adjacency):
             raise PriceUnknown(
-                f"Expected releases for {self.unit}, {self.adjacency!s} to follow, got {other.unit}, "
+                f"Expected releases for {self.unit}, {self.adjacency!s} to follow, got "
+                f"{other.unit}, "
                 f"{other.adjacency!s}; price both under one relation."
             )
         places = {mechanism: index for index, mechanism in enumerate(self.table)}
@@ -210,23 +230,34 @@ class Events:
 
     @classmethod
     def from_json(cls, text: str) -> Events:
-        """Read what ``to_json`` wrote; raise ``InputError`` for another version or anything malformed."""
+        """Read what ``to_json`` wrote; raise ``InputError`` for another version or anything
+        malformed.
+        """
         try:
             stored: dict[str, Any] = json.loads(text)
             if stored["version"] != VERSION:
-                raise InputError(f"Expected events of version {VERSION}, got version={stored['version']!r}.")
+                raise InputError(
+                    f"Expected events of version {VERSION}, got version={stored['version']!r}."
+                )
             table = tuple(from_dict(item) for item in stored["mechanisms"])
             order = tuple((_whole(index), _whole(count)) for index, count in stored["order"])
             adjacency, unit = Adjacency(stored["adjacency"]), str(stored["unit"])
         except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise InputError(f"Expected stored events as JSON, got {text[:60]!r} ({error!r}).") from error
+            raise InputError(
+                f"Expected stored events as JSON, got {text[:60]!r} ({error!r})."
+            ) from error
         if any(count < 1 or not 0 <= index < len(table) for index, count in order):
-            raise InputError("Expected every run of stored events to name a mechanism of the table at least once.")
+            raise InputError(
+                "Expected every run of stored events to name a mechanism of the table "
+                "at least once."
+            )
         return cls(table, order, adjacency, unit)
 
 
 def _whole(value: Any) -> int:
-    """A stored count as it is: 1.9 and true are none, and cutting them to 1 would price another list."""
+    """A stored count as it is: 1.9 and true are none, and cutting them to 1 would price another
+    list.
+    """
     if type(value) is not int:
         raise TypeError(f"{value!r} is no whole number")
     return value
@@ -251,7 +282,8 @@ def _runs(mechanisms: Iterable[Mechanism]) -> Iterator[tuple[Mechanism, int]]:
     while start < len(items):
         first = items[start]
         if start == 0 and items[-1] is first and items.count(first) == len(items):
-            yield first, len(items)  # counted in C: plans of a million equal steps are priced some twenty times
+            # counted in C: plans of a million equal steps are priced some twenty times
+            yield first, len(items)
             return
         stop = start + 1
         while stop < len(items) and items[stop] is first:

@@ -1,9 +1,11 @@
-"""Sharper statements for one planned run: exact composition of Gaussians, and privacy-loss distributions.
+"""Sharper statements for one planned run: exact composition of Gaussians, and privacy-loss
+distributions.
 
-Both take ``counts``, pairs (mechanism, how many times it runs). Neither is a Rényi curve, so a ledger never uses them;
-they may sharpen what is said about a single planned run.
+Both take ``counts``, pairs (mechanism, how many times it runs). Neither is a Rényi curve, so a
+ledger never uses them; they may sharpen what is said about a single planned run.
 
-Statements sharper than a Rényi curve: the (epsilon, delta) profile of one release, pure DP, advanced composition.
+Statements sharper than a Rényi curve: the (epsilon, delta) profile of one release, pure DP,
+advanced composition.
 
 Like the other sharper statements they describe one planned run; a ledger is charged the curve.
 """
@@ -30,17 +32,19 @@ from dpcore.sampling import Permuted, Poisson, Sampled
 
 Counts = Iterable[tuple[Mechanism, int]]
 
-# Width of the cells that privacy losses are sorted into, as a share of the run's epsilon by RDP at delta 1e-9: the
-# pessimistic epsilon is then within a few 1e-4 of its limit, at 10^4 to 10^5 cells.
+# Width of the cells that privacy losses are sorted into, as a share of the run's epsilon by RDP at
+# delta 1e-9: the pessimistic epsilon is then within a few 1e-4 of its limit, at 10^4 to 10^5 cells.
 SHARE = 5e-5
 FINEST, COARSEST = 1e-7, 1e-3
 # A composition of more cells than this is not begun: half a million take some seconds.
 MOST_CELLS = 2**20
 NODES, SPAN = 801, 9.74
-# Mass that composing may cut from either side of a release's losses, and exponents of the moments that bound them.
+# Mass that composing may cut from either side of a release's losses, and exponents of the moments
+# that bound them.
 CUT, MOMENTS = 1e-15, 20
-# What composing by Fourier transforms may take off delta, for each release: 8 units in the last place of 1. The largest
-# error found against exact Gaussians (10^2 to 10^5 releases, delta down to 1e-14) is some fiftieth of it.
+# What composing by Fourier transforms may take off delta, for each release: 8 units in the last
+# place of 1. The largest error found against exact Gaussians (10^2 to 10^5 releases, delta down to
+# 1e-14) is some fiftieth of it.
 ROUNDING = 8 * 2.0**-53
 
 
@@ -54,7 +58,8 @@ def exactly_gaussian(counts: Counts) -> bool:
 
 
 def gdp_mu(counts: Counts) -> float:
-    """mu = sqrt(sum count (D / sigma)^2): the run as one Gaussian release. Dong, Roth & Su (2022), Corollary 3.3.
+    """mu = sqrt(sum count (D / sigma)^2): the run as one Gaussian release. Dong, Roth & Su (2022),
+    Corollary 3.3.
 
     Raises ``PriceUnknown`` for anything but Gaussians on the full data.
     """
@@ -62,7 +67,8 @@ def gdp_mu(counts: Counts) -> float:
     for mechanism, count in counts:
         if not isinstance(mechanism, Gaussian):
             raise PriceUnknown(
-                f"Exact Gaussian composition knows Gaussian releases on the full data only, got {mechanism.kind!r}: "
+                f"Exact Gaussian composition knows Gaussian releases on the full data only, got "
+                f"{mechanism.kind!r}: "
                 "use accountant='rdp' or 'pld'."
             )
         total += count * mechanism.ratio**2
@@ -70,16 +76,20 @@ def gdp_mu(counts: Counts) -> float:
 
 
 def gdp_epsilon(counts: Counts, delta: float) -> float:
-    """Exact epsilon at ``delta`` of full-batch Gaussians run one after the other, chosen adaptively or not."""
+    """Exact epsilon at ``delta`` of full-batch Gaussians run one after the other, chosen adaptively
+    or not.
+    """
     return gaussian_epsilon(delta, gdp_mu(counts))
 
 
 def pld_epsilon(counts: Counts, delta: float, *, pessimistic: bool = True) -> float:
-    """Epsilon at ``delta`` by composing privacy-loss distributions (dp-accounting, "connect the dots").
+    """Epsilon at ``delta`` by composing privacy-loss distributions (dp-accounting, "connect the
+    dots").
 
-    Doroshenko, Ghazi, Kamath, Kumar & Manurangsi (2022). ``pessimistic`` rounds losses up and is what may be stated;
-    the optimistic value bounds the truth from below, for tests. Raises ``PriceUnknown`` for a mechanism without one,
-    and where delta is not above twice what rounding may hide.
+    Doroshenko, Ghazi, Kamath, Kumar & Manurangsi (2022). ``pessimistic`` rounds losses up and is
+    what may be stated; the optimistic value bounds the truth from below, for tests. Raises
+    ``PriceUnknown`` for a mechanism without one, and where delta is not above twice what rounding
+    may hide.
     """
     require_open_unit(delta=delta)
     counts = tuple(counts)
@@ -90,7 +100,8 @@ def pld_epsilon(counts: Counts, delta: float, *, pessimistic: bool = True) -> fl
     if left < delta / 2:
         raise PriceUnknown(
             f"Expected delta of {2 * _rounding(counts):.1e} or more for accountant 'pld' over "
-            f"{sum(count for _, count in counts)} releases, whose composition is not rounded better, got "
+            f"{sum(count for _, count in counts)} releases, whose composition is not rounded "
+            f"better, got "
             f"delta={delta:g}; use accountant='rdp' (or 'gdp' for Gaussians on all rows)."
         )
     return float(composed.get_epsilon_for_delta(left))
@@ -119,24 +130,31 @@ def _composed(counts: tuple[tuple[Mechanism, int], ...], pessimistic: bool) -> A
 
 
 def cell_of(counts: Counts) -> float:
-    """The width of the cells for ``counts``; raises ``GridTooLarge`` where they would be too many."""
-    span = epsilon_of(np.sum([count * curve_of(mechanism) for mechanism, count in counts], axis=0), 1e-9)
+    """The width of the cells for ``counts``; raises ``GridTooLarge`` where they would be too
+    many.
+    """
+    span = epsilon_of(
+        np.sum([count * curve_of(mechanism) for mechanism, count in counts], axis=0), 1e-9
+    )
     cell = min(max(SHARE * span, FINEST), COARSEST)
     cells = predicted_cells(counts, cell)
     if not cells <= MOST_CELLS:
         raise GridTooLarge(
-            f"Expected losses that {MOST_CELLS:,} cells of {cell:.1g} hold for accountant 'pld', got about "
+            f"Expected losses that {MOST_CELLS:,} cells of {cell:.1g} hold for accountant 'pld', "
+            f"got about "
             f"{cells:.1g} by so little noise; use accountant='rdp', or more noise."
         )
     return cell
 
 
 def predicted_cells(counts: Counts, cell: float) -> float:
-    """About how many cells of width ``cell`` the composed losses take, or one release where that is more.
+    """About how many cells of width ``cell`` the composed losses take, or one release where that is
+    more.
 
-    A composition runs from low to up, with up = min over lambda of (sum T ln E exp(lambda (l - min l)) + ln(2 / CUT)) /
-    lambda by Chernoff's bound, and likewise from the other side; the expectation is a sum over nodes of the larger
-    direction's law. Within a factor 2 of what is allocated.
+    A composition runs from low to up, with up = min over lambda of (sum T ln E exp(lambda (l - min
+    l)) + ln(2 / CUT)) / lambda by Chernoff's bound, and likewise from the other side; the
+    expectation is a sum over nodes of the larger direction's law. Within a factor 2 of what is
+    allocated.
     """
     parts = [(count, *_losses(mechanism)) for mechanism, count in counts if count]
     spans = [float(losses.max() - losses.min()) for _, losses, _ in parts]
@@ -166,9 +184,15 @@ def _losses(mechanism: Mechanism) -> tuple[Array, Array]:
     if isinstance(mechanism, Sampled) and isinstance(mechanism.sampler, Poisson):
         inner, rate = mechanism.mechanism, mechanism.sampler.rate
     ratio = float(getattr(inner, "ratio", inf))
-    if not isinstance(inner, Gaussian):  # losses of bounded noise lie between these, whatever the noise is
+    # losses of bounded noise lie between these, whatever the noise is
+    if not isinstance(inner, Gaussian):
         with np.errstate(over="ignore"):
-            ends = np.array([np.log1p(rate * np.expm1(-ratio)) if rate < 1.0 or ratio < 700.0 else -ratio, ratio])
+            ends = np.array(
+                [
+                    np.log1p(rate * np.expm1(-ratio)) if rate < 1.0 or ratio < 700.0 else -ratio,
+                    ratio,
+                ]
+            )
         return ends, np.full(2, log(0.5))
     z = np.linspace(-SPAN - ratio, SPAN + ratio, NODES)
     shifted = ratio * z - ratio**2 / 2.0
@@ -182,8 +206,12 @@ def _distribution(mechanism: Mechanism, pessimistic: bool, cell: float) -> Any:
 
     inner, rate = mechanism, 1.0
     if isinstance(mechanism, Sampled):
-        if not (isinstance(mechanism.sampler, Poisson) and mechanism.adjacency is Adjacency.ADD_REMOVE):
-            raise PriceUnknown(_UNKNOWN.format(f"{mechanism.sampler!r} under {mechanism.adjacency!s}"))
+        if not (
+            isinstance(mechanism.sampler, Poisson) and mechanism.adjacency is Adjacency.ADD_REMOVE
+        ):
+            raise PriceUnknown(
+                _UNKNOWN.format(f"{mechanism.sampler!r} under {mechanism.adjacency!s}")
+            )
         inner, rate = mechanism.mechanism, mechanism.sampler.rate
     options: dict[str, Any] = {
         "pessimistic_estimate": pessimistic,
@@ -199,7 +227,8 @@ def _distribution(mechanism: Mechanism, pessimistic: bool, cell: float) -> Any:
 
 
 _UNKNOWN = (
-    "Privacy-loss distributions cover Gaussian and Laplace noise, on the full data or on Poisson batches under "
+    "Privacy-loss distributions cover Gaussian and Laplace noise, on the full data or on Poisson "
+    "batches under "
     "add_remove, got {}: use accountant='rdp'."
 )
 
@@ -221,12 +250,18 @@ def has_profile(counts: Counts) -> bool:
 def _profile(mechanism: Mechanism) -> Callable[[float], float] | None:
     if not isinstance(mechanism, Sampled):
         return getattr(mechanism, "delta", None)
-    return getattr(mechanism.mechanism, "permuted_delta", None) if isinstance(mechanism.sampler, Permuted) else None
+    return (
+        getattr(mechanism.mechanism, "permuted_delta", None)
+        if isinstance(mechanism.sampler, Permuted)
+        else None
+    )
 
 
 @lru_cache(maxsize=4096)
 def profile_epsilon(mechanism: Mechanism, delta: float) -> float:
-    """Least epsilon with delta(epsilon) <= ``delta`` for one release; the profile falls with epsilon."""
+    """Least epsilon with delta(epsilon) <= ``delta`` for one release; the profile falls with
+    epsilon.
+    """
     profile = _profile(mechanism)
     assert profile is not None
     low, high = 1e-12, 1.0
@@ -248,12 +283,14 @@ def profile_epsilon(mechanism: Mechanism, delta: float) -> float:
 
 
 def advanced_epsilon(counts: Counts, delta: float) -> float:
-    """Epsilon by sampling amplification and advanced composition, for Gaussian releases on batches or all rows.
+    """Epsilon by sampling amplification and advanced composition, for Gaussian releases on batches
+    or all rows.
 
-    Half of delta pays for the composition, the rest equally for the k steps. A step is (e0, d0)-DP on its batch by the
-    exact Gaussian profile, (e, q d0)-DP with e = ln(1 + q (e^e0 - 1)) on the data (Balle, Barthe & Gaboardi 2018,
-    Theorems 8 and 9), and k steps are sqrt(2 ln(2/delta) sum e^2) + sum e (exp(e) - 1). Dwork, Rothblum & Vadhan
-    (2010), Theorem III.3. Infinity for anything else: it is a baseline.
+    Half of delta pays for the composition, the rest equally for the k steps. A step is (e0, d0)-DP
+    on its batch by the exact Gaussian profile, (e, q d0)-DP with e = ln(1 + q (e^e0 - 1)) on the
+    data (Balle, Barthe & Gaboardi 2018, Theorems 8 and 9), and k steps are sqrt(2 ln(2/delta) sum
+    e^2) + sum e (exp(e) - 1). Dwork, Rothblum & Vadhan (2010), Theorem III.3. Infinity for anything
+    else: it is a baseline.
     """
     items = tuple(counts)
     total = sum(count for _, count in items)

@@ -1,4 +1,5 @@
-"""Limits that a run must fit: its own (epsilon, delta), the room of a ledger, an allowance that outlives fits.
+"""Limits that a run must fit: its own (epsilon, delta), the room of a ledger, an allowance that
+outlives fits.
 
 Limits of a run that follows other releases under one guarantee.
 """
@@ -36,7 +37,8 @@ from dpcore.errors import (
 )
 from dpcore.problem import Adjacency
 
-# A sum that passes its limit by less than this share is rounding: ten times 0.1 fits 1.0, an eleventh does not.
+# A sum that passes its limit by less than this share is rounding: ten times 0.1 fits 1.0, an
+# eleventh does not.
 SLACK = 1e-9
 
 ACCOUNTANTS = ("auto", "rdp", "pld", "gdp", "profile", "pure", "advanced")
@@ -58,11 +60,12 @@ class Limit(Protocol):
 class Target:
     """The (epsilon, delta) of one run.
 
-    ``accountant``: ``rdp`` converts the Rényi curve; ``gdp`` is the exact composition of Gaussian releases without
-    sampling; ``profile`` the delta(epsilon) that a single release states for itself; ``pure`` adds pure epsilons;
-    ``pld`` composes privacy-loss distributions; ``advanced`` is the advanced composition theorem, a baseline. ``auto``
-    is the first of ``gdp``, ``profile`` and ``pure`` that applies, else ``rdp``. All but ``rdp`` describe the very list
-    of events, so an adaptive run, which only keeps below its curve, is stated by ``rdp`` (``dpcore.train.plan``).
+    ``accountant``: ``rdp`` converts the Rényi curve; ``gdp`` is the exact composition of Gaussian
+    releases without sampling; ``profile`` the delta(epsilon) that a single release states for
+    itself; ``pure`` adds pure epsilons; ``pld`` composes privacy-loss distributions; ``advanced``
+    is the advanced composition theorem, a baseline. ``auto`` is the first of ``gdp``, ``profile``
+    and ``pure`` that applies, else ``rdp``. All but ``rdp`` describe the very list of events, so an
+    adaptive run, which only keeps below its curve, is stated by ``rdp`` (``dpcore.train.plan``).
     """
 
     epsilon: float
@@ -109,7 +112,8 @@ class Target:
     def refusal(self, events: Events) -> BudgetExceeded:
         asked = self.spent(events)
         return BudgetExceeded(
-            f"Expected a run within epsilon={self.epsilon:g} at delta={self.delta:g}, but its price is "
+            f"Expected a run within epsilon={self.epsilon:g} at delta={self.delta:g}, but its "
+            f"price is "
             f"epsilon={asked:.6g}; raise epsilon, or leave noise_multiplier to the calibration.",
             asked=asked,
             left=self.epsilon,
@@ -118,7 +122,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a ledger has left at the one order of a data set, for runs priced under its ``adjacency``."""
+    """What a ledger has left at the one order of a data set, for runs priced under its
+    ``adjacency``.
+    """
 
     order: float
     left: float
@@ -137,7 +143,8 @@ class Room:
     def refusal(self, events: Events) -> BudgetExceeded:
         asked = self._asked(events)
         return BudgetExceeded(
-            f"Expected a run within the budget of {self.name!r}: at its order {self.order:g} {self.left:.6g} is left "
+            f"Expected a run within the budget of {self.name!r}: at its order {self.order:g} "
+            f"{self.left:.6g} is left "
             f"and {asked:.6g} was asked; lower epsilon, or wait for new blocks.",
             asked=asked,
             left=self.left,
@@ -148,17 +155,21 @@ def order_index(order: float) -> int:
     """Position of ``order`` on the grid; raise ``InputError`` where it is not on it."""
     index = int(np.searchsorted(ORDERS, order))
     if index == len(ORDERS) or ORDERS[index] != order:
-        raise InputError(f"Expected an order of the grid, got order={order!r}; see dpcore.accounting.ORDERS.")
+        raise InputError(
+            f"Expected an order of the grid, got order={order!r}; see dpcore.accounting.ORDERS."
+        )
     return index
 
 
 @dataclass(eq=False)
 class Allowance:
-    """A lasting budget for fits in one process: an (epsilon, delta) filter at one order, shared by reference.
+    """A lasting budget for fits in one process: an (epsilon, delta) filter at one order, shared by
+    reference.
 
-    Admission is a filter at the order that leaves most relative room (Feldman & Zrnic 2021; Lécuyer 2021), so later
-    fits may depend on earlier results. ``copy``, ``deepcopy`` and scikit-learn's ``clone`` return the same object: a
-    grid search cannot spend on a copy. One lock makes it safe for threads; a forked copy in another process refuses.
+    Admission is a filter at the order that leaves most relative room (Feldman & Zrnic 2021; Lécuyer
+    2021), so later fits may depend on earlier results. ``copy``, ``deepcopy`` and scikit-learn's
+    ``clone`` return the same object: a grid search cannot spend on a copy. One lock makes it safe
+    for threads; a forked copy in another process refuses.
     """
 
     epsilon: float
@@ -178,13 +189,17 @@ class Allowance:
 
     @property
     def room(self) -> Room:
-        """What is left, as a limit for ``plan``. Raises ``DPFlowsError`` in another process than its own."""
+        """What is left, as a limit for ``plan``. Raises ``DPFlowsError`` in another process than
+        its own.
+        """
         require_maker(self._maker, "an Allowance")
         return Room(self.order, self.limit - self.spent, Adjacency(self.adjacency), "allowance")
 
     @property
     def spent_epsilon(self) -> float:
-        """Realised conversion of all fits so far: a diagnostic. The guarantee is (epsilon, delta)."""
+        """Realised conversion of all fits so far: a diagnostic. The guarantee is (epsilon,
+        delta).
+        """
         if not self.history:
             return 0.0
         total = sum(events.price(self.adjacency) for events in self.history)
@@ -192,7 +207,8 @@ class Allowance:
 
     def charge(self, events: Events) -> None:
         """Take the price of ``events`` or raise ``BudgetExceeded`` and change nothing."""
-        require_maker(self._maker, "an Allowance")  # before the lock, which a fork may have copied while it was held
+        # before the lock, which a fork may have copied while it was held
+        require_maker(self._maker, "an Allowance")
         with self._lock:
             room = self.room
             cost = float(events.price(self.adjacency)[order_index(self.order)])
@@ -203,11 +219,14 @@ class Allowance:
 
     @contextmanager
     def reserved(self, events: Events) -> Iterator[Callable[[], None]]:
-        """Charge ``events`` for a block; what is yielded must be called before the first draw of rows or noise.
+        """Charge ``events`` for a block; what is yielded must be called before the first draw of
+        rows or noise.
 
-        A block that fails before that call read no record, so it gets its price back. After it nothing is returned.
+        A block that fails before that call read no record, so it gets its price back. After it
+        nothing is returned.
         """
-        own = replace(events)  # known by its identity among equal charges, whether it came to stand or not
+        # known by its identity among equal charges, whether it came to stand or not
+        own = replace(events)
         drawn = False
 
         def draw() -> None:
@@ -239,7 +258,8 @@ class Allowance:
 
     def __reduce__(self) -> Any:
         raise InputError(
-            "Expected an Allowance to stay in its process: a pickled copy would be spent twice. Search with n_jobs=1 "
+            "Expected an Allowance to stay in its process: a pickled copy would be spent twice. "
+            "Search with n_jobs=1 "
             "or a threading backend, or use a ledger."
         )
 
@@ -260,17 +280,19 @@ class LimitAfter:
 
 @dataclass(frozen=True, slots=True)
 class PriceCap:
-    """At no Rényi order dearer than ``reserved``, under any relation that a ledger may charge (``Events.prices``).
+    """At no Rényi order dearer than ``reserved``, under any relation that a ledger may charge
+    (``Events.prices``).
 
-    A run that is chosen after earlier releases and obeys this costs what was reserved, by the one-order filter theorem
-    at each order (Feldman & Zrnic 2021; Lécuyer 2021).
+    A run that is chosen after earlier releases and obeys this costs what was reserved, by the
+    one-order filter theorem at each order (Feldman & Zrnic 2021; Lécuyer 2021).
     """
 
     reserved: Events
 
     def ratio(self, events: Events) -> float:
         asked, allowed = events.prices(), self.reserved.prices()
-        bounded = np.isfinite(allowed) & ~(asked <= 0)  # a price that is no number is no price within the limit
+        # a price that is no number is no price within the limit
+        bounded = np.isfinite(allowed) & ~(asked <= 0)
         with np.errstate(divide="ignore"):
             ratios = asked[bounded] / allowed[bounded]
         return float(ratios.max(initial=0.0))
@@ -278,7 +300,8 @@ class PriceCap:
     def refusal(self, events: Events) -> BudgetExceeded:
         ratio = self.ratio(events)
         return BudgetExceeded(
-            f"Expected a run within the price that was reserved for it, but it costs {ratio:.6g} times as much at some "
+            f"Expected a run within the price that was reserved for it, but it costs {ratio:.6g} "
+            f"times as much at some "
             "order; leave noise_multiplier to the calibration.",
             asked=ratio,
             left=1.0 if ratio < inf else 0.0,

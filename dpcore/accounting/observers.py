@@ -1,8 +1,9 @@
 """Who may look at a run: what a query asks of its batch, and what a release gives.
 
-An observer is told, never asked, and changes nothing: weights, noise and price are those of a run without it. Of what
-it sees, the point at which a release first asks for a gradient is known before rows and noise are drawn (it follows
-from the public start and from earlier releases); sizes of batches and drawn rows are private, and stay inside.
+An observer is told, never asked, and changes nothing: weights, noise and price are those of a run
+without it. Of what it sees, the point at which a release first asks for a gradient is known before
+rows and noise are drawn (it follows from the public start and from earlier releases); sizes of
+batches and drawn rows are private, and stay inside.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ GRADIENTS = ("gradient_sum", "capped_gradient_sum")
 
 
 class View(NamedTuple):
-    """One step from a batch to what is asked: the method that gave the view, and what it was given."""
+    """One step from a batch to what is asked: the method that gave the view, and what it was
+    given.
+    """
 
     name: str
     arguments: tuple[Any, ...]
 
 
 class Call(NamedTuple):
-    """A method of a batch of ``n`` records (private), or of the view of it that ``views`` lead to."""
+    """A method of a batch of ``n`` records (private), or of the view of it that ``views`` lead
+    to.
+    """
 
     name: str
     arguments: tuple[Any, ...]
@@ -39,16 +44,21 @@ class Call(NamedTuple):
 
 
 class Observer(Protocol):
-    """Told after the charge: of each call before it is answered, and of each release once its value is there."""
+    """Told after the charge: of each call before it is answered, and of each release once its value
+    is there.
+    """
 
     def asked(self, call: Call) -> None: ...
 
     def released(self, mechanism: Mechanism, rows: Array | None, query: Query, value: Any) -> None:
-        """``rows`` are those that were drawn, None for all of them; ``value`` is what the algorithm gets."""
+        """``rows`` are those that were drawn, None for all of them; ``value`` is what the algorithm
+        gets.
+        """
 
 
 class Evaluations:
-    """Counts how much is read: a sum over n records of gradients is n evaluations, one of k candidates' losses k n.
+    """Counts how much is read: a sum over n records of gradients is n evaluations, one of k
+    candidates' losses k n.
 
     Counts follow the sizes of batches: exact, internal numbers.
     """
@@ -70,20 +80,28 @@ class Evaluations:
     @property
     def numbers(self) -> dict[str, float]:
         """Evaluations so far, by name; empty where the algorithm took other sums than these."""
-        return {name: float(self.counts[name]) for name in (self.GRADIENT, self.LOSS)} if self.counts else {}
+        return (
+            {name: float(self.counts[name]) for name in (self.GRADIENT, self.LOSS)}
+            if self.counts
+            else {}
+        )
 
 
 class Iterates:
-    """Points of a training: that at which each release first asks for a gradient, at most ``most``, evenly spread.
+    """Points of a training: that at which each release first asks for a gradient, at most ``most``,
+    evenly spread.
 
-    What follows from a point alone tells no more than the run did. A metric of it on held-out records is exact:
-    internal where these are private. Points are numbered by the releases before them, or with ``of="gradients"`` by
-    the earlier points; those at a multiple of ``every`` are kept. Weights for transformed columns are carried back to
-    the columns as they are (``intercept``: the last column is constant); points on other views are not weights of the
+    What follows from a point alone tells no more than the run did. A metric of it on held-out
+    records is exact: internal where these are private. Points are numbered by the releases before
+    them, or with ``of="gradients"`` by the earlier points; those at a multiple of ``every`` are
+    kept. Weights for transformed columns are carried back to the columns as they are
+    (``intercept``: the last column is constant); points on other views are not weights of the
     model, and are left out.
     """
 
-    def __init__(self, most: int, every: int = 1, of: str = "releases", intercept: bool = False) -> None:
+    def __init__(
+        self, most: int, every: int = 1, of: str = "releases", intercept: bool = False
+    ) -> None:
         self.most, self.stride, self.of, self.intercept = most, every, of, intercept
         self.releases = self.points = 0
         self._fresh = True
@@ -104,12 +122,16 @@ class Iterates:
         self._fresh = True
 
     def _own(self, call: Call) -> Array | None:
-        """The weights of the model that a call asks about, None where they are those of something else."""
+        """The weights of the model that a call asks about, None where they are those of something
+        else.
+        """
         w = np.array(call.arguments[0], dtype=float)
         for view in reversed(call.views):
             if view.name == "transform":
                 shift, scale = view.arguments
-                w = unscaled(w.reshape(-1, len(scale)), shift, scale, self.intercept).reshape(w.shape)
+                w = unscaled(w.reshape(-1, len(scale)), shift, scale, self.intercept).reshape(
+                    w.shape
+                )
             elif view.name not in ("take", "within"):
                 return None
         return w
@@ -126,8 +148,14 @@ class Iterates:
         return iter(self._kept)
 
     def path(self, weights: Array) -> list[tuple[int, Array]]:
-        """The points that are kept, the last of all and the released ``weights`` after it; empty without a point."""
+        """The points that are kept, the last of all and the released ``weights`` after it; empty
+        without a point.
+        """
         if not self._kept:
             return []
         last = [self._last] if self._last is not None and self._last[0] != self._kept[-1][0] else []
-        return [*self._kept, *last, (self.points if self.of == "gradients" else self.releases, weights)]
+        return [
+            *self._kept,
+            *last,
+            (self.points if self.of == "gradients" else self.releases, weights),
+        ]

@@ -22,11 +22,12 @@ LEAST_PASSES, LEAST_STEPS = 3, 600
 @register("adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adam(Algorithm):
-    """Kingma & Ba (2015), Algorithm 1, over ``epochs`` shuffled passes in batches; the step falls linearly to 0.
+    """Kingma & Ba (2015), Algorithm 1, over ``epochs`` shuffled passes in batches; the step falls
+    linearly to 0.
 
-    No privacy: its price is infinite and its numbers are internal. It is what a network reaches without noise and
-    clipping, where ``non_private`` (all records in every step) would take too long. ``epochs`` left out: 3 passes, or
-    as many as make 600 steps.
+    No privacy: its price is infinite and its numbers are internal. It is what a network reaches
+    without noise and clipping, where ``non_private`` (all records in every step) would take too
+    long. ``epochs`` left out: 3 passes, or as many as make 600 steps.
     """
 
     requires: ClassVar[Requires] = Requires(l1=False)
@@ -45,9 +46,13 @@ class Adam(Algorithm):
 
     def __post_init__(self) -> None:
         require_positive(
-            noise_multiplier=self.noise_multiplier, learning_rate=self.learning_rate, stability=self.stability
+            noise_multiplier=self.noise_multiplier,
+            learning_rate=self.learning_rate,
+            stability=self.stability,
         )
-        require_count(batch_size=self.batch_size, **({} if self.epochs is None else {"epochs": self.epochs}))
+        require_count(
+            batch_size=self.batch_size, **({} if self.epochs is None else {"epochs": self.epochs})
+        )
         require_below_one(beta1=self.beta1, beta2=self.beta2)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
@@ -73,7 +78,9 @@ class Adam(Algorithm):
 
     def passes(self, n: int) -> int:
         """How often the ``n`` records are gone through."""
-        return self.epochs or max(LEAST_PASSES, ceil(LEAST_STEPS * self.batch_size / max(n, self.batch_size)))
+        return self.epochs or max(
+            LEAST_PASSES, ceil(LEAST_STEPS * self.batch_size / max(n, self.batch_size))
+        )
 
     def _cut(self, n: int, rng: np.random.Generator) -> list[Array]:
         """The rows of one pass in random batches of nearly equal size."""

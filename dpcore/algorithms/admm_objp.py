@@ -28,29 +28,37 @@ CAP_SHARE = 0.5
 @register("admm_objp", "dpll")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ADMMObjP(Algorithm):
-    """x <- argmin_x sum_i loss(x_i @ x) + n l2/2 ||x||^2 + n (y @ x + rho/2 ||x - z||^2) + b_k @ x, then z and y.
+    """x <- argmin_x sum_i loss(x_i @ x) + n l2/2 ||x||^2 + n (y @ x + rho/2 ||x - z||^2) + b_k @ x,
+    then z and y.
 
-    b_k ~ N(0, scale^2 I) anew in each of ``steps`` iterations. y and z (``admm``) follow from earlier releases, so an
-    iteration is objective perturbation with curvature n (l2 + rho), and the run costs the sum. Wang & Zhang (2019)
-    claim the price of exact minimisers, which no solver gives (Chen 2020, 4.5.1), at half the noise that the proof
-    needs. Here each x is solved to ``tolerance`` L in gradient norm, for any records, and output noise covers the rest
-    (``mechanisms.AMP``): the price is that of what really runs. ``penalty_parameter`` rho left out follows the rule of
-    objective perturbation, proportional to the noise, or where ``selection.ranks_columns`` an early end as in ``admm``.
+    b_k ~ N(0, scale^2 I) anew in each of ``steps`` iterations. y and z (``admm``) follow from
+    earlier releases, so an iteration is objective perturbation with curvature n (l2 + rho), and the
+    run costs the sum. Wang & Zhang (2019) claim the price of exact minimisers, which no solver
+    gives (Chen 2020, 4.5.1), at half the noise that the proof needs. Here each x is solved to
+    ``tolerance`` L in gradient norm, for any records, and output noise covers the rest
+    (``mechanisms.AMP``): the price is that of what really runs. ``penalty_parameter`` rho left out
+    follows the rule of objective perturbation, proportional to the noise, or where
+    ``selection.ranks_columns`` an early end as in ``admm``.
 
-    Nothing is clipped: the proof needs L, a bound of the slope, and near x = 0 a record's gradient is half of it, so a
-    unit of noise meets half the signal of clipped methods. ``slope_cap`` changes the loss instead (``capped.Capped``):
-    L is the cap, and what is minimised is a straight line for margins of a steeper slope. Left out, it is half the
-    slope at 0 where columns are ranked, and no cap elsewhere. With cap and early end it finds nearly as many relevant
-    columns as one release of noisy correlations (``docs/benchmarks.md``): what is left is the price of a minimiser,
-    ln(1 + beta / curvature) and the looser curve, twice.
+    Nothing is clipped: the proof needs L, a bound of the slope, and near x = 0 a record's gradient
+    is half of it, so a unit of noise meets half the signal of clipped methods. ``slope_cap``
+    changes the loss instead (``capped.Capped``): L is the cap, and what is minimised is a straight
+    line for margins of a steeper slope. Left out, it is half the slope at 0 where columns are
+    ranked, and no cap elsewhere. With cap and early end it finds nearly as many relevant columns as
+    one release of noisy correlations (``docs/benchmarks.md``): what is left is the price of a
+    minimiser, ln(1 + beta / curvature) and the looser curve, twice.
     """
 
-    requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True)
+    requires: ClassVar[Requires] = Requires(
+        linear=True, smooth=True, convex=True, bounded_gradient=True
+    )
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "x of each iteration"
     argument: ClassVar[str] = (
-        "Each x is the approximate minimiser of an objective with a random linear term, and a record changes that "
-        "objective's gradient by at most L, twice that when replaced (Iyengar et al. 2019, with the factor 2 that "
+        "Each x is the approximate minimiser of an objective with a random linear term, and a "
+        "record changes that "
+        "objective's gradient by at most L, twice that when replaced (Iyengar et al. 2019, with "
+        "the factor 2 that "
         "its output noise lacks)."
     )
     asks: ClassVar[frozenset[str]] = frozenset({"X"})
@@ -70,7 +78,9 @@ class ADMMObjP(Algorithm):
         require_count(steps=self.steps)
         require_choice(OUTPUTS, output=self.output)
         require_choice(tuple(penalties), penalty=self.penalty)
-        if_given(require_positive, penalty_parameter=self.penalty_parameter, slope_cap=self.slope_cap)
+        if_given(
+            require_positive, penalty_parameter=self.penalty_parameter, slope_cap=self.slope_cap
+        )
 
     def minimised(self, problem: Problem) -> Problem:
         """``problem`` with the loss that is minimised."""
@@ -82,18 +92,26 @@ class ADMMObjP(Algorithm):
         return replace(problem, loss=capped(problem.loss, cap))
 
     def iteration(self, problem: Problem) -> AMP:
-        """The mechanism of one iteration on the ``minimised`` problem; its curvature beyond the ridge is n rho."""
+        """The mechanism of one iteration on the ``minimised`` problem; its curvature beyond the
+        ridge is n rho.
+        """
         ridge = default_ridge(problem, "gaussian")
         beta = problem.smoothness - problem.l2
-        if ranks_columns(problem):  # 1 / rho is a step; the steps sum to the horizon that the noise supports
-            ridge = sqrt(self.steps) * problem.norm_bound * problem.lipschitz / (RANKING_HORIZON * beta)
+        # 1 / rho is a step; the steps sum to the horizon that the noise supports
+        if ranks_columns(problem):
+            ridge = (
+                sqrt(self.steps) * problem.norm_bound * problem.lipschitz / (RANKING_HORIZON * beta)
+            )
         if self.penalty_parameter is not None:
             scale = self.noise_multiplier * problem.sensitivity(problem.lipschitz)
             ridge = self.penalty_parameter * problem.n * problem.lipschitz / (beta * scale)
-        return perturbation(problem, self.noise_multiplier, "gaussian", ridge, self.tolerance, OUTPUT_RATIO)
+        return perturbation(
+            problem, self.noise_multiplier, "gaussian", ridge, self.tolerance, OUTPUT_RATIO
+        )
 
     def plan(self, problem: Problem) -> list[Mechanism]:
-        penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
+        # what the problem has no such penalty for is refused before it is charged
+        penalty_of(problem, self.penalty)
         return [self.iteration(self.minimised(problem))] * self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
@@ -108,7 +126,9 @@ class ADMMObjP(Algorithm):
 
             def query(records: Any, linear: Array = linear, mechanism: AMP = mechanism) -> Tilted:
                 records = records if loss is problem.loss else records.with_labels(records.y, loss)
-                return Tilted(records, mechanism.perturbation.curvature, linear, mechanism.gradient_norm)
+                return Tilted(
+                    records, mechanism.perturbation.curvature, linear, mechanism.gradient_norm
+                )
 
             at = at.moved(budget.release(mechanism, query), rho, penalty, problem.dimension)
             budget.note(curvature=mechanism.perturbation.curvature)
@@ -117,7 +137,9 @@ class ADMMObjP(Algorithm):
 
 @dataclass(frozen=True, slots=True)
 class Tilted:
-    """noise -> minimiser of the sum of losses + curvature/2 ||x||^2 + (linear + noise) @ x on a leased batch."""
+    """noise -> minimiser of the sum of losses + curvature/2 ||x||^2 + (linear + noise) @ x on a
+    leased batch.
+    """
 
     records: Objective
     curvature: float

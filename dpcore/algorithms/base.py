@@ -19,7 +19,9 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 
 class Trainer(Protocol):
-    """What a plan trains with: an algorithm, one run of it for each class, or a search among its settings."""
+    """What a plan trains with: an algorithm, one run of it for each class, or a search among its
+    settings.
+    """
 
     @property
     def name(self) -> str: ...
@@ -66,12 +68,14 @@ BOTH = frozenset({Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE})
 
 
 class Algorithm(ABC):
-    """A frozen dataclass of public hyper-parameters with a plan (from public facts alone) and a fit (through the door).
+    """A frozen dataclass of public hyper-parameters with a plan (from public facts alone) and a fit
+    (through the door).
 
-    ``noise_multiplier`` scales all its noise: sigma = noise_multiplier * sensitivity, other scales are ratios to it.
-    A class says at least ``requires`` (what its proof needs of the loss), ``adjacencies`` (those it has a proof for),
-    ``releases`` (what leaves), ``argument`` (why a record moves a release by no more than its sensitivity, in one
-    sentence, and after whom) and ``small`` (settings for six records, every clip active); the rest has defaults.
+    ``noise_multiplier`` scales all its noise: sigma = noise_multiplier * sensitivity, other scales
+    are ratios to it. A class says at least ``requires`` (what its proof needs of the loss),
+    ``adjacencies`` (those it has a proof for), ``releases`` (what leaves), ``argument`` (why a
+    record moves a release by no more than its sensitivity, in one sentence, and after whom) and
+    ``small`` (settings for six records, every clip active); the rest has defaults.
     """
 
     __slots__ = ()
@@ -83,17 +87,23 @@ class Algorithm(ABC):
     releases: ClassVar[str]
     small: ClassVar[dict[str, Any]]
     argument: ClassVar[str] = ""
-    adaptive: ClassVar[bool] = False  # may run other mechanisms than the plan lists, within its price
+    # may run other mechanisms than the plan lists, within its price
+    adaptive: ClassVar[bool] = False
     private: ClassVar[bool] = True
     selects: ClassVar[bool] = False  # made to select columns
-    accountant: ClassVar[str | None] = None  # the one whose statement it is known for, None where any will do
-    asks: ClassVar[frozenset[str]] = frozenset()  # of records, beside the sums that every objective has (``OFFERED``)
+    # the one whose statement it is known for, None where any will do
+    accountant: ClassVar[str | None] = None
+    # of records, beside the sums that every objective has (``OFFERED``)
+    asks: ClassVar[frozenset[str]] = frozenset()
     default_l2: ClassVar[float] = 0.0  # the ridge where the caller names none
-    bounds_rows_by: ClassVar[str] = "norm"  # what the price rests on, the norm of rows or their "blocks"
+    # what the price rests on, the norm of rows or their "blocks"
+    bounds_rows_by: ClassVar[str] = "norm"
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
-    renamed: ClassVar[dict[str, str]] = {}  # parameters by the name that they had until the last minor version
+    # parameters by the name that they had until the last minor version
+    renamed: ClassVar[dict[str, str]] = {}
     small_problem: ClassVar[dict[str, Any]] = {}  # fields of the problem that ``small`` needs
-    limit: ClassVar[dict[str, Any]] = {}  # settings under which it reaches the optimum without noise
+    # settings under which it reaches the optimum without noise
+    limit: ClassVar[dict[str, Any]] = {}
     limit_gap: ClassVar[float] = 0.02  # the share of the possible decrease that it may leave there
 
     @property
@@ -102,11 +112,15 @@ class Algorithm(ABC):
 
     @abstractmethod
     def plan(self, problem: Problem) -> Sequence[Mechanism]:
-        """The releases in order, from public facts alone; an adaptive algorithm lists the mix that it expects."""
+        """The releases in order, from public facts alone; an adaptive algorithm lists the mix that
+        it expects.
+        """
 
     @abstractmethod
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """The weights, from released values alone; ``rng`` is for starts and mutations, not for noise."""
+        """The weights, from released values alone; ``rng`` is for starts and mutations, not for
+        noise.
+        """
 
     def resolved(self, problem: Problem) -> dict[str, Any]:
         """What the fields that were left out come to on ``problem``, where that is one number."""
@@ -121,11 +135,15 @@ class Algorithm(ABC):
         return self.given() | self.resolved(problem)
 
     def outline(self, problem: Problem) -> list[dict[str, Any]]:
-        """What an algorithm of several phases does in each, from public facts; empty for the others."""
+        """What an algorithm of several phases does in each, from public facts; empty for the
+        others.
+        """
         return []
 
     def advice(self, problem: Problem) -> str:
-        """What public facts say against a run (too little signal to learn from); empty where nothing."""
+        """What public facts say against a run (too little signal to learn from); empty where
+        nothing.
+        """
         return ""
 
 
@@ -135,7 +153,9 @@ def registry_name(name: str) -> str:
 
 
 class Registry(dict[str, Any]):
-    """Algorithms by name; the papers' names are aliases, also spelled as there (SGD-MA, bolt-on)."""
+    """Algorithms by name; the papers' names are aliases, also spelled as there (SGD-MA,
+    bolt-on).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,19 +169,24 @@ class Registry(dict[str, Any]):
 
     def knows(self, name: Any) -> bool:
         """Whether ``name`` is that of an algorithm or an alias."""
-        return isinstance(name, str) and (registry_name(name) in self or registry_name(name) in self.aliases)
+        return isinstance(name, str) and (
+            registry_name(name) in self or registry_name(name) in self.aliases
+        )
 
 
 registry = Registry()
 
-# The largest count that an algorithm may be asked for, batches apart: a plan lists the releases of a loop one by one.
+# The largest count that an algorithm may be asked for, batches apart: a plan lists the releases of
+# a loop one by one.
 MOST_PASSES = 10_000_000
-# The smallest size of a number that is not 0, and one over the largest: products of three are numbers.
+# The smallest size of a number that is not 0, and one over the largest: products of three are
+# numbers.
 TINY = 1e-100
 
 Class = TypeVar("Class", bound=type[Algorithm])
 
-# What records can be asked beside ``n``, ``take``, ``gradient_sum`` and ``value_sum``, by who is one term of the sum.
+# What records can be asked beside ``n``, ``take``, ``gradient_sum`` and ``value_sum``, by who is
+# one term of the sum.
 ROWS = frozenset({"X", "as_rows", "column_sum", "square_sum", "within", "transform", "columns"})
 OFFERED: dict[str, frozenset[str]] = {
     "record": ROWS,
@@ -193,7 +218,8 @@ def register(name: str, *aliases: str) -> Callable[[Class], Class]:
 
 
 def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Algorithm:
-    """Build the algorithm called ``name``; ``parameters`` win over those of ``preset``, these over an alias's own.
+    """Build the algorithm called ``name``; ``parameters`` win over those of ``preset``, these over
+    an alias's own.
 
     Takes a parameter by the name that it had before (``renamed``) with a ``DeprecationWarning``.
     Raises ``UnknownName`` with near misses for a name, a preset or a parameter that does not exist.
@@ -204,7 +230,8 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
     if preset is not None:
         if not cls.presets:
             raise InputError(
-                f"Expected no preset for {name!r}, which has only its defaults, got preset={preset!r}; leave it out or "
+                f"Expected no preset for {name!r}, which has only its defaults, got "
+                f"preset={preset!r}; leave it out or "
                 "name an algorithm with presets, such as dp_sgd."
             )
         if preset not in cls.presets:
@@ -219,37 +246,54 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
         made: Algorithm = cls(**chosen)
     except TypeError as error:
         raise InputError(
-            f"Expected values of the right type for the parameters of {name!r}, got {chosen}: {error}."
+            f"Expected values of the right type for the parameters of {name!r}, got {chosen}: "
+            f"{error}."
         ) from error
-    _require_usable(chosen, {name for name, field in known.items() if "int" in str(field.type)} - {"batch_size"})
+    _require_usable(
+        chosen, {name for name, field in known.items() if "int" in str(field.type)} - {"batch_size"}
+    )
     return made
 
 
 def under_new_names(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """``parameters`` of the algorithm called ``name`` by the names they have now, for comparisons with stored ones."""
+    """``parameters`` of the algorithm called ``name`` by the names they have now, for comparisons
+    with stored ones.
+    """
     renamed = registry[name].renamed if registry.knows(name) else {}
     return {renamed.get(key, key): value for key, value in parameters.items()}
 
 
 def _given(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """``parameters`` under their new names; warns of old ones, and refuses one that is given twice."""
+    """``parameters`` under their new names; warns of old ones, and refuses one that is given
+    twice.
+    """
     for old, new in registry[name].renamed.items():
         if old in parameters and new in parameters:
-            raise InputError(f"Expected {old} of {name!r} once, got it as {new}, its name now, too; leave {old} out.")
+            raise InputError(
+                f"Expected {old} of {name!r} once, got it as {new}, its name now, "
+                f"too; leave {old} out."
+            )
         if old in parameters:
-            told = f"{old} of {name!r} is called {new} now; the old name goes with the next minor version."
+            told = (
+                f"{old} of {name!r} is called {new} now; the old name goes with the next minor "
+                f"version."
+            )
             warnings.warn(told, DeprecationWarning, stacklevel=3)
     return under_new_names(name, parameters)
 
 
 def _require_usable(chosen: dict[str, Any], counts: set[str]) -> None:
-    """Refuse what only a slip asks for: a loop whose plan fills the memory, a number whose products are 0 or infinite.
+    """Refuse what only a slip asks for: a loop whose plan fills the memory, a number whose products
+    are 0 or infinite.
 
-    A class says what its own values may be; this holds for those of all. ``counts`` names the whole ones.
+    A class says what its own values may be; this holds for those of all. ``counts`` names the whole
+    ones.
     """
     for name, value in chosen.items():
         if name in counts and isinstance(value, Integral) and int(value) > MOST_PASSES:
-            raise InputError(f"Expected {name} of at most {MOST_PASSES}, got {name}={value!r}; lower it.")
+            raise InputError(
+                f"Expected {name} of at most {MOST_PASSES}, got {name}={value!r}; lower it."
+            )
         if isinstance(value, float | int) and value != 0 and not TINY <= abs(value) <= 1.0 / TINY:
             raise InputError(
                 f"Expected {name} of a size from {TINY:g} to {1.0 / TINY:g}, got {name}={value!r}; "
@@ -262,13 +306,16 @@ def check(algorithm: Trainer, problem: Problem) -> None:
     if problem.adjacency not in algorithm.adjacencies:
         allowed = " or ".join(sorted(algorithm.adjacencies))
         raise AssumptionNotMet(
-            f"Expected adjacency {allowed} for {algorithm.name!r}, got adjacency={str(problem.adjacency)!r}; "
+            f"Expected adjacency {allowed} for {algorithm.name!r}, got "
+            f"adjacency={str(problem.adjacency)!r}; "
             f"set privacy.adjacency={sorted(algorithm.adjacencies)[0]} or choose another algorithm."
         )
     algorithm.requires.check(algorithm.name, problem)
     kind = offered(problem)
     if lacking := sorted(algorithm.asks - OFFERED[kind]):
         raise AssumptionNotMet(
-            f"Expected an algorithm that asks what sums over each {kind} can tell, got {algorithm.name!r}, which asks "
-            f"for {', '.join(lacking)}; use dp_sgd or dp_adam, which ask for clipped gradients alone."
+            f"Expected an algorithm that asks what sums over each {kind} can tell, got "
+            f"{algorithm.name!r}, which asks "
+            f"for {', '.join(lacking)}; use dp_sgd or dp_adam, which ask for clipped gradients "
+            f"alone."
         )

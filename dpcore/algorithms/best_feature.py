@@ -19,19 +19,21 @@ from dpcore.ranking.documents import require_linear_scorer
 @register("best_feature")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestFeature(Algorithm):
-    """Weights of one feature alone, chosen by the exponential mechanism with the sum of average precisions as score.
+    """Weights of one feature alone, chosen by the exponential mechanism with the sum of average
+    precisions as score.
 
-    A session's average precision lies in [0, 1] and is 0 without a relevant document, so replaced labels or a replaced
-    session move every sum by at most 1, in either direction (two-sided), and an added or removed session moves all sums
-    the same way by at most 1. Documents need not be public. McSherry & Talwar (2007); every private ranker should be
-    shown beside it.
+    A session's average precision lies in [0, 1] and is 0 without a relevant document, so replaced
+    labels or a replaced session move every sum by at most 1, in either direction (two-sided), and
+    an added or removed session moves all sums the same way by at most 1. Documents need not be
+    public. McSherry & Talwar (2007); every private ranker should be shown beside it.
     """
 
     requires: ClassVar[Requires] = Requires(ranking=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "index of one feature"
     argument: ClassVar[str] = (
-        "A session's average precision lies in [0, 1], so its change moves the score of every feature by at most "
+        "A session's average precision lies in [0, 1], so its change moves the score of every "
+        "feature by at most "
         "1 (exponential mechanism of McSherry & Talwar 2007)."
     )
     asks: ClassVar[frozenset[str]] = frozenset({"feature_precision_sum"})

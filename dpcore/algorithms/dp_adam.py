@@ -12,39 +12,55 @@ from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.defaults import step_share, usual_clip
 from dpcore.descent.gradient import NoisyGradient
-from dpcore.errors import if_given, require_below_one, require_count, require_fraction, require_positive
+from dpcore.errors import (
+    if_given,
+    require_below_one,
+    require_count,
+    require_fraction,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
 
-# First step size times norm_bound (a coordinate moves by about this much a step): STEP * signal^POWER, at most MOST.
-# Fitted on Adult, where the optimum is flat: 0.22 at epsilon 0.05, 0.45 at 1.6; a quarter for residuals.
+# First step size times norm_bound (a coordinate moves by about this much a step): STEP *
+# signal^POWER, at most MOST. Fitted on Adult, where the optimum is flat: 0.22 at epsilon 0.05, 0.45
+# at 1.6; a quarter for residuals.
 STEP, POWER, MOST = 0.061, 0.21, 0.6
 
 
 @register("dp_adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPAdam(Algorithm):
-    """Kingma & Ba (2015), Algorithm 1, on g_t = (sum clip(g_i, C) + N(0, sigma^2 I)) / (q n) + l2 w.
+    """Kingma & Ba (2015), Algorithm 1, on g_t = (sum clip(g_i, C) + N(0, sigma^2 I)) / (q n) + l2
+    w.
 
-    sigma = noise_multiplier * ``problem.sensitivity(C)``; batches as in ``dp_sgd``, price likewise: Abadi et al. (2016)
-    with Mironov, Talwar & Zhang (2019). First moment m = b1 m + (1 - b1) g, second v = b2 v + (1 - b2) g^2, both
-    divided by 1 - b^t; step eta_t m / (sqrt(v) + stability), eta_t falling linearly to 0 (``decay``). With noise far
-    above the signal v is close to the known noise variance in every coordinate, and Adam to SGD with momentum.
+    sigma = noise_multiplier * ``problem.sensitivity(C)``; batches as in ``dp_sgd``, price likewise:
+    Abadi et al. (2016) with Mironov, Talwar & Zhang (2019). First moment m = b1 m + (1 - b1) g,
+    second v = b2 v + (1 - b2) g^2, both divided by 1 - b^t; step eta_t m / (sqrt(v) + stability),
+    eta_t falling linearly to 0 (``decay``). With noise far above the signal v is close to the known
+    noise variance in every coordinate, and Adam to SGD with momentum.
     """
 
     requires: ClassVar[Requires] = Requires(l1=False, sessions=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
-        "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and moments and "
+        "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and "
+        "moments and "
         "steps follow from the noisy sums (Abadi et al. 2016; Mironov, Talwar & Zhang 2019)."
     )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05}
     limit: ClassVar[dict[str, Any]] = {"steps": 1000}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"sampling_rate": 0.005, "clip_norm": 3.0, "learning_rate": 1e-3, "decay": False, "steps": 2000}
+        "paper": {
+            "sampling_rate": 0.005,
+            "clip_norm": 3.0,
+            "learning_rate": 1e-3,
+            "decay": False,
+            "steps": 2000,
+        }
     }
 
     noise_multiplier: float = 2.0
@@ -69,7 +85,9 @@ class DPAdam(Algorithm):
         return self.clip_norm or usual_clip(problem)
 
     def first_step(self, problem: Problem) -> float:
-        """Step size eta_0; left out it grows slowly with n C / S * q sqrt(steps) / noise_multiplier, all public."""
+        """Step size eta_0; left out it grows slowly with n C / S * q sqrt(steps) /
+        noise_multiplier, all public.
+        """
         if self.learning_rate is not None:
             return self.learning_rate
         share = problem.n * self.clip(problem) / problem.sensitivity(self.clip(problem))
@@ -78,7 +96,9 @@ class DPAdam(Algorithm):
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step."""
-        return NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier, self.sampling_rate)
+        return NoisyGradient.of(
+            problem, self.clip(problem), self.noise_multiplier, self.sampling_rate
+        )
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         return [self.gradient(problem).mechanism] * self.steps

@@ -22,27 +22,38 @@ from dpcore.problem import Adjacency, Problem, Requires
 @register("dp_admm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPADMM(ADMMSettings, Algorithm):
-    """Party p: x_p <- x_p - k_t (P v_p + y_p + rho (x_p - z)); centre: z <- prox_{h/rho}(mean_p (x_p + y_p / rho)).
+    """Party p: x_p <- x_p - k_t (P v_p + y_p + rho (x_p - z)); centre: z <- prox_{h/rho}(mean_p
+    (x_p + y_p / rho)).
 
-    v_p = (sum over the records of p of clip(g_i, C) + N(0, sigma^2 I)) / n + l2 x_p / P, so the parties' v_p add up
-    to the gradient of the mean; y_p <- y_p + rho (x_p - z). A round releases the (P, d) stack of the parties' sums: one
-    record stands in one row of it, so its sensitivity is ``problem.sensitivity(C)``, and sigma = noise_multiplier times
-    that. The centre averages P noises: sqrt(P) more noise than a curator of all records needs, which is what
-    distribution costs. With P = 1 it is full-batch ssADMM. How many relevant columns it finds stands in
+    v_p = (sum over the records of p of clip(g_i, C) + N(0, sigma^2 I)) / n + l2 x_p / P, so the
+    parties' v_p add up to the gradient of the mean; y_p <- y_p + rho (x_p - z). A round releases
+    the (P, d) stack of the parties' sums: one record stands in one row of it, so its sensitivity is
+    ``problem.sensitivity(C)``, and sigma = noise_multiplier times that. The centre averages P
+    noises: sqrt(P) more noise than a curator of all records needs, which is what distribution
+    costs. With P = 1 it is full-batch ssADMM. How many relevant columns it finds stands in
     ``docs/benchmarks.md``.
 
-    Huang, Hu, Guo, Chan-Tin & Gong (2019), with one sigma for all rounds. The parties are every P-th record, by
-    position: positions are stable when a record is replaced, not when one is removed, so only replace-one is offered.
+    Huang, Hu, Guo, Chan-Tin & Gong (2019), with one sigma for all rounds. The parties are every
+    P-th record, by
+    position: positions are stable when a record is replaced, not when one is removed, so only
+    replace-one is offered.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "every party's gradient in every round"
     argument: ClassVar[str] = (
-        "A record stands in the sum of one party, with a gradient clipped to norm C, so replacing it moves the "
-        "stack of the parties' sums by at most 2C (Huang et al. 2019, with the sensitivity of clipped sums)."
+        "A record stands in the sum of one party, with a gradient clipped to norm C, so replacing "
+        "it moves the "
+        "stack of the parties' sums by at most 2C (Huang et al. 2019, with the sensitivity of "
+        "clipped sums)."
     )
-    small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}
+    small: ClassVar[dict[str, Any]] = {
+        "steps": 3,
+        "clip_norm": 0.05,
+        "learning_rate": 0.5,
+        "momentum": 0.5,
+    }
 
     parties: int = 2
 
@@ -53,15 +64,19 @@ class DPADMM(ADMMSettings, Algorithm):
     def plan(self, problem: Problem) -> list[Mechanism]:
         if self.parties > problem.n:
             raise AssumptionNotMet(
-                f"Expected at most n={problem.n} parties for 'dp_admm', got parties={self.parties}; every party needs "
+                f"Expected at most n={problem.n} parties for 'dp_admm', got "
+                f"parties={self.parties}; every party needs "
                 "a record."
             )
-        penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
+        # what the problem has no such penalty for is refused before it is charged
+        penalty_of(problem, self.penalty)
         sensitivity = problem.sensitivity(self.clip(problem))
         return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)] * self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the consensus z, or the mean of the x_p, after the last round; shape (outputs * d,)."""
+        """Return the consensus z, or the mean of the x_p, after the last round; shape (outputs *
+        d,).
+        """
         clip_norm, parties, everyone = self.clip(problem), self.parties, range(self.parties)
         penalty = penalty_of(problem, self.penalty)
         steps = self.steps_for(problem, sqrt(self.steps / parties) / self.noise_multiplier)
@@ -70,7 +85,12 @@ class DPADMM(ADMMSettings, Algorithm):
         for mechanism, step in zip(self.plan(problem), steps.sizes.tolist(), strict=True):
 
             def gradients(data: Objective, x: Array = x) -> Array:
-                return np.stack([data.take(slice(p, None, parties)).gradient_sum(x[p], clip_norm) for p in everyone])
+                return np.stack(
+                    [
+                        data.take(slice(p, None, parties)).gradient_sum(x[p], clip_norm)
+                        for p in everyone
+                    ]
+                )
 
             noisy = parties * budget.release(mechanism, gradients) / problem.n
             velocity = steps.momentum * velocity + noisy + problem.l2 * x

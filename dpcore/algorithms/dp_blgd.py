@@ -15,7 +15,8 @@ from dpcore.descent.line_search import PAPER
 class DPBLGD(DPBLSGD):
     """``dp_blsgd`` on the full data; a failed search raises the gradient budget as DP-AGD does.
 
-    Without sampling nothing is amplified and reading the same rows again is what the price assumes. Chen (2020), 5.6.3.
+    Without sampling nothing is amplified and reading the same rows again is what the price assumes.
+    Chen (2020), 5.6.3.
     """
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {

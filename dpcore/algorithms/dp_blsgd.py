@@ -1,4 +1,6 @@
-"""Noisy gradient descent whose steps come from a private backtracking line search; the budget grows where it fails."""
+"""Noisy gradient descent whose steps come from a private backtracking line search; the budget grows
+where it fails.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.algorithms.dp_sgd import DPSGD
 from dpcore.descent.defaults import usual_cap, usual_clip
 from dpcore.descent.gradient import NoisyGradient, on_batch
-from dpcore.descent.line_search import NETWORK, PAPER, LineSearchSettings, State, angle_between, candidates
+from dpcore.descent.line_search import (
+    NETWORK,
+    PAPER,
+    LineSearchSettings,
+    State,
+    angle_between,
+    candidates,
+)
 from dpcore.errors import InputError
 from dpcore.losses import Array
 from dpcore.mechanisms import AboveThreshold, Mechanism
@@ -27,51 +36,68 @@ UNIT_ROUNDING = 6e-8
 @register("dp_blsgd", "cheb")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPBLSGD(LineSearchSettings, Algorithm):
-    """w <- w - eta v, v = momentum v + g, g = (sum clip(g_i, C) + noise) / (q n) + l2 w, eta from a private search.
+    """w <- w - eta v, v = momentum v + g, g = (sum clip(g_i, C) + noise) / (q n) + l2 w, eta from a
+    private search.
 
-    The search asks, for eta = eta_0 beta^k, k < ``max_queries``, by ``AboveThreshold`` on a batch of its own, whether
+    The search asks, for eta = eta_0 beta^k, k < ``max_queries``, by ``AboveThreshold`` on a batch
+    of its own, whether
 
         sum_i [l_i(w) - l_i(w - eta v)] - q n armijo eta slope >= 0,   slope = <g, v>,
 
-    with losses cut to [0, ``clip_loss``] (``query`` = "difference"; one record moves it by at most that). "quotient"
-    divides both sides by eta ||v||: one record moves (l_i(w) - l_i(w - eta v)) / (eta ||v||) by at most R =
-    ``problem.lipschitz``, because the loss is R-Lipschitz in w (linear models), for every eta and without cutting
-    losses; what float32 may add is put into the divisor. ``slope`` "unbiased"
-    subtracts the known energy of the noise from it, "noisy" does not.
+    with losses cut to [0, ``clip_loss``] (``query`` = "difference"; one record moves it by at most
+    that). "quotient" divides both sides by eta ||v||: one record moves (l_i(w) - l_i(w - eta v)) /
+    (eta ||v||) by at most R = ``problem.lipschitz``, because the loss is R-Lipschitz in w (linear
+    models), for every eta and without cutting losses; what float32 may add is put into the divisor.
+    ``slope`` "unbiased" subtracts the known energy of the noise from it, "noisy" does not.
 
-    Chen (2020), Algorithms 5.1 to 5.3, with these repairs: every release reads a fresh batch and is priced for it (one
-    batch that serves k queries costs up to thousands of times more than k amplified ones); the divisor q n is a public
-    constant, never the realised size; the search has the proved price of ``AboveThreshold``, Laplace unless ``noise``
-    says gaussian; a query runs only if it and what must follow are affordable. The run may spend the price of
-    ``iterations`` rounds without failures and stops by itself at the last released iterate.
+    Chen (2020), Algorithms 5.1 to 5.3, with these repairs: every release reads a fresh batch and is
+    priced for it (one batch that serves k queries costs up to thousands of times more than k
+    amplified ones); the divisor q n is a public constant, never the realised size; the search has
+    the proved price of ``AboveThreshold``, Laplace unless ``noise`` says gaussian; a query runs
+    only if it and what must follow are affordable. The run may spend the price of ``iterations``
+    rounds without failures and stops by itself at the last released iterate.
 
-    Gradient: rho = 1 / (2 multiplier^2); search: epsilon_BT = ``search_ratio`` / multiplier, a half on the threshold
-    and a quarter on each query. The search runs in every ``search_every``-th iteration, its step serves until the next.
-    When it fails, a second gradient is drawn and averaged, with weights rho, and the search is repeated. Before that
-    ``budget_growth`` "always" raises both budgets by ``growth``; "adaptive" compares the angle of the two gradients
-    with the running mean of angles: above ``angle_high`` times it (or above 90 degrees) rho grows, below ``angle_low``
-    times it epsilon_BT does; "difference" (DP-AGD) raises rho and spends only the difference on the second gradient.
-    ``on_failure`` "smallest_step" takes eta_0 beta^max_queries instead. Each growth of rho shrinks both clips once an
-    iteration by ``clip_decay``. eta_0 becomes min(eta_0, 1.2 max of the last ``reset_every`` steps).
+    Gradient: rho = 1 / (2 multiplier^2); search: epsilon_BT = ``search_ratio`` / multiplier, a half
+    on the threshold and a quarter on each query. The search runs in every ``search_every``-th
+    iteration, its step serves until the next. When it fails, a second gradient is drawn and
+    averaged, with weights rho, and the search is repeated. Before that ``budget_growth`` "always"
+    raises both budgets by ``growth``; "adaptive" compares the angle of the two gradients with the
+    running mean of angles: above ``angle_high`` times it (or above 90 degrees) rho grows, below
+    ``angle_low`` times it epsilon_BT does; "difference" (DP-AGD) raises rho and spends only the
+    difference on the second gradient. ``on_failure`` "smallest_step" takes eta_0 beta^max_queries
+    instead. Each growth of rho shrinks both clips once an iteration by ``clip_decay``. eta_0
+    becomes min(eta_0, 1.2 max of the last ``reset_every`` steps).
 
     ``first_step`` left out is ``stretch`` times the step that ``dp_sgd`` derives from public facts.
 
-    Where the budget goes on Adult, at the defaults, in the paper's form and beside ``dp_sgd``, stands in
-    ``docs/benchmarks.md``.
+    Where the budget goes on Adult, at the defaults, in the paper's form and beside ``dp_sgd``,
+    stands in ``docs/benchmarks.md``.
     """
 
     requires: ClassVar[Requires] = Requires(l1=False, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
-        "A record enters each gradient sum clipped to norm C and each question of the search with a loss "
-        "difference cut to a public bound, every release on a batch of its own (Chen 2020, ch. 5, repaired; Abadi "
+        "A record enters each gradient sum clipped to norm C and each question of the search with "
+        "a loss "
+        "difference cut to a public bound, every release on a batch of its own (Chen 2020, ch. 5, "
+        "repaired; Abadi "
         "et al. 2016)."
     )
     adaptive: ClassVar[bool] = True
     default_l2: ClassVar[float] = 1e-4
-    small: ClassVar[dict[str, Any]] = {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.5, "search_every": 2}
-    limit: ClassVar[dict[str, Any]] = {"iterations": 300, "sampling_rate": 1.0, "clip_loss": 100.0, "momentum": 0.0}
+    small: ClassVar[dict[str, Any]] = {
+        "iterations": 4,
+        "clip_norm": 0.05,
+        "clip_loss": 0.5,
+        "search_every": 2,
+    }
+    limit: ClassVar[dict[str, Any]] = {
+        "iterations": 300,
+        "sampling_rate": 1.0,
+        "clip_loss": 100.0,
+        "momentum": 0.0,
+    }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": PAPER | {"budget_growth": "adaptive"},
         "paper_network": NETWORK,
@@ -80,7 +106,10 @@ class DPBLSGD(LineSearchSettings, Algorithm):
     def start(self, problem: Problem) -> State:
         """The state before the first release, from public facts."""
         clip_norm = self.clip_norm or usual_clip(problem)
-        step = self.first_step or self.stretch * self._descent(problem, clip_norm).step_and_momentum(problem)[0]
+        step = (
+            self.first_step
+            or self.stretch * self._descent(problem, clip_norm).step_and_momentum(problem)[0]
+        )
         zero = np.zeros(problem.dimension * problem.outputs)
         return State(
             w=zero,
@@ -105,12 +134,15 @@ class DPBLSGD(LineSearchSettings, Algorithm):
         )
 
     def by_quotient(self, problem: Problem) -> bool:
-        """Whether the search asks difference quotients; raises ``InputError`` where their bound is unknown."""
+        """Whether the search asks difference quotients; raises ``InputError`` where their bound is
+        unknown.
+        """
         if self.query != "quotient":
             return False
         if problem.kind != "linear" or not isfinite(problem.lipschitz):
             raise InputError(
-                f"Expected a linear model and a loss of bounded slope for query='quotient', got kind={problem.kind!r}, "
+                f"Expected a linear model and a loss of bounded slope for query='quotient', got "
+                f"kind={problem.kind!r}, "
                 f"loss={problem.loss.name!r}; use query='difference'."
             )
         return True
@@ -120,12 +152,18 @@ class DPBLSGD(LineSearchSettings, Algorithm):
         return NoisyGradient.of(problem, clip_norm, multiplier, self.sampling_rate)
 
     def search(self, problem: Problem, clip_loss: float, epsilon: float) -> Mechanism:
-        """The release of a step: epsilon/2 and epsilon/4 (Laplace), or rho = epsilon^2 / 2 split alike (Gaussian)."""
+        """The release of a step: epsilon/2 and epsilon/4 (Laplace), or rho = epsilon^2 / 2 split
+        alike (Gaussian).
+        """
         bound = problem.lipschitz if self.by_quotient(problem) else clip_loss
         unit = problem.sensitivity(bound)
         scales = (2.0, 4.0) if self.noise == "laplace" else (sqrt(3.0), sqrt(6.0))
         above = AboveThreshold(
-            unit, scales[0] * unit / epsilon, scales[1] * unit / epsilon, self.max_queries, noise=self.noise
+            unit,
+            scales[0] * unit / epsilon,
+            scales[1] * unit / epsilon,
+            self.max_queries,
+            noise=self.noise,
         )
         return on_batch(problem, self.loss_rate, above)
 
@@ -149,7 +187,9 @@ class DPBLSGD(LineSearchSettings, Algorithm):
             iteration += 1
         return state.w
 
-    def _iterate(self, problem: Problem, budget: Budget, state: State, momentum: float, iteration: int) -> bool:
+    def _iterate(
+        self, problem: Problem, budget: Budget, state: State, momentum: float, iteration: int
+    ) -> bool:
         """One update of ``state``; False where money ran out before it."""
         decay = max(1.0 - iteration / self.iterations, 1.0 / self.iterations) if self.decay else 1.0
         searching = iteration % self.search_every == 0
@@ -162,7 +202,9 @@ class DPBLSGD(LineSearchSettings, Algorithm):
         grown = False
         while searching:
             g = mean + problem.l2 * state.w
-            index = self._first_step_down(problem, budget, search, state, g, momentum * state.velocity + g, weight)
+            index = self._first_step_down(
+                problem, budget, search, state, g, momentum * state.velocity + g, weight
+            )
             state.searches += 1
             if index < self.max_queries or self.on_failure == "smallest_step":
                 state.step = state.first_step * self.backtrack**index
@@ -185,12 +227,16 @@ class DPBLSGD(LineSearchSettings, Algorithm):
     def _second_gradient(
         self, problem: Problem, budget: Budget, state: State, weight: float
     ) -> tuple[Array | None, float]:
-        """Another gradient at the same point and its weight 2 rho; None where it and a search are not affordable."""
+        """Another gradient at the same point and its weight 2 rho; None where it and a search are
+        not affordable.
+        """
         extra = 1.0 / state.multiplier**2
         if self.budget_growth == "difference":
             extra = self.growth * weight
         gradient = self.gradient(problem, state.clip_norm, 1.0 / sqrt(extra))
-        if not budget.affords(gradient.mechanism, self.search(problem, state.clip_loss, state.search_epsilon)):
+        if not budget.affords(
+            gradient.mechanism, self.search(problem, state.clip_loss, state.search_epsilon)
+        ):
             return None, extra
         return self._noisy_gradient(budget, gradient, state), extra
 
@@ -208,37 +254,61 @@ class DPBLSGD(LineSearchSettings, Algorithm):
         return more_gradient
 
     def _first_step_down(
-        self, problem: Problem, budget: Budget, mechanism: Mechanism, state: State, g: Array, v: Array, weight: float
+        self,
+        problem: Problem,
+        budget: Budget,
+        mechanism: Mechanism,
+        state: State,
+        g: Array,
+        v: Array,
+        weight: float,
     ) -> int:
-        """Index of the first candidate that passes the noisy Armijo test, ``max_queries`` where none does."""
+        """Index of the first candidate that passes the noisy Armijo test, ``max_queries`` where
+        none does.
+        """
         etas = state.first_step * self.backtrack ** np.arange(self.max_queries)
         w, share = state.w, self.loss_rate * problem.n
         squares = np.concatenate([np.einsum("ij,ij->i", W, W) for W in candidates(w, v, etas)])
         penalty = share * problem.l2 / 2 * squares
         slope = float(g @ v)
         if self.slope == "unbiased":
-            sigma = problem.sensitivity(state.clip_norm) / (sqrt(weight) * self.sampling_rate * problem.n)
+            sigma = problem.sensitivity(state.clip_norm) / (
+                sqrt(weight) * self.sampling_rate * problem.n
+            )
             slope -= len(g) * sigma**2
         wanted = self.armijo * share * etas * max(slope, 0.0)
         clip, divisor = state.clip_loss, np.ones(self.max_queries)
         if self.by_quotient(problem):
-            # A score that is off by e moves a margin loss by e at most and softmax by 2e, whose R is sqrt 2 larger.
+            # A score that is off by e moves a margin loss by e at most and softmax by 2e, whose R
+            # is sqrt 2 larger.
             rounding = 2.0 * (len(g) + 4) * UNIT_ROUNDING * (2.0 * np.sqrt(squares.max()) + 1.0)
             clip, divisor = np.inf, etas * float(np.linalg.norm(v)) + rounding
 
         def query(batch: Objective) -> Array:
-            values = np.concatenate([batch.value_sum(W, clip) for W in candidates(w, v, etas)]) + penalty
+            values = (
+                np.concatenate([batch.value_sum(W, clip) for W in candidates(w, v, etas)]) + penalty
+            )
             return np.asarray((values[0] - values[1:] - wanted) / divisor)
 
         return int(budget.release(mechanism, query))
 
-    def _move(self, problem: Problem, budget: Budget, state: State, mean: Array, momentum: float, decay: float) -> None:
+    def _move(
+        self,
+        problem: Problem,
+        budget: Budget,
+        state: State,
+        mean: Array,
+        momentum: float,
+        decay: float,
+    ) -> None:
         g = mean + problem.l2 * state.w
         state.velocity = momentum * state.velocity + g
         state.w = state.w - decay * state.step * state.velocity
         angle = 90.0 if state.previous is None else angle_between(g, state.previous)
         if state.previous is not None:
-            state.mean_angle = self.angle_memory * state.mean_angle + (1.0 - self.angle_memory) * angle
+            state.mean_angle = (
+                self.angle_memory * state.mean_angle + (1.0 - self.angle_memory) * angle
+            )
         state.previous = g
         budget.note(
             step_size=decay * state.step,
@@ -250,7 +320,9 @@ class DPBLSGD(LineSearchSettings, Algorithm):
         )
 
     def _settle(self, state: State, searched: bool, grown: bool) -> None:
-        """Reset eta_0 after ``reset_every`` searched steps, shrink the clips after a growth of rho."""
+        """Reset eta_0 after ``reset_every`` searched steps, shrink the clips after a growth of
+        rho.
+        """
         if searched:
             state.chosen.append(state.step)
         if len(state.chosen) == self.reset_every:

@@ -13,11 +13,14 @@ from dpcore.descent.line_search import PAPER
 @register("dp_blsgd_ac")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPBLSGDAC(DPBLSGD):
-    """``dp_blsgd`` whose clips shrink by ``clip_decay`` when the gradient budget grew. Chen (2020), 5.5.4.
+    """``dp_blsgd`` whose clips shrink by ``clip_decay`` when the gradient budget grew. Chen (2020),
+    5.5.4.
 
     The condition reads released gradients and indices alone, so it costs nothing.
     """
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER | {"budget_growth": "adaptive", "clip_decay": 0.05}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": PAPER | {"budget_growth": "adaptive", "clip_decay": 0.05}
+    }
 
     clip_decay: float = 0.05

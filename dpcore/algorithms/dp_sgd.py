@@ -1,4 +1,6 @@
-"""Noisy gradient descent on clipped sums, on the full data or on a fresh random batch for every step."""
+"""Noisy gradient descent on clipped sums, on the full data or on a fresh random batch for every
+step.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import RANKING_HORIZON, longest_step, momentum_for, ranks_columns, step_share, usual_clip
+from dpcore.descent.defaults import (
+    RANKING_HORIZON,
+    longest_step,
+    momentum_for,
+    ranks_columns,
+    step_share,
+    usual_clip,
+)
 from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import (
     AssumptionNotMet,
@@ -29,41 +38,58 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 SCHEDULES = ("constant", "inverse", "linear")
 
-# Summed step sizes in units of (norm_bound * noise of the whole run)^-1. Flat optima, measured on Adult (margin: 1.6 to
-# 2.4), bike and wine (residual).
+# Summed step sizes in units of (norm_bound * noise of the whole run)^-1. Flat optima, measured on
+# Adult (margin: 1.6 to 2.4), bike and wine (residual).
 HORIZON = 2.0
 
 
 @register("dp_sgd", "dp_gd", "sgd_ma")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPSGD(Algorithm):
-    """w <- prox(w - eta_t v_t), v_t = momentum v_{t-1} + (sum_{i in B_t} clip(g_i, C) + N(0, sigma^2 I)) / (q n) + l2 w
+    """w <- prox(w - eta_t v_t), v_t = momentum v_{t-1} + (sum_{i in B_t} clip(g_i, C) + N(0,
+    sigma^2 I)) / (q n) + l2 w
 
-    with sigma = noise_multiplier * ``problem.sensitivity(C)``. The batch B_t is a fresh Poisson sample of rate q under
-    add/remove and replace-labels, q n rows without replacement under replace-one, or all rows for q = 1; the divisor
-    q n is a public constant, never the realised size. Abadi et al. (2016), Algorithm 1, with Mironov, Talwar & Zhang
-    (2019) for the price. Momentum, schedule and the mean over the last share ``average`` of the iterates are free.
+    with sigma = noise_multiplier * ``problem.sensitivity(C)``. The batch B_t is a fresh Poisson
+    sample of rate q under add/remove and replace-labels, q n rows without replacement under
+    replace-one, or all rows for q = 1; the divisor q n is a public constant, never the realised
+    size. Abadi et al. (2016), Algorithm 1, with Mironov, Talwar & Zhang (2019) for the price.
+    Momentum, schedule and the mean over the last share ``average`` of the iterates are free.
 
-    ``learning_rate`` and ``momentum`` left out follow from public facts: a direction of curvature h is worth learning
-    when its signal exceeds the noise of the whole run, h > 1/H with H = ``horizon`` * n mu / (S norm_bound), S =
-    ``problem.sensitivity(C)`` and mu = q sqrt(T) / noise_multiplier, so the step sizes sum to H over T stable steps.
-    ``horizon`` left out is 2 (0.5 for residuals), or 0.08 where ``selection.ranks_columns``: with an L1 penalty the
-    proximal step (Chen 2020, 4.17) ranks columns best after an early end.
+    ``learning_rate`` and ``momentum`` left out follow from public facts: a direction of curvature h
+    is worth learning when its signal exceeds the noise of the whole run, h > 1/H with H =
+    ``horizon`` * n mu / (S norm_bound), S = ``problem.sensitivity(C)`` and mu = q sqrt(T) /
+    noise_multiplier, so the step sizes sum to H over T stable steps. ``horizon`` left out is 2 (0.5
+    for residuals), or 0.08 where ``selection.ranks_columns``: with an L1 penalty the proximal step
+    (Chen 2020, 4.17) ranks columns best after an early end.
 
-    ``sampling_rate`` None: batches of about sqrt(n) rows, as SGD-MA (the name for that, with 2,000 steps) takes them.
-    ``start``: the first w, zero when left out. It must be public: weights that were released, and charged, before.
+    ``sampling_rate`` None: batches of about sqrt(n) rows, as SGD-MA (the name for that, with 2,000
+    steps) takes them.
+    ``start``: the first w, zero when left out. It must be public: weights that were released, and
+    charged, before.
     """
 
     requires: ClassVar[Requires] = Requires(softmax=True, sessions=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
-        "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and the rest of a "
+        "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and "
+        "the rest of a "
         "step follows from the noisy sum (Abadi et al. 2016; Mironov, Talwar & Zhang 2019)."
     )
-    small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}
+    small: ClassVar[dict[str, Any]] = {
+        "steps": 3,
+        "clip_norm": 0.05,
+        "learning_rate": 0.5,
+        "momentum": 0.5,
+    }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"schedule": "inverse", "momentum": 0.0, "learning_rate": 1.0, "clip_norm": 1.0, "average": 0.0},
+        "paper": {
+            "schedule": "inverse",
+            "momentum": 0.0,
+            "learning_rate": 1.0,
+            "clip_norm": 1.0,
+            "average": 0.0,
+        },
         "sgd_ma": {"sampling_rate": None, "steps": 2000},
     }
 
@@ -84,7 +110,12 @@ class DPSGD(Algorithm):
         if_given(require_fraction, sampling_rate=self.sampling_rate)
         require_choice(SCHEDULES, schedule=self.schedule)
         require_below_one(average=self.average)
-        if_given(require_positive, clip_norm=self.clip_norm, learning_rate=self.learning_rate, horizon=self.horizon)
+        if_given(
+            require_positive,
+            clip_norm=self.clip_norm,
+            learning_rate=self.learning_rate,
+            horizon=self.horizon,
+        )
         if self.start is not None:
             object.__setattr__(self, "start", finite_tuple("start", self.start))
         if_given(require_below_one, momentum=self.momentum)
@@ -99,7 +130,9 @@ class DPSGD(Algorithm):
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step."""
-        return NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier, self.rate(problem))
+        return NoisyGradient.of(
+            problem, self.clip(problem), self.noise_multiplier, self.rate(problem)
+        )
 
     def first(self, problem: Problem) -> Array:
         """The w that the descent begins with, shape (outputs * d,)."""
@@ -108,7 +141,8 @@ class DPSGD(Algorithm):
             return np.zeros(size)
         if len(self.start) != size:
             raise AssumptionNotMet(
-                f"Expected start with {size} weights, as many as the model has, got {len(self.start)}; leave it out, "
+                f"Expected start with {size} weights, as many as the model has, got "
+                f"{len(self.start)}; leave it out, "
                 "or take a model of the same columns."
             )
         return np.array(self.start)
@@ -139,11 +173,17 @@ class DPSGD(Algorithm):
         return shown | {"learning_rate": rate, "momentum": momentum}
 
     def step_and_momentum(self, problem: Problem) -> tuple[float, float]:
-        """First step size and momentum; what the caller left out follows from ``total_step`` and stability."""
+        """First step size and momentum; what the caller left out follows from ``total_step`` and
+        stability.
+        """
         longest = longest_step(problem)
         step = self.total_step(problem) / float(self.decay().sum())
         momentum = momentum_for(step, longest) if self.momentum is None else self.momentum
-        rate = min(step * (1.0 - momentum), longest) if self.learning_rate is None else self.learning_rate
+        rate = (
+            min(step * (1.0 - momentum), longest)
+            if self.learning_rate is None
+            else self.learning_rate
+        )
         return rate, momentum
 
     def decay(self) -> Array:
@@ -158,7 +198,9 @@ class DPSGD(Algorithm):
                 return 1.0 - t / self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (outputs * d)."""
+        """Return the last iterate, or the mean over the last share ``average`` of the iterates;
+        shape (outputs * d).
+        """
         rate, momentum = self.step_and_momentum(problem)
         gradient = self.gradient(problem)
         first_averaged = self.steps - max(1, round(self.average * self.steps))

@@ -13,44 +13,57 @@ from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.admm import usual_horizon
 from dpcore.descent.defaults import total_step, usual_clip
 from dpcore.descent.gradient import NoisyGradient, on_batch
-from dpcore.errors import if_given, require_count, require_fraction, require_open_unit, require_positive
+from dpcore.errors import (
+    if_given,
+    require_count,
+    require_fraction,
+    require_open_unit,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
 
-# A record's difference of gradients is divided by its public bound; at equal points the bound is 0 and so is the sum.
+# A record's difference of gradients is divided by its public bound; at equal points the bound is 0
+# and so is the sum.
 LEAST_BOUND = 1e-12
 
 
 @register("dp_svrg")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPSVRG(Algorithm):
-    """Per epoch a noisy full gradient G at the anchor a, then ``inner`` steps w <- prox(w - eta v) with
+    """Per epoch a noisy full gradient G at the anchor a, then ``inner`` steps w <- prox(w - eta v)
+    with
 
-    v = (sum_{i in B} (clip(g_i(w)) - clip(g_i(a))) + noise) / (q n) + G + l2 w, from w = a; the first has v = G + l2 w.
+    v = (sum_{i in B} (clip(g_i(w)) - clip(g_i(a))) + noise) / (q n) + G + l2 w, from w = a; the
+    first has v = G + l2 w.
 
-    A clipped gradient is a clipped coefficient times x_i, and clipping a coefficient is 1-Lipschitz, so a record's
-    difference has norm at most b = min(2C, beta ||w - a||), beta = norm_bound^2 * curvature bound of the loss. With
-    softmax the coefficient is a vector p - e_y, clipped by projection on a ball, which is 1-Lipschitz too. w and a
-    are released, hence b is public: the query is divided by b, released at sensitivity ``problem.sensitivity(1)`` and
+    A clipped gradient is a clipped coefficient times x_i, and clipping a coefficient is
+    1-Lipschitz, so a record's difference has norm at most b = min(2C, beta ||w - a||), beta =
+    norm_bound^2 * curvature bound of the loss. With softmax the coefficient is a vector p - e_y,
+    clipped by projection on a ball, which is 1-Lipschitz too. w and a are released, hence b is
+    public: the query is divided by b, released at sensitivity ``problem.sensitivity(1)`` and
     multiplied back. ``full_share`` of mu^2, before amplification, pays for the full gradients.
 
-    Wang, Ye & Xu (2017), Algorithm 1, which perturbs both at the sensitivity of whole gradients. What is saved in
-    sampling error is paid in noise: the differences are added to a noisy G that every inner step repeats, so G's noise
-    does not average out within an epoch. At epsilon <= 1 it loses to plain noisy descent (dp_sgd, q = 1), as Chen
-    (2020), Section 4.6.2, reports; kept as a baseline. A step left out is 2 / smoothness, or shorter so that they sum
-    to ``horizon`` as in ``admm``: G is then repeated over a distance that its noise supports, and
-    nearly as many relevant columns are found as by one release of noisy correlations (``docs/benchmarks.md``).
+    Wang, Ye & Xu (2017), Algorithm 1, which perturbs both at the sensitivity of whole gradients.
+    What is saved in sampling error is paid in noise: the differences are added to a noisy G that
+    every inner step repeats, so G's noise does not average out within an epoch. At epsilon <= 1 it
+    loses to plain noisy descent (dp_sgd, q = 1), as Chen (2020), Section 4.6.2, reports; kept as a
+    baseline. A step left out is 2 / smoothness, or shorter so that they sum to ``horizon`` as in
+    ``admm``: G is then repeated over a distance that its noise supports, and nearly as many
+    relevant columns are found as by one release of noisy correlations (``docs/benchmarks.md``).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, smooth=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "full gradients and every iterate"
     argument: ClassVar[str] = (
-        "A record enters full sums clipped to norm C and difference sums with at most min(2C, beta ||w - a||), "
-        "which released iterates make public (Wang, Ye & Xu 2017, with the bound of differences in place of whole "
+        "A record enters full sums clipped to norm C and difference sums with at most min(2C, beta "
+        "||w - a||), "
+        "which released iterates make public (Wang, Ye & Xu 2017, with the bound of differences in "
+        "place of whole "
         "gradients)."
     )
     small: ClassVar[dict[str, Any]] = {
@@ -72,14 +85,21 @@ class DPSVRG(Algorithm):
         require_count(epochs=self.epochs, inner=self.inner)
         require_fraction(sampling_rate=self.sampling_rate)
         require_open_unit(full_share=self.full_share)
-        if_given(require_positive, clip_norm=self.clip_norm, learning_rate=self.learning_rate, horizon=self.horizon)
+        if_given(
+            require_positive,
+            clip_norm=self.clip_norm,
+            learning_rate=self.learning_rate,
+            horizon=self.horizon,
+        )
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C."""
         return usual_clip(problem) if self.clip_norm is None else self.clip_norm
 
     def step_size(self, problem: Problem) -> float:
-        """The step size: 2 / smoothness unless given, and no more than lets the steps sum to the horizon."""
+        """The step size: 2 / smoothness unless given, and no more than lets the steps sum to the
+        horizon.
+        """
         if self.learning_rate is not None:
             return self.learning_rate
         mu = sqrt(self.epochs) / self.noise_multiplier
@@ -113,14 +133,21 @@ class DPSVRG(Algorithm):
             direction = anchor_gradient
             for step in range(self.inner):
                 if step > 0:
-                    bound = max(min(2.0 * clip_norm, beta * float(np.linalg.norm(w - anchor))), LEAST_BOUND)
+                    bound = max(
+                        min(2.0 * clip_norm, beta * float(np.linalg.norm(w - anchor))), LEAST_BOUND
+                    )
 
-                    def difference(batch: Objective, at: Array = w, a: Array = anchor, bound: float = bound) -> Array:
+                    def difference(
+                        batch: Objective, at: Array = w, a: Array = anchor, bound: float = bound
+                    ) -> Array:
                         return np.asarray(
-                            (batch.gradient_sum(at, clip_norm) - batch.gradient_sum(a, clip_norm)) / bound
+                            (batch.gradient_sum(at, clip_norm) - batch.gradient_sum(a, clip_norm))
+                            / bound
                         )
 
-                    change = bound * budget.release(inner, difference) / (self.sampling_rate * problem.n)
+                    change = (
+                        bound * budget.release(inner, difference) / (self.sampling_rate * problem.n)
+                    )
                     direction = anchor_gradient + change
                 moved = (w - eta * (direction + problem.l2 * w)).reshape(-1, problem.dimension)
                 w = prox_l1(moved, eta * problem.l1, problem.intercept).ravel()

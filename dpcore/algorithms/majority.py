@@ -19,11 +19,13 @@ from dpcore.problem import Adjacency, Problem, Requires
 @register("majority")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Majority(Algorithm):
-    """Weights 0 but for the constant column, which has the sign of the label sum. No privacy: infinite price.
+    """Weights 0 but for the constant column, which has the sign of the label sum. No privacy:
+    infinite price.
 
-    The label sum comes from the gradient at w = 0: every margin loss has one slope there, so the constant column of
-    the gradient sum is slope * sum_i y_i; that of softmax is n / K - n_k for class k. Weights are minus its mean, so
-    of several classes, jointly or each against the rest, the largest has the largest score. Class weights are left
+    The label sum comes from the gradient at w = 0: every margin loss has one slope there, so the
+    constant column of the gradient sum is slope * sum_i y_i; that of softmax is n / K - n_k for
+    class k. Weights are minus its mean, so of several classes, jointly or each against the rest,
+    the largest has the largest score. Class weights are left
     out: it is the class of more rows.
     """
 
@@ -42,7 +44,8 @@ class Majority(Algorithm):
         """Return weights of shape (outputs * d,), 0 but for the constant columns."""
         if not problem.intercept:
             raise AssumptionNotMet(
-                "Expected a problem with a constant last column for 'majority', got intercept=False."
+                "Expected a problem with a constant last column for 'majority', got "
+                "intercept=False."
             )
 
         def label_means(data: Objective) -> Array:

@@ -26,10 +26,12 @@ XStep = Callable[[Objective], Array]
 
 
 def x_sensitivity(clip_sensitivity: float, n: int, eta: float, rho: float) -> float:
-    """L2 sensitivity of x after one epoch: S eta / (n (1 + eta rho)), S that of the clipped gradient sum.
+    """L2 sensitivity of x after one epoch: S eta / (n (1 + eta rho)), S that of the clipped
+    gradient sum.
 
-    x+ = (eta / (1 + eta rho)) (-g - y + rho z + x / eta) with x, y, z released before, so only g = sum / n moves. The
-    printed (4.13), 2C / (n (1 + eta rho)), lacks the factor eta: it is too small for eta > 1, too large below.
+    x+ = (eta / (1 + eta rho)) (-g - y + rho z + x / eta) with x, y, z released before, so only g =
+    sum / n moves. The printed (4.13), 2C / (n (1 + eta rho)), lacks the factor eta: it is too small
+    for eta > 1, too large below.
     """
     return clip_sensitivity * eta / (n * (1.0 + eta * rho))
 
@@ -37,34 +39,44 @@ def x_sensitivity(clip_sensitivity: float, n: int, eta: float, rho: float) -> fl
 @register("mpadmm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MPADMM(ADMMSettings, Algorithm):
-    """x <- x - k_t (v_t + y + rho (x - z)) + N(0, sigma_t^2 I), v_t = momentum v_{t-1} + sum_i clip(g_i, C) / n + l2 x,
+    """x <- x - k_t (v_t + y + rho (x - z)) + N(0, sigma_t^2 I), v_t = momentum v_{t-1} + sum_i
+    clip(g_i, C) / n + l2 x,
 
-    sigma_t = noise_multiplier * D_t, D_t = ``problem.sensitivity(C)`` k_t / n (``x_sensitivity``, k = eta / (1 + eta
-    rho)). z, y and the velocity follow from the released x, so an epoch is one Gaussian release; it is full-batch
-    ssADMM with the noise of the gradient written on x.
+    sigma_t = noise_multiplier * D_t, D_t = ``problem.sensitivity(C)`` k_t / n (``x_sensitivity``, k
+    = eta / (1 + eta rho)). z, y and the velocity follow from the released x, so an epoch is one
+    Gaussian release; it is full-batch ssADMM with the noise of the gradient written on x.
 
-    ``perturb`` = "xzy" is the papers' form, Chen (2020), Algorithm 4.2: x, z and y computed from exact x get noise of
-    one sigma each. By firm non-expansiveness of a convex prox their sensitivities are D, D and rho D (Theorem 4.3 with
-    the right D), so the price is 2 + rho^2 times that of x alone. The noise of y enters x again, k times larger: keep
-    to the papers' rho (k <= 1/rho) and to momentum 0 there.
+    ``perturb`` = "xzy" is the papers' form, Chen (2020), Algorithm 4.2: x, z and y computed from
+    exact x get noise of one sigma each. By firm non-expansiveness of a convex prox their
+    sensitivities are D, D and rho D (Theorem 4.3 with the right D), so the price is 2 + rho^2 times
+    that of x alone. The noise of y enters x again, k times larger: keep to the papers' rho (k <=
+    1/rho) and to momentum 0 there.
 
-    The papers' claim that it finds more of the relevant columns at small epsilon does not hold beyond chance; on Adult
-    it is ahead of ``dp_sgd`` at small epsilon and behind at 0.4, where its early end counts (``docs/benchmarks.md``).
+    The papers' claim that it finds more of the relevant columns at small epsilon does not hold
+    beyond chance; on Adult it is ahead of ``dp_sgd`` at small epsilon and behind at 0.4, where its
+    early end counts (``docs/benchmarks.md``).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "x of each epoch"
     argument: ClassVar[str] = (
-        "A record moves an exact step by its gradient clipped to norm C times k / n, twice that when replaced, "
-        "and z and y follow from the noisy x (Chen 2020, Algorithm 4.2, with the right constant in Theorem 4.3)."
+        "A record moves an exact step by its gradient clipped to norm C times k / n, twice that "
+        "when replaced, "
+        "and z and y follow from the noisy x (Chen 2020, Algorithm 4.2, with the right constant in "
+        "Theorem 4.3)."
     )
-    small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05, "learning_rate": 10.0, "momentum": 0.5}
+    small: ClassVar[dict[str, Any]] = {
+        "steps": 3,
+        "clip_norm": 0.05,
+        "learning_rate": 10.0,
+        "momentum": 0.5,
+    }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "selection": SELECTION,
         "paper": {
-            "perturb": "xzy", "penalty_parameter": 0.5, "learning_rate": 1.0, "schedule": "constant", "momentum": 0.0,
-            "clip_norm": 1.0, "steps": 20, "output": "x",
+            "perturb": "xzy", "penalty_parameter": 0.5, "learning_rate": 1.0,
+            "schedule": "constant", "momentum": 0.0, "clip_norm": 1.0, "steps": 20, "output": "x",
         },
     }  # fmt: skip
 
@@ -75,13 +87,18 @@ class MPADMM(ADMMSettings, Algorithm):
         require_choice(PERTURBED, perturb=self.perturb)
 
     def schedule_for(self, problem: Problem) -> Steps:
-        """The one schedule that ``plan`` and ``fit`` walk; the price of an epoch does not depend on it."""
+        """The one schedule that ``plan`` and ``fit`` walk; the price of an epoch does not depend on
+        it.
+        """
         return self.steps_for(problem, sqrt(self.steps) / self.noise_multiplier)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
-        penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
+        # what the problem has no such penalty for is refused before it is charged
+        penalty_of(problem, self.penalty)
         steps = self.schedule_for(problem)
-        return [item for step in steps.sizes.tolist() for item in self.epoch(problem, steps.rho, step)]
+        return [
+            item for step in steps.sizes.tolist() for item in self.epoch(problem, steps.rho, step)
+        ]
 
     def epoch(self, problem: Problem, rho: float, step: float) -> list[Mechanism]:
         """The releases of one epoch whose x-step is k = ``step``."""
@@ -92,7 +109,8 @@ class MPADMM(ADMMSettings, Algorithm):
             return [Gaussian(bound, sigma)]
         if not penalty_of(problem, self.penalty).convex:
             raise AssumptionNotMet(
-                f"Expected a convex penalty for perturb='xzy', whose proof needs a non-expansive prox, got "
+                f"Expected a convex penalty for perturb='xzy', whose proof needs a non-expansive "
+                f"prox, got "
                 f"penalty={self.penalty!r}; use perturb='x'."
             )
         return [Gaussian(bound, sigma), Gaussian(bound, sigma), Gaussian(rho * bound, sigma)]
@@ -110,22 +128,34 @@ class MPADMM(ADMMSettings, Algorithm):
             # The noisy velocity that this x amounts to: post-processing, so momentum costs nothing.
             velocity = (at.x - x) / step - at.pull(steps.rho)
             move = partial(at.moved, rho=steps.rho, penalty=penalty, dimension=problem.dimension)
-            at = move(x) if self.perturb == "x" else _three_releases(budget, releases[1:], x, x_step, move)
+            at = (
+                move(x)
+                if self.perturb == "x"
+                else _three_releases(budget, releases[1:], x, x_step, move)
+            )
             budget.note(step_size=step)
         return at.output(self.output)
 
-    def _x_step(self, problem: Problem, at: Iterate, steps: Steps, step: float, velocity: Array) -> XStep:
+    def _x_step(
+        self, problem: Problem, at: Iterate, steps: Steps, step: float, velocity: Array
+    ) -> XStep:
         clip_norm = self.clip(problem)
 
         def x_step(data: Objective) -> Array:
             gradient = data.gradient_sum(at.x, clip_norm) / problem.n + problem.l2 * at.x
-            return np.asarray(at.x - step * (steps.momentum * velocity + gradient + at.pull(steps.rho)))
+            return np.asarray(
+                at.x - step * (steps.momentum * velocity + gradient + at.pull(steps.rho))
+            )
 
         return x_step
 
 
 def _three_releases(
-    budget: Budget, mechanisms: list[Mechanism], x: Array, x_step: XStep, move: Callable[[Array], Iterate]
+    budget: Budget,
+    mechanisms: list[Mechanism],
+    x: Array,
+    x_step: XStep,
+    move: Callable[[Array], Iterate],
 ) -> Iterate:
     """x as released, and z and y that the data yield, each with noise of its own."""
 
@@ -135,4 +165,6 @@ def _three_releases(
     def exact_y(data: Objective) -> Array:
         return move(x_step(data)).y
 
-    return Iterate(x, budget.release(mechanisms[0], exact_z), budget.release(mechanisms[1], exact_y))
+    return Iterate(
+        x, budget.release(mechanisms[0], exact_z), budget.release(mechanisms[1], exact_y)
+    )

@@ -17,7 +17,8 @@ from dpcore.objective import Objective
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
 
-# Clip norm in units of norm_bound times the slope of the loss at 0: all rows longer than half the bound count alike.
+# Clip norm in units of norm_bound times the slope of the loss at 0: all rows longer than half the
+# bound count alike.
 CLIP_SHARE = 0.5
 # Slope at 0 that stands in for a residual loss, whose slope there is the label.
 NOMINAL_SLOPE = 1.0
@@ -26,19 +27,22 @@ NOMINAL_SLOPE = 1.0
 @register("noisy_correlations")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyCorrelations(Algorithm):
-    """Release s = -sum_i clip(gradient_i(0), C) + N(0, sigma^2 I) once, sigma = noise_multiplier * sensitivity(C).
+    """Release s = -sum_i clip(gradient_i(0), C) + N(0, sigma^2 I) once, sigma = noise_multiplier *
+    sensitivity(C).
 
-    For a margin loss gradient_i(0) = loss'(0) y_i x_i, so s is X'y up to a factor, each record cut to norm C: a vector
-    of covariances of the columns with the label. |s_j| ranks the columns. Correlated columns inherit from each other,
-    which no further budget repairs (``two_phase`` does). The returned weights are one gradient step of size 1 /
-    smoothness from 0, then the L1 step: their order is what counts, their scale is not fitted.
+    For a margin loss gradient_i(0) = loss'(0) y_i x_i, so s is X'y up to a factor, each record cut
+    to norm C: a vector of covariances of the columns with the label. |s_j| ranks the columns.
+    Correlated columns inherit from each other, which no further budget repairs (``two_phase``
+    does). The returned weights are one gradient step of size 1 / smoothness from 0, then the L1
+    step: their order is what counts, their scale is not fitted.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "one vector of correlations"
     argument: ClassVar[str] = (
-        "A record enters the one sum with its gradient at w = 0 clipped to norm C, twice that when replaced "
+        "A record enters the one sum with its gradient at w = 0 clipped to norm C, twice that when "
+        "replaced "
         "(Gaussian mechanism of Dwork & Roth 2014)."
     )
     small: ClassVar[dict[str, Any]] = {"clip_norm": 0.05}
@@ -77,7 +81,12 @@ class NoisyCorrelations(Algorithm):
 
     def noise(self, problem: Problem) -> float:
         """Standard deviation of the noise in a returned weight, before the L1 step."""
-        return _step(problem) * self.noise_multiplier * problem.sensitivity(self.clip(problem)) / problem.n
+        return (
+            _step(problem)
+            * self.noise_multiplier
+            * problem.sensitivity(self.clip(problem))
+            / problem.n
+        )
 
 
 def _step(problem: Problem) -> float:

@@ -20,7 +20,8 @@ from dpcore.problem import Adjacency, Problem, Requires
 @register("non_private")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonPrivate(Algorithm):
-    """Minimise mean_i loss + l2/2 ||w||^2 by L-BFGS. No privacy: its price is infinite and its numbers are internal.
+    """Minimise mean_i loss + l2/2 ||w||^2 by L-BFGS. No privacy: its price is infinite and its
+    numbers are internal.
 
     Nocedal (1980), through ``scipy.optimize``.
     """
@@ -47,11 +48,15 @@ class NonPrivate(Algorithm):
 
         def minimise(data: Objective) -> Array:
             def objective(w: Array) -> tuple[float, Array]:
-                value = float(data.value_sum(w[None, :])[0]) / problem.n + problem.l2 / 2 * float(w @ w)
+                value = float(data.value_sum(w[None, :])[0]) / problem.n + problem.l2 / 2 * float(
+                    w @ w
+                )
                 return value, data.gradient_sum(w) / problem.n + problem.l2 * w
 
             options = {"maxiter": self.steps, "gtol": self.tolerance, "ftol": 1e-12}
             start = np.zeros(problem.dimension * problem.outputs)
-            return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x)
+            return np.asarray(
+                minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+            )
 
         return np.asarray(budget.release(Exact(), minimise))

@@ -1,4 +1,6 @@
-"""Plain cyclic mini-batch SGD with output perturbation, in the given order or on a secret permutation."""
+"""Plain cyclic mini-batch SGD with output perturbation, in the given order or on a secret
+permutation.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,14 @@ from dpcore.problem import Adjacency, Problem, Requires
 @register("nsgd", "bolt_on")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NSGD(Algorithm):
-    """SGD with steps eta0 / s in epoch s over fixed batches in cyclic order; one Gaussian on the last iterate.
+    """SGD with steps eta0 / s in epoch s over fixed batches in cyclic order; one Gaussian on the
+    last iterate.
 
-    Chen (2020), Algorithm 3.1, replace-one. ``permute``: one secret permutation first (bolt-on, Wu et al. 2017), priced
-    as the mixture over the batch in which a record lands; the source permutes for utility only. Without it the records
-    keep their order and the largest D_j counts: with plain steps that is the last batch, in general the maximum.
-    ``learning_rate`` (eta0) left out follows from ``permuted.total_step``, at most 2 / (l2 + L).
+    Chen (2020), Algorithm 3.1, replace-one. ``permute``: one secret permutation first (bolt-on, Wu
+    et al. 2017), priced as the mixture over the batch in which a record lands; the source permutes
+    for utility only. Without it the records keep their order and the largest D_j counts: with plain
+    steps that is the last batch, in general the maximum. ``learning_rate`` (eta0) left out follows
+    from ``permuted.total_step``, at most 2 / (l2 + L).
     """
 
     requires: ClassVar[Requires] = Requires(
@@ -34,8 +38,10 @@ class NSGD(Algorithm):
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate"
     argument: ClassVar[str] = (
-        "A replaced record moves the steps that read its batch by at most 2 eta R / m each, and steps up to 2 / "
-        "(l2 + L) do not lengthen what came before (Chen 2020, Algorithm 3.1; with permute, Wu et al. 2017)."
+        "A replaced record moves the steps that read its batch by at most 2 eta R / m each, and "
+        "steps up to 2 / "
+        "(l2 + L) do not lengthen what came before (Chen 2020, Algorithm 3.1; with permute, Wu et "
+        "al. 2017)."
     )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"epochs": 3, "batch_size": 2, "learning_rate": 0.5}
@@ -63,7 +69,9 @@ class NSGD(Algorithm):
         eta0 = self.learning_rate
         if eta0 is None:
             harmonic = float(np.sum(1.0 / np.arange(1, self.epochs + 1)))
-            total = until_converged(problem, total_step(problem, self.noise_multiplier)) / (len(sizes) * harmonic)
+            total = until_converged(problem, total_step(problem, self.noise_multiplier)) / (
+                len(sizes) * harmonic
+            )
             eta0 = min(total, 2.0 / (problem.l2 + problem.smoothness))
         return Walk(sizes, self.epochs, eta0)
 

@@ -1,4 +1,6 @@
-"""Objective perturbation: a random linear term in the objective, solved to a certified gradient norm."""
+"""Objective perturbation: a random linear term in the objective, solved to a certified gradient
+norm.
+"""
 
 from __future__ import annotations
 
@@ -12,47 +14,63 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.minimise import STRETCH, minimise
-from dpcore.errors import AssumptionNotMet, InputError, if_given, require_choice, require_nonnegative, require_positive
+from dpcore.errors import (
+    AssumptionNotMet,
+    InputError,
+    if_given,
+    require_choice,
+    require_nonnegative,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import AMP, ObjectivePerturbation
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 from dpcore.rounding import UNIT
 
-# Output noise over its sensitivity, in units of noise_multiplier: it takes 1e-4 of the price (1 % with gamma noise).
+# Output noise over its sensitivity, in units of noise_multiplier: it takes 1e-4 of the price (1 %
+# with gamma noise).
 OUTPUT_RATIO = 100.0
 # Constant of ``default_ridge``.
 RIDGE = 2.5
-# Least curvature as a share of the largest that records may add: below it steps no longer shrink in floating point.
+# Least curvature as a share of the largest that records may add: below it steps no longer shrink in
+# floating point.
 FLATTEST = 1e-13
 
 
 @register("objective_perturbation", "objpert")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectivePerturbationGLM(Algorithm):
-    """argmin_w sum_i loss(x_i @ w) + (curvature / 2) ||w||^2 + b @ w, solved to a tiny gradient norm, plus tiny noise.
+    """argmin_w sum_i loss(x_i @ w) + (curvature / 2) ||w||^2 + b @ w, solved to a tiny gradient
+    norm, plus tiny noise.
 
-    b is Gaussian ((epsilon, delta)) or has density ~ exp(-||b|| / scale) (pure epsilon), scale = noise_multiplier *
-    sensitivity, sensitivity L under add/remove and 2L under replace-one, L = sup |loss'| ||x||. Prices: in
-    ``mechanisms.ObjectivePerturbation``; Chaudhuri, Monteleoni & Sarwate (2011), Kifer, Smith & Thakurta
-    (2012). They need one margin a record (rank-one Hessians). Any minimiser within ``tolerance`` L of a zero gradient
-    will do: what that moves is covered by output noise of the same kind, priced as in AMP.
+    b is Gaussian ((epsilon, delta)) or has density ~ exp(-||b|| / scale) (pure epsilon), scale =
+    noise_multiplier * sensitivity, sensitivity L under add/remove and 2L under replace-one, L = sup
+    |loss'| ||x||. Prices: in ``mechanisms.ObjectivePerturbation``; Chaudhuri, Monteleoni & Sarwate
+    (2011), Kifer, Smith & Thakurta (2012). They need one margin a record (rank-one Hessians). Any
+    minimiser within ``tolerance`` L of a zero gradient will do: what that moves is covered by
+    output noise of the same kind, priced as in AMP.
 
-    curvature = n l2 + ``ridge`` * beta * scale / L, beta = sup loss'' ||x||^2: the second part is a device of the
-    proof, it keeps ln(1 + beta / curvature) a small share of epsilon and the noise in w bounded. Left out, ``ridge``
-    is the public rule ``default_ridge``. ``tolerance`` is raised to what rounding of a gradient may hide over many
-    records (``rounding_of_gradients``). Where a slope has kinks (huber_hinge) noise and minimiser
-    are Lipschitz functions of each other, so the change of variables holds almost everywhere. Non-smooth penalties and
-    bounded sets (Wang, section 14.1.1) are not covered. ``preset: paper``: half of epsilon for the Jacobian,
-    curvature 2 beta / (e^(epsilon/2) - 1), which is ridge 1 to first order.
+    curvature = n l2 + ``ridge`` * beta * scale / L, beta = sup loss'' ||x||^2: the second part is a
+    device of the proof, it keeps ln(1 + beta / curvature) a small share of epsilon and the noise in
+    w bounded. Left out, ``ridge`` is the public rule ``default_ridge``. ``tolerance`` is raised to
+    what rounding of a gradient may hide over many records (``rounding_of_gradients``). Where a
+    slope has kinks (huber_hinge) noise and minimiser are Lipschitz functions of each other, so the
+    change of variables holds almost everywhere. Non-smooth penalties and bounded sets (Wang,
+    section 14.1.1) are not covered. ``preset: paper``: half of epsilon for the Jacobian, curvature
+    2 beta / (e^(epsilon/2) - 1), which is ridge 1 to first order.
     """
 
-    requires: ClassVar[Requires] = Requires(linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False)
+    requires: ClassVar[Requires] = Requires(
+        linear=True, smooth=True, convex=True, bounded_gradient=True, l1=False
+    )
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "minimiser of the perturbed objective"
     argument: ClassVar[str] = (
-        "A record changes the gradient of the objective by at most L, twice that when replaced, and its Hessian "
-        "by one rank of size beta (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012)."
+        "A record changes the gradient of the objective by at most L, twice that when replaced, "
+        "and its Hessian "
+        "by one rank of size beta (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta "
+        "2012)."
     )
     default_l2: ClassVar[float] = 1e-5
     asks: ClassVar[frozenset[str]] = frozenset({"X"})
@@ -71,7 +89,11 @@ class ObjectivePerturbationGLM(Algorithm):
 
     def plan(self, problem: Problem) -> list[AMP]:
         ridge = default_ridge(problem, self.noise) if self.ridge is None else self.ridge
-        return [perturbation(problem, self.noise_multiplier, self.noise, ridge, self.tolerance, OUTPUT_RATIO)]
+        return [
+            perturbation(
+                problem, self.noise_multiplier, self.noise, ridge, self.tolerance, OUTPUT_RATIO
+            )
+        ]
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the noisy minimiser, shape (d,)."""
@@ -79,32 +101,44 @@ class ObjectivePerturbationGLM(Algorithm):
 
 
 def default_ridge(problem: Problem, noise: str) -> float:
-    """Ridge in units of beta * scale / L: flat optimum on Adult; gamma noise is sqrt(d + 1) times longer."""
+    """Ridge in units of beta * scale / L: flat optimum on Adult; gamma noise is sqrt(d + 1) times
+    longer.
+    """
     return RIDGE * (sqrt(problem.dimension + 1.0) if noise == "gamma" else 1.0)
 
 
 def least_tolerance(problem: Problem, noise_multiplier: float) -> float:
-    """Gradient norm, in units of L, below which no solver gets: what is typical of the rounding of a gradient.
+    """Gradient norm, in units of L, below which no solver gets: what is typical of the rounding of
+    a gradient.
 
-    The gradient is a sum of n terms of size L and of noise of size noise_multiplier * sensitivity * sqrt(d), and sums
-    in stretches err by a few units of roundoff u of that; 64 u are allowed for. A smaller tolerance is refused; what is
-    promised is never less than what rounding can do at worst (``rounding_of_gradients``).
+    The gradient is a sum of n terms of size L and of noise of size noise_multiplier * sensitivity *
+    sqrt(d), and sums in stretches err by a few units of roundoff u of that; 64 u are allowed for. A
+    smaller tolerance is refused; what is promised is never less than what rounding can do at worst
+    (``rounding_of_gradients``).
     """
     noise = noise_multiplier * problem.sensitivity(1.0) * sqrt(problem.dimension + 1.0)
     return 64 * UNIT * (problem.n + noise)
 
 
 def rounding_of_gradients(problem: Problem, curvature: float, scale: float, noise: str) -> float:
-    """The most, in units of L, by which a gradient that ``minimise`` looks at may be wrong; any records, u = 2^-53.
+    """The most, in units of L, by which a gradient that ``minimise`` looks at may be wrong; any
+    records, u = 2^-53.
 
-    Three parts. Sums: n terms of norm at most L in stretches, (STRETCH + n / STRETCH + 32) u n L with the rounding of
-    slopes. Scores: one errs by (d + 8) u |x| |w|, which moves a term by beta times (d + 8) u |w|, beta = sup loss''
-    |x|^2. Ridge and noise: 8 u (curvature |w| + |b|). Near the minimiser |w| is at most 2 radius: curvature / 2 |w|^2 +
-    b w <= n (loss(0) - min loss) gives radius = sqrt(2 n loss(0) / curvature) + 2 |b| / curvature for a loss of the
-    margin, that is never negative, and its gradient (n L + |b|) / curvature for any. |b| is at most scale (sqrt(d) +
+    Three parts. Sums: n terms of norm at most L in stretches, (STRETCH + n / STRETCH + 32) u n L
+    with the rounding of slopes. Scores: one errs by (d + 8) u |x| |w|, which moves a term by beta
+    times (d + 8) u |w|, beta = sup loss''
+    |x|^2. Ridge and noise: 8 u (curvature |w| + |b|). Near the minimiser |w| is at most 2 radius:
+    curvature / 2 |w|^2 + b w <= n (loss(0) - min loss) gives radius = sqrt(2 n loss(0) / curvature)
+    + 2 |b| / curvature for a loss of the margin, that is never negative, and its gradient (n L +
+      |b|) / curvature for any. |b| is at most scale (sqrt(d) +
     12), or scale (2 d + 100) with gamma noise, up to a chance of 1e-30 (chi and gamma tails).
     """
-    n, d, lipschitz, beta = problem.n, problem.dimension, problem.lipschitz, problem.smoothness - problem.l2
+    n, d, lipschitz, beta = (
+        problem.n,
+        problem.dimension,
+        problem.lipschitz,
+        problem.smoothness - problem.l2,
+    )
     drawn = scale * (2.0 * d + 100.0 if noise == "gamma" else sqrt(d) + 12.0)
     radius = (n * lipschitz + drawn) / curvature
     if problem.loss.argument == "margin":
@@ -118,13 +152,20 @@ def rounding_of_gradients(problem: Problem, curvature: float, scale: float, nois
 
 
 def perturbation(
-    problem: Problem, noise_multiplier: float, noise: str, ridge: float, tolerance: float, output_ratio: float
+    problem: Problem,
+    noise_multiplier: float,
+    noise: str,
+    ridge: float,
+    tolerance: float,
+    output_ratio: float,
 ) -> AMP:
     """The one mechanism of objective perturbation and of AMP, from public facts."""
     if problem.outputs != 1:
         raise AssumptionNotMet(
-            f"Expected one weight vector for objective perturbation, got outputs={problem.outputs}; its proof needs a "
-            "scalar margin: use one-vs-rest with a split budget, or a gradient method such as dp_sgd."
+            f"Expected one weight vector for objective perturbation, got "
+            f"outputs={problem.outputs}; its proof needs a "
+            "scalar margin: use one-vs-rest with a split budget, or a gradient method such as "
+            "dp_sgd."
         )
     lipschitz = problem.lipschitz
     beta = problem.smoothness - problem.l2
@@ -132,22 +173,31 @@ def perturbation(
     curvature = problem.n * problem.l2 + ridge * beta * scale / lipschitz
     if curvature <= 0:
         raise AssumptionNotMet(
-            "Expected some curvature for objective perturbation, got l2=0 and ridge=0; use l2 > 0, or leave ridge out."
+            "Expected some curvature for objective perturbation, got l2=0 and ridge=0; use l2 > 0, "
+            "or leave ridge out."
         )
     if curvature < FLATTEST * problem.n * beta:
         raise AssumptionNotMet(
-            f"Expected a curvature of {FLATTEST * problem.n * beta:.1e} or more over n={problem.n} records, got "
-            f"{curvature:.1e} by l2={problem.l2:g} and ridge={ridge:g}, where no solver finds the minimiser of every "
+            f"Expected a curvature of {FLATTEST * problem.n * beta:.1e} or more over n={problem.n} "
+            f"records, got "
+            f"{curvature:.1e} by l2={problem.l2:g} and ridge={ridge:g}, where no solver finds the "
+            f"minimiser of every "
             "data set; use a larger l2, or leave ridge out."
         )
-    inner = ObjectivePerturbation(lipschitz, beta, curvature, scale, problem.dimension, problem.adjacency, noise)
+    inner = ObjectivePerturbation(
+        lipschitz, beta, curvature, scale, problem.dimension, problem.adjacency, noise
+    )
     least = least_tolerance(problem, noise_multiplier)
     if tolerance < least:
         raise InputError(
-            f"Expected tolerance of {least:.1e} or more over n={problem.n} records, whose gradient is rounded by as "
-            f"much, got tolerance={tolerance:g}; a smaller one would promise what no solver reaches."
+            f"Expected tolerance of {least:.1e} or more over n={problem.n} records, whose gradient "
+            f"is rounded by as "
+            f"much, got tolerance={tolerance:g}; a smaller one would promise what no solver "
+            f"reaches."
         )
-    gradient_norm = max(tolerance, 2.0 * rounding_of_gradients(problem, curvature, scale, noise)) * lipschitz
+    gradient_norm = (
+        max(tolerance, 2.0 * rounding_of_gradients(problem, curvature, scale, noise)) * lipschitz
+    )
     output_sigma = output_ratio * noise_multiplier * 2.0 * gradient_norm / curvature
     return AMP(inner, gradient_norm, output_sigma)
 

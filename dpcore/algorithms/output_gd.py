@@ -12,17 +12,25 @@ from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import Algorithm, register
 from dpcore.descent.minimise import minimise
 from dpcore.descent.permuted import total_step, until_converged
-from dpcore.errors import AssumptionNotMet, if_given, require_choice, require_count, require_positive
+from dpcore.errors import (
+    AssumptionNotMet,
+    if_given,
+    require_choice,
+    require_count,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import GammaNorm, Gaussian, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 
-# More passes than this take longer than the minimiser by second-order steps; ``steps`` overrides it.
+# More passes than this take longer than the minimiser by second-order steps; ``steps`` overrides
+# it.
 MOST_STEPS = 48
 # Softmax has no such minimiser here: descent goes on.
 MOST_JOINT_STEPS = 400
-# Gradient norm at which that minimiser may stop, in units of R: it adds a thousandth to the sensitivity.
+# Gradient norm at which that minimiser may stop, in units of R: it adds a thousandth to the
+# sensitivity.
 TOLERANCE = 1e-3
 # The paper bounds the norm of the minimiser by a constant D; this one stands in for it.
 PAPER_RADIUS = 10.0
@@ -31,22 +39,27 @@ PAPER_RADIUS = 10.0
 @register("output_gd", "outpert_gd")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputGD(Algorithm):
-    """Gradient descent on mean_i loss(x_i, y_i; w) + l2/2 ||w||^2 from w = 0; noise once, on the last iterate.
+    """Gradient descent on mean_i loss(x_i, y_i; w) + l2/2 ||w||^2 from w = 0; noise once, on the
+    last iterate.
 
-    A step of size eta has Lipschitz constant rho = max(|1 - eta l2|, |1 - eta beta|) <= 1, and a replaced record moves
-    it by at most eta S / n with S = ``problem.sensitivity(R)`` = 2R (the ridge is the same on both sides, so R is the
-    bound of the data term). After T steps the L2 sensitivity is (eta S / n)(1 + rho + ... + rho^(T-1)): at most
-    2R / (n l2), and 2R T eta / n without a ridge. Zhang, Zheng, Mou & Wang (2017), Algorithm 1, Lemmas 2 and 3, whose
-    constants 3 and 5 are tightened to 2 and kept for finite T; their Gaussian scale is replaced by the exact one.
+    A step of size eta has Lipschitz constant rho = max(|1 - eta l2|, |1 - eta beta|) <= 1, and a
+    replaced record moves it by at most eta S / n with S = ``problem.sensitivity(R)`` = 2R (the
+    ridge is the same on both sides, so R is the bound of the data term). After T steps the L2
+    sensitivity is (eta S / n)(1 + rho + ... + rho^(T-1)): at most 2R / (n l2), and 2R T eta / n
+    without a ridge. Zhang, Zheng, Mou & Wang (2017), Algorithm 1, Lemmas 2 and 3, whose constants 3
+    and 5 are tightened to 2 and kept for finite T; their Gaussian scale is replaced by the exact
+    one.
 
-    ``steps`` and ``learning_rate`` left out follow from ``permuted.total_step``: steps of the largest contracting size
-    that sum to H. Where those would be more than 48 passes, the minimiser with ridge l2 + 1 / H takes their place:
-    descent stopped at H shrinks a direction of curvature h like that ridge does, and costs the same, 2R H / n at most.
-    A point with a gradient sum of norm <= g will do: it moves by (2R + 2g) / (n (l2 + 1 / H)). With softmax R and beta
-    are those of ``Softmax`` for all weight vectors together, and descent takes up to 400 passes.
+    ``steps`` and ``learning_rate`` left out follow from ``permuted.total_step``: steps of the
+    largest contracting size that sum to H. Where those would be more than 48 passes, the minimiser
+    with ridge l2 + 1 / H takes their place: descent stopped at H shrinks a direction of curvature h
+    like that ridge does, and costs the same, 2R H / n at most. A point with a gradient sum of norm
+    <= g will do: it moves by (2R + 2g) / (n (l2 + 1 / H)). With softmax R and beta are those of
+    ``Softmax`` for all weight vectors together, and descent takes up to 400 passes.
 
-    ``noise``: "gaussian" for (epsilon, delta); "gamma" for pure epsilon = 1 / noise_multiplier (density
-    ~ exp(-||z|| / scale)). Replace-one only: under add/remove the curvature of count / n terms has no public bound.
+    ``noise``: "gaussian" for (epsilon, delta); "gamma" for pure epsilon = 1 / noise_multiplier
+    (density ~ exp(-||z|| / scale)). Replace-one only: under add/remove the curvature of count / n
+    terms has no public bound.
     """
 
     requires: ClassVar[Requires] = Requires(
@@ -55,7 +68,8 @@ class OutputGD(Algorithm):
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate, or regularised minimiser"
     argument: ClassVar[str] = (
-        "A replaced record moves each of T contracting steps by at most 2 eta R / n (Zhang, Zheng, Mou & Wang "
+        "A replaced record moves each of T contracting steps by at most 2 eta R / n (Zhang, Zheng, "
+        "Mou & Wang "
         "2017, Lemmas 2 and 3, with constants 2 in place of 3 and 5)."
     )
     default_l2: ClassVar[float] = 1e-4
@@ -78,12 +92,16 @@ class OutputGD(Algorithm):
         if_given(require_positive, learning_rate=self.learning_rate)
 
     def descent(self, problem: Problem) -> tuple[int, float]:
-        """Number of steps and step size; raises ``AssumptionNotMet`` for a step too long to contract."""
+        """Number of steps and step size; raises ``AssumptionNotMet`` for a step too long to
+        contract.
+        """
         longest = 2.0 / (problem.l2 + problem.smoothness)
         if self.learning_rate is not None and self.learning_rate > 2.0 / problem.smoothness:
             raise AssumptionNotMet(
-                f"Expected learning_rate <= 2 / smoothness = {2.0 / problem.smoothness:.6g} for 'output_gd', got "
-                f"learning_rate={self.learning_rate!r}; a longer step does not contract. Leave it out for the default."
+                f"Expected learning_rate <= 2 / smoothness = {2.0 / problem.smoothness:.6g} for "
+                f"'output_gd', got "
+                f"learning_rate={self.learning_rate!r}; a longer step does not contract. Leave it "
+                f"out for the default."
             )
         if self.step_rule == "paper":
             eta = self.learning_rate or 1.0 / (problem.l2 + problem.smoothness)
@@ -94,10 +112,16 @@ class OutputGD(Algorithm):
         return steps, self.learning_rate or min(total / steps, longest)
 
     def shortcut(self, problem: Problem) -> float | None:
-        """Strong convexity of the minimiser that stands in for a long descent; None where descent is what runs."""
-        given = self.steps is not None or self.learning_rate is not None or self.step_rule == "paper"
+        """Strong convexity of the minimiser that stands in for a long descent; None where descent
+        is what runs.
+        """
+        given = (
+            self.steps is not None or self.learning_rate is not None or self.step_rule == "paper"
+        )
         total = total_step(problem, self.spread(problem))
-        few = until_converged(problem, total) * (problem.l2 + problem.smoothness) / 2.0 <= MOST_STEPS
+        few = (
+            until_converged(problem, total) * (problem.l2 + problem.smoothness) / 2.0 <= MOST_STEPS
+        )
         return None if given or few or problem.outputs > 1 else problem.l2 + 1.0 / total
 
     def spread(self, problem: Problem) -> float:
@@ -106,7 +130,9 @@ class OutputGD(Algorithm):
         return self.noise_multiplier * (sqrt(width + 1.0) if self.noise == "gamma" else 1.0)
 
     def _paper_steps(self, problem: Problem) -> int:
-        """T of Theorems 2 and 3 with their constants set to 1 and sqrt(d ln(1/delta)) / epsilon read as the noise."""
+        """T of Theorems 2 and 3 with their constants set to 1 and sqrt(d ln(1/delta)) / epsilon
+        read as the noise.
+        """
         noise = self.spread(problem) * sqrt(problem.dimension * problem.outputs)
         signal = problem.n * PAPER_RADIUS / (problem.lipschitz * noise)
         if problem.l2 == 0:
@@ -145,17 +171,27 @@ class OutputGD(Algorithm):
             # Of users the sum is a share of that over their records, and so is its gradient.
             rows, weight = data.as_rows()
             curvature = problem.n * (convexity or problem.l2) / weight
-            return minimise(rows, curvature, np.zeros(problem.dimension), TOLERANCE * problem.lipschitz / weight)
+            return minimise(
+                rows, curvature, np.zeros(problem.dimension), TOLERANCE * problem.lipschitz / weight
+            )
 
         [release] = self.plan(problem)
         released = budget.release(release, descend if convexity is None else solve)
         budget.note(noise_scale=self.noise_multiplier * self.sensitivity(problem))
-        budget.note(**({"steps": steps, "step_size": eta} if convexity is None else {"strong_convexity": convexity}))
+        budget.note(
+            **(
+                {"steps": steps, "step_size": eta}
+                if convexity is None
+                else {"strong_convexity": convexity}
+            )
+        )
         return np.asarray(released)
 
 
 def geometric(rho: float, terms: int) -> float:
-    """1 + rho + ... + rho^(terms - 1), rounded up by a part in 1e12 so that it stays an upper bound; rho in [0, 1]."""
+    """1 + rho + ... + rho^(terms - 1), rounded up by a part in 1e12 so that it stays an upper
+    bound; rho in [0, 1].
+    """
     if rho == 1.0 or (1.0 - rho) * terms < 1e-9:
         return float(terms)
     tail = -np.expm1(terms * log(rho)) if rho > 0 else 1.0

@@ -1,4 +1,6 @@
-"""Private BayesRank: noisy gradients whose label-level sensitivity is bounded through the public documents."""
+"""Private BayesRank: noisy gradients whose label-level sensitivity is bounded through the public
+documents.
+"""
 
 from __future__ import annotations
 
@@ -36,33 +38,39 @@ STAIR = 100  # iterations between two falls of the step size: Chen (2020), 6.6.3
 @register("privbr")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivBR(Algorithm):
-    """w <- w - eta_t v_t, v_t = momentum v_{t-1} + D (G_t / D + N(0, noise_multiplier^2 I)) / (q n [C]) + l2 w.
+    """w <- w - eta_t v_t, v_t = momentum v_{t-1} + D (G_t / D + N(0, noise_multiplier^2 I)) / (q n
+    [C]) + l2 w.
 
-    G_t sums over a full batch, or a fresh Poisson batch of rate q, what the sessions' gradients may contribute:
+    G_t sums over a full batch, or a fresh Poisson batch of rate q, what the sessions' gradients may
+    contribute:
 
      - ``scale``: min(1, C / s_j(w)) times the gradient, D = C;
      - ``clip``: the gradient cut to norm C, D = min(2 C, max_j s_j(w)).
 
-    s_j(w) bounds what labels can do to session j's gradient and comes from its documents and w alone
-    (``ScoredDocuments.label_bounds``); C is public: a constant (``fixed``), or ``cap`` times the median or the largest
-    over *all* sessions at every ``cap_every``-th step (a session whose s_j grew meanwhile is scaled down all the same),
-    never over a batch, whose maximum in Algorithm 6.1 reveals who is in it. So G_t / D has
-    sensitivity 1 under replace-labels, whatever the sessions are. In a batch every contribution is at most D long and
-    at most D from what other labels give, the three points that the price of Poisson sampling needs; with the ``gain``
-    target it is at most D / 2 long, for s_j bounds twice its length, and the price of a ball is used. Chen (2020),
-    Algorithm 6.1, with the repair of its sensitivity (proved). On MQ2008 ``clip`` with cap 0.3 is
-    0.01 to 0.03 MAP above ``scale``: signal per unit of sensitivity is three times as high.
+    s_j(w) bounds what labels can do to session j's gradient and comes from its documents and w
+    alone (``ScoredDocuments.label_bounds``); C is public: a constant (``fixed``), or ``cap`` times
+    the median or the largest over *all* sessions at every ``cap_every``-th step (a session whose
+    s_j grew meanwhile is scaled down all the same), never over a batch, whose maximum in Algorithm
+    6.1 reveals who is in it. So G_t / D has sensitivity 1 under replace-labels, whatever the
+    sessions are. In a batch every contribution is at most D long and at most D from what other
+    labels give, the three points that the price of Poisson sampling needs; with the ``gain`` target
+    it is at most D / 2 long, for s_j bounds twice its length, and the price of a ball is used. Chen
+    (2020), Algorithm 6.1, with the repair of its sensitivity (proved). On MQ2008 ``clip`` with cap
+    0.3 is 0.01 to 0.03 MAP above ``scale``: signal per unit of sensitivity is three times as high.
 
-    The gradient is divided by C with ``normalise``: a step then has one length whatever the softmax's temperature.
-    ``spectral`` divides the scorer's matrices by their spectral norm after each update (6.5.4). Post-processing, both.
+    The gradient is divided by C with ``normalise``: a step then has one length whatever the
+    softmax's temperature. ``spectral`` divides the scorer's matrices by their spectral norm after
+    each update (6.5.4). Post-processing, both.
     """
 
     requires: ClassVar[Requires] = Requires(ranking=True, l1=False)
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_LABELS})
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
-        "Labels move a session's gradient by at most s_j, which documents and weights alone determine and which "
-        "is scaled or cut to the public C (Chen 2020, Algorithm 6.1, with the proved repair of its sensitivity)."
+        "Labels move a session's gradient by at most s_j, which documents and weights alone "
+        "determine and which "
+        "is scaled or cut to the public C (Chen 2020, Algorithm 6.1, with the proved repair of its "
+        "sensitivity)."
     )
     asks: ClassVar[frozenset[str]] = frozenset({"capped_gradient_sum"})
     small: ClassVar[dict[str, Any]] = {"steps": 3}
@@ -100,7 +108,9 @@ class PrivBR(Algorithm):
     spectral: bool = False
 
     def __post_init__(self) -> None:
-        require_positive(noise_multiplier=self.noise_multiplier, cap=self.cap, learning_rate=self.learning_rate)
+        require_positive(
+            noise_multiplier=self.noise_multiplier, cap=self.cap, learning_rate=self.learning_rate
+        )
         require_count(steps=self.steps, cap_every=self.cap_every)
         require_fraction(sampling_rate=self.sampling_rate)
         if_given(require_count, batch_size=self.batch_size)
@@ -111,7 +121,9 @@ class PrivBR(Algorithm):
 
     def rate(self, problem: Problem) -> float:
         """Chance q that a session is in a batch: ``batch_size`` / n where that is given."""
-        return self.sampling_rate if self.batch_size is None else min(self.batch_size / problem.n, 1.0)
+        return (
+            self.sampling_rate if self.batch_size is None else min(self.batch_size / problem.n, 1.0)
+        )
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         self.check_loss(problem)
@@ -129,7 +141,8 @@ class PrivBR(Algorithm):
         loss: Any = problem.loss
         if loss.argument != "session" or not loss.label_linear:
             raise AssumptionNotMet(
-                f"Expected a loss that is linear in the labels for 'privbr', got loss={problem.loss.name!r}; use "
+                f"Expected a loss that is linear in the labels for 'privbr', got "
+                f"loss={problem.loss.name!r}; use "
                 "bayesrank or listnet, or dp_sgd, which clips whole sessions."
             )
 
@@ -142,8 +155,11 @@ class PrivBR(Algorithm):
         longest = public.longest_directions(w, loss)
         clip_norm = self._cap(longest)
         if self.cap_rule == "fixed" or float(longest.max()) < 2.0 * clip_norm:
-            # The diameter may be the smaller bound; where a single direction is longer than 2 C it cannot be.
-            return clip_norm, min(2.0 * clip_norm, max(float(public.label_bounds(w, loss).max()), TINY))
+            # The diameter may be the smaller bound; where a single direction is longer than 2 C it
+            # cannot be.
+            return clip_norm, min(
+                2.0 * clip_norm, max(float(public.label_bounds(w, loss).max()), TINY)
+            )
         return clip_norm, 2.0 * clip_norm
 
     def _cap(self, norms: Array | None) -> float:
@@ -164,31 +180,45 @@ class PrivBR(Algorithm):
                 return 1.0 - t / self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
-        """Return the last iterate, or the mean over the last share ``average`` of the iterates; shape (dimension,).
+        """Return the last iterate, or the mean over the last share ``average`` of the iterates;
+        shape (dimension,).
 
-        Raises ``AssumptionNotMet``, before anything is released, for a problem without its public documents.
+        Raises ``AssumptionNotMet``, before anything is released, for a problem without its public
+        documents.
         """
         public = public_documents(problem, "privbr")
         loss: Any = problem.loss
         divisor = self.rate(problem) * problem.n
         first_averaged = self.steps - max(1, round(self.average * self.steps))
         w, velocity, total = (np.zeros(problem.dimension) for _ in range(3))
-        for step, (mechanism, decay) in enumerate(zip(self.plan(problem), self.decay(), strict=True)):
+        for step, (mechanism, decay) in enumerate(
+            zip(self.plan(problem), self.decay(), strict=True)
+        ):
             if step % self.cap_every == 0:
                 clip_norm, bound = self.limits(public, w, loss)
             elif self.bound == "clip":
-                bound = 2.0 * clip_norm  # the diameters have moved since: only this holds without looking again
+                # the diameters have moved since: only this holds without looking again
+                bound = 2.0 * clip_norm
 
-            def contributions(batch: Any, w: Array = w, clip_norm: float = clip_norm, bound: float = bound) -> Array:
+            def contributions(
+                batch: Any, w: Array = w, clip_norm: float = clip_norm, bound: float = bound
+            ) -> Array:
                 capped = batch.capped_gradient_sum if self.bound == "scale" else batch.gradient_sum
                 return np.asarray(capped(w, clip_norm) / bound)
 
             noisy = budget.release(mechanism, contributions) * (bound / divisor)
-            velocity = self.momentum * velocity + noisy / (clip_norm if self.normalise else 1.0) + problem.l2 * w
+            velocity = (
+                self.momentum * velocity
+                + noisy / (clip_norm if self.normalise else 1.0)
+                + problem.l2 * w
+            )
             w = w - self.learning_rate * decay * velocity
             if self.spectral:
                 w = public.scorer.normalised(w)
-            budget.note(step_size=self.learning_rate * decay, noise_scale=self.noise_multiplier * bound / divisor)
+            budget.note(
+                step_size=self.learning_rate * decay,
+                noise_scale=self.noise_multiplier * bound / divisor,
+            )
             if step >= first_averaged:
                 total += w
         return total / (self.steps - first_averaged)

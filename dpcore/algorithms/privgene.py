@@ -16,8 +16,9 @@ from dpcore.mechanisms import Exponential, Mechanism
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 
-# Cap of a record's loss, in units of its loss at w = 0, by the argument of the loss. A margin can fall far below 0:
-# with a cap of 2 the best model by cut losses of Adult and credit gives every record surely to the larger class.
+# Cap of a record's loss, in units of its loss at w = 0, by the argument of the loss. A margin can
+# fall far below 0: with a cap of 2 the best model by cut losses of Adult and credit gives every
+# record surely to the larger class.
 LOSS_SHARE = {"margin": 6.0}
 OTHER_SHARE = 2.0
 
@@ -25,13 +26,15 @@ OTHER_SHARE = 2.0
 @register("privgene")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivGene(Algorithm):
-    """``generations`` times: two parents by the exponential mechanism, then crossover and mutation; last, the best.
+    """``generations`` times: two parents by the exponential mechanism, then crossover and mutation;
+    last, the best.
 
-    Zhang, Xiao, Yang, Zhang & Winslett (2013). The score of w is minus the sum of losses cut to [0, C], minus the
-    public n l2/2 ||w||^2. Scores move by at most C, one way under add/remove and both ways under replace-one; a choice
-    has bounded range r = noise scale ratio and costs r^2 / 8 in zCDP. A child takes each coordinate from either parent
-    with equal chance, and a share ``mutations`` of the coordinates (one at least, on average) moves by a normal step
-    whose size falls from ``mutation_size`` / norm_bound to a hundredth of it. Scale of the Gumbel noise:
+    Zhang, Xiao, Yang, Zhang & Winslett (2013). The score of w is minus the sum of losses cut to [0,
+    C], minus the public n l2/2 ||w||^2. Scores move by at most C, one way under add/remove and both
+    ways under replace-one; a choice has bounded range r = noise scale ratio and costs r^2 / 8 in
+    zCDP. A child takes each coordinate from either parent with equal chance, and a share
+    ``mutations`` of the coordinates (one at least, on average) moves by a normal step whose size
+    falls from ``mutation_size`` / norm_bound to a hundredth of it. Scale of the Gumbel noise:
     noise_multiplier * sensitivity. Starts, crossover and mutation use the public generator.
     """
 
@@ -39,14 +42,18 @@ class PrivGene(Algorithm):
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every parent"
     argument: ClassVar[str] = (
-        "A record moves the score of every candidate by at most the bound to which its loss is cut, one way when "
-        "added and both ways when replaced (Zhang et al. 2013; bounded range after Durfee & Rogers 2019)."
+        "A record moves the score of every candidate by at most the bound to which its loss is "
+        "cut, one way when "
+        "added and both ways when replaced (Zhang et al. 2013; bounded range after Durfee & Rogers "
+        "2019)."
     )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"population": 5, "generations": 2, "clip_loss": 0.5}
     limit: ClassVar[dict[str, Any]] = {"generations": 150, "population": 40, "clip_loss": 10.0}
     limit_gap: ClassVar[float] = 0.05
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"population": 200, "generations": 100}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {"population": 200, "generations": 100}
+    }
     renamed: ClassVar[dict[str, str]] = {"reach": "mutation_size"}
 
     noise_multiplier: float = 2.0
@@ -70,7 +77,9 @@ class PrivGene(Algorithm):
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         cap = self.clip(problem)
-        choice = Exponential(cap, self.noise_multiplier * cap, problem.adjacency is not Adjacency.ADD_REMOVE)
+        choice = Exponential(
+            cap, self.noise_multiplier * cap, problem.adjacency is not Adjacency.ADD_REMOVE
+        )
         return [choice] * (2 * self.generations + 1)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
@@ -78,7 +87,9 @@ class PrivGene(Algorithm):
         choice = self.plan(problem)[0]
         sizes = self.mutation_size / problem.norm_bound * np.geomspace(1.0, 0.01, self.generations)
         width = problem.dimension * problem.outputs
-        crowd = np.concatenate([np.zeros((1, width)), rng.normal(scale=sizes[0] / 2, size=(self.population, width))])
+        crowd = np.concatenate(
+            [np.zeros((1, width)), rng.normal(scale=sizes[0] / 2, size=(self.population, width))]
+        )
         for size in sizes:
             parents = [crowd[self._best(problem, budget, choice, crowd)] for _ in range(2)]
             crowd = self._offspring(parents, size, rng)

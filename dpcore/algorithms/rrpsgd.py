@@ -11,7 +11,13 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.gradient import NoisyGradient
-from dpcore.errors import AssumptionNotMet, if_given, require_choice, require_count, require_positive
+from dpcore.errors import (
+    AssumptionNotMet,
+    if_given,
+    require_choice,
+    require_count,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
@@ -23,29 +29,36 @@ MOST_SQUARED = 2000
 @register("rrpsgd")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RRPSGD(Algorithm):
-    """w <- w - eta (g_t + noise) for R rounds, R drawn before training: small ||grad F||^2 even for non-convex losses.
+    """w <- w - eta (g_t + noise) for R rounds, R drawn before training: small ||grad F||^2 even for
+    non-convex losses.
 
-    Zhang, Zheng, Mou & Wang (2017), Algorithm 2 and Theorem 5: P(R = k) ~ 2 eta_k - beta eta_k^2, which is uniform for
-    the constant eta = min(1 / beta, D / (s sqrt(T))), s^2 = L^2 / m + d sigma^2 / m^2 the variance of a noisy batch
-    gradient and D = ``radius`` / norm_bound. R comes from the public generator and is priced at its maximum T, with
-    the accountant in place of Theorem 4 (epsilon <= 1 only, and twice the noise).
+    Zhang, Zheng, Mou & Wang (2017), Algorithm 2 and Theorem 5: P(R = k) ~ 2 eta_k - beta eta_k^2,
+    which is uniform for the constant eta = min(1 / beta, D / (s sqrt(T))), s^2 = L^2 / m + d
+    sigma^2 / m^2 the variance of a noisy batch gradient and D = ``radius`` / norm_bound. R comes
+    from the public generator and is priced at its maximum T, with the accountant in place of
+    Theorem 4 (epsilon <= 1 only, and twice the noise).
 
-    ``rounds``: "passes" is batches of ``batch_size`` (left out: sqrt(n)) rows and T = ``passes`` n / m; "squared" is
-    the source, one record a round and T = n^2, for n <= 2000.
+    ``rounds``: "passes" is batches of ``batch_size`` (left out: sqrt(n)) rows and T = ``passes`` n
+    / m; "squared" is the source, one record a round and T = n^2, for n <= 2000.
     """
 
-    requires: ClassVar[Requires] = Requires(smooth=True, bounded_gradient=True, l1=False, softmax=True)
+    requires: ClassVar[Requires] = Requires(
+        smooth=True, bounded_gradient=True, l1=False, softmax=True
+    )
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
-        "A record enters each noisy sum with a gradient of norm at most L, twice that when replaced, and the "
-        "number of rounds is drawn beforehand and priced at its maximum (Zhang, Zheng, Mou & Wang 2017, Theorem "
+        "A record enters each noisy sum with a gradient of norm at most L, twice that when "
+        "replaced, and the "
+        "number of rounds is drawn beforehand and priced at its maximum (Zhang, Zheng, Mou & Wang "
+        "2017, Theorem "
         "5)."
     )
     default_l2: ClassVar[float] = 1e-4
     small: ClassVar[dict[str, Any]] = {"batch_size": 2, "passes": 1}
     limit: ClassVar[dict[str, Any]] = {"passes": 100, "batch_size": 200, "radius": 1000.0}
-    # The last iterate of plain SGD with constant steps at a random round still carries the noise of its batches.
+    # The last iterate of plain SGD with constant steps at a random round still carries the noise of
+    # its batches.
     limit_gap: ClassVar[float] = 0.05
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"rounds": "squared"}}
 
@@ -66,7 +79,8 @@ class RRPSGD(Algorithm):
         if self.rounds == "squared":
             if problem.n > MOST_SQUARED:
                 raise AssumptionNotMet(
-                    f"Expected n <= {MOST_SQUARED} for n^2 rounds of 'rrpsgd', got n={problem.n}; use rounds='passes'."
+                    f"Expected n <= {MOST_SQUARED} for n^2 rounds of 'rrpsgd', got n={problem.n}; "
+                    f"use rounds='passes'."
                 )
             return 1, problem.n**2
         batch = min(self.batch_size or max(round(sqrt(problem.n)), 1), problem.n)
@@ -83,7 +97,9 @@ class RRPSGD(Algorithm):
         width = problem.dimension * problem.outputs
         sigma = self.noise_multiplier * problem.sensitivity(problem.lipschitz)
         variance = problem.lipschitz**2 / batch + width * (sigma / batch) ** 2
-        return min(1.0 / problem.smoothness, self.radius / (problem.norm_bound * sqrt(variance * most)))
+        return min(
+            1.0 / problem.smoothness, self.radius / (problem.norm_bound * sqrt(variance * most))
+        )
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         return [self.gradient(problem).mechanism] * self.shape(problem)[1]

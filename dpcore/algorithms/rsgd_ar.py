@@ -1,4 +1,6 @@
-"""Permuted SGD with averaging and restarts; noise once, priced as the mixture over where a record lands."""
+"""Permuted SGD with averaging and restarts; noise once, priced as the mixture over where a record
+lands.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,14 @@ MOST_RESTARTS = 12
 @register("rsgd_ar", "outpert_rsgd")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RSGDAR(Algorithm):
-    """Cyclic SGD over a secret permutation of the records, in near-equal batches, one Gaussian at the end.
+    """Cyclic SGD over a secret permutation of the records, in near-equal batches, one Gaussian at
+    the end.
 
-    Chen (2020), Algorithms 3.2 and 3.3, Theorem 3.2: replace-one, one permutation, nothing else leaves. With D_j the
-    bound when the replaced record is in batch j (``Walk.sensitivities``: the same walk as the iterates) the Rényi curve
-    is ln(sum_j q_j exp(a (a-1) D_j^2 / (2 sigma^2))) / (a-1), q_j = |B_j| / n, sigma = noise_multiplier max_j D_j.
-    Where the text prints eta0 / s the restart needs eta0 / h, for training and price alike.
+    Chen (2020), Algorithms 3.2 and 3.3, Theorem 3.2: replace-one, one permutation, nothing else
+    leaves. With D_j the bound when the replaced record is in batch j (``Walk.sensitivities``: the
+    same walk as the iterates) the Rényi curve is ln(sum_j q_j exp(a (a-1) D_j^2 / (2 sigma^2))) /
+    (a-1), q_j = |B_j| / n, sigma = noise_multiplier max_j D_j. Where the text prints eta0 / s the
+    restart needs eta0 / h, for training and price alike.
 
     ``epochs`` and ``learning_rate`` (eta0) left out follow from ``permuted.total_step``: as many
     restarts as it takes to cover it with first steps of at most 2 / (l2 + L).
@@ -43,11 +47,18 @@ class RSGDAR(Algorithm):
     adjacencies: ClassVar[frozenset[Adjacency]] = frozenset({Adjacency.REPLACE_ONE})
     releases: ClassVar[str] = "last iterate"
     argument: ClassVar[str] = (
-        "A replaced record is in one batch of a secret permutation, moves the steps that read it by at most 2 eta "
-        "R / m each, and later steps do not lengthen that (Chen 2020, Theorem 3.2, with the restart at h)."
+        "A replaced record is in one batch of a secret permutation, moves the steps that read it "
+        "by at most 2 eta "
+        "R / m each, and later steps do not lengthen that (Chen 2020, Theorem 3.2, with the "
+        "restart at h)."
     )
     default_l2: ClassVar[float] = 1e-4
-    small: ClassVar[dict[str, Any]] = {"epochs": 5, "interval": 2, "batch_size": 2, "learning_rate": 0.5}
+    small: ClassVar[dict[str, Any]] = {
+        "epochs": 5,
+        "interval": 2,
+        "batch_size": 2,
+        "learning_rate": 0.5,
+    }
     limit: ClassVar[dict[str, Any]] = {"epochs": 300, "batch_size": 500}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"epochs": 20, "interval": 5, "batch_size": 4000, "learning_rate": 1.0}
@@ -69,7 +80,9 @@ class RSGDAR(Algorithm):
         """The one schedule that training and price share."""
         sizes = near_equal(problem.n, max(round(problem.n / self.batch_size), 1))
         harmonic = float(np.sum(1.0 / np.arange(1, self.interval + 1)))
-        total = until_converged(problem, total_step(problem, self.noise_multiplier)) / (len(sizes) * harmonic)
+        total = until_converged(problem, total_step(problem, self.noise_multiplier)) / (
+            len(sizes) * harmonic
+        )
         longest = self.learning_rate or 2.0 / (problem.l2 + problem.smoothness)
         restarts = min(ceil(total / longest), MOST_RESTARTS)
         epochs = self.epochs or restarts * self.interval
@@ -85,11 +98,14 @@ class RSGDAR(Algorithm):
 
 
 def checked_sensitivities(walk: Walk, problem: Problem) -> tuple[float, ...]:
-    """The walk's bounds; raises ``AssumptionNotMet`` where steps are so long that the bound overflows."""
+    """The walk's bounds; raises ``AssumptionNotMet`` where steps are so long that the bound
+    overflows.
+    """
     sensitivities = walk.sensitivities(problem)
     if not max(sensitivities) < float("inf"):
         raise AssumptionNotMet(
-            f"Expected steps that keep neighbours at a finite distance, got learning_rate={walk.eta0!r}; use "
+            f"Expected steps that keep neighbours at a finite distance, got "
+            f"learning_rate={walk.eta0!r}; use "
             f"learning_rate <= 2 / smoothness = {2.0 / problem.smoothness:.6g}."
         )
     return sensitivities
@@ -97,11 +113,15 @@ def checked_sensitivities(walk: Walk, problem: Problem) -> tuple[float, ...]:
 
 def permuted_release(walk: Walk, problem: Problem, noise_multiplier: float) -> Mechanism:
     """The one release of a permuted walk: Gaussian noise priced as the mixture over batches."""
-    return _permuted_release(walk, checked_sensitivities(walk, problem), problem.n, noise_multiplier)
+    return _permuted_release(
+        walk, checked_sensitivities(walk, problem), problem.n, noise_multiplier
+    )
 
 
 @lru_cache(maxsize=64)
-def _permuted_release(walk: Walk, sensitivities: tuple[float, ...], n: int, noise_multiplier: float) -> Mechanism:
+def _permuted_release(
+    walk: Walk, sensitivities: tuple[float, ...], n: int, noise_multiplier: float
+) -> Mechanism:
     sigma = noise_multiplier * max(sensitivities)
     gaussian = RandomisedSensitivityGaussian(sensitivities, walk.sizes, n, sigma)
     return Permuted(walk.sizes, n).amplify(gaussian, Adjacency.REPLACE_ONE)

@@ -29,9 +29,11 @@ from dpcore.objective.rows import SUM_TOLERANCE
 from dpcore.penalties import soft_threshold
 from dpcore.problem import Adjacency, Block, Problem, Requires
 
-# Summed step sizes in units of n * mu / sensitivity: a direction of curvature h is worth learning when h > 1 / H.
+# Summed step sizes in units of n * mu / sensitivity: a direction of curvature h is worth learning
+# when h > 1 / H.
 HORIZON = 0.8
-# Variance that no column is taken to be below, so that a rare level gets no more of the norm than it can carry.
+# Variance that no column is taken to be below, so that a rare level gets no more of the norm than
+# it can carry.
 LEAST_VARIANCE = 1e-3
 # Range of the released variance of a numeric column in [0, 1].
 NUMERIC_VARIANCE = (1e-4, 0.25)
@@ -44,37 +46,44 @@ LEARNABLE = 80.0
 @register("scaled_gd")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledGD(Algorithm):
-    """Release column marginals, scale the columns by them, then descend with clipped noisy full-batch gradients.
+    """Release column marginals, scale the columns by them, then descend with clipped noisy
+    full-batch gradients.
 
-    Values are clipped to [0, 1] and one-hot blocks scaled down to sum <= 1 inside every query. Two prices, in Gaussian
-    differential privacy: ``marginal_share`` of mu^2 for the marginals (``Marginals``), the rest for ``steps`` gradients
-    at sigma = noise_multiplier * ``problem.sensitivity(C)``; the marginals' sigma is a ratio of it.
+    Values are clipped to [0, 1] and one-hot blocks scaled down to sum <= 1 inside every query. Two
+    prices, in Gaussian differential privacy: ``marginal_share`` of mu^2 for the marginals
+    (``Marginals``), the rest for ``steps`` gradients at sigma = noise_multiplier *
+    ``problem.sensitivity(C)``; the marginals' sigma is a ratio of it.
 
-    A row becomes s (x - m) / R with s_j = (v_j + v0)^(-1/2) from the noisy means m and variances v, v0 = 0.001 + noise
-    of a mean, and R such that the mean squared norm is about 1; the constant column becomes 2 (1 + v0)^(-1/2) / R. In
-    this space w <- w - eta (1 - t/T) V, V <- b V + (sum_i clip(g_i, C) + noise) / n, from w = 0. The step sizes sum to
-    H = 0.8 n mu_g / S (0.2 for residuals), S the sensitivity: stopping there plays the ridge 1/H, proportional to the
-    noise. A ridge and an L1 penalty of the problem act on the returned weights. Each record's clipped gradient is the
-    slope of a convex loss (logistic, then linear), so labels are predicted well but probabilities are not calibrated. A
-    ``calibration_share`` of mu^2 pays for one histogram of scores by label that corrects them
-    (``dpcore.descent.platt``).
+    A row becomes s (x - m) / R with s_j = (v_j + v0)^(-1/2) from the noisy means m and variances v,
+    v0 = 0.001 + noise of a mean, and R such that the mean squared norm is about 1; the constant
+    column becomes 2 (1 + v0)^(-1/2) / R. In this space w <- w - eta (1 - t/T) V, V <- b V + (sum_i
+    clip(g_i, C) + noise) / n, from w = 0. The step sizes sum to H = 0.8 n mu_g / S (0.2 for
+    residuals), S the sensitivity: stopping there plays the ridge 1/H, proportional to the noise. A
+    ridge and an L1 penalty of the problem act on the returned weights. Each record's clipped
+    gradient is the slope of a convex loss (logistic, then linear), so labels are predicted well but
+    probabilities are not calibrated. A ``calibration_share`` of mu^2 pays for one histogram of
+    scores by label that corrects them (``dpcore.descent.platt``).
 
-    Both adjacencies. Abadi et al. (2016), Algorithm 1, with q = 1, on the scaled columns; the exact price is that of
-    Dong, Roth & Su (2022), Corollary 3.3.
+    Both adjacencies. Abadi et al. (2016), Algorithm 1, with q = 1, on the scaled columns; the exact
+    price is that of Dong, Roth & Su (2022), Corollary 3.3.
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "column marginals and every iterate"
     argument: ClassVar[str] = (
-        "A record's values are clipped to [0, 1] and its blocks to a sum of 1 before the marginals, and its "
-        "gradient on the scaled columns to norm C, twice that when replaced (Abadi et al. 2016; price by Dong, "
+        "A record's values are clipped to [0, 1] and its blocks to a sum of 1 before the "
+        "marginals, and its "
+        "gradient on the scaled columns to norm C, twice that when replaced (Abadi et al. 2016; "
+        "price by Dong, "
         "Roth & Su 2022)."
     )
-    bounds_rows_by: ClassVar[str] = "blocks"  # not by ``problem.norm_bound``, which the price does not use
+    # not by ``problem.norm_bound``, which the price does not use
+    bounds_rows_by: ClassVar[str] = "blocks"
     asks: ClassVar[frozenset[str]] = frozenset({"within", "transform", "column_sum", "square_sum"})
     small: ClassVar[dict[str, Any]] = {"steps": 3, "clip_norm": 0.05}
-    limit_gap: ClassVar[float] = 0.03  # what clipping values below 0 costs on the signed columns of the shared test
+    # what clipping values below 0 costs on the signed columns of the shared test
+    limit_gap: ClassVar[float] = 0.03
 
     noise_multiplier: float = 2.0
     steps: int = 256
@@ -88,7 +97,10 @@ class ScaledGD(Algorithm):
         if_given(require_positive, clip_norm=self.clip_norm, horizon=self.horizon)
         require_count(steps=self.steps)
         require_open_unit(marginal_share=self.marginal_share)
-        require_below_one(calibration_share=self.calibration_share, shares=self.marginal_share + self.calibration_share)
+        require_below_one(
+            calibration_share=self.calibration_share,
+            shares=self.marginal_share + self.calibration_share,
+        )
 
     def clip(self, problem: Problem) -> float:
         """The clip norm C; scaled rows have norm about 1."""
@@ -100,17 +112,27 @@ class ScaledGD(Algorithm):
 
     def releases_of(self, problem: Problem) -> tuple[Gaussian, NoisyGradient, list[Gaussian]]:
         """The marginals, a step, and the histogram of scores where there is one."""
-        marginals = self._priced(Marginals.of(problem).sensitivity(problem.adjacency), self.marginal_share)
+        marginals = self._priced(
+            Marginals.of(problem).sensitivity(problem.adjacency), self.marginal_share
+        )
         gradient = NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier)
         if self.calibration_share == 0.0:
             return marginals, gradient, []
         platt.require_log_odds(problem)
-        return marginals, gradient, [self._priced(platt.sensitivity(problem.adjacency), self.calibration_share)]
+        return (
+            marginals,
+            gradient,
+            [self._priced(platt.sensitivity(problem.adjacency), self.calibration_share)],
+        )
 
     def _priced(self, sensitivity: float, share: float) -> Gaussian:
-        """A release that takes ``share`` of mu^2, where the gradients take what the shares leave."""
+        """A release that takes ``share`` of mu^2, where the gradients take what the shares
+        leave.
+        """
         rest = 1.0 - self.marginal_share - self.calibration_share
-        return Gaussian(sensitivity, self.noise_multiplier * sqrt(rest / (share * self.steps)) * sensitivity)
+        return Gaussian(
+            sensitivity, self.noise_multiplier * sqrt(rest / (share * self.steps)) * sensitivity
+        )
 
     def resolved(self, problem: Problem) -> dict[str, Any]:
         """What the fields that were left out come to on ``problem``."""
@@ -136,12 +158,18 @@ class ScaledGD(Algorithm):
         )
 
     def step_and_momentum(self, problem: Problem, stiffness: float) -> tuple[float, float]:
-        """First step size and momentum: the summed steps are the horizon, each stays within heavy-ball stability.
+        """First step size and momentum: the summed steps are the horizon, each stays within
+        heavy-ball stability.
 
         ``stiffness`` bounds the curvature that the ridge adds in the scaled space.
         """
         longest = STABLE / (curvature_bound(problem) + stiffness)
-        step = 2.0 * self.horizon_of(problem) * self.signal(problem) / (self.clip(problem) * self.steps)
+        step = (
+            2.0
+            * self.horizon_of(problem)
+            * self.signal(problem)
+            / (self.clip(problem) * self.steps)
+        )
         return min(step, longest), momentum_for(step, longest)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
@@ -171,11 +199,13 @@ class ScaledGD(Algorithm):
 
 @dataclass(frozen=True, slots=True)
 class Marginals:
-    """The first release: column sums around public centres, and second moments of the numeric columns.
+    """The first release: column sums around public centres, and second moments of the numeric
+    columns.
 
-    t_j = sum_i (x_ij - c_j) with c = 1/k in a block of k parts and 1/2 alone, then sum_i ((u_i - 1/2)^2 - 1/8) for each
-    numeric column u. The real count of records stands inside the sums, so one record moves them by its own term only.
-    Columns that no block names count as numeric; the constant column, if any, is the last and is not released.
+    t_j = sum_i (x_ij - c_j) with c = 1/k in a block of k parts and 1/2 alone, then sum_i ((u_i -
+    1/2)^2 - 1/8) for each numeric column u. The real count of records stands inside the sums, so
+    one record moves them by its own term only. Columns that no block names count as numeric; the
+    constant column, if any, is the last and is not released.
     """
 
     blocks: tuple[Block, ...]
@@ -185,12 +215,15 @@ class Marginals:
 
     @classmethod
     def of(cls, problem: Problem) -> Marginals:
-        """Layout of ``problem``; raises ``AssumptionNotMet`` for blocks that overlap or name no feature."""
+        """Layout of ``problem``; raises ``AssumptionNotMet`` for blocks that overlap or name no
+        feature.
+        """
         features = problem.dimension - int(problem.intercept)
         named = [column for block in problem.blocks for column in block.columns]
         if len(set(named)) < len(named) or any(not 0 <= column < features for column in named):
             raise AssumptionNotMet(
-                f"Expected blocks that name each of the {features} feature columns at most once and not the constant "
+                f"Expected blocks that name each of the {features} feature columns at most once "
+                f"and not the constant "
                 "column for 'scaled_gd', got others; correct blocks."
             )
         alone = sorted(set(range(features)) - set(named))
@@ -198,21 +231,28 @@ class Marginals:
         centers = np.zeros(features)
         for block in blocks:
             centers[list(block.columns)] = 1.0 / max(len(block.columns), 2)
-        numeric = np.array([block.columns[0] for block in blocks if block.kind == "numeric"], dtype=int)
+        numeric = np.array(
+            [block.columns[0] for block in blocks if block.kind == "numeric"], dtype=int
+        )
         return cls(blocks, centers, numeric, problem.intercept)
 
     def sensitivity(self, adjacency: Adjacency) -> float:
         """L2 sensitivity of the release.
 
-        Add/remove, per block of k >= 2 parts h >= 0 with sum s <= 1: |h - 1/k|^2 <= s^2 - 2 s/k + 1/k, convex in s, so
-        at most 1 - 1/k; 1/4 for a lone part, 1/4 + 1/64 for a numeric column. Replace-one: |h - h'|^2 <= 2 per block
-        and 1 for a lone part; for a numeric (a - b)^2 (1 + (a + b)^2) <= 1 with a, b in [-1/2, 1/2].
+        Add/remove, per block of k >= 2 parts h >= 0 with sum s <= 1: |h - 1/k|^2 <= s^2 - 2 s/k +
+        1/k, convex in s, so at most 1 - 1/k; 1/4 for a lone part, 1/4 + 1/64 for a numeric column.
+        Replace-one: |h - h'|^2 <= 2 per block and 1 for a lone part; for a numeric (a - b)^2 (1 +
+        (a + b)^2) <= 1 with a, b in [-1/2, 1/2].
         """
         total = 0.0
         for block in self.blocks:
             k = len(block.columns)
             if adjacency is Adjacency.ADD_REMOVE:
-                total += 1.0 - 1.0 / k if k > 1 else 0.25 + (1.0 / 64.0 if block.kind == "numeric" else 0.0)
+                total += (
+                    1.0 - 1.0 / k
+                    if k > 1
+                    else 0.25 + (1.0 / 64.0 if block.kind == "numeric" else 0.0)
+                )
             else:
                 total += 2.0 if k > 1 else 1.0
         return ROUNDED * sqrt(total)
@@ -227,12 +267,16 @@ class Marginals:
         return np.concatenate([totals - batch.n * self.centers, spread])
 
     def scaling(self, released: Array, noise: float, problem: Problem) -> Scaling:
-        """Shift and scale of the columns from the released sums; ``noise`` is the std of a released mean."""
+        """Shift and scale of the columns from the released sums; ``noise`` is the std of a released
+        mean.
+        """
         features = len(self.centers)
         means = np.clip(self.centers + released[:features] / problem.n, 0.0, 1.0)
         variances = means * (1.0 - means)
         seconds = released[features:] / problem.n + 0.125
-        variances[self.numeric] = np.clip(seconds - (means[self.numeric] - 0.5) ** 2, *NUMERIC_VARIANCE)
+        variances[self.numeric] = np.clip(
+            seconds - (means[self.numeric] - 0.5) ** 2, *NUMERIC_VARIANCE
+        )
         floor = LEAST_VARIANCE + noise
         scale = (variances + floor) ** -0.5
         if not self.intercept:  # without a constant column nothing could undo a shift
@@ -256,7 +300,9 @@ class Scaling:
         return unscaled(w, self.shift, self.scale, self.intercept)
 
     def pull_back(self, gradient: Array) -> Array:
-        """Transpose of ``weights``: gradients in the weights for x as gradients in ``w``, shape (k, d)."""
+        """Transpose of ``weights``: gradients in the weights for x as gradients in ``w``, shape (k,
+        d).
+        """
         constant = gradient[:, -1:] if self.intercept else 0.0
         return self.scale * (gradient - self.shift * constant)
 
@@ -266,7 +312,9 @@ class Scaling:
         return float(self.scale.max() + np.linalg.norm(self.shift * self.scale))
 
     def prox(self, w: Array, strength: float) -> Array:
-        """Proximal step of strength * ||weights for x||_1 without the constant, in the scaled coordinates."""
+        """Proximal step of strength * ||weights for x||_1 without the constant, in the scaled
+        coordinates.
+        """
         if strength == 0.0:
             return w
         shrunk = soft_threshold(w, strength * self.scale)

@@ -24,21 +24,24 @@ RADIUS = 10.0
 @register("sgd_adv")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SGDAdv(Algorithm):
-    """w <- P(w - eta_t g_t), g_t from a random batch of about m rows, gradients of norm at most L, Gaussian noise.
+    """w <- P(w - eta_t g_t), g_t from a random batch of about m rows, gradients of norm at most L,
+    Gaussian noise.
 
-    Bassily, Smith & Thakurta (2014), Algorithm 1, in the mini-batch form of Zhang et al. (2017), section 4: T = n^2 /
-    m^2 steps, or ``epochs`` n / m. Its target is checked by ``accountant`` "advanced": amplification by sampling, then
-    advanced composition (``accounting.advanced``); a ledger is charged the smaller Rényi curve. P projects on the ball
-    of ``radius`` / norm_bound. eta_t = radius / (norm_bound G sqrt(t)) with G^2 = L^2 + d sigma^2 / m^2, or
-    1 / (l2 t) where that is shorter. ``radius`` left out is 10, a quarter of it for residuals (``clips``). The mean of
-    the last half of the iterates is returned.
+    Bassily, Smith & Thakurta (2014), Algorithm 1, in the mini-batch form of Zhang et al. (2017),
+    section 4: T = n^2 / m^2 steps, or ``epochs`` n / m. Its target is checked by ``accountant``
+    "advanced": amplification by sampling, then advanced composition (``accounting.advanced``); a
+    ledger is charged the smaller Rényi curve. P projects on the ball of ``radius`` / norm_bound.
+    eta_t = radius / (norm_bound G sqrt(t)) with G^2 = L^2 + d sigma^2 / m^2, or 1 / (l2 t) where
+    that is shorter. ``radius`` left out is 10, a quarter of it for residuals (``clips``). The mean
+    of the last half of the iterates is returned.
     """
 
     requires: ClassVar[Requires] = Requires(bounded_gradient=True, l1=False, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
-        "A record enters a batch sum with a gradient of norm at most L, twice that when replaced (Bassily, Smith "
+        "A record enters a batch sum with a gradient of norm at most L, twice that when replaced "
+        "(Bassily, Smith "
         "& Thakurta 2014, in the mini-batch form of Zhang et al. 2017)."
     )
     accountant: ClassVar[str] = "advanced"
@@ -69,7 +72,9 @@ class SGDAdv(Algorithm):
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step; no gradient is longer than the clip L."""
-        return NoisyGradient.of(problem, problem.lipschitz, self.noise_multiplier, self.rate(problem))
+        return NoisyGradient.of(
+            problem, problem.lipschitz, self.noise_multiplier, self.rate(problem)
+        )
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         return [self.gradient(problem).mechanism] * self.steps(problem)

@@ -22,26 +22,30 @@ from dpcore.problem import Adjacency, Problem, Requires
 @register("ssadmm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SSADMM(ADMMSettings, Algorithm):
-    """x <- x - k_t (v_t + y + rho (x - z)), v_t = b v_{t-1} + (sum_{i in B} clip(g_i, C) + noise) / (q n) + l2 x,
+    """x <- x - k_t (v_t + y + rho (x - z)), v_t = b v_{t-1} + (sum_{i in B} clip(g_i, C) + noise) /
+    (q n) + l2 x,
 
-    with momentum b, then z and y without a record (``admm``). noise ~ N(0, sigma^2 I), sigma = noise_multiplier *
-    ``problem.sensitivity(C)``. B is a fresh Poisson sample of rate q under add/remove, q n rows without replacement
-    under replace-one, all rows for q = 1 (then the same as mpADMM with one release). The divisor q n is a public
-    constant. ``sampling_rate`` None is the papers' batch of sqrt(n) rows.
+    with momentum b, then z and y without a record (``admm``). noise ~ N(0, sigma^2 I), sigma =
+    noise_multiplier * ``problem.sensitivity(C)``. B is a fresh Poisson sample of rate q under
+    add/remove, q n rows without replacement under replace-one, all rows for q = 1 (then the same as
+    mpADMM with one release). The divisor q n is a public constant. ``sampling_rate`` None is the
+    papers' batch of sqrt(n) rows.
 
-    Chen (2020), Algorithm 4.1; the price is theirs (Theorem 4.1 with Lemma 2.3) or tighter, as ``sampling`` has it.
-    The penalty may be any of ``dpcore.penalties``; non-convex ones keep the guarantee, not the convergence theorem;
-    with the softmax loss z is a matrix (outputs, d), of which ``nuclear`` lowers the rank.
+    Chen (2020), Algorithm 4.1; the price is theirs (Theorem 4.1 with Lemma 2.3) or tighter, as
+    ``sampling`` has it. The penalty may be any of ``dpcore.penalties``; non-convex ones keep the
+    guarantee, not the convergence theorem; with the softmax loss z is a matrix (outputs, d), of
+    which ``nuclear`` lowers the rank.
 
-    Against ``dp_sgd`` with its proximal step the objective on Adult is a tie at l1 = 1e-4 and a lead at l1 = 1e-3
-    (``docs/benchmarks.md``).
+    Against ``dp_sgd`` with its proximal step the objective on Adult is a tie at l1 = 1e-4 and a
+    lead at l1 = 1e-3 (``docs/benchmarks.md``).
     """
 
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "every iterate"
     argument: ClassVar[str] = (
-        "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and z and y follow "
+        "A record enters each sum with a gradient clipped to norm C, twice that when replaced, and "
+        "z and y follow "
         "from the noisy x (Chen 2020, Algorithm 4.1 and Theorem 4.1)."
     )
     small: ClassVar[dict[str, Any]] = {
@@ -51,8 +55,8 @@ class SSADMM(ADMMSettings, Algorithm):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "selection": SELECTION,
         "paper": {
-            "sampling_rate": None, "penalty_parameter": 0.25, "learning_rate": 1.0, "schedule": "epoch",
-            "momentum": 0.0, "clip_norm": 1.0, "output": "x",
+            "sampling_rate": None, "penalty_parameter": 0.25, "learning_rate": 1.0,
+            "schedule": "epoch", "momentum": 0.0, "clip_norm": 1.0, "output": "x",
         },
     }  # fmt: skip
 
@@ -68,10 +72,13 @@ class SSADMM(ADMMSettings, Algorithm):
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step."""
-        return NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier, self.rate(problem))
+        return NoisyGradient.of(
+            problem, self.clip(problem), self.noise_multiplier, self.rate(problem)
+        )
 
     def plan(self, problem: Problem) -> list[Mechanism]:
-        penalty_of(problem, self.penalty)  # what the problem has no such penalty for is refused before it is charged
+        # what the problem has no such penalty for is refused before it is charged
+        penalty_of(problem, self.penalty)
         return [self.gradient(problem).mechanism] * self.steps
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:

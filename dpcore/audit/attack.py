@@ -1,13 +1,15 @@
 """Many fits on two worst-case neighbours, and what can be told from them about epsilon.
 
-Synthetic neighbours on which the bounds of a proof are met: aligned records, full norm, a constant slope.
+Synthetic neighbours on which the bounds of a proof are met: aligned records, full norm, a constant
+slope.
 
-An attacker who sees every noisy release and knows both neighbours: what each release says about which one it was.
+An attacker who sees every noisy release and knows both neighbours: what each release says about
+which one it was.
 
-A release r of noise sigma with values a and b on the neighbours says <b - a, r - a> / sigma^2, the log-likelihood ratio
-up to a constant of that fit. Queries follow from earlier releases, which the attacker has, so a and b are known to it.
-The parts are kept apart by mechanism and time (a few sums), so that noise which is missing in one of them, or shared by
-two, can be seen.
+A release r of noise sigma with values a and b on the neighbours says <b - a, r - a> / sigma^2, the
+log-likelihood ratio up to a constant of that fit. Queries follow from earlier releases, which the
+attacker has, so a and b are known to it. The parts are kept apart by mechanism and time (a few
+sums), so that noise which is missing in one of them, or shared by two, can be seen.
 """
 
 from __future__ import annotations
@@ -37,14 +39,17 @@ from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import Planned, plan
 
-# Fits are many, so records are few: the differing record counts as much among six as among a million.
+# Fits are many, so records are few: the differing record counts as much among six as among a
+# million.
 RECORDS = 6
 DIMENSION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantSlope(MarginLoss):
-    """Loss -z of the margin z: every record's gradient is -y x at any w, so that bounds on neighbours are met."""
+    """Loss -z of the margin z: every record's gradient is -y x at any w, so that bounds on
+    neighbours are met.
+    """
 
     name: ClassVar[str] = "constant_slope"
     convex: ClassVar[bool] = True
@@ -66,20 +71,25 @@ def worst_problem(
 ) -> Problem:
     """The public facts of the attack: those of ``problem`` with few records, else a small problem.
 
-    Under add/remove n is a nominal divisor and stays; under replace-one it is the exact count and becomes ``RECORDS``.
-    For algorithms that bound rows by their blocks there is a constant column, around whose means they turn.
-    Raises ``AssumptionNotMet`` for what is no table of records.
+    Under add/remove n is a nominal divisor and stays; under replace-one it is the exact count and
+    becomes ``RECORDS``. For algorithms that bound rows by their blocks there is a constant column,
+    around whose means they turn. Raises ``AssumptionNotMet`` for what is no table of records.
     """
     known = set(adjacencies) & {Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE}
     if not known or (problem is not None and problem.kind != "linear"):
         raise AssumptionNotMet(
-            "Expected an algorithm for tables of records, got one for sessions; audit the mechanism that it uses."
+            "Expected an algorithm for tables of records, got one for sessions; audit the "
+            "mechanism that it uses."
         )
     if problem is None:
         relation = Adjacency.ADD_REMOVE if Adjacency.ADD_REMOVE in known else Adjacency.REPLACE_ONE
         problem = Problem(n=RECORDS, dimension=DIMENSION, loss=ConstantSlope(), adjacency=relation)
     n = problem.n if problem.adjacency is Adjacency.ADD_REMOVE else min(problem.n, RECORDS)
-    length = max(problem.norm_bound, sqrt(problem.dimension)) if bounded_by_blocks else problem.norm_bound
+    length = (
+        max(problem.norm_bound, sqrt(problem.dimension))
+        if bounded_by_blocks
+        else problem.norm_bound
+    )
     return replace(
         problem,
         n=n,
@@ -92,10 +102,12 @@ def worst_problem(
 
 
 def worst_case(problem: Problem) -> tuple[LinearObjective, LinearObjective]:
-    """Two neighbours of ``RECORDS`` aligned records: the last is gone (add/remove) or turned round (replace-one).
+    """Two neighbours of ``RECORDS`` aligned records: the last is gone (add/remove) or turned round
+    (replace-one).
 
-    With a constant column: corners of the unit cube, half zeros and half ones. The last is a one without its constant,
-    as far from the means and as free of a direction that it shares as can be; it is gone, or a zero.
+    With a constant column: corners of the unit cube, half zeros and half ones. The last is a one
+    without its constant, as far from the means and as free of a direction that it shares as can be;
+    it is gone, or a zero.
     """
     if problem.intercept:
         return _corners(problem)
@@ -125,14 +137,21 @@ def _corners(problem: Problem) -> tuple[LinearObjective, LinearObjective]:
     return first, LinearObjective(other, y, problem.loss)
 
 
-# Sums that alike releases are kept in: fits are hundreds, and a statistic of many parts would fit their noise.
+# Sums that alike releases are kept in: fits are hundreds, and a statistic of many parts would fit
+# their noise.
 PARTS = 4
 
 
 def groups_of(planned: Planned) -> Array | None:
-    """The sum that each release belongs to, shape (releases,); None unless several Gaussian sums are released."""
+    """The sum that each release belongs to, shape (releases,); None unless several Gaussian sums
+    are released.
+    """
     events = list(planned.events)
-    if planned.algorithm.adaptive or len(events) < 2 or not all(type(one) is Gaussian for one in events):
+    if (
+        planned.algorithm.adaptive
+        or len(events) < 2
+        or not all(type(one) is Gaussian for one in events)
+    ):
         return None
     groups: list[int] = []
     for _, alike in groupby(events):
@@ -143,7 +162,9 @@ def groups_of(planned: Planned) -> Array | None:
 
 
 class Marks:
-    """An observer that keeps in ``marks`` what the releases say about which of ``pair`` they saw."""
+    """An observer that keeps in ``marks`` what the releases say about which of ``pair`` they
+    saw.
+    """
 
     def __init__(self, pair: tuple[LinearObjective, LinearObjective], groups: Array) -> None:
         self.pair, self.groups, self.releases = pair, groups, 0
@@ -162,15 +183,18 @@ class Marks:
 
 
 CLAIMED, DELTA = 4.0, 1e-5
-"""An attack has most power at a claim of about 4 to 8; factors and signs in noise and price do not depend on it."""
+"""An attack has most power at a claim of about 4 to 8; factors and signs in noise and price do not
+depend on it.
+"""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Lower bounds on epsilon at ``delta``, each with chance ``confidence`` of being below the truth.
+    """Lower bounds on epsilon at ``delta``, each with chance ``confidence`` of being below the
+    truth.
 
-    ``gaussian_tradeoff`` is for mechanisms with Gaussian outputs alone. ``statistic`` and its threshold were chosen on
-    the first half of the fits; the bounds come from the second.
+    ``gaussian_tradeoff`` is for mechanisms with Gaussian outputs alone. ``statistic`` and its
+    threshold were chosen on the first half of the fits; the bounds come from the second.
     """
 
     claimed: float
@@ -184,7 +208,9 @@ class Measured:
 
     @property
     def exceeds(self) -> bool:
-        """Whether a bound that holds for any mechanism is above the claim: the claim is then false."""
+        """Whether a bound that holds for any mechanism is above the claim: the claim is then
+        false.
+        """
         return self.clopper_pearson > self.claimed
 
     @property
@@ -209,11 +235,13 @@ def audit(
     door: type[Budget] = Budget,
     seed: int | None = None,
 ) -> Measured:
-    """Attack the algorithm ``name``, calibrated to (epsilon, delta), with ``fits`` fits on each of two neighbours.
+    """Attack the algorithm ``name``, calibrated to (epsilon, delta), with ``fits`` fits on each of
+    two neighbours.
 
-    The data are synthetic (``neighbours``), so the result may be published. Without ``problem`` a small one is made for
-    an adjacency that the algorithm has a proof for. What is looked at: all releases, where they are Gaussian sums over
-    the whole data (``releases``), else the weights. ``door`` is for planted faults, ``seed`` for tests that repeat.
+    The data are synthetic (``neighbours``), so the result may be published. Without ``problem`` a
+    small one is made for an adjacency that the algorithm has a proof for. What is looked at: all
+    releases, where they are Gaussian sums over the whole data (``releases``), else the weights.
+    ``door`` is for planted faults, ``seed`` for tests that repeat.
     """
     require_count(fits=fits, workers=workers)
     require_below_one(confidence=confidence)
@@ -224,7 +252,8 @@ def audit(
     started = perf_counter()
     pair = worst_case(shape)
     outputs = [
-        _collect(planned, pair, side, fits, workers, door, None if seed is None else seed + side) for side in (0, 1)
+        _collect(planned, pair, side, fits, workers, door, None if seed is None else seed + side)
+        for side in (0, 1)
     ]
     found = lower_bounds(outputs[0], outputs[1], planned.spent_epsilon, delta, confidence)
     return replace(found, seconds=perf_counter() - started)
@@ -234,24 +263,40 @@ Pair = tuple[LinearObjective, LinearObjective]
 
 
 def _collect(
-    planned: Planned, pair: Pair, side: int, fits: int, workers: int, door: type[Budget], seed: int | None
+    planned: Planned,
+    pair: Pair,
+    side: int,
+    fits: int,
+    workers: int,
+    door: type[Budget],
+    seed: int | None,
 ) -> Array:
-    """Outputs of ``fits`` fits on one side of the pair, shape (fits, k), spread over processes that share nothing."""
+    """Outputs of ``fits`` fits on one side of the pair, shape (fits, k), spread over processes that
+    share nothing.
+    """
     parts = [len(part) for part in np.array_split(np.arange(fits), workers)]
     seeds = [None if seed is None else seed * 1000 + index for index in range(workers)]
     if workers == 1:
         return fit_many(planned, pair, side, fits, door, seeds[0])
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         jobs = [
-            pool.submit(fit_many, planned, pair, side, part, door, one) for part, one in zip(parts, seeds, strict=True)
+            pool.submit(fit_many, planned, pair, side, part, door, one)
+            for part, one in zip(parts, seeds, strict=True)
         ]
         return np.concatenate([job.result() for job in jobs])
 
 
 def fit_many(
-    planned: Planned, pair: Pair, side: int, fits: int, door: type[Budget] = Budget, seed: int | None = None
+    planned: Planned,
+    pair: Pair,
+    side: int,
+    fits: int,
+    door: type[Budget] = Budget,
+    seed: int | None = None,
 ) -> Array:
-    """Independent fits on ``pair[side]`` through the one door: marks of their releases, or weights; (fits, k)."""
+    """Independent fits on ``pair[side]`` through the one door: marks of their releases, or weights;
+    (fits, k).
+    """
     secret = secure_generator() if seed is None else plain_generator(seed)
     groups = groups_of(planned)
     rows = []
@@ -259,29 +304,53 @@ def fit_many(
         seen = None if groups is None else Marks(pair, groups)
         watching = [] if seen is None else [seen]
         adaptive = planned.algorithm.adaptive
-        budget = open_door(planned.events, pair[side], adaptive=adaptive, secret=secret, door=door, observers=watching)
+        budget = open_door(
+            planned.events,
+            pair[side],
+            adaptive=adaptive,
+            secret=secret,
+            door=door,
+            observers=watching,
+        )
         weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(index))
         rows.append(weights if seen is None else seen.marks)
     return np.asarray(rows)
 
 
-def lower_bounds(first: Array, second: Array, claimed: float, delta: float, confidence: float = 0.95) -> Measured:
-    """Bounds from outputs on two neighbours, each of shape (fits, d): choose on one half, measure on the other."""
+def lower_bounds(
+    first: Array, second: Array, claimed: float, delta: float, confidence: float = 0.95
+) -> Measured:
+    """Bounds from outputs on two neighbours, each of shape (fits, d): choose on one half, measure
+    on the other.
+    """
     first, second = np.atleast_2d(first.T).T, np.atleast_2d(second.T).T
     half = len(first) // 2
-    chosen = max(_statistics(first[:half], second[:half]), key=lambda one: _power(one[1], first, second, half))
+    chosen = max(
+        _statistics(first[:half], second[:half]),
+        key=lambda one: _power(one[1], first, second, half),
+    )
     name, score = chosen
     a, b = score(first), score(second)
     chosen_on, measured_on = (a[:half], b[:half]), (a[half:], b[half:])
     events = _events(*chosen_on)
-    any_event = max(events, key=lambda one: _at(clopper_pearson_epsilon, one, *chosen_on, delta, confidence))
+    any_event = max(
+        events, key=lambda one: _at(clopper_pearson_epsilon, one, *chosen_on, delta, confidence)
+    )
     normal_event = max(events, key=_expected(*chosen_on, delta, confidence))
     bounds = {
         "clopper_pearson": _at(clopper_pearson_epsilon, any_event, *measured_on, delta, confidence),
-        "gaussian_tradeoff": _at(gaussian_tradeoff_epsilon, normal_event, *measured_on, delta, confidence),
+        "gaussian_tradeoff": _at(
+            gaussian_tradeoff_epsilon, normal_event, *measured_on, delta, confidence
+        ),
     }
     return Measured(
-        claimed, delta, bounds["clopper_pearson"], bounds["gaussian_tradeoff"], name, len(first), confidence
+        claimed,
+        delta,
+        bounds["clopper_pearson"],
+        bounds["gaussian_tradeoff"],
+        name,
+        len(first),
+        confidence,
     )
 
 
@@ -289,9 +358,13 @@ Statistic = tuple[str, Callable[[Array], Array]]
 
 
 def _statistics(first: Array, second: Array) -> list[Statistic]:
-    """Scores of an output: along the difference of the means (plain, and scaled by the covariance), and its length."""
+    """Scores of an output: along the difference of the means (plain, and scaled by the covariance),
+    and its length.
+    """
     gap = second.mean(axis=0) - first.mean(axis=0)
-    spread = np.atleast_2d(np.cov(np.concatenate([first - first.mean(axis=0), second - second.mean(axis=0)]).T))
+    spread = np.atleast_2d(
+        np.cov(np.concatenate([first - first.mean(axis=0), second - second.mean(axis=0)]).T)
+    )
     ridge = max(float(np.trace(spread)), 1e-300) * 1e-9 / len(spread)
     scaled = np.linalg.solve(spread + ridge * np.eye(len(spread)), gap)
     centre = first.mean(axis=0)
@@ -308,32 +381,53 @@ def _power(score: Callable[[Array], Array], first: Array, second: Array, half: i
     return abs(float(b.mean() - a.mean())) / (float(np.sqrt((a.var() + b.var()) / 2)) + 1e-300)
 
 
-Event = tuple[float, bool, bool]  # threshold, whether the set lies above it, whether the neighbours change places
+# threshold, whether the set lies above it, whether the neighbours change places
+Event = tuple[float, bool, bool]
 
 
 def _events(first: Array, second: Array) -> list[Event]:
     grid = thresholds(first, second)
-    return [(float(t), above, swapped) for t in grid for above in (True, False) for swapped in (True, False)]
+    return [
+        (float(t), above, swapped)
+        for t in grid
+        for above in (True, False)
+        for swapped in (True, False)
+    ]
 
 
-def _expected(first: Array, second: Array, delta: float, confidence: float) -> Callable[[Event], float]:
-    """The Gaussian bound of an event where the scores are normal with the means and the spread of these samples.
+def _expected(
+    first: Array, second: Array, delta: float, confidence: float
+) -> Callable[[Event], float]:
+    """The Gaussian bound of an event where the scores are normal with the means and the spread of
+    these samples.
 
-    Counts of few hits far out are noise, and the largest of many is luck: the fitted normals know better.
+    Counts of few hits far out are noise, and the largest of many is luck: the fitted normals know
+    better.
     """
-    means, spread = (first.mean(), second.mean()), float(np.sqrt((first.var() + second.var()) / 2)) + 1e-300
+    means, spread = (
+        (first.mean(), second.mean()),
+        float(np.sqrt((first.var() + second.var()) / 2)) + 1e-300,
+    )
 
     def bound(event: Event) -> float:
         threshold, above, swapped = event
-        with np.errstate(over="ignore"):  # without noise there is no spread, and a threshold is far from every mean
-            rates = [float(ndtr((mean - threshold) / spread * (1.0 if above else -1.0))) for mean in means]
-        hits, misses = (round(len(first) * rate) for rate in (reversed(rates) if swapped else rates))
+        # without noise there is no spread, and a threshold is far from every mean
+        with np.errstate(over="ignore"):
+            rates = [
+                float(ndtr((mean - threshold) / spread * (1.0 if above else -1.0)))
+                for mean in means
+            ]
+        hits, misses = (
+            round(len(first) * rate) for rate in (reversed(rates) if swapped else rates)
+        )
         return gaussian_tradeoff_epsilon(hits, misses, len(first), delta, confidence)
 
     return bound
 
 
-def _at(bound: Any, event: Event, first: Array, second: Array, delta: float, confidence: float) -> float:
+def _at(
+    bound: Any, event: Event, first: Array, second: Array, delta: float, confidence: float
+) -> float:
     threshold, above, swapped = event
     one, other = (second, first) if swapped else (first, second)
     hits = int(np.sum(one > threshold if above else one <= threshold))

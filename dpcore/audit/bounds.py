@@ -1,17 +1,20 @@
 """Lower confidence bounds on epsilon from how well an attack tells two neighbours apart.
 
-What right guesses about many coins of one run say against a whole trade-off curve, not one (epsilon, delta).
+What right guesses about many coins of one run say against a whole trade-off curve, not one
+(epsilon, delta).
 
-The coins S_1..S_m are fair and independent, and turning one over makes a neighbour: a record is in or out (add/remove),
-or one of two records is in (replace-one). The guesses follow from the output alone. With W right of g guesses and a
-mechanism whose tests reach a true rate of at most F(b) at a false rate of b (F concave, the curve 1 - f of f-DP),
+The coins S_1..S_m are fair and independent, and turning one over makes a neighbour: a record is in
+or out (add/remove), or one of two records is in (replace-one). The guesses follow from the output
+alone. With W right of g guesses and a mechanism whose tests reach a true rate of at most F(b) at a
+false rate of b (F concave, the curve 1 - f of f-DP),
 
     E[W / m; W >= c] <= F(E[(g - W) / m; W >= c - 1])   for every c,
 
-because turning coin i over makes guess i wrong and leaves the others; the mean over i and both sides, with F concave,
-gives the line. So the chance t of W >= v forces a least chance of W = v - 1, that one of W = v - 2, and so on; more
-mass at one place never forces less below. If their sum passes 1, then t is impossible. Mahloujifar, Melis & Chaudhuri
-(2024), "Auditing f-differential privacy in one run", Theorem 8 and Algorithm 3, which starts and goes like this.
+because turning coin i over makes guess i wrong and leaves the others; the mean over i and both
+sides, with F concave, gives the line. So the chance t of W >= v forces a least chance of W = v - 1,
+that one of W = v - 2, and so on; more mass at one place never forces less below. If their sum
+passes 1, then t is impossible. Mahloujifar, Melis & Chaudhuri (2024), "Auditing f-differential
+privacy in one run", Theorem 8 and Algorithm 3, which starts and goes like this.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ LARGEST = 50.0
 
 
 def rate_below(hits: int, total: int, error: float) -> float:
-    """Lower confidence limit of a rate, at chance ``error`` of being too high. Clopper & Pearson (1934)."""
+    """Lower confidence limit of a rate, at chance ``error`` of being too high. Clopper & Pearson
+    (1934).
+    """
     return float(betaincinv(hits, total - hits + 1, error)) if hits > 0 else 0.0
 
 
@@ -44,22 +49,28 @@ def rate_above(hits: int, total: int, error: float) -> float:
     return float(betaincinv(hits + 1, total - hits, 1.0 - error)) if hits < total else 1.0
 
 
-def clopper_pearson_epsilon(hits: int, misses: int, total: int, delta: float, confidence: float) -> float:
-    """ln((p - delta) / q) with p, q the limits of the rates hits / total and misses / total; at least 0.
+def clopper_pearson_epsilon(
+    hits: int, misses: int, total: int, delta: float, confidence: float
+) -> float:
+    """ln((p - delta) / q) with p, q the limits of the rates hits / total and misses / total; at
+    least 0.
 
-    Holds for any mechanism: (epsilon, delta)-DP demands P[S(D)] <= e^epsilon P[S(D')] + delta for every set S. Both
-    limits hold together with chance ``confidence``.
+    Holds for any mechanism: (epsilon, delta)-DP demands P[S(D)] <= e^epsilon P[S(D')] + delta for
+    every set S. Both limits hold together with chance ``confidence``.
     """
     error = (1.0 - confidence) / 2.0
     low, high = rate_below(hits, total, error), rate_above(misses, total, error)
     return min(max(log((low - delta) / high), 0.0), LARGEST) if low > delta else 0.0
 
 
-def gaussian_tradeoff_epsilon(hits: int, misses: int, total: int, delta: float, confidence: float) -> float:
-    """Epsilon at ``delta`` of mu-Gaussian DP with mu = Phi^-1(p) - Phi^-1(q), p and q as above; at least 0.
+def gaussian_tradeoff_epsilon(
+    hits: int, misses: int, total: int, delta: float, confidence: float
+) -> float:
+    """Epsilon at ``delta`` of mu-Gaussian DP with mu = Phi^-1(p) - Phi^-1(q), p and q as above; at
+    least 0.
 
-    For mechanisms whose trade-off curve is Gaussian, where one threshold gives the whole curve: Nasr et al. (2023),
-    "Tight auditing". It says nothing about others.
+    For mechanisms whose trade-off curve is Gaussian, where one threshold gives the whole curve:
+    Nasr et al. (2023), "Tight auditing". It says nothing about others.
     """
     error = (1.0 - confidence) / 2.0
     low, high = rate_below(hits, total, error), rate_above(misses, total, error)
@@ -70,8 +81,8 @@ def gaussian_tradeoff_epsilon(hits: int, misses: int, total: int, delta: float, 
 def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
     """Chance that (epsilon, delta)-DP lets ``right`` of ``guesses`` be right, at most.
 
-    With S ~ Binomial(guesses, e^epsilon / (1 + e^epsilon)): P[S >= v] + 2 m delta max_i P[v > S >= v - i] / i.
-    Steinke, Nasr & Jagielski (2023), Theorem 5.2.
+    With S ~ Binomial(guesses, e^epsilon / (1 + e^epsilon)): P[S >= v] + 2 m delta max_i P[v > S >=
+    v - i] / i. Steinke, Nasr & Jagielski (2023), Theorem 5.2.
     """
     q = 1.0 / (1.0 + exp(-epsilon))
     below = binom.pmf(np.arange(right - 1, -1, -1), guesses, q)
@@ -79,10 +90,14 @@ def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, del
     return min(float(binom.sf(right - 1, guesses, q)) + 2.0 * canaries * delta * alpha, 1.0)
 
 
-def one_run_epsilon(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
-    """Largest epsilon that ``right`` right guesses of ``guesses`` rule out with ``confidence``; at least 0.
+def one_run_epsilon(
+    canaries: int, guesses: int, right: int, delta: float, confidence: float
+) -> float:
+    """Largest epsilon that ``right`` right guesses of ``guesses`` rule out with ``confidence``; at
+    least 0.
 
-    ``canaries`` were in or out by fair independent coins; the attack may abstain on some. Add/remove adjacency.
+    ``canaries`` were in or out by fair independent coins; the attack may abstain on some.
+    Add/remove adjacency.
     """
     if right == 0 or guesses == 0:
         return 0.0
@@ -99,7 +114,9 @@ def one_run_epsilon(canaries: int, guesses: int, right: int, delta: float, confi
 def thresholds(first: Array, second: Array) -> Array:
     """Candidate thresholds: quantiles of both samples together, finer in the tails."""
     tails = np.geomspace(5e-4, 0.5, 60)
-    return np.unique(np.quantile(np.concatenate([first, second]), np.concatenate([tails, 1.0 - tails])))
+    return np.unique(
+        np.quantile(np.concatenate([first, second]), np.concatenate([tails, 1.0 - tails]))
+    )
 
 
 # The least false rate at which a true rate is reached: the inverse of F, 0 where it costs nothing.
@@ -108,24 +125,32 @@ Least = Callable[[float], float]
 LARGEST_MU = 12.0
 # A smaller chance is reported as this one.
 SMALLEST = 1e-9
-# Where a promise is asked for its epsilon; every such pair holds, and more of them make a tighter curve.
+# Where a promise is asked for its epsilon; every such pair holds, and more of them make a tighter
+# curve.
 DELTAS = np.geomspace(1e-9, 0.5, 40)
 
 
 def gaussian_curve(mu: float) -> Least:
-    """Of mu-Gaussian differential privacy: Phi(Phi^-1(a) - mu). Dong, Roth & Su (2022), Definition 4."""
+    """Of mu-Gaussian differential privacy: Phi(Phi^-1(a) - mu). Dong, Roth & Su (2022), Definition
+    4.
+    """
     return lambda rate: float(ndtr(ndtri(rate) - mu))
 
 
 def promised_curve(epsilons: Array, deltas: Array) -> Least:
     """Of a mechanism that is (epsilon_k, delta_k)-DP for each k, both arrays of shape (k,).
 
-    Each pair says a <= e^epsilon b + delta, and 1 - b <= e^epsilon (1 - a) + delta for the complement.
+    Each pair says a <= e^epsilon b + delta, and 1 - b <= e^epsilon (1 - a) + delta for the
+    complement.
     """
     growth = np.exp(np.minimum(epsilons, 500.0))
 
     def least(rate: float) -> float:
-        return max(float(np.max((rate - deltas) / growth)), float(np.max(1.0 - deltas - growth * (1.0 - rate))), 0.0)
+        return max(
+            float(np.max((rate - deltas) / growth)),
+            float(np.max(1.0 - deltas - growth * (1.0 - rate))),
+            0.0,
+        )
 
     return least
 
@@ -135,7 +160,8 @@ def possible(chance: float, canaries: int, guesses: int, right: int, least: Leas
     total, right_mass = chance, chance * right / canaries  # P[W >= c] and E[W / m; W >= c]
     for c in range(right, 0, -1):
         wrong_mass = total * guesses / canaries - right_mass
-        forced = canaries * (least(right_mass) - wrong_mass) / (guesses - c + 1)  # least P[W = c - 1]
+        # least P[W = c - 1]
+        forced = canaries * (least(right_mass) - wrong_mass) / (guesses - c + 1)
         if forced > 0.0:
             total, right_mass = total + forced, right_mass + forced * (c - 1) / canaries
             if total > 1.0:
@@ -144,21 +170,30 @@ def possible(chance: float, canaries: int, guesses: int, right: int, least: Leas
 
 
 def curve_p_value(canaries: int, guesses: int, right: int, least: Least) -> float:
-    """The largest chance that the curve allows for ``right`` or more of ``guesses`` to be right, at least 1e-9."""
+    """The largest chance that the curve allows for ``right`` or more of ``guesses`` to be right, at
+    least 1e-9.
+    """
     if right == 0 or possible(1.0, canaries, guesses, right, least):
         return 1.0
     low, high = log(SMALLEST), 0.0
     for _ in range(24):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if possible(exp(middle), canaries, guesses, right, least) else (low, middle)
+        low, high = (
+            (middle, high)
+            if possible(exp(middle), canaries, guesses, right, least)
+            else (low, middle)
+        )
     return exp(high)
 
 
-def one_run_gaussian_epsilon(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
-    """Epsilon at ``delta`` of the largest mu-Gaussian DP that ``right`` right guesses rule out; at least 0.
+def one_run_gaussian_epsilon(
+    canaries: int, guesses: int, right: int, delta: float, confidence: float
+) -> float:
+    """Epsilon at ``delta`` of the largest mu-Gaussian DP that ``right`` right guesses rule out; at
+    least 0.
 
-    For mechanisms whose trade-off curve is Gaussian (noisy sums and iterates without sampling, together): it says
-    nothing about others.
+    For mechanisms whose trade-off curve is Gaussian (noisy sums and iterates without sampling,
+    together): it says nothing about others.
     """
     error = 1.0 - confidence
     if right == 0 or possible(error, canaries, guesses, right, gaussian_curve(0.0)):
@@ -175,7 +210,9 @@ def one_run_gaussian_epsilon(canaries: int, guesses: int, right: int, delta: flo
 
 
 def promise_of(target: Target, events: Events) -> Least:
-    """The curve that a plan promises: its epsilon at ``DELTAS``, by the target's accountant (rdp for the slow pld)."""
+    """The curve that a plan promises: its epsilon at ``DELTAS``, by the target's accountant (rdp
+    for the slow pld).
+    """
     accountant = "rdp" if target.accountant == "pld" else target.accountant
     points = [replace(target, delta=float(delta), accountant=accountant) for delta in DELTAS]
     return promised_curve(np.array([point.spent(events) for point in points]), DELTAS)

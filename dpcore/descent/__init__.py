@@ -1,1 +1,3 @@
-"""What algorithms share: defaults, noisy gradients, line searches, ADMM, permuted walks, minimisers; no algorithm."""
+"""What algorithms share: defaults, noisy gradients, line searches, ADMM, permuted walks,
+minimisers; no algorithm.
+"""

@@ -1,10 +1,13 @@
-"""Linearised ADMM for mean loss(x) + l2/2 ||x||^2 + h(z) with x = z: its updates, its steps, what the family shares.
+"""Linearised ADMM for mean loss(x) + l2/2 ||x||^2 + h(z) with x = z: its updates, its steps, what
+the family shares.
 
-    x+ = (-g - y + rho z + x / eta) / (rho + 1/eta) = x - k (g + y + rho (x - z)),   k = eta / (1 + eta rho)
+    x+ = (-g - y + rho z + x / eta) / (rho + 1/eta) = x - k (g + y + rho (x - z)),   k = eta / (1 +
+        eta rho)
     z+ = prox_{h/rho}(x+ + y / rho),   y+ = y + rho (x+ - z+)
 
-Chen (2020), (4.8)-(4.10); Ouyang, He, Tran & Gray (2013). g is the (noisy) gradient at x, the only quantity that
-depends on records. k is the step that x really takes: it never exceeds 1/rho, so a large rho is early stopping.
+Chen (2020), (4.8)-(4.10); Ouyang, He, Tran & Gray (2013). g is the (noisy) gradient at x, the only
+quantity that depends on records. k is the step that x really takes: it never exceeds 1/rho, so a
+large rho is early stopping.
 """
 
 from __future__ import annotations
@@ -22,7 +25,13 @@ from dpcore.descent.defaults import (
     total_step,
     usual_clip,
 )
-from dpcore.errors import if_given, require_below_one, require_choice, require_count, require_positive
+from dpcore.errors import (
+    if_given,
+    require_below_one,
+    require_choice,
+    require_count,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.penalties import Penalty, penalties
 from dpcore.problem import Problem
@@ -30,12 +39,14 @@ from dpcore.problem import Problem
 SCHEDULES = ("constant", "linear", "epoch")
 OUTPUTS = ("z", "x")
 
-# rho in units of 1 / (first step): x and z then agree to a tenth of a step, and the steps are hardly shortened.
+# rho in units of 1 / (first step): x and z then agree to a tenth of a step, and the steps are
+# hardly shortened.
 COUPLING = 0.1
-# Sum of the steps, in units of (norm_bound * noise of the whole run)^-1, where columns need no ranking. From Adult.
+# Sum of the steps, in units of (norm_bound * noise of the whole run)^-1, where columns need no
+# ranking. From Adult.
 HORIZON = 1.5
-# Few steps and an early end, for a ranking of columns whatever their range. Measured on sparse Gaussian columns, where
-# it ranks as well as noisy correlations and predicts better.
+# Few steps and an early end, for a ranking of columns whatever their range. Measured on sparse
+# Gaussian columns, where it ranks as well as noisy correlations and predicts better.
 SELECTION = {"horizon": RANKING_HORIZON, "steps": 32}
 
 
@@ -46,7 +57,9 @@ def usual_horizon(problem: Problem) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Iterate:
-    """Primal x, its sparse copy z and the dual y, each of one shape (d,) or (parties, d) for x and y."""
+    """Primal x, its sparse copy z and the dual y, each of one shape (d,) or (parties, d) for x and
+    y.
+    """
 
     x: Array
     z: Array
@@ -63,7 +76,9 @@ class Iterate:
         return pull
 
     def moved(self, x: Array, rho: float, penalty: Penalty, dimension: int) -> Iterate:
-        """The iterate after x became ``x``: z by the proximal step, y by the dual step. Reads no record."""
+        """The iterate after x became ``x``: z by the proximal step, y by the dual step. Reads no
+        record.
+        """
         z = penalty.prox((x + self.y / rho).reshape(-1, dimension), 1.0 / rho).reshape(x.shape)
         return Iterate(x, z, self.y + rho * (x - z))
 
@@ -83,16 +98,18 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ADMMSettings:
-    """What ssADMM, mpADMM and DP-ADMM have in common; what is left out follows from public facts (``steps_for``).
+    """What ssADMM, mpADMM and DP-ADMM have in common; what is left out follows from public facts
+    (``steps_for``).
 
-    ``clip_norm`` C bounds a record's gradient (of the data term); default ``clips``. ``learning_rate`` eta and
-    ``penalty_parameter`` rho are the papers'; without them the steps k_t sum to ``horizon`` * n mu / (S norm_bound),
-    S = ``problem.sensitivity(C)``, mu the signal of the whole run over its noise: a direction of curvature h is worth
-    learning when h > 1 / H. ``horizon`` left out is 1.5, or 0.08 where ``selection.ranks_columns``, a quarter
-    of either for residuals.
+    ``clip_norm`` C bounds a record's gradient (of the data term); default ``clips``.
+    ``learning_rate`` eta and ``penalty_parameter`` rho are the papers'; without them the steps k_t
+    sum to ``horizon`` * n mu / (S norm_bound), S = ``problem.sensitivity(C)``, mu the signal of the
+    whole run over its noise: a direction of curvature h is worth learning when h > 1 / H.
+    ``horizon`` left out is 1.5, or 0.08 where ``selection.ranks_columns``, a quarter of either for
+    residuals.
 
-    ``schedule``: ``constant``, ``linear`` to 0, or ``epoch`` (eta / h, h the current epoch, Chen 2020, 4.6.4).
-    ``penalty`` names a class of ``dpcore.penalties``; its strength is ``problem.l1``.
+    ``schedule``: ``constant``, ``linear`` to 0, or ``epoch`` (eta / h, h the current epoch, Chen
+    2020, 4.6.4). ``penalty`` names a class of ``dpcore.penalties``; its strength is ``problem.l1``.
     """
 
     noise_multiplier: float = 2.0
@@ -137,15 +154,23 @@ class ADMMSettings:
                 return np.ones(self.steps)
 
     def steps_for(self, problem: Problem, mu: float, steps_per_epoch: float = 1.0) -> Steps:
-        """Steps, rho and momentum; ``mu`` is the signal over noise of the run for a sum of sensitivity 1."""
+        """Steps, rho and momentum; ``mu`` is the signal over noise of the run for a sum of
+        sensitivity 1.
+        """
         decay = self.decay(steps_per_epoch)
         if self.learning_rate is not None:
             momentum = self.momentum or 0.0
             eta = self.learning_rate * decay
-            rho = COUPLING / self.learning_rate if self.penalty_parameter is None else self.penalty_parameter
+            rho = (
+                COUPLING / self.learning_rate
+                if self.penalty_parameter is None
+                else self.penalty_parameter
+            )
             return Steps(eta / (1.0 + eta * rho), rho, momentum)
         longest = longest_step(problem)
-        step = total_step(problem, self.horizon or usual_horizon(problem), mu, self.clip(problem)) / float(decay.sum())
+        step = total_step(
+            problem, self.horizon or usual_horizon(problem), mu, self.clip(problem)
+        ) / float(decay.sum())
         momentum = momentum_for(step, longest) if self.momentum is None else self.momentum
         first = min(step * (1.0 - momentum), longest)
         if self.penalty_parameter is not None:

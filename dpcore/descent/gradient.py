@@ -1,4 +1,6 @@
-"""The noisy clipped gradient of gradient methods: how its rows are drawn, what it costs, and its release."""
+"""The noisy clipped gradient of gradient methods: how its rows are drawn, what it costs, and its
+release.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
 
 
 def batch_sampler(problem: Problem, rate: float) -> Sampler:
-    """All rows for rate 1; else Poisson batches, or rate * n rows without replacement under replace-one.
+    """All rows for rate 1; else Poisson batches, or rate * n rows without replacement under
+    replace-one.
 
     Raises ``AssumptionNotMet`` where the rate asks for less than one row.
     """
@@ -39,10 +42,12 @@ def on_batch(problem: Problem, rate: float, mechanism: Mechanism) -> Mechanism:
 
 @dataclass(frozen=True, slots=True)
 class NoisyGradient:
-    """sum_{i in B} clip(g_i(w), C) + N(0, sigma^2 I) on a fresh batch B, sigma = noise_multiplier * sensitivity(C).
+    """sum_{i in B} clip(g_i(w), C) + N(0, sigma^2 I) on a fresh batch B, sigma = noise_multiplier *
+    sensitivity(C).
 
-    ``mechanism`` is its price, ``clip_norm`` C, and ``rows`` = q n the public divisor of its mean, never the realised
-    size of a batch. Abadi et al. (2016), Algorithm 1; Mironov, Talwar & Zhang (2019) for the price.
+    ``mechanism`` is its price, ``clip_norm`` C, and ``rows`` = q n the public divisor of its mean,
+    never the realised size of a batch. Abadi et al. (2016), Algorithm 1; Mironov, Talwar & Zhang
+    (2019) for the price.
     """
 
     mechanism: Mechanism
@@ -50,8 +55,12 @@ class NoisyGradient:
     rows: float
 
     @classmethod
-    def of(cls, problem: Problem, clip_norm: float, noise_multiplier: float, rate: float = 1.0) -> NoisyGradient:
-        """With noise of ``noise_multiplier`` times the sensitivity, on batches of a share ``rate`` of the records."""
+    def of(
+        cls, problem: Problem, clip_norm: float, noise_multiplier: float, rate: float = 1.0
+    ) -> NoisyGradient:
+        """With noise of ``noise_multiplier`` times the sensitivity, on batches of a share ``rate``
+        of the records.
+        """
         sensitivity = problem.sensitivity(clip_norm)
         gaussian = Gaussian(sensitivity, noise_multiplier * sensitivity)
         sampler = batch_sampler(problem, rate)
@@ -63,7 +72,9 @@ class NoisyGradient:
         return cls(mechanism, clip_norm, rate * problem.n)
 
     def sum(self, budget: Budget, w: Array, view: Callable[[Any], Any] | None = None) -> Array:
-        """Release the noisy sum at ``w``, of what ``view`` makes of the batch; the shape of ``w``."""
+        """Release the noisy sum at ``w``, of what ``view`` makes of the batch; the shape of
+        ``w``.
+        """
 
         def query(batch: Any) -> Array:
             records = batch if view is None else view(batch)

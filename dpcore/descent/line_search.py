@@ -1,4 +1,6 @@
-"""What the line search family shares: its knobs, their values in the source, the state of a run, angles of steps."""
+"""What the line search family shares: its knobs, their values in the source, the state of a run,
+angles of steps.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from dpcore.errors import (
 from dpcore.losses import Array
 
 GROWTH = ("none", "always", "adaptive", "difference")
-# Candidates of a search that are formed at a time: together at most this many numbers, and never fewer than one.
+# Candidates of a search that are formed at a time: together at most this many numbers, and never
+# fewer than one.
 FORMED_NUMBERS = 4_000_000
 
 # Chen (2020), 5.6.4.
@@ -102,11 +105,17 @@ class LineSearchSettings:
         require_below_one(clip_decay=self.clip_decay, angle_memory=self.angle_memory)
         if_given(require_fraction, search_rate=self.search_rate)
         if_given(require_below_one, momentum=self.momentum)
-        if_given(require_positive, first_step=self.first_step, clip_norm=self.clip_norm, clip_loss=self.clip_loss)
+        if_given(
+            require_positive,
+            first_step=self.first_step,
+            clip_norm=self.clip_norm,
+            clip_loss=self.clip_loss,
+        )
 
 
-# Chen (2020), 5.6.7: a failed search takes the smallest step, no budget grows, and of rho = (1 + ratio^2) / (2 m^2) an
-# iteration 10 percent go to the search (Gaussian), 90 percent to the gradient.
+# Chen (2020), 5.6.7: a failed search takes the smallest step, no budget grows, and of rho = (1 +
+# ratio^2) / (2 m^2) an iteration 10 percent go to the search (Gaussian), 90 percent to the
+# gradient.
 NETWORK: dict[str, Any] = PAPER | {
     "iterations": 2000,
     "sampling_rate": 0.005,
@@ -140,11 +149,17 @@ class State:
 def angle_between(first: Array, second: Array) -> float:
     """Angle of two vectors in degrees; 90 where one is zero."""
     lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
-    return degrees(float(np.arccos(np.clip(first @ second / lengths, -1.0, 1.0)))) if lengths > 0 else 90.0
+    return (
+        degrees(float(np.arccos(np.clip(first @ second / lengths, -1.0, 1.0))))
+        if lengths > 0
+        else 90.0
+    )
 
 
 def candidates(w: Array, v: Array, etas: Array) -> Iterator[Array]:
-    """Rows w and w - eta v for every eta, (k, d) at a time: all at once where they are small, else one by one."""
+    """Rows w and w - eta v for every eta, (k, d) at a time: all at once where they are small, else
+    one by one.
+    """
     steps = np.concatenate([[0.0], etas])
     rows = max(1, FORMED_NUMBERS // len(w))
     for start in range(0, len(steps), rows):

@@ -34,8 +34,8 @@ Factor = tuple[Array, bool]
 class Perturbed:
     """F(w) = sum_i loss(x_i @ w) + curvature/2 ||w||^2 + noise @ w over a batch, in float64.
 
-    F is ``curvature``-strongly convex and its gradient has Lipschitz constant ``steepest``, a bound of the Hessian
-    norm by sup loss'' times sum_i ||x_i||^2, computed from the very rows.
+    F is ``curvature``-strongly convex and its gradient has Lipschitz constant ``steepest``, a bound
+    of the Hessian norm by sup loss'' times sum_i ||x_i||^2, computed from the very rows.
     """
 
     def __init__(self, batch: Any, curvature: float, noise: Array) -> None:
@@ -51,10 +51,14 @@ class Perturbed:
         squares = self.X.data if issparse(self.X) else self.X.ravel()
         self.steepest = curvature + self.loss.smoothness * float(squares @ squares)
         self.weight = 1.0
-        self.shares = self.loss.shares(self.y) if isinstance(self.loss, Weighted) else np.ones(len(self.y))
+        self.shares = (
+            self.loss.shares(self.y) if isinstance(self.loss, Weighted) else np.ones(len(self.y))
+        )
 
     def part(self, rows: int) -> Perturbed:
-        """About ``rows`` rows, evenly spread, each standing for as many as it takes to make up the whole."""
+        """About ``rows`` rows, evenly spread, each standing for as many as it takes to make up the
+        whole.
+        """
         stride = max(self.X.shape[0] // rows, 1)
         if stride == 1:
             return self
@@ -75,10 +79,14 @@ class Perturbed:
         return np.asarray(self._summed(coefficient) + self.curvature * w + self.noise)
 
     def _summed(self, coefficient: Array) -> Array:
-        """sum_i c_i x_i, wrong by (STRETCH + n / STRETCH + 2) u sum_i |c_i| |x_i| at most, u = 2^-53."""
+        """sum_i c_i x_i, wrong by (STRETCH + n / STRETCH + 2) u sum_i |c_i| |x_i| at most, u =
+        2^-53.
+        """
         total = np.zeros(self.X.shape[1])
         for start in range(0, len(coefficient), STRETCH):
-            total += np.asarray(coefficient[start : start + STRETCH] @ self._rows(start, start + STRETCH))
+            total += np.asarray(
+                coefficient[start : start + STRETCH] @ self._rows(start, start + STRETCH)
+            )
         return total
 
     def _rows(self, start: int, stop: int) -> Any:
@@ -97,7 +105,11 @@ class Perturbed:
     def value_and_gradient(self, w: Array) -> tuple[float, Array]:
         """F(w) and its gradient, in one pass over the scores."""
         z = self._argument(w)
-        value = float(self.shares @ self.loss.value(z)) + self.curvature / 2 * float(w @ w) + float(self.noise @ w)
+        value = (
+            float(self.shares @ self.loss.value(z))
+            + self.curvature / 2 * float(w @ w)
+            + float(self.noise @ w)
+        )
         return value, self._gradient_at(z, w)
 
     def hessian(self, w: Array) -> Array:
@@ -110,7 +122,9 @@ class Perturbed:
         else:
             total = np.zeros((self.X.shape[1], self.X.shape[1]))
             for start in range(0, len(weights), BLOCK_ROWS):
-                part = self.X[start : start + BLOCK_ROWS] * np.sqrt(weights[start : start + BLOCK_ROWS, None])
+                part = self.X[start : start + BLOCK_ROWS] * np.sqrt(
+                    weights[start : start + BLOCK_ROWS, None]
+                )
                 total += part.T @ part
         total[np.diag_indices_from(total)] += self.curvature
         return total
@@ -132,13 +146,15 @@ class Perturbed:
 
 
 def minimise(batch: Any, curvature: float, noise: Array, tolerance: float) -> Array:
-    """A point w with ||gradient of F(w)|| <= ``tolerance`` (sum objective), shape (d,); it never raises on the records.
+    """A point w with ||gradient of F(w)|| <= ``tolerance`` (sum objective), shape (d,); it never
+    raises on the records.
 
-    Quick steps first: L-BFGS in the metric of the Hessian at 0, then Newton steps that must shrink the gradient. What
-    they leave is closed by gradient steps of size 2 / (curvature + steepest), which shrink the gradient norm by
-    (k - 1) / (k + 1), k = steepest / curvature, each: their number is known beforehand and their end is proved, for
-    any records. All aim at half the tolerance: the other half is for the rounding of the gradients that are looked at,
-    of which a promised tolerance is twice the most (``rounding_of_gradients`` of objective perturbation).
+    Quick steps first: L-BFGS in the metric of the Hessian at 0, then Newton steps that must shrink
+    the gradient. What they leave is closed by gradient steps of size 2 / (curvature + steepest),
+    which shrink the gradient norm by (k - 1) / (k + 1), k = steepest / curvature, each: their
+    number is known beforehand and their end is proved, for any records. All aim at half the
+    tolerance: the other half is for the rounding of the gradients that are looked at, of which a
+    promised tolerance is twice the most (``rounding_of_gradients`` of objective perturbation).
     """
     tolerance = tolerance / 2.0
     problem = Perturbed(batch, curvature, noise)
@@ -146,34 +162,41 @@ def minimise(batch: Any, curvature: float, noise: Array, tolerance: float) -> Ar
     if len(noise) <= MOST_COLUMNS:
         w = _newton(problem, *_quick(problem, w, tolerance), tolerance)
     else:
-        w = _newton_by_products(problem, _lbfgs(problem.value_and_gradient, w, tolerance), tolerance)
+        w = _newton_by_products(
+            problem, _lbfgs(problem.value_and_gradient, w, tolerance), tolerance
+        )
     return _certain(problem, w, tolerance)
 
 
 def _quick(problem: Perturbed, w: Array, tolerance: float) -> tuple[Array, Factor | None]:
-    """L-BFGS in u = L' w, with L L' the Hessian at the start on some of the rows: a metric need not be exact, and in
-    this one the condition is that of the changes of curvature only. Returns the point and the factor."""
+    """L-BFGS in u = L' w, with L L' the Hessian at the start on some of the rows: a metric need not
+    be exact, and in this one the condition is that of the changes of curvature only. Returns the
+    point and the factor."""
     try:
         lower = np.linalg.cholesky(problem.part(METRIC_ROWS + 20 * len(w)).hessian(w))
     except np.linalg.LinAlgError:
         return w, None
 
     def in_metric(u: Array) -> tuple[float, Array]:
-        value, gradient = problem.value_and_gradient(solve_triangular(lower, u, lower=True, trans="T"))
+        value, gradient = problem.value_and_gradient(
+            solve_triangular(lower, u, lower=True, trans="T")
+        )
         return value, solve_triangular(lower, gradient, lower=True)
 
     u = _lbfgs(in_metric, lower.T @ w, tolerance / np.sqrt(problem.steepest))
     return solve_triangular(lower, u, lower=True, trans="T"), (lower, True)
 
 
-def _lbfgs(function: Callable[[Array], tuple[float, Array]], start: Array, tolerance: float) -> Array:
+def _lbfgs(
+    function: Callable[[Array], tuple[float, Array]], start: Array, tolerance: float
+) -> Array:
     options = {"maxiter": QUICK_STEPS, "gtol": tolerance / np.sqrt(len(start)), "ftol": 1e-15}
     return np.asarray(minimize(function, start, jac=True, method="L-BFGS-B", options=options).x)
 
 
 def _newton(problem: Perturbed, w: Array, factor: Factor | None, tolerance: float) -> Array:
-    """Newton steps with a factor that is kept while it takes ``KEEP`` off the gradient; a step that does not help is
-    not taken, and ends it where the factor was fresh."""
+    """Newton steps with a factor that is kept while it takes ``KEEP`` off the gradient; a step that
+    does not help is not taken, and ends it where the factor was fresh."""
     gradient = problem.gradient(w)
     norm = float(np.linalg.norm(gradient))
     for _ in range(NEWTON_STEPS):
@@ -198,7 +221,9 @@ def _newton(problem: Perturbed, w: Array, factor: Factor | None, tolerance: floa
 
 
 def _newton_by_products(problem: Perturbed, w: Array, tolerance: float) -> Array:
-    """Newton steps by conjugate gradients: a product with the Hessian is two with the rows; no matrix is formed."""
+    """Newton steps by conjugate gradients: a product with the Hessian is two with the rows; no
+    matrix is formed.
+    """
     gradient = problem.gradient(w)
     norm = float(np.linalg.norm(gradient))
     for _ in range(NEWTON_STEPS):
@@ -215,8 +240,12 @@ def _newton_by_products(problem: Perturbed, w: Array, tolerance: float) -> Array
     return w
 
 
-def _conjugate(times: Callable[[Array], Array], diagonal: Array, right: Array, enough: float) -> Array:
-    """u with |H u - ``right``| <= ``enough``, or after ``PRODUCTS`` products, preconditioned by the diagonal of H."""
+def _conjugate(
+    times: Callable[[Array], Array], diagonal: Array, right: Array, enough: float
+) -> Array:
+    """u with |H u - ``right``| <= ``enough``, or after ``PRODUCTS`` products, preconditioned by the
+    diagonal of H.
+    """
     u, left = np.zeros_like(right), right.copy()
     scaled = left / diagonal
     direction, size = scaled, float(left @ scaled)

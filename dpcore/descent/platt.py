@@ -1,4 +1,6 @@
-"""Calibrated probabilities at a small price: a noisy histogram of scores by label, then a public fit of two numbers."""
+"""Calibrated probabilities at a small price: a noisy histogram of scores by label, then a public
+fit of two numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,37 @@ SLOPES, SHIFTS = (0.2, 10.0), (-5.0, 5.0)
 
 
 def require_log_odds(problem: Problem) -> None:
-    """Raise ``AssumptionNotMet`` unless scores are log odds of two classes and a constant column can take the shift."""
+    """Raise ``AssumptionNotMet`` unless scores are log odds of two classes and a constant column
+    can take the shift.
+    """
     if problem.loss.name != "logistic" or not problem.intercept or problem.outputs != 1:
         raise AssumptionNotMet(
-            f"Expected two classes, loss='logistic' and a constant column for calibration, got loss="
-            f"{problem.loss.name!r}, outputs={problem.outputs}, intercept={problem.intercept}; use calibration_share=0."
+            f"Expected two classes, loss='logistic' and a constant column for calibration, got "
+            f"loss="
+            f"{problem.loss.name!r}, outputs={problem.outputs}, intercept={problem.intercept}; use "
+            f"calibration_share=0."
         )
 
 
 def sensitivity(adjacency: Adjacency) -> float:
-    """L2 sensitivity of the histogram: a record stands in one cell, so 1, or sqrt 2 when it moves to another."""
+    """L2 sensitivity of the histogram: a record stands in one cell, so 1, or sqrt 2 when it moves
+    to another.
+    """
     return 1.0 if adjacency is Adjacency.ADD_REMOVE else sqrt(2.0)
 
 
-def calibrate(weights: Array, release: Gaussian, blocks: tuple[Block, ...], problem: Problem, budget: Any) -> Array:
-    """Weights whose log odds are a z + b, with a and b fitted to the noisy histogram of the scores z; shape (d,).
+def calibrate(
+    weights: Array, release: Gaussian, blocks: tuple[Block, ...], problem: Problem, budget: Any
+) -> Array:
+    """Weights whose log odds are a z + b, with a and b fitted to the noisy histogram of the scores
+    z; shape (d,).
 
-    Platt (1999) on counts: minimise sum over cells of n+ log(1 + e^-(a c + b)) + n- log(1 + e^(a c + b)), with a pull
-    towards a = 1, b = 0 as strong as the noise of the counts.
+    Platt (1999) on counts: minimise sum over cells of n+ log(1 + e^-(a c + b)) + n- log(1 + e^(a c
+    + b)), with a pull towards a = 1, b = 0 as strong as the noise of the counts.
     """
-    counts = budget.release(release, lambda batch: batch.within(blocks).score_counts(weights, EDGES))
+    counts = budget.release(
+        release, lambda batch: batch.within(blocks).score_counts(weights, EDGES)
+    )
     slope, shift = fit(counts, release.sigma, problem.n)
     calibrated = slope * weights
     calibrated[-1] += shift
@@ -50,7 +63,9 @@ def calibrate(weights: Array, release: Gaussian, blocks: tuple[Block, ...], prob
 
 
 def fit(counts: Array, sigma: float, n: int) -> tuple[float, float]:
-    """Slope and shift from noisy ``counts`` (2, cells), label +1 first; noise ``sigma`` a cell, public ``n``."""
+    """Slope and shift from noisy ``counts`` (2, cells), label +1 first; noise ``sigma`` a cell,
+    public ``n``.
+    """
     kept = counts.sum(axis=0) > VISIBLE * sqrt(2.0) * sigma
     if kept.sum() < 2:
         return 1.0, 0.0
@@ -63,5 +78,7 @@ def fit(counts: Array, sigma: float, n: int) -> tuple[float, float]:
         told = positive @ np.logaddexp(0.0, -odds) + negative @ np.logaddexp(0.0, odds)
         return float(told / total + pull * ((point[0] - 1.0) ** 2 + point[1] ** 2))
 
-    slope, shift = minimize(loss, np.array([1.0, 0.0]), method="L-BFGS-B", bounds=[SLOPES, SHIFTS]).x
+    slope, shift = minimize(
+        loss, np.array([1.0, 0.0]), method="L-BFGS-B", bounds=[SLOPES, SHIFTS]
+    ).x
     return float(slope), float(shift)

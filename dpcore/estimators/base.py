@@ -1,4 +1,6 @@
-"""What the estimators share: parameters of the chosen algorithm, the plan, the charge and the run."""
+"""What the estimators share: parameters of the chosen algorithm, the plan, the charge and the
+run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcore.accounting.limits import Allowance, Target
 from dpcore.algorithms import registry
-from dpcore.errors import BudgetExceeded, InputError, require_count, require_nonnegative, require_word, unknown_name
+from dpcore.errors import (
+    BudgetExceeded,
+    InputError,
+    require_count,
+    require_nonnegative,
+    require_word,
+    unknown_name,
+)
 from dpcore.estimators.lineage import Lineage
 from dpcore.estimators.rows import RowMap, as_blocks, takes_sparse
 from dpcore.estimators.spent import Spent, guarantee, together
@@ -29,7 +38,8 @@ from dpcore.train.auto import resolve
 
 # Ridge of an algorithm whose proof needs strong convexity, where the caller named none.
 LEAST_RIDGE = 1e-3
-# A fit that the rest of a budget would press below this share of its epsilon is refused: it would be noise.
+# A fit that the rest of a budget would press below this share of its epsilon is refused: it would
+# be noise.
 LEAST_SHARE = 0.5
 # Share of the values that may be cut to their bounds without a word.
 MUCH_CLIPPED = 0.05
@@ -40,7 +50,9 @@ STAY = ("_lineage", "_member", "internal_")
 
 
 class PrivacyWarning(UserWarning):
-    """Something was read from private data without a charge, or public facts say that little can be learned."""
+    """Something was read from private data without a charge, or public facts say that little can be
+    learned.
+    """
 
 
 class InternalWarning(UserWarning):
@@ -48,7 +60,9 @@ class InternalWarning(UserWarning):
 
 
 class PrivateEstimator(BaseEstimator):
-    """Base of the estimators. Extra keyword arguments are parameters of the algorithm, visible in ``get_params``."""
+    """Base of the estimators. Extra keyword arguments are parameters of the algorithm, visible in
+    ``get_params``.
+    """
 
     algorithm: str
     loss: str
@@ -73,7 +87,11 @@ class PrivateEstimator(BaseEstimator):
     def _algorithm_parameters(self) -> dict[str, Any]:
         """The parameters given for the algorithm, by name."""
         own = set(self._get_param_names())
-        return {k: v for k, v in vars(self).items() if k not in own and not k.startswith("_") and not k.endswith("_")}
+        return {
+            k: v
+            for k, v in vars(self).items()
+            if k not in own and not k.startswith("_") and not k.endswith("_")
+        }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters of the estimator and of its algorithm: ``clone`` and searches keep both."""
@@ -81,14 +99,18 @@ class PrivateEstimator(BaseEstimator):
         return parameters
 
     def set_params(self, **params: Any) -> PrivateEstimator:
-        """Set parameters of the estimator or of its algorithm; raises ``UnknownName`` with near misses."""
+        """Set parameters of the estimator or of its algorithm; raises ``UnknownName`` with near
+        misses.
+        """
         own = set(self._get_param_names())
         algorithm = params.get("algorithm", self.algorithm)
         known = algorithm_fields(algorithm)
         for name in params:
             if name not in own and name not in known and name not in self._algorithm_parameters():
                 raise unknown_name(
-                    f"parameter of {type(self).__name__} with algorithm {algorithm!r}", name, own | known
+                    f"parameter of {type(self).__name__} with algorithm {algorithm!r}",
+                    name,
+                    own | known,
                 )
         for name, value in params.items():
             setattr(self, name, value)
@@ -100,7 +122,9 @@ class PrivateEstimator(BaseEstimator):
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
-        """A fitted model leaves with what is known of it; exact counts of records, the budget and other fits stay."""
+        """A fitted model leaves with what is known of it; exact counts of records, the budget and
+        other fits stay.
+        """
         state: dict[str, Any] = super().__getstate__()
         if "weights_" not in state:
             return state
@@ -110,7 +134,9 @@ class PrivateEstimator(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
-        tags.input_tags.sparse = getattr(self, "bounds", None) is None or takes_sparse(self.bounds, self.intercept)
+        tags.input_tags.sparse = getattr(self, "bounds", None) is None or takes_sparse(
+            self.bounds, self.intercept
+        )
         return tags
 
     def _family(self) -> Lineage:
@@ -120,7 +146,9 @@ class PrivateEstimator(BaseEstimator):
 
     @contextmanager
     def _kept_on_failure(self) -> Iterator[None]:
-        """A fit that fails before its model is stored leaves the estimator as it was, an earlier model with it."""
+        """A fit that fails before its model is stored leaves the estimator as it was, an earlier
+        model with it.
+        """
         self._family()
         self.__dict__.setdefault("_member", object())
         before = dict(self.__dict__)
@@ -133,10 +161,14 @@ class PrivateEstimator(BaseEstimator):
 
     def _validated(self, X: Any, **options: Any) -> Any:
         """Rows (and labels) as arrays of finite floats, one shape for fit and predict."""
-        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
+        return validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], **options
+        )
 
     def _check_parameters(self) -> None:
-        """Raise ``InputError`` in one line for a parameter of the wrong kind; others check the ranges."""
+        """Raise ``InputError`` in one line for a parameter of the wrong kind; others check the
+        ranges.
+        """
         for name in ("algorithm", "loss", "adjacency"):
             require_word(**{name: getattr(self, name)})
         if self.preset is not None:
@@ -146,23 +178,40 @@ class PrivateEstimator(BaseEstimator):
         if self.l2 is not None:
             require_nonnegative(l2=self.l2)
         if self.budget is not None and not isinstance(self.budget, Allowance):
-            raise InputError(f"Expected budget to be an Allowance or None, got {type(self.budget).__name__}.")
+            raise InputError(
+                f"Expected budget to be an Allowance or None, got {type(self.budget).__name__}."
+            )
 
     def _plan(self, X: Matrix, loss: Loss, outputs: int) -> tuple[Planned, RowMap, str]:
-        """Problem, plan and the reason for it from parameters, the shape of the data, and nothing else."""
+        """Problem, plan and the reason for it from parameters, the shape of the data, and nothing
+        else.
+        """
         target = Target(self.epsilon, self.delta)
         blocks, d = as_blocks(self.blocks), X.shape[1]
-        facts: dict[str, Any] = {"n": X.shape[0] if self.n is None else self.n, "loss": loss, "outputs": outputs}
-        facts |= {"adjacency": self._relation(), "l1": self.l1, "l2": self.l2 or 0.0, "blocks": blocks}
+        facts: dict[str, Any] = {
+            "n": X.shape[0] if self.n is None else self.n,
+            "loss": loss,
+            "outputs": outputs,
+        }
+        facts |= {
+            "adjacency": self._relation(),
+            "l1": self.l1,
+            "l2": self.l2 or 0.0,
+            "blocks": blocks,
+        }
         draft = Problem(dimension=d, norm_bound=self.norm_bound, **facts)
-        name, parameters, reason = resolve(self.algorithm, self._algorithm_parameters(), draft, target)
+        name, parameters, reason = resolve(
+            self.algorithm, self._algorithm_parameters(), draft, target
+        )
         chosen = registry[name]
         by_blocks = chosen.bounds_rows_by == "blocks"
         rows = RowMap(d, self.norm_bound, by_blocks, blocks, self.intercept, self.bounds)
         if self.l2 is None:
             least = LEAST_RIDGE if chosen.requires.strongly_convex else 0.0
             facts["l2"] = max(chosen.default_l2, least)
-        problem = Problem(dimension=rows.dimension, norm_bound=rows.row_bound, intercept=rows.constant, **facts)
+        problem = Problem(
+            dimension=rows.dimension, norm_bound=rows.row_bound, intercept=rows.constant, **facts
+        )
         limits = (target,) if self.budget is None else (target, self.budget.room)
         planned = plan(name, parameters, problem, *limits, preset=self.preset)
         return planned, rows, reason
@@ -171,19 +220,34 @@ class PrivateEstimator(BaseEstimator):
         try:
             return Adjacency(self.adjacency)
         except ValueError:
-            raise unknown_name("adjacency", self.adjacency, [str(item) for item in Adjacency]) from None
+            raise unknown_name(
+                "adjacency", self.adjacency, [str(item) for item in Adjacency]
+            ) from None
 
     def _train(
-        self, X: Matrix, y: Array, loss: Loss, outputs: int, objective: type[LinearObjective], fitted: dict[str, Any]
+        self,
+        X: Matrix,
+        y: Array,
+        loss: Loss,
+        outputs: int,
+        objective: type[LinearObjective],
+        fitted: dict[str, Any],
     ) -> None:
-        """Plan, check, charge, run and store; ``fitted`` is what the model needs beside its weights."""
+        """Plan, check, charge, run and store; ``fitted`` is what the model needs beside its
+        weights.
+        """
         blocked: tuple[str, ...] = fitted["_blocked"]
         if self.n is None and self._relation() is Adjacency.ADD_REMOVE:
             blocked += ("n was counted from the data; declare n, the nominal number of records",)
         planned, rows, reason = self._plan(X, loss, outputs)
         mapped, _, counts = rows(X)
         internal = counts | {"records": X.shape[0]}
-        fitted = fitted | {"rows_": rows, "reason_": reason, "internal_": internal, "_blocked": blocked}
+        fitted = fitted | {
+            "rows_": rows,
+            "reason_": reason,
+            "internal_": internal,
+            "_blocked": blocked,
+        }
         result = self._run(planned, objective(mapped, y, loss), fitted)
         self.weights_: Array = self.weights_.reshape(outputs, rows.dimension)
         self.trace_ = result.trace
@@ -198,8 +262,9 @@ class PrivateEstimator(BaseEstimator):
     def _run(self, planned: Planned, sums: Objective, fitted: dict[str, Any]) -> Result:
         """Charge, train and store the model.
 
-        What can be refused or can fail without the records comes before the charge; a failure before the first draw
-        gives the charge back; the model is stored, by one assignment, before anything else is made of it.
+        What can be refused or can fail without the records comes before the charge; a failure
+        before the first draw gives the charge back; the model is stored, by one assignment, before
+        anything else is made of it.
         """
         sums.check(planned.problem)
         self._require_share(planned)
@@ -222,19 +287,24 @@ class PrivateEstimator(BaseEstimator):
     def _require_share(self, planned: Planned) -> None:
         if self.budget is not None and planned.spent_epsilon < LEAST_SHARE * self.epsilon:
             raise BudgetExceeded(
-                f"Expected room for epsilon={self.epsilon:g} in the budget, but what is left is enough for "
+                f"Expected room for epsilon={self.epsilon:g} in the budget, but what is left is "
+                f"enough for "
                 f"epsilon={planned.spent_epsilon:.3g}; lower epsilon, or end here.",
                 asked=self.epsilon,
                 left=planned.spent_epsilon,
             )
 
     def _warn_of_clipping(self, clipped: int, values: int) -> None:
-        """Say what the records say against the bounds; last of all, for a caller may turn warnings into errors."""
+        """Say what the records say against the bounds; last of all, for a caller may turn warnings
+        into errors.
+        """
         if clipped <= MUCH_CLIPPED * values:
             return
         warnings.warn(
-            f"{clipped / values:.0%} of the values lie outside {'[0, 1]' if self.bounds is None else 'bounds'} and "
-            "were cut, which loses what they say: declare bounds=(low, high) that hold them. This share was counted on "
+            f"{clipped / values:.0%} of the values lie outside "
+            f"{'[0, 1]' if self.bounds is None else 'bounds'} and "
+            "were cut, which loses what they say: declare bounds=(low, high) that hold them. This "
+            "share was counted on "
             "the records and must not leave.",
             InternalWarning,
             stacklevel=4,
@@ -252,7 +322,9 @@ class PrivateEstimator(BaseEstimator):
             self._family().note_scored(self.__dict__["_member"])
 
     def _coefficients(self) -> tuple[Any, Any]:
-        """Coefficients and intercepts of the caller's columns, for rows that nothing but a linear map is done to."""
+        """Coefficients and intercepts of the caller's columns, for rows that nothing but a linear
+        map is done to.
+        """
         return self.rows_.unmap(self.weights_.reshape(-1, self.rows_.dimension))
 
     def _no_coefficients(self) -> str:
@@ -267,7 +339,9 @@ class PrivateEstimator(BaseEstimator):
 
     @property
     def coef_(self) -> Any:
-        """Coefficients of the caller's columns; ``AttributeError`` where none give what ``predict`` gives."""
+        """Coefficients of the caller's columns; ``AttributeError`` where none give what ``predict``
+        gives.
+        """
         return self._linear()[0]
 
     @property
@@ -277,7 +351,9 @@ class PrivateEstimator(BaseEstimator):
 
     @property
     def spent_(self) -> Spent:
-        """The guarantee of this fit; of all fits together that its budget paid, where these are several."""
+        """The guarantee of this fit; of all fits together that its budget paid, where these are
+        several.
+        """
         check_is_fitted(self, "weights_")
         return together(self._spent, self._paid)
 
@@ -286,17 +362,23 @@ class PrivateEstimator(BaseEstimator):
         """Why the fitted model must not be released; empty where it may."""
         check_is_fitted(self, "weights_")
         family = self.__dict__.get("_lineage")
-        return self._blocked + (() if family is None else family.reasons(self.__dict__["_member"], self._paid))
+        return self._blocked + (
+            () if family is None else family.reasons(self.__dict__["_member"], self._paid)
+        )
 
     @property
     def releasable_(self) -> bool:
-        """Whether nothing but charged mechanisms read the records: then coefficients may leave, ``internal_`` never."""
+        """Whether nothing but charged mechanisms read the records: then coefficients may leave,
+        ``internal_`` never.
+        """
         check_is_fitted(self, "weights_")
         return not self.blocked_ and self.planned_.algorithm.private
 
 
 def _of_a_model(name: str) -> bool:
-    """Whether an attribute is that of an earlier fit; what describes the columns was set anew already."""
+    """Whether an attribute is that of an earlier fit; what describes the columns was set anew
+    already.
+    """
     return name.endswith("_") and name not in ("n_features_in_", "feature_names_in_")
 
 
@@ -305,9 +387,13 @@ def _nothing() -> None:
 
 
 def algorithm_fields(name: Any) -> set[str]:
-    """Parameters of an algorithm, or of any of them for ``auto`` and for a name that ``fit`` will refuse."""
+    """Parameters of an algorithm, or of any of them for ``auto`` and for a name that ``fit`` will
+    refuse.
+    """
     known = registry[name] if registry.knows(name) else None
-    return {field.name for cls in ([known] if known else registry.values()) for field in fields(cls)}
+    return {
+        field.name for cls in ([known] if known else registry.values()) for field in fields(cls)
+    }
 
 
 def refuse_weights(unsupported: dict[str, Any]) -> None:
@@ -315,7 +401,8 @@ def refuse_weights(unsupported: dict[str, Any]) -> None:
     for name in unsupported:
         if name == "sample_weight":
             raise InputError(
-                "Expected no sample_weight, got one; a weight multiplies what one record can change, which no price "
+                "Expected no sample_weight, got one; a weight multiplies what one record can "
+                "change, which no price "
                 "here covers. Repeat nothing and drop the argument."
             )
         raise TypeError(f"fit() got an unexpected keyword argument {name!r}")

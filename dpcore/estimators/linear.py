@@ -32,24 +32,29 @@ def _has_probabilities(estimator: DPClassifier) -> bool:
 class DPClassifier(ClassifierMixin, PrivateEstimator):
     """Linear classifier trained under (epsilon, delta)-differential privacy.
 
-    ``algorithm``: a name of the registry; ``auto`` chooses by a public rule. ``loss``: of the margin; ``logistic`` with
-    more than two classes is trained as a joint softmax where the algorithm can, otherwise one class against the rest.
-    ``adjacency``: ``add_remove`` or ``replace_one``. ``norm_bound`` bounds ||x||_2 with the constant in it, longer rows
-    are scaled down; ``scaled_gd`` clips values to [0, 1] and ``blocks`` (column numbers of each one-hot group) to sum
-    <= 1 instead. ``bounds`` = (low, high), scalars or one a column, first maps columns onto [0, 1] and clips them.
-    ``l2``: ridge, None for the algorithm's rule. ``n``: the nominal number of records under add/remove. ``classes``:
-    the labels. ``budget``: an ``Allowance`` that outlives fits and clones. ``intercept``: True appends a constant,
-    ``"last"`` says that the last column is one. ``random_state`` seeds starts only; noise and samples come from the
-    operating system. Other keyword arguments go to the algorithm.
+    ``algorithm``: a name of the registry; ``auto`` chooses by a public rule. ``loss``: of the
+    margin; ``logistic`` with more than two classes is trained as a joint softmax where the
+    algorithm can, otherwise one class against the rest.
+    ``adjacency``: ``add_remove`` or ``replace_one``. ``norm_bound`` bounds ||x||_2 with the
+    constant in it, longer rows are scaled down; ``scaled_gd`` clips values to [0, 1] and ``blocks``
+    (column numbers of each one-hot group) to sum <= 1 instead. ``bounds`` = (low, high), scalars or
+    one a column, first maps columns onto [0, 1] and clips them.
+    ``l2``: ridge, None for the algorithm's rule. ``n``: the nominal number of records under
+    add/remove. ``classes``: the labels. ``budget``: an ``Allowance`` that outlives fits and clones.
+    ``intercept``: True appends a constant, ``"last"`` says that the last column is one.
+    ``random_state`` seeds starts only; noise and samples come from the operating system. Other
+    keyword arguments go to the algorithm.
 
-    After ``fit``: ``coef_`` (1 or K, d) and ``intercept_`` for rows within ``bounds``, ``classes_``, ``spent_`` (of all
-    fits that ``budget`` paid, where these are several), ``events_`` (what was charged),
-    ``trace_``, ``reason_``, ``ranked_features_`` (with l1 > 0), ``releasable_`` and ``blocked_`` (why not), and
-    ``internal_`` (exact counts that must not leave). Where ``classes`` or ``n`` is left out it is read from the data,
-    and the model must not be released; nor a clone whose siblings were fitted without its budget, or scored before.
+    After ``fit``: ``coef_`` (1 or K, d) and ``intercept_`` for rows within ``bounds``,
+    ``classes_``, ``spent_`` (of all fits that ``budget`` paid, where these are several),
+    ``events_`` (what was charged), ``trace_``, ``reason_``, ``ranked_features_`` (with l1 > 0),
+    ``releasable_`` and ``blocked_`` (why not), and ``internal_`` (exact counts that must not
+    leave). Where ``classes`` or ``n`` is left out it is read from the data, and the model must not
+    be released; nor a clone whose siblings were fitted without its budget, or scored before.
 
-    Where rows are bounded by their norm, ``decision_function`` is X @ coef_ + intercept_ times the factor by which each
-    row was scaled down, which changes no label. With ``intercept=False`` columns are scaled about 0 and never shifted.
+    Where rows are bounded by their norm, ``decision_function`` is X @ coef_ + intercept_ times the
+    factor by which each row was scaled down, which changes no label. With ``intercept=False``
+    columns are scaled about 0 and never shifted.
     """
 
     def __init__(
@@ -94,8 +99,8 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any, **unsupported: Any) -> DPClassifier:
         """Train on rows ``X`` (n, d), dense or CSR, and labels ``y`` (n,).
 
-        Raises ``InputError`` for anything malformed and ``BudgetExceeded`` where ``budget`` has no room, both before
-        anything is spent.
+        Raises ``InputError`` for anything malformed and ``BudgetExceeded`` where ``budget`` has no
+        room, both before anything is spent.
         """
         refuse_weights(unsupported)
         self._check_parameters()
@@ -106,17 +111,24 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
             numbers = encode(y, classes)
             fitted = {"classes_": classes, "_blocked": blocked}
             if len(classes) == 2:
-                self._train(X, 2.0 * numbers - 1.0, make_loss(self.loss), 1, LinearObjective, fitted)
+                self._train(
+                    X, 2.0 * numbers - 1.0, make_loss(self.loss), 1, LinearObjective, fitted
+                )
             else:
-                self._train(X, numbers, self._multiclass_loss(), len(classes), MulticlassObjective, fitted)
+                self._train(
+                    X, numbers, self._multiclass_loss(), len(classes), MulticlassObjective, fitted
+                )
         return self
 
     def _classes(self, y: Array) -> tuple[Array, tuple[str, ...]]:
-        """The sorted labels, and why the model must not be released where they were read from the records."""
+        """The sorted labels, and why the model must not be released where they were read from the
+        records.
+        """
         blocked: tuple[str, ...] = ()
         if self.classes is None:
             warnings.warn(
-                "classes=None reads the label values from the private data, so this model must not be released; "
+                "classes=None reads the label values from the private data, so this model must not "
+                "be released; "
                 "declare classes.",
                 PrivacyWarning,
                 stacklevel=3,
@@ -126,11 +138,15 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
         else:
             classes = _sorted(self.classes)
         if len(classes) < 2:
-            raise InputError(f"Expected at least two classes, got {len(classes)} class; declare classes=[...].")
+            raise InputError(
+                f"Expected at least two classes, got {len(classes)} class; declare classes=[...]."
+            )
         return classes, blocked
 
     def _multiclass_loss(self) -> Any:
-        """Joint softmax where the loss is logistic and the algorithm can; else one class against the rest."""
+        """Joint softmax where the loss is logistic and the algorithm can; else one class against
+        the rest.
+        """
         loss = make_loss(self.loss)
         name = resolve_name(self.algorithm, "softmax" if self.loss == "logistic" else self.loss)
         return Softmax() if self.loss == "logistic" and registry[name].requires.softmax else loss
@@ -143,12 +159,16 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
     def predict(self, X: Any) -> Array:
         """Labels (n,) of the largest score."""
         scores = self.decision_function(X)
-        labels: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        labels: Array = self.classes_[
+            (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        ]
         return labels
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities (n, K) that the model states. Clipping biases them: they rank records, uncalibrated."""
+        """Probabilities (n, K) that the model states. Clipping biases them: they rank records,
+        uncalibrated.
+        """
         scores = self.decision_function(X)
         if scores.ndim == 1:
             positive = expit(scores)
@@ -162,7 +182,9 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms (n, K) of ``predict_proba``, formed from the scores: finite where a probability rounds to 0."""
+        """Logarithms (n, K) of ``predict_proba``, formed from the scores: finite where a
+        probability rounds to 0.
+        """
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.column_stack([log_expit(-scores), log_expit(scores)])
@@ -180,22 +202,29 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
 
 
 def _sorted(classes: Any) -> Array:
-    """The declared labels, sorted; raises ``InputError`` for what is no list of labels of one kind."""
+    """The declared labels, sorted; raises ``InputError`` for what is no list of labels of one
+    kind.
+    """
     try:
         found = np.asarray(list(classes))
         if found.ndim == 1 and found.dtype.kind in "biufUO":
             return np.unique(found)
     except (TypeError, ValueError):
         pass
-    raise InputError(f"Expected classes as a list of labels of one kind, got classes={short(classes)}.")
+    raise InputError(
+        f"Expected classes as a list of labels of one kind, got classes={short(classes)}."
+    )
 
 
 def encode(y: Array, classes: Array) -> Array:
-    """Positions (n,) of labels among sorted ``classes`` as floats; raises ``InputError`` for a label that is none."""
+    """Positions (n,) of labels among sorted ``classes`` as floats; raises ``InputError`` for a
+    label that is none.
+    """
     places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     if not np.array_equal(classes[places], y):
         raise InputError(
-            f"Expected labels among classes={classes.tolist()}, got others; correct y or declare them all."
+            f"Expected labels among classes={classes.tolist()}, got others; correct y or declare "
+            f"them all."
         )
     return places.astype(np.float64)
 
@@ -203,12 +232,13 @@ def encode(y: Array, classes: Array) -> Array:
 class DPRegressor(RegressorMixin, PrivateEstimator):
     """Linear regression trained under (epsilon, delta)-differential privacy.
 
-    ``target_bounds`` = (low, high) declares the range of the target: values beyond are clipped, and the range is mapped
-    onto [-1, 1] for training, so a loss sees residuals of at most 2; with ``intercept=False`` it is scaled about 0, for
-    such a model has no constant to shift by. None reads the range from the data and blocks release. ``loss``:
-    ``squared`` or ``huber_regression``. All else is as in ``DPClassifier``, with one difference: where rows are bounded
-    by their norm, ``predict`` scales long rows down, which no coefficients do, so ``coef_`` and ``intercept_`` exist
-    only where ``bounds`` are declared and ``norm_bound`` holds every row within them.
+    ``target_bounds`` = (low, high) declares the range of the target: values beyond are clipped, and
+    the range is mapped onto [-1, 1] for training, so a loss sees residuals of at most 2; with
+    ``intercept=False`` it is scaled about 0, for such a model has no constant to shift by. None
+    reads the range from the data and blocks release. ``loss``: ``squared`` or ``huber_regression``.
+    All else is as in ``DPClassifier``, with one difference: where rows are bounded by their norm,
+    ``predict`` scales long rows down, which no coefficients do, so ``coef_`` and ``intercept_``
+    exist only where ``bounds`` are declared and ``norm_bound`` holds every row within them.
     """
 
     _target: tuple[float, float]
@@ -253,7 +283,9 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
             setattr(self, name, value)
 
     def fit(self, X: Any, y: Any, **unsupported: Any) -> DPRegressor:
-        """Train on rows ``X`` (n, d), dense or CSR, and targets ``y`` (n,); errors as in ``DPClassifier.fit``."""
+        """Train on rows ``X`` (n, d), dense or CSR, and targets ``y`` (n,); errors as in
+        ``DPClassifier.fit``.
+        """
         refuse_weights(unsupported)
         self._check_parameters()
         with self._kept_on_failure():
@@ -261,7 +293,10 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
             low, high, blocked = self._target_bounds(y)
             loss = make_loss(self.loss)
             if loss.argument != "residual":
-                raise InputError(f"Expected a loss of residuals for regression, got loss={self.loss!r}; use 'squared'.")
+                raise InputError(
+                    f"Expected a loss of residuals for regression, got "
+                    f"loss={self.loss!r}; use 'squared'."
+                )
             middle, half = self._target_map(low, high)
             targets = (np.clip(np.asarray(y, dtype=np.float64), low, high) - middle) / half
             fitted = {"target_bounds_": (low, high), "_target": (middle, half), "_blocked": blocked}
@@ -269,20 +304,28 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
         return self
 
     def _target_map(self, low: float, high: float) -> tuple[float, float]:
-        """Middle and half width of what is mapped onto [-1, 1]; about 0 where the model has no constant to shift by."""
+        """Middle and half width of what is mapped onto [-1, 1]; about 0 where the model has no
+        constant to shift by.
+        """
         if self.intercept is False:
             return 0.0, max(abs(low), abs(high))
         return (low + high) / 2.0, (high - low) / 2.0
 
     def _target_bounds(self, y: Array) -> tuple[float, float, tuple[str, ...]]:
-        """The range of the target, and why the model must not be released where it was read from the records."""
+        """The range of the target, and why the model must not be released where it was read from
+        the records.
+        """
         if self.target_bounds is not None:
             low, high = numbers("target_bounds", self.target_bounds)
             if not (np.isfinite(low) and np.isfinite(high) and low < high):
-                raise InputError(f"Expected target_bounds=(low, high) with low < high, got {self.target_bounds!r}.")
+                raise InputError(
+                    f"Expected target_bounds=(low, high) with low < high, got "
+                    f"{self.target_bounds!r}."
+                )
             return low, high, ()
         warnings.warn(
-            "target_bounds=None reads the range of the target from the private data, so this model must "
+            "target_bounds=None reads the range of the target from the private data, so this model "
+            "must "
             "not be released; declare target_bounds.",
             PrivacyWarning,
             stacklevel=3,

@@ -20,8 +20,9 @@ from dpcore.problem import Block
 class RowMap:
     """Rescale by declared ``bounds``, append the constant, and bring every row within its bound.
 
-    The bound is ||x||_2 <= ``norm_bound`` with the constant column in it, or, ``by_blocks``, values in [0, 1] with each
-    one-hot block scaled down to sum <= 1. The map is the same for training and prediction and looks at one row only.
+    The bound is ||x||_2 <= ``norm_bound`` with the constant column in it, or, ``by_blocks``, values
+    in [0, 1] with each one-hot block scaled down to sum <= 1. The map is the same for training and
+    prediction and looks at one row only.
     """
 
     columns: int
@@ -36,22 +37,31 @@ class RowMap:
     scale: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.intercept, bool) and not (isinstance(self.intercept, str) and self.intercept == "last"):
-            raise InputError(f"Expected intercept to be True, False or 'last', got intercept={self.intercept!r}.")
+        if not isinstance(self.intercept, bool) and not (
+            isinstance(self.intercept, str) and self.intercept == "last"
+        ):
+            raise InputError(
+                f"Expected intercept to be True, False or 'last', got intercept={self.intercept!r}."
+            )
         low, high = (0.0, 1.0) if self.bounds is None else pair("bounds", self.bounds)
         low, high = self._by_column(low), self._by_column(high)
         if self.intercept == "last":
             low[-1], high[-1] = 0.0, 1.0
         if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
-            raise InputError("Expected finite bounds=(low, high) with low < high in every column; correct bounds.")
+            raise InputError(
+                "Expected finite bounds=(low, high) with low < high in every column; "
+                "correct bounds."
+            )
         shift, scale = low, high - low
         if self.intercept is False:
             # Without a constant nothing can undo a shift: the columns are scaled about 0.
             shift, scale = np.zeros(self.columns), np.maximum(np.abs(low), np.abs(high))
             if self.by_blocks and np.any(low < 0.0):
                 raise InputError(
-                    "Expected bounds with low >= 0 for intercept=False, where a scale alone brings values to [0, 1], "
-                    "got a negative low; use intercept=True, or an algorithm that bounds norms, as 'dp_sgd' does."
+                    "Expected bounds with low >= 0 for intercept=False, where a scale alone brings "
+                    "values to [0, 1], "
+                    "got a negative low; use intercept=True, or an algorithm that bounds norms, as "
+                    "'dp_sgd' does."
                 )
         for name, value in {"low": low, "high": high, "shift": shift, "scale": scale}.items():
             object.__setattr__(self, name, value)
@@ -61,7 +71,8 @@ class RowMap:
             return np.array(np.broadcast_to(np.asarray(bound, dtype=np.float64), self.columns))
         except (TypeError, ValueError):
             raise InputError(
-                f"Expected bounds=(low, high) of numbers, one for all or one for each of {self.columns} columns, got "
+                f"Expected bounds=(low, high) of numbers, one for all or one for each of "
+                f"{self.columns} columns, got "
                 f"bounds={short(self.bounds)}."
             ) from None
 
@@ -84,7 +95,9 @@ class RowMap:
         return sqrt(len(self.blocks) + self.dimension - named) * (1.0 + 10.0 * SUM_TOLERANCE)
 
     def __call__(self, X: Matrix) -> tuple[Matrix, Array, dict[str, int]]:
-        """Mapped rows, the factor (n,) that each was scaled by, and how many values, blocks and rows were bounded."""
+        """Mapped rows, the factor (n,) that each was scaled by, and how many values, blocks and
+        rows were bounded.
+        """
         counts: dict[str, int] = {}
         if self.by_blocks or self.bounds is not None:
             X, counts["clipped_values"] = self._clipped(X)
@@ -100,12 +113,17 @@ class RowMap:
         return X, factors, counts
 
     def _clipped(self, X: Matrix) -> tuple[Matrix, int]:
-        """``X`` with values cut to their bounds, ``X`` itself where none is beyond; and how many were."""
+        """``X`` with values cut to their bounds, ``X`` itself where none is beyond; and how many
+        were.
+        """
         if not issparse(X):
             beyond = int(np.count_nonzero((self.low > X) | (self.high < X)))
             return (np.clip(X, self.low, self.high).astype(X.dtype) if beyond else X), beyond
         if np.any((self.low > 0.0) | (self.high < 0.0) | (self.shift != 0.0)):
-            raise InputError("Expected bounds with low=0 for a sparse matrix, got others; use low=0 or a dense matrix.")
+            raise InputError(
+                "Expected bounds with low=0 for a sparse matrix, got others; use "
+                "low=0 or a dense matrix."
+            )
         low, high = self.low[X.indices], self.high[X.indices]
         beyond = int(np.count_nonzero((X.data < low) | (X.data > high)))
         cut = np.clip(X.data, low, high).astype(X.dtype) if beyond else X.data
@@ -116,10 +134,14 @@ class RowMap:
             return X
         if not issparse(X):
             return ((X - self.shift) / self.scale).astype(X.dtype)
-        return csr_array(((X.data / self.scale[X.indices]).astype(X.dtype), X.indices, X.indptr), shape=X.shape)
+        return csr_array(
+            ((X.data / self.scale[X.indices]).astype(X.dtype), X.indices, X.indptr), shape=X.shape
+        )
 
     def unmap(self, W: Array) -> tuple[Array, Array]:
-        """Coefficients (k, columns) and intercepts (k,) for the caller's columns, for rows that are not ``bent``."""
+        """Coefficients (k, columns) and intercepts (k,) for the caller's columns, for rows that are
+        not ``bent``.
+        """
         intercept = W[:, -1].copy() if self.intercept is True else np.zeros(len(W))
         if self.bounds is None:
             return W[:, : self.columns].copy(), intercept
@@ -128,10 +150,14 @@ class RowMap:
 
     @property
     def longest(self) -> float:
-        """The largest norm of a row within the declared bounds, before it is scaled down; infinite without bounds."""
+        """The largest norm of a row within the declared bounds, before it is scaled down; infinite
+        without bounds.
+        """
         if self.bounds is None:
             return inf
-        ends = np.maximum(np.abs(self.low - self.shift), np.abs(self.high - self.shift)) / self.scale
+        ends = (
+            np.maximum(np.abs(self.low - self.shift), np.abs(self.high - self.shift)) / self.scale
+        )
         return sqrt(float(ends @ ends) + (self.intercept is True))
 
     @property
@@ -141,14 +167,17 @@ class RowMap:
             return ""
         enough = self.longest if isfinite(self.longest) else sqrt(self.dimension)
         return (
-            f"Rows longer than norm_bound={self.norm_bound:g} are scaled down before they are scored, so no "
-            "coefficients of the rows as they are give what predict gives: use predict, or declare bounds=(low, high) "
+            f"Rows longer than norm_bound={self.norm_bound:g} are scaled down before they are "
+            f"scored, so no "
+            "coefficients of the rows as they are give what predict gives: use predict, or declare "
+            "bounds=(low, high) "
             f"and norm_bound={ceil(enough * 1000.0) / 1000.0:g} or more, which hold every row."
         )
 
 
 def takes_sparse(bounds: Any, intercept: Any) -> bool:
-    """Whether rows that are mostly 0 stay so: where nothing is shifted and 0 lies within the bounds.
+    """Whether rows that are mostly 0 stay so: where nothing is shifted and 0 lies within the
+    bounds.
 
     Bounds that are no numbers are refused by whoever fits; here they only take no sparse rows.
     """
@@ -174,7 +203,9 @@ def numbers(name: str, value: Any) -> tuple[float, float]:
     try:
         return float(low), float(high)
     except (TypeError, ValueError):
-        raise InputError(f"Expected {name}=(low, high) of numbers, got {name}={short(value)}.") from None
+        raise InputError(
+            f"Expected {name}=(low, high) of numbers, got {name}={short(value)}."
+        ) from None
 
 
 def short(value: Any) -> str:
@@ -195,9 +226,12 @@ def as_blocks(blocks: Iterable[Block | Sequence[int]] | None) -> tuple[Block, ..
         return ()
     try:
         return tuple(
-            item if isinstance(item, Block) else Block(tuple(int(column) for column in item)) for item in blocks
+            item if isinstance(item, Block) else Block(tuple(int(column) for column in item))
+            for item in blocks
         )
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"Expected blocks as lists of column numbers, got blocks={short(blocks)}.") from None
+        raise InputError(
+            f"Expected blocks as lists of column numbers, got blocks={short(blocks)}."
+        ) from None

@@ -10,11 +10,12 @@ from dpcore.train import Planned
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The guarantee of one fit, stated whole; with ``fits`` > 1 of all that one budget has paid for.
+    """The guarantee of one fit, stated whole; with ``fits`` > 1 of all that one budget has paid
+    for.
 
-    Then epsilon is the composition of all ``fits`` at the budget's delta. That is their guarantee where their settings
-    were fixed beforehand; where a later fit was chosen by an earlier one's result it is ``limit``, the budget's own
-    (epsilon, delta), at which it refuses.
+    Then epsilon is the composition of all ``fits`` at the budget's delta. That is their guarantee
+    where their settings were fixed beforehand; where a later fit was chosen by an earlier one's
+    result it is ``limit``, the budget's own (epsilon, delta), at which it refuses.
     """
 
     epsilon: float
@@ -30,11 +31,13 @@ class Spent:
         several = ""
         if self.limit is not None:
             several = (
-                f" together, for {self.fits} fits that one budget paid; ({self.limit[0]:.6g}, {self.limit[1]:g}) "
+                f" together, for {self.fits} fits that one budget paid; ({self.limit[0]:.6g}, "
+                f"{self.limit[1]:g}) "
                 "however they were chosen"
             )
         return (
-            f"({self.epsilon:.6g}, {self.delta:g})-differential privacy for one {self.unit} under {self.adjacency} "
+            f"({self.epsilon:.6g}, {self.delta:g})-differential privacy for one {self.unit} under "
+            f"{self.adjacency} "
             f"(accountant {self.accountant}, conversion {self.conversion}){several}"
         )
 
@@ -42,7 +45,9 @@ class Spent:
 def guarantee(planned: Planned, delta: float) -> Spent:
     """The guarantee of the run that is planned."""
     target = planned.target
-    accountant = target.accountant_of(planned.events) if target and planned.algorithm.private else "none"
+    accountant = (
+        target.accountant_of(planned.events) if target and planned.algorithm.private else "none"
+    )
     adjacency, unit = str(planned.problem.adjacency), planned.problem.unit
     return Spent(planned.spent_epsilon, delta, adjacency, unit, accountant, "cks")
 

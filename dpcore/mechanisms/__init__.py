@@ -1,8 +1,18 @@
-"""Mechanisms: each adds its noise, states its price and measures its distance from the same fields."""
+"""Mechanisms: each adds its noise, states its price and measures its distance from the same
+fields.
+"""
 
 from __future__ import annotations
 
-from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Exact, Mechanism, mechanism, sampler, to_dict
+from dpcore.mechanisms.base import (
+    MECHANISMS,
+    SAMPLERS,
+    Exact,
+    Mechanism,
+    mechanism,
+    sampler,
+    to_dict,
+)
 from dpcore.mechanisms.gaussian import (
     Gaussian,
     RandomisedSensitivityGaussian,

@@ -1,9 +1,10 @@
 """What every mechanism is, and how it is stored as JSON.
 
-A mechanism is a frozen, hashable dataclass of plain fields. From the same fields it adds its noise (``release``),
-states its Rényi curve (``rdp``) and measures how far two values lie apart (``distance``), so that noise, price and test
-cannot differ. Neighbours move the value by at most ``sensitivity`` in ``distance``; the price holds for the adjacency
-under which that bound was made, which the list of events around it names.
+A mechanism is a frozen, hashable dataclass of plain fields. From the same fields it adds its noise
+(``release``), states its Rényi curve (``rdp``) and measures how far two values lie apart
+(``distance``), so that noise, price and test cannot differ. Neighbours move the value by at most
+``sensitivity`` in ``distance``; the price holds for the adjacency under which that bound was made,
+which the list of events around it names.
 
 Baselines without noise.
 """
@@ -48,18 +49,21 @@ class Mechanism(ABC):
         """How far two values of neighbours lie apart, in the norm of ``sensitivity``."""
 
     def replaced(self) -> Mechanism:
-        """The same release bounded for a replaced record, where this one is bounded for an added or removed one."""
+        """The same release bounded for a replaced record, where this one is bounded for an added or
+        removed one.
+        """
         raise PriceUnknown(
             f"No price under replace_one is known for {self.kind!r} built for add_remove: "
             "build it for replace_one, or use a budget with adjacency=add_remove."
         )
 
     def with_noise(self, noise: str) -> Self:
-        """Itself with its noise in the form ``noise``: "rounded" (no change) or "discrete" (``rounding`` set to 2^-10).
+        """Itself with its noise in the form ``noise``: "rounded" (no change) or "discrete"
+        (``rounding`` set to 2^-10).
 
-        Of a release on a batch or a mechanism made of others, the inner ones change; one without noise stays. A plan
-        and the door that runs it must use one form, so that price and noise agree. Raises ``InputError`` where there
-        is no exact form.
+        Of a release on a batch or a mechanism made of others, the inner ones change; one without
+        noise stays. A plan and the door that runs it must use one form, so that price and noise
+        agree. Raises ``InputError`` where there is no exact form.
         """
         if noise not in FORMS:
             raise unknown_name("form of noise", noise, FORMS)
@@ -79,7 +83,9 @@ class Mechanism(ABC):
 
     @property
     def proved_for(self) -> Adjacency | None:
-        """The only adjacency that this object is priced for; None where the bound may be made for any."""
+        """The only adjacency that this object is priced for; None where the bound may be made for
+        any.
+        """
         return None
 
     @property
@@ -107,7 +113,10 @@ def sampler(kind: str) -> Callable[[Class], Class]:
 def _enter(registry: dict[str, Any], kind: str) -> Callable[[Class], Class]:
     def enter(cls: Class) -> Class:
         if kind in registry:
-            raise InputError(f"Expected one class for kind={kind!r}, got {registry[kind].__name__} and {cls.__name__}.")
+            raise InputError(
+                f"Expected one class for kind={kind!r}, got {registry[kind].__name__} "
+                f"and {cls.__name__}."
+            )
         entered: Any = cls
         entered.kind = kind
         registry[kind] = cls
@@ -145,12 +154,15 @@ def settle(item: Any) -> None:
                 object.__setattr__(item, field.name, cast(value))
             except (TypeError, ValueError) as error:
                 raise InputError(
-                    f"Expected {field.type} for {field.name} of {type(item).__name__}, got {field.name}={value!r}."
+                    f"Expected {field.type} for {field.name} of {type(item).__name__}, got "
+                    f"{field.name}={value!r}."
                 ) from error
 
 
 def to_dict(item: Any) -> dict[str, Any]:
-    """Return ``{"kind": ..., field: value, ...}`` in plain JSON types; samplers and inner mechanisms nested alike."""
+    """Return ``{"kind": ..., field: value, ...}`` in plain JSON types; samplers and inner
+    mechanisms nested alike.
+    """
     stored: dict[str, Any] = {"kind": item.kind}
     for field in fields(item):
         value = getattr(item, field.name)
@@ -166,18 +178,26 @@ def to_dict(item: Any) -> dict[str, Any]:
 
 def l2_distance(value: Any, other: Any) -> float:
     """Euclidean norm of the difference of two arrays of one shape."""
-    return float(np.linalg.norm(np.ravel(np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64))))
+    return float(
+        np.linalg.norm(
+            np.ravel(np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64))
+        )
+    )
 
 
 def l1_distance(value: Any, other: Any) -> float:
     """Sum of the absolute differences of two arrays of one shape."""
-    return float(np.abs(np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64)).sum())
+    return float(
+        np.abs(np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64)).sum()
+    )
 
 
 @mechanism("exact")
 @dataclass(frozen=True, slots=True)
 class Exact(Mechanism):
-    """No noise and an infinite price: for baselines in a door without limit, never for a releasable model."""
+    """No noise and an infinite price: for baselines in a door without limit, never for a releasable
+    model.
+    """
 
     @property
     def sensitivity(self) -> float:

@@ -15,17 +15,20 @@ from dpcore.noise import discrete_laplace, rounded_gamma_norm, rounded_laplace
 @mechanism("laplace")
 @dataclass(frozen=True, slots=True)
 class Laplace(Mechanism):
-    """Add Laplace noise of ``scale`` to each coordinate of a value of any shape with L1 sensitivity ``sensitivity``.
+    """Add Laplace noise of ``scale`` to each coordinate of a value of any shape with L1 sensitivity
+    ``sensitivity``.
 
-    ``rounding`` > 0 selects the exact discrete form, at that share more sensitivity; see ``Gaussian`` and ``noise``.
+    ``rounding`` > 0 selects the exact discrete form, at that share more sensitivity; see
+    ``Gaussian`` and ``noise``.
 
-    One dimension is the worst case for every divergence (proved), so the price needs no dimension. For two coordinates
-    with shifts d1 <= d2, D = d1 + d2, the likelihood ratio is e^{2S - D}, S the sum of two variables that are 0 with
-    chance 1/2, else exponential, cut at d1 and d2. For one coordinate with shift D it is e^{2T - D}, where
-    P(T > x) = e^{-x} / 2 for x < D. Now e^x P(S > x) is 3/4 + x/4 on [0, d1), 1/2 + d1/4 on [d1, d2) and
-    (1 + D - x)/4 on [d2, D): it passes 1/2 once, downwards. Both ratios have mean 1, so that of S is below that of T in
-    convex order (Karlin & Novikoff 1963): S tells less than T. Further coordinates by induction, for products keep
-    that order.
+    One dimension is the worst case for every divergence (proved), so the price needs no dimension.
+    For two coordinates with shifts d1 <= d2, D = d1 + d2, the likelihood ratio is e^{2S - D}, S the
+    sum of two variables that are 0 with chance 1/2, else exponential, cut at d1 and d2. For one
+    coordinate with shift D it is e^{2T - D}, where P(T > x) = e^{-x} / 2 for x < D. Now e^x P(S >
+    x) is 3/4 + x/4 on [0, d1), 1/2 + d1/4 on [d1, d2) and (1 + D - x)/4 on [d2, D): it passes 1/2
+    once, downwards. Both ratios have mean 1, so that of S is below that of T in convex order
+    (Karlin & Novikoff 1963): S tells less than T. Further coordinates by induction, for products
+    keep that order.
     """
 
     sensitivity: float
@@ -71,8 +74,8 @@ class Laplace(Mechanism):
 class GammaNorm(Mechanism):
     """Add z with density ~ exp(-||z||_2 / scale) to a vector with L2 sensitivity ``sensitivity``.
 
-    ||z|| is Gamma(d, scale) and the direction uniform. Pure epsilon = sensitivity / scale by the triangle inequality,
-    in any dimension d. Chaudhuri, Monteleoni & Sarwate (2011), Algorithm 1.
+    ||z|| is Gamma(d, scale) and the direction uniform. Pure epsilon = sensitivity / scale by the
+    triangle inequality, in any dimension d. Chaudhuri, Monteleoni & Sarwate (2011), Algorithm 1.
     """
 
     sensitivity: float
@@ -92,7 +95,9 @@ class GammaNorm(Mechanism):
         return rounded_gamma_norm(value, self.scale, rng)
 
     def rdp(self, alphas: Array) -> Array:
-        """The largest curve of a pure epsilon-DP mechanism (``renyi.pure``), shape (k,); the exact one is below it."""
+        """The largest curve of a pure epsilon-DP mechanism (``renyi.pure``), shape (k,); the exact
+        one is below it.
+        """
         return renyi.pure(np.asarray(alphas, dtype=np.float64), self.pure_epsilon)
 
     def replaced(self) -> GammaNorm:

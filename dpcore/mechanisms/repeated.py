@@ -1,16 +1,19 @@
 """The best of a random number of private trials, priced as one release: selection that is paid for.
 
-A trial Q draws a public setting, trains and releases a score; K trials run, K random and independent of the records,
-and the outcome of the highest score leaves. With f(x) = E[x^K] an outcome y has the chance f(Q(<= y)) - f(Q(< y)),
-which is Q(y) times a mean of f' between both, so for neighbours Q, Q' and every order a > 1
+A trial Q draws a public setting, trains and releases a score; K trials run, K random and
+independent of the records, and the outcome of the highest score leaves. With f(x) = E[x^K] an
+outcome y has the chance f(Q(<= y)) - f(Q(< y)), which is Q(y) times a mean of f' between both, so
+for neighbours Q, Q' and every order a > 1
 
     e(a) <= e_Q(a) + ln max_{q, q'} [f'(q)^a f'(q')^(1-a)] / (a-1),
 
-q and q' the chances of one event under Q and Q'. Papernot & Steinke (2022), Lemma 7. Outcomes need a total order: equal
-scores go to the earlier trial, which is a random one of them, since trials are identically distributed.
+q and q' the chances of one event under Q and Q'. Papernot & Steinke (2022), Lemma 7. Outcomes need
+a total order: equal scores go to the earlier trial, which is a random one of them, since trials are
+identically distributed.
 
-A trial's curve is the largest of its settings' curves: the setting is drawn without the records and is part of the
-outcome, so E_Q'[(Q/Q')^a] is the mean of the settings' moments, and no mean is above the largest.
+A trial's curve is the largest of its settings' curves: the setting is drawn without the records and
+is part of the outcome, so E_Q'[(Q/Q')^a] is the mean of the settings' moments, and no mean is above
+the largest.
 """
 
 from __future__ import annotations
@@ -33,17 +36,19 @@ from dpcore.problem import Adjacency
 Trial = Callable[[np.random.Generator], tuple[float, Any]]
 Change = Callable[[Mechanism], Mechanism]
 
-# Above this mean the chance of one trial is below the smallest float, and nobody wants to wait for so many.
+# Above this mean the chance of one trial is below the smallest float, and nobody wants to wait for
+# so many.
 MOST_TRIALS = 500.0
 
 
 @mechanism("composition")
 @dataclass(frozen=True, slots=True)
 class Composition(Mechanism):
-    """Releases run one after the other and seen as one: ``counts[i]`` times ``mechanisms[i]``; for prices alone.
+    """Releases run one after the other and seen as one: ``counts[i]`` times ``mechanisms[i]``; for
+    prices alone.
 
-    ``cap`` = True: an adaptive run that may release other things, and only keeps below the sum of these curves at every
-    order. Nothing else about the list then bounds it.
+    ``cap`` = True: an adaptive run that may release other things, and only keeps below the sum of
+    these curves at every order. Nothing else about the list then bounds it.
     """
 
     mechanisms: tuple[Mechanism, ...]
@@ -56,7 +61,8 @@ class Composition(Mechanism):
         settle(self)
         if not self.mechanisms or len(self.mechanisms) != len(self.counts):
             raise InputError(
-                f"Expected one count for each of at least one mechanism, got {len(self.mechanisms)} mechanisms and "
+                f"Expected one count for each of at least one mechanism, got "
+                f"{len(self.mechanisms)} mechanisms and "
                 f"counts={self.counts!r}."
             )
         for item, count in zip(self.mechanisms, self.counts, strict=True):
@@ -67,14 +73,20 @@ class Composition(Mechanism):
     @property
     def proved_for(self) -> Adjacency | None:
         """That of the first release that has only one."""
-        return next((item.proved_for for item in self.mechanisms if item.proved_for is not None), None)
+        return next(
+            (item.proved_for for item in self.mechanisms if item.proved_for is not None), None
+        )
 
     @property
     def pure_epsilon(self) -> float:
-        """The sum: basic composition; infinity under a ``cap``, which bounds the curve and nothing else."""
+        """The sum: basic composition; infinity under a ``cap``, which bounds the curve and nothing
+        else.
+        """
         if self.cap:
             return inf
-        return sum(n * item.pure_epsilon for item, n in zip(self.mechanisms, self.counts, strict=True))
+        return sum(
+            n * item.pure_epsilon for item, n in zip(self.mechanisms, self.counts, strict=True)
+        )
 
     def rdp(self, alphas: Array) -> Array:
         """The sum of the parts, shape (k,). Mironov (2017), Proposition 1."""
@@ -82,7 +94,8 @@ class Composition(Mechanism):
         return np.asarray(np.sum(parts, axis=0))
 
     def log_delta(self, alphas: Array, epsilon: float) -> float:
-        """ln of the least known delta at ``epsilon``: from the curve at ``alphas``, for Gaussians on all rows exact.
+        """ln of the least known delta at ``epsilon``: from the curve at ``alphas``, for Gaussians
+        on all rows exact.
 
         Dong, Roth & Su (2022), Corollary 3.3: they compose to one of mu = sqrt(sum ratio^2).
         """
@@ -91,15 +104,22 @@ class Composition(Mechanism):
         if self.cap or len(gaussians) < len(self.mechanisms):
             return found
         pairs = zip(gaussians, self.counts, strict=True)
-        return min(found, log_gaussian_delta(epsilon, sqrt(sum(n * item.ratio**2 for item, n in pairs))))
+        return min(
+            found, log_gaussian_delta(epsilon, sqrt(sum(n * item.ratio**2 for item, n in pairs)))
+        )
 
     def release(self, value: Any, rng: np.random.Generator) -> Any:
         """None exists: the parts are released one by one."""
-        raise InputError("Expected a single mechanism to release, got a composition, which is a price; use its parts.")
+        raise InputError(
+            "Expected a single mechanism to release, got a composition, which is a "
+            "price; use its parts."
+        )
 
     def distance(self, value: Any, other: Any) -> float:
         """None exists: the parts move one by one."""
-        raise InputError("Expected a single mechanism for a distance, got a composition; measure its parts.")
+        raise InputError(
+            "Expected a single mechanism for a distance, got a composition; measure its parts."
+        )
 
     def mapped(self, change: Change) -> Self:
         """The same with ``change`` applied to every release."""
@@ -115,7 +135,9 @@ class Composition(Mechanism):
 
 @dataclass(frozen=True, slots=True)
 class Repeated(Mechanism):
-    """The outcome with the highest score of K trials; ``trials`` are the distinct prices that a setting can have."""
+    """The outcome with the highest score of K trials; ``trials`` are the distinct prices that a
+    setting can have.
+    """
 
     trials: tuple[Composition, ...]
 
@@ -152,7 +174,9 @@ class Repeated(Mechanism):
         """What choosing among trials of ``curve`` adds at each order, shape (k,)."""
 
     def release(self, value: Trial, rng: np.random.Generator) -> Any:
-        """Run ``value`` K times and return the outcome of the highest score; K and other outcomes end here."""
+        """Run ``value`` K times and return the outcome of the highest score; K and other outcomes
+        end here.
+        """
         best, outcome = value(rng)
         for _ in range(self.draw(rng) - 1):
             score, other = value(rng)
@@ -165,9 +189,11 @@ class Repeated(Mechanism):
         return np.asarray(np.max([one.rdp(alphas) for one in self.trials], axis=0))
 
     def rdp(self, alphas: Array) -> Array:
-        """The curve of the whole, shape (k,). It takes its further orders from ``alphas``: more give a lower bound.
+        """The curve of the whole, shape (k,). It takes its further orders from ``alphas``: more
+        give a lower bound.
 
-        A Rényi divergence grows with its order, so a lower order costs at most what any higher one does.
+        A Rényi divergence grows with its order, so a lower order costs at most what any higher one
+        does.
         """
         alphas = np.asarray(alphas, dtype=np.float64)
         curve = self.trial_rdp(alphas)
@@ -178,7 +204,10 @@ class Repeated(Mechanism):
 
     def distance(self, value: Any, other: Any) -> float:
         """None exists: what moves between neighbours are the values inside a trial."""
-        raise InputError("Expected the releases inside a trial for a distance, got the whole selection; measure those.")
+        raise InputError(
+            "Expected the releases inside a trial for a distance, got the whole "
+            "selection; measure those."
+        )
 
     @property
     def proved_for(self) -> Adjacency | None:
@@ -200,14 +229,17 @@ class Repeated(Mechanism):
 @mechanism("repeat_negative_binomial")
 @dataclass(frozen=True, slots=True)
 class RepeatNegativeBinomial(Repeated):
-    """K from the truncated negative binomial law: P(K = k) ~ (1 - gamma)^k prod_{l < k} (l + eta)/(l + 1), k >= 1.
+    """K from the truncated negative binomial law: P(K = k) ~ (1 - gamma)^k prod_{l < k} (l +
+    eta)/(l + 1), k >= 1.
 
-    eta > -1, 0 < gamma < 1; eta = 1 is the geometric, eta = 0 the logarithmic law. f'(x) is E[K] gamma^(eta+1)
-    (1 - (1-gamma) x)^(-eta-1), which gives, for every further order b >= 1 at which one trial costs e(b),
+    eta > -1, 0 < gamma < 1; eta = 1 is the geometric, eta = 0 the logarithmic law. f'(x) is E[K]
+    gamma^(eta+1) (1 - (1-gamma) x)^(-eta-1), which gives, for every further order b >= 1 at which
+    one trial costs e(b),
 
         e(a) + (1 + eta) [(1 - 1/b) e(b) + ln(1/gamma) / b] + ln E[K] / (a - 1).
 
-    Papernot & Steinke (2022), Theorem 2. b = 1 and, for pure trials, b = infinity are tried beside the grid.
+    Papernot & Steinke (2022), Theorem 2. b = 1 and, for pure trials, b = infinity are tried beside
+    the grid.
     """
 
     eta: float
@@ -222,7 +254,9 @@ class RepeatNegativeBinomial(Repeated):
             raise InputError(f"Expected gamma in (0, 1), got gamma={self.gamma!r}.")
 
     @classmethod
-    def of_mean(cls, trials: tuple[Composition, ...], mean: float, eta: float) -> RepeatNegativeBinomial:
+    def of_mean(
+        cls, trials: tuple[Composition, ...], mean: float, eta: float
+    ) -> RepeatNegativeBinomial:
         """The law with E[K] = ``mean`` > 1."""
         _check_mean(mean)
         low = -log(1e3 * mean * (1.0 + max(eta, 1.0))) / min(1.0 + eta, 1.0)
@@ -231,14 +265,22 @@ class RepeatNegativeBinomial(Repeated):
 
     @property
     def mean(self) -> float:
-        """eta (1/gamma - 1) / (1 - gamma^eta), for eta = 0 its limit (1/gamma - 1) / ln(1/gamma)."""
+        """eta (1/gamma - 1) / (1 - gamma^eta), for eta = 0 its limit (1/gamma - 1) /
+        ln(1/gamma).
+        """
         depth = -log(self.gamma)
-        return expm1(depth) / depth if self.eta == 0.0 else expm1(depth) * self.eta / -expm1(-self.eta * depth)
+        return (
+            expm1(depth) / depth
+            if self.eta == 0.0
+            else expm1(depth) * self.eta / -expm1(-self.eta * depth)
+        )
 
     @property
     def _first(self) -> float:
         depth = -log(self.gamma)
-        return (1.0 - self.gamma) * (1.0 / depth if self.eta == 0.0 else self.eta / expm1(self.eta * depth))
+        return (1.0 - self.gamma) * (
+            1.0 / depth if self.eta == 0.0 else self.eta / expm1(self.eta * depth)
+        )
 
     def _ratio(self, trials: int) -> float:
         return (1.0 - self.gamma) * (trials + self.eta) / (trials + 1.0)
@@ -261,12 +303,14 @@ class RepeatPoisson(Repeated):
     """K from the Poisson law of ``rate`` given K >= 1, so that there is always an outcome.
 
     f'(x) = E[K] e^{rate (x - 1)}, E[K] = rate / (1 - e^-rate), and a trial that is (e^, d^)-DP with
-    e^(e^) <= 1 + 1/(a-1) has a q - (a-1) q' - 1 <= (a-1) d^ (apply it to the complements of q and q'), so
+    e^(e^) <= 1 + 1/(a-1) has a q - (a-1) q' - 1 <= (a-1) d^ (apply it to the complements of q and
+    q'), so
 
         e(a) + rate d^ + ln E[K] / (a - 1),
 
-    d^ the least known delta of a trial at e^ = ln(1 + 1/(a-1)). Papernot & Steinke (2022), Theorem 6, whose Poisson
-    law may give no trial at all: its derivative is the same up to the factor 1 / (1 - e^-rate), which E[K] holds here.
+    d^ the least known delta of a trial at e^ = ln(1 + 1/(a-1)). Papernot & Steinke (2022), Theorem
+    6, whose Poisson law may give no trial at all: its derivative is the same up to the factor 1 /
+    (1 - e^-rate), which E[K] holds here.
     """
 
     rate: float
@@ -300,7 +344,9 @@ class RepeatPoisson(Repeated):
 
     def _selection(self, alphas: Array, curve: Array) -> Array:
         # A mixture over public settings has at most the largest delta, as it has the largest curve.
-        hats = [[one.log_delta(alphas, log1p(1.0 / (a - 1.0))) for a in alphas] for one in self.trials]
+        hats = [
+            [one.log_delta(alphas, log1p(1.0 / (a - 1.0))) for a in alphas] for one in self.trials
+        ]
         chances: Array = self.rate * np.exp(np.max(hats, axis=0))
         return chances
 
@@ -308,7 +354,8 @@ class RepeatPoisson(Repeated):
 def log_delta(alphas: Array, curve: Array, epsilon: float) -> float:
     """ln of the least delta that ``curve`` at ``alphas`` gives at ``epsilon``; at most 0.
 
-    Canonne, Kamath & Steinke (2020), Proposition 12, joined with sqrt(1 - e^-KL) of Bretagnolle & Huber (1979).
+    Canonne, Kamath & Steinke (2020), Proposition 12, joined with sqrt(1 - e^-KL) of Bretagnolle &
+    Huber (1979).
     """
     found = (alphas - 1.0) * (curve - epsilon + np.log1p(-1.0 / alphas)) - np.log(alphas)
     lowest = float(curve.min())
@@ -318,4 +365,7 @@ def log_delta(alphas: Array, curve: Array, epsilon: float) -> float:
 
 def _check_mean(mean: float) -> None:
     if not 1.0 < mean <= MOST_TRIALS:
-        raise InputError(f"Expected a mean number of trials above 1 and at most {MOST_TRIALS:g}, got mean={mean!r}.")
+        raise InputError(
+            f"Expected a mean number of trials above 1 and at most {MOST_TRIALS:g}, "
+            f"got mean={mean!r}."
+        )

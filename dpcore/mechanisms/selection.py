@@ -20,9 +20,10 @@ from dpcore.mechanisms.base import Array, Mechanism, mechanism, settle
 class Selection(Mechanism):
     """What both selections share; scores have shape (k,), higher is better, the result is an index.
 
-    ``sensitivity`` is the most that one score moves. ``two_sided`` = False: all scores of neighbours move the same way
-    (sums of terms in [0, C] under add/remove: C = ``sensitivity``). True: they may move in both directions (replaced
-    records), which doubles the range of their differences.
+    ``sensitivity`` is the most that one score moves. ``two_sided`` = False: all scores of
+    neighbours move the same way (sums of terms in [0, C] under add/remove: C = ``sensitivity``).
+    True: they may move in both directions (replaced records), which doubles the range of their
+    differences.
     """
 
     sensitivity: float
@@ -32,12 +33,16 @@ class Selection(Mechanism):
     def __post_init__(self) -> None:
         require_positive(sensitivity=self.sensitivity, scale=self.scale)
         if not isinstance(self.two_sided, bool):
-            raise InputError(f"Expected two_sided to be true or false, got two_sided={self.two_sided!r}.")
+            raise InputError(
+                f"Expected two_sided to be true or false, got two_sided={self.two_sided!r}."
+            )
         settle(self)
 
     @property
     def range(self) -> float:
-        """Length of the interval that holds every change of a score difference, in units of ``scale``."""
+        """Length of the interval that holds every change of a score difference, in units of
+        ``scale``.
+        """
         return (2.0 if self.two_sided else 1.0) * self.sensitivity / self.scale
 
     @property
@@ -46,14 +51,16 @@ class Selection(Mechanism):
         return self.range
 
     def replaced(self) -> Selection:
-        """The two-sided form. Scores that moved one way by at most D when a record came or went move by at most D
-        either way when it is replaced; scores that moved both ways move by 2D."""
+        """The two-sided form. Scores that moved one way by at most D when a record came or went
+        move by at most D either way when it is replaced; scores that moved both ways move by 2D."""
         if self.two_sided:
             return replace(self, sensitivity=2.0 * self.sensitivity)
         return replace(self, two_sided=True)
 
     def distance(self, value: Array, other: Array) -> float:
-        """Largest score change; for one-sided scores the span of the changes with 0 in it, which mixed signs widen."""
+        """Largest score change; for one-sided scores the span of the changes with 0 in it, which
+        mixed signs widen.
+        """
         change = np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64)
         if self.two_sided:
             return float(np.abs(change).max())
@@ -63,11 +70,13 @@ class Selection(Mechanism):
 @mechanism("exponential")
 @dataclass(frozen=True, slots=True)
 class Exponential(Selection):
-    """Index of the largest score + Gumbel noise of ``scale``: the exponential mechanism, P(i) ~ exp(score_i / scale).
+    """Index of the largest score + Gumbel noise of ``scale``: the exponential mechanism, P(i) ~
+    exp(score_i / scale).
 
-    McSherry & Talwar (2007). The log-ratio of probabilities of neighbours lies in an interval of length ``range``
-    (bounded range), so it costs at most range^2 / 8 in zCDP: 2.2 times less noise than a Laplace noisy maximum at
-    equal rho. Dong, Durfee & Rogers (2020); Cesar & Rogers (2021), Lemma 3.
+    McSherry & Talwar (2007). The log-ratio of probabilities of neighbours lies in an interval of
+    length ``range`` (bounded range), so it costs at most range^2 / 8 in zCDP: 2.2 times less noise
+    than a Laplace noisy maximum at equal rho. Dong, Durfee & Rogers (2020); Cesar & Rogers (2021),
+    Lemma 3.
     """
 
     def release(self, value: Array, rng: np.random.Generator) -> int:
@@ -76,7 +85,9 @@ class Exponential(Selection):
         return int(np.argmax(scores + rng.gumbel(scale=self.scale, size=scores.shape)))
 
     def rdp(self, alphas: Array) -> Array:
-        """The least curve that holds for every mechanism of that range, shape (k,): ``renyi.bounded_range``."""
+        """The least curve that holds for every mechanism of that range, shape (k,):
+        ``renyi.bounded_range``.
+        """
         return renyi.bounded_range(np.asarray(alphas, dtype=np.float64), self.range)
 
 
@@ -85,7 +96,8 @@ class Exponential(Selection):
 class NoisyMax(Selection):
     """Index of the largest score + Laplace noise of ``scale``; pure epsilon = range.
 
-    Dwork & Roth (2014), Claim 3.9, for one-sided scores; the two-sided form doubles it (both measured to be attained).
+    Dwork & Roth (2014), Claim 3.9, for one-sided scores; the two-sided form doubles it (both
+    measured to be attained).
     """
 
     def release(self, value: Array, rng: np.random.Generator) -> int:
@@ -101,17 +113,20 @@ class NoisyMax(Selection):
 @mechanism("above_threshold")
 @dataclass(frozen=True, slots=True)
 class AboveThreshold(Mechanism):
-    """Index of the first query with value + noise >= ``threshold`` + noise, ``max_queries`` where none is.
+    """Index of the first query with value + noise >= ``threshold`` + noise, ``max_queries`` where
+    none is.
 
-    Each query moves by at most ``sensitivity`` between neighbours, in any direction. ``noise`` is laplace or gaussian;
-    ``threshold_scale`` (b or sigma) is drawn once, ``query_scale`` afresh for every query.
+    Each query moves by at most ``sensitivity`` between neighbours, in any direction. ``noise`` is
+    laplace or gaussian; ``threshold_scale`` (b or sigma) is drawn once, ``query_scale`` afresh for
+    every query.
 
     Price, with D = sensitivity (proved). Shift the threshold by D in the coupling: its noise pays
     for a shift D, each comparison for one of at most 2D, and all survival factors are at most 1.
-     - laplace: e(a) = min{ e_Lap(a; e1) + 2 e2, pure(a; e1 + 2 e2) }, e1 = D / threshold_scale, e2 = D / query_scale,
-       for any number of queries (the first form: Zhu & Wang 2020).
-     - gaussian: e(a) = a D^2 / (2 s1^2) + 2 a D^2 / s2^2 + ln(K) / (a - 1), K = max_queries: at step k the halting and
-       the surviving term sum to at most e^{(a-1) 2 a D^2 / s2^2}, and there are K such steps.
+     - laplace: e(a) = min{ e_Lap(a; e1) + 2 e2, pure(a; e1 + 2 e2) }, e1 = D / threshold_scale, e2
+       = D / query_scale, for any number of queries (the first form: Zhu & Wang 2020).
+     - gaussian: e(a) = a D^2 / (2 s1^2) + 2 a D^2 / s2^2 + ln(K) / (a - 1), K = max_queries: at
+       step k the halting and the surviving term sum to at most e^{(a-1) 2 a D^2 / s2^2}, and there
+       are K such steps.
     Theorem 5.3 of the dissertation leaves out ln K and is false; its Theorem 5.2 is unproved.
     """
 
@@ -124,7 +139,9 @@ class AboveThreshold(Mechanism):
 
     def __post_init__(self) -> None:
         require_positive(
-            sensitivity=self.sensitivity, threshold_scale=self.threshold_scale, query_scale=self.query_scale
+            sensitivity=self.sensitivity,
+            threshold_scale=self.threshold_scale,
+            query_scale=self.query_scale,
         )
         require_count(max_queries=self.max_queries)
         require_choice(("laplace", "gaussian"), noise=self.noise)
@@ -144,10 +161,11 @@ class AboveThreshold(Mechanism):
         return threshold + 2.0 * query if self.noise == "laplace" else float("inf")
 
     def release(self, value: Iterable[float], rng: np.random.Generator) -> int:
-        """Walk through ``value`` (an array, or a generator that computes each query when it is asked for).
+        """Walk through ``value`` (an array, or a generator that computes each query when it is
+        asked for).
 
-        A generator saves the work of the queries behind the halting one; it runs inside ``release``, while the batch
-        is alive. Its length must not depend on the records.
+        A generator saves the work of the queries behind the halting one; it runs inside
+        ``release``, while the batch is alive. Its length must not depend on the records.
         """
         draw = rng.laplace if self.noise == "laplace" else rng.normal
         bar = self.threshold + draw(scale=self.threshold_scale)
@@ -164,7 +182,8 @@ class AboveThreshold(Mechanism):
             split = renyi.laplace(alphas, threshold) + 2.0 * query
             least: Array = np.minimum(split, renyi.pure(alphas, self.pure_epsilon))
             return least
-        # Divergences rise with the order, so below the order where the bound is least, that least value holds.
+        # Divergences rise with the order, so below the order where the bound is least, that least
+        # value holds.
         slope = (threshold**2 + (2.0 * query) ** 2) / 2.0
         alphas = np.maximum(alphas, 1.0 + np.sqrt(np.log(self.max_queries) / slope))
         curve: Array = alphas * slope + np.log(self.max_queries) / (alphas - 1.0)

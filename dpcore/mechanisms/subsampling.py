@@ -1,28 +1,34 @@
-"""Rényi curves of a mechanism that runs on a random batch. ``sampling`` decides which formula may be used where.
+"""Rényi curves of a mechanism that runs on a random batch. ``sampling`` decides which formula may
+be used where.
 
-Moments of differences of three Gaussian densities: what one replaced record can do inside a random batch.
+Moments of differences of three Gaussian densities: what one replaced record can do inside a random
+batch.
 
-Unit variance, distances in units of sigma. For densities N(w), N(u), N(v) with U = N(u)/N(w), V = N(v)/N(w) under N(w):
+Unit variance, distances in units of sigma. For densities N(w), N(u), N(v) with U = N(u)/N(w), V =
+N(v)/N(w) under N(w):
 
     Z_j = sup E |U - V|^j over the allowed triples,     B_j = E |U - 1|^j at distance r.
 
-**Z_j is attained at a corner (proved, any real j >= 2).** ln U, ln V are Gaussian with covariance [[x, c], [c, y]],
-x = |u-w|^2, y = |v-w|^2, 2 c = x + y - |u-v|^2. By Gaussian interpolation d/dx E f(U, V) = E[U^2 f_UU] / 2 and
-d/dc E f = E[U V f_UV]; for f = |U - V|^j the first is >= 0 and the second is <= 0.
- - ball (x, y <= s^2): c is least at -sqrt(x y); there, growing the shorter of u, v raises x or y and lowers c; so
-   u = -v at length s is the worst, and |u - v| <= 2 s held throughout.
- - triangle (x, y, |u-v|^2 <= t): take c at its least, (x + y - t) / 2 (or scale all three up until that is so: the
-   moment of a martingale only grows). Along that face the derivative in x has the sign of E h(e^N), h(k) = |1-k|^(j-2)
-   (1 - k) decreasing, N normal of variance t and mean ((j-1)(y-x) - j t) / 2. It falls with y - x, and at x = y the two
-   derivatives are equal and sum to j(j-1)/2 E|U-V|^j >= 0. So the longer side may grow to t, and along the other the
-   sign goes from - to +: the maximum is at y = 0, which is B_j, or at y = t, the equilateral triangle.
+**Z_j is attained at a corner (proved, any real j >= 2).** ln U, ln V are Gaussian with covariance
+[[x, c], [c, y]], x = |u-w|^2, y = |v-w|^2, 2 c = x + y - |u-v|^2. By Gaussian interpolation d/dx E
+f(U, V) = E[U^2 f_UU] / 2 and d/dc E f = E[U V f_UV]; for f = |U - V|^j the first is >= 0 and the
+second is <= 0.
+ - ball (x, y <= s^2): c is least at -sqrt(x y); there, growing the shorter of u, v raises x or y
+   and lowers c; so u = -v at length s is the worst, and |u - v| <= 2 s held throughout.
+ - triangle (x, y, |u-v|^2 <= t): take c at its least, (x + y - t) / 2 (or scale all three up until
+   that is so: the moment of a martingale only grows). Along that face the derivative in x has the
+   sign of E h(e^N), h(k) = |1-k|^(j-2) (1 - k) decreasing, N normal of variance t and mean
+   ((j-1)(y-x) - j t) / 2. It falls with y - x, and at x = y the two derivatives are equal and sum
+   to j(j-1)/2 E|U-V|^j >= 0. So the longer side may grow to t, and along the other the sign goes
+   from - to +: the maximum is at y = 0, which is B_j, or at y = t, the equilateral triangle.
 
 **Everything is one integral.** With Q(j, m) = E[(1 - e^{N(m, t)})_+^j] and a change of measure,
-    equilateral: 2 e^{j(j-1) t / 2} Q(j, -j t / 2),      u = -v at t/4 each: 2 e^{j(j-1) t / 8} Q(j, -j t / 2),
+    equilateral: 2 e^{j(j-1) t / 2} Q(j, -j t / 2),      u = -v at t/4 each: 2 e^{j(j-1) t / 8} Q(j,
+        -j t / 2),
     B_j = Q(j, -t / 2) + e^{j(j-1) t / 2} Q(j, -(j - 1/2) t).
-The integrand is log-concave: its peak is bracketed, then Gauss-Legendre to both sides on windows that are never too
-narrow, for the curvature of its logarithm is at least 1 and grows to the right. All moments are at most
-2 e^{j(j-1) t / 2}, for |a-b|^j <= a^j + b^j.
+The integrand is log-concave: its peak is bracketed, then Gauss-Legendre to both sides on windows
+that are never too narrow, for the curvature of its logarithm is at least 1 and grows to the right.
+All moments are at most 2 e^{j(j-1) t / 2}, for |a-b|^j <= a^j + b^j.
 """
 
 from __future__ import annotations
@@ -37,7 +43,8 @@ from dpcore.mechanisms.renyi import at_orders, expansion, log_expm1, log_moments
 
 Array = np.ndarray
 
-# Every j up to here has its own integral, as in dp-accounting; above, log-moments are interpolated (they are convex).
+# Every j up to here has its own integral, as in dp-accounting; above, log-moments are interpolated
+# (they are convex).
 DENSE = 256
 
 
@@ -55,7 +62,9 @@ LOG_2 = float(np.log(2.0))
 
 
 def log_ternary_moments(highest: int, ratio: float, geometry: str) -> tuple[Array, Array]:
-    """(ln Z_j, ln B_j), j = 2..highest; ``geometry`` "triangle" (all within ``ratio``) or "ball" (radius ratio / 2)."""
+    """(ln Z_j, ln B_j), j = 2..highest; ``geometry`` "triangle" (all within ``ratio``) or "ball"
+    (radius ratio / 2).
+    """
     t = ratio * ratio
     grid, power = _grid(highest), _powers(highest, t)
     binary = np.minimum(_chords(highest, log_binary_moments(grid, t)), LOG_2 + power)
@@ -89,7 +98,9 @@ def _grid(highest: int) -> Array:
 
 
 def _chords(highest: int, known: Array) -> Array:
-    """Values at j = 2..highest from those on the grid; a log-moment is convex in j, so chords lie above it."""
+    """Values at j = 2..highest from those on the grid; a log-moment is convex in j, so chords lie
+    above it.
+    """
     chords: Array = np.interp(np.arange(2, highest + 1), _grid(highest), known)
     return chords
 
@@ -103,19 +114,25 @@ def _log_q(j: Array, mean: Array, t: float) -> Array:
     curvature = 1.0 + j * t * np.exp(x) / np.expm1(x) ** 2
     # Left of the peak the curvature falls towards 1, right of it it only grows.
     width = np.minimum(WINDOW / np.sqrt(curvature), edge - peak)
-    step = np.concatenate([np.full((len(j), len(LEFT)), WINDOW) * LEFT, width[:, None] * RIGHT], axis=1)
+    step = np.concatenate(
+        [np.full((len(j), len(LEFT)), WINDOW) * LEFT, width[:, None] * RIGHT], axis=1
+    )
     z = peak[:, None] + step
     logs = j[:, None] * _log1mexp(mean[:, None] + root * z) - z * z / 2.0
     top = logs.max(axis=1)
     scaled = np.exp(logs - top[:, None])
     split = len(LEFT)
-    total = WINDOW * (scaled[:, :split] @ LEFT_WEIGHTS) + width * (scaled[:, split:] @ RIGHT_WEIGHTS)
+    total = WINDOW * (scaled[:, :split] @ LEFT_WEIGHTS) + width * (
+        scaled[:, split:] @ RIGHT_WEIGHTS
+    )
     log_q: Array = top + np.log(total / np.sqrt(2.0 * np.pi))
     return log_q
 
 
 def _peak(j: Array, mean: Array, root: float, edge: Array) -> Array:
-    """Where -z^2/2 + j ln(1 - e^{mean + root z}) is largest: the only zero of its decreasing slope, by bisection."""
+    """Where -z^2/2 + j ln(1 - e^{mean + root z}) is largest: the only zero of its decreasing slope,
+    by bisection.
+    """
     high = np.minimum(edge, 0.0)
     low = high - 2.0 * np.sqrt(j) - 1.0
     for _ in range(24):
@@ -143,9 +160,10 @@ FRACTIONS_END = 11.0
 def poisson_gaussian(alphas: Array, ratio: float, rate: float) -> Array:
     """Gaussian of sensitivity / sigma = ``ratio`` on a Poisson batch, add/remove; exact.
 
-    K(a) = ln[ 1 + sum_{j>=2} C(a,j) q^j (1-q)^(a-j) (e^{j(j-1) r^2 / 2} - 1) ]. Mironov, Talwar & Zhang (2019), Theorem
-    11 and Section 3.3, without their terms j = 0, 1; Lemma 2.4 of the dissertation with factor 1, which for the
-    Gaussian is exact (the pair is symmetric, Theorem 5 there). Fractional orders by quadrature.
+    K(a) = ln[ 1 + sum_{j>=2} C(a,j) q^j (1-q)^(a-j) (e^{j(j-1) r^2 / 2} - 1) ]. Mironov, Talwar &
+    Zhang (2019), Theorem 11 and Section 3.3, without their terms j = 0, 1; Lemma 2.4 of the
+    dissertation with factor 1, which for the Gaussian is exact (the pair is symmetric, Theorem 5
+    there). Fractional orders by quadrature.
     """
     table = expansion(alphas)
     j = np.arange(table.highest + 1, dtype=np.float64)
@@ -159,10 +177,12 @@ def poisson_gaussian(alphas: Array, ratio: float, rate: float) -> Array:
 
 
 def _poisson_gaussian_fractional(alphas: Array, ratio: float, rate: float) -> Array:
-    """The same divergence for any order, as E[(1 + q u)^a - 1 - a q u] over z ~ N(0, 1), u = e^{r z - r^2/2} - 1.
+    """The same divergence for any order, as E[(1 + q u)^a - 1 - a q u] over z ~ N(0, 1), u = e^{r z
+    - r^2/2} - 1.
 
-    E u = 0, so this is the moment minus 1, and the integrand is never negative (Bernoulli): no digits are lost. The
-    trapezoid rule converges geometrically; its step is set by the nearest complex zero of 1 + q u, at distance pi / r.
+    E u = 0, so this is the moment minus 1, and the integrand is never negative (Bernoulli): no
+    digits are lost. The trapezoid rule converges geometrically; its step is set by the nearest
+    complex zero of 1 + q u, at distance pi / r.
     """
     step = min(0.7, 0.6 / ratio)
     z = np.arange(-9.5, alphas.max() * ratio + 9.5, step)
@@ -175,7 +195,9 @@ def _poisson_gaussian_fractional(alphas: Array, ratio: float, rate: float) -> Ar
         series = x * x * a * (a - 1.0) / 2.0 * _binomial_tail(a, x)
         large = a * w + np.log1p(-(1.0 + a * x) * np.exp(-a * w))
     small = np.abs(x) * np.maximum(a, 1.0) < 3e-2
-    logs = np.where(small, np.log(np.where(small, series, 1.0) + 1e-300), np.where(a * w > 30.0, large, direct))
+    logs = np.where(
+        small, np.log(np.where(small, series, 1.0) + 1e-300), np.where(a * w > 30.0, large, direct)
+    )
     logs = logs - z * z / 2.0
     top = logs.max(axis=1)
     log_excess = top + np.log(np.exp(logs - top[:, None]).sum(axis=1) * step / np.sqrt(2.0 * np.pi))
@@ -192,11 +214,13 @@ def _binomial_tail(a: Array, x: Array) -> Array:
 
 
 def poisson_general(alphas: Array, base: Curve, rate: float, factor: float = 3.0) -> Array:
-    """Lemma 2.4: any mechanism of curve e on a Poisson batch, add/remove; also the plain e(a) where that is smaller.
+    """Lemma 2.4: any mechanism of curve e on a Poisson batch, add/remove; also the plain e(a) where
+    that is smaller.
 
-    K(a) = ln[ (1-q)^(a-1) (aq - q + 1) + C(a,2) q^2 (1-q)^(a-2) e^{e(2)} + f sum_{j>=3} C(a,j) q^j (1-q)^(a-j)
-    e^{(j-1) e(j)} ]. Zhu & Wang (2019), Theorem 6, f = 3. With f = 1 proved for the Gaussian and checked by quadrature
-    in both directions for the Laplace mechanism; unproved in general, so callers keep 3.
+    K(a) = ln[ (1-q)^(a-1) (aq - q + 1) + C(a,2) q^2 (1-q)^(a-2) e^{e(2)} + f sum_{j>=3} C(a,j) q^j
+    (1-q)^(a-j) e^{(j-1) e(j)} ]. Zhu & Wang (2019), Theorem 6, f = 3. With f = 1 proved for the
+    Gaussian and checked by quadrature in both directions for the Laplace mechanism; unproved in
+    general, so callers keep 3.
     """
     table = expansion(alphas)
     terms = np.full(table.highest + 1, -np.inf)
@@ -209,13 +233,17 @@ def poisson_general(alphas: Array, base: Curve, rate: float, factor: float = 3.0
     return _finite_min(curve, base(alphas))
 
 
-def fixed_size_general(alphas: Array, base: Curve, rate: float, pure_epsilon: float = np.inf) -> Array:
-    """Lemma 2.3: any mechanism of replace-one curve e on a batch without replacement of share q; at most e(a).
+def fixed_size_general(
+    alphas: Array, base: Curve, rate: float, pure_epsilon: float = np.inf
+) -> Array:
+    """Lemma 2.3: any mechanism of replace-one curve e on a batch without replacement of share q; at
+    most e(a).
 
     K(a) = ln[ 1 + q^2 C(a,2) min{4 (e^{e(2)} - 1), e^{e(2)} min(2, (e^{e(inf)} - 1)^2)}
                  + sum_{j>=3} q^j C(a,j) e^{(j-1) e(j)} min(2, (e^{e(inf)} - 1)^j) ].
-    Wang, Balle & Kasiviswanathan (2019), Theorem 9. The proof compares the output with the record, with the other
-    record and without it, pairwise: it holds as well for Poisson batches where e bounds all three.
+    Wang, Balle & Kasiviswanathan (2019), Theorem 9. The proof compares the output with the record,
+    with the other record and without it, pairwise: it holds as well for Poisson batches where e
+    bounds all three.
     """
     table = expansion(alphas)
     j = np.arange(2, table.highest + 1, dtype=np.float64)
@@ -228,18 +256,22 @@ def fixed_size_general(alphas: Array, base: Curve, rate: float, pure_epsilon: fl
     return _finite_min(curve, base(alphas))
 
 
-def fixed_size_gaussian(alphas: Array, ratio: float, rate: float, geometry: str = "triangle") -> Array:
-    """Gaussian on a batch that holds the record with chance q, the record being replaced; r = sensitivity / sigma.
+def fixed_size_gaussian(
+    alphas: Array, ratio: float, rate: float, geometry: str = "triangle"
+) -> Array:
+    """Gaussian on a batch that holds the record with chance q, the record being replaced; r =
+    sensitivity / sigma.
 
-    Given the rest of the batch, the pair is P = (1-q) N(w) + q N(u), Q = (1-q) N(w) + q N(v) (joint quasi-convexity
-    over a coupling of batches with and without the record; Balle, Barthe & Gaboardi 2018), in units of sigma:
+    Given the rest of the batch, the pair is P = (1-q) N(w) + q N(u), Q = (1-q) N(w) + q N(v) (joint
+    quasi-convexity over a coupling of batches with and without the record; Balle, Barthe & Gaboardi
+    2018), in units of sigma:
     ``triangle``: |u - w|, |v - w|, |u - v| <= r; ``ball``: |u - w|, |v - w| <= r / 2.
 
     E_Q (P/Q)^a = 1 + sum_{j>=2} C(a,j) q^j E_Q[((N(u) - N(v)) / Q)^j], and Q^(1-j) is convex, so
     K(a) <= ln[ 1 + sum_{j>=2} C(a,j) q^j ((1-q) Z_j + q B_j) ], B_j = E_{N(v)} |N(u)/N(v) - 1|^j,
-    Z_j = sup over the triples of E_{N(w)} |N(u)/N(w) - N(v)/N(w)|^j (``ternary``). Wang, Balle & Kasiviswanathan
-    (2019), Theorem 27, bound Z_j and B_j by 4 B_j and round odd j up; the exact Z_j is up to four times smaller.
-    Also at most the unamplified curve.
+    Z_j = sup over the triples of E_{N(w)} |N(u)/N(w) - N(v)/N(w)|^j (``ternary``). Wang, Balle &
+    Kasiviswanathan (2019), Theorem 27, bound Z_j and B_j by 4 B_j and round odd j up; the exact Z_j
+    is up to four times smaller. Also at most the unamplified curve.
     """
     table = expansion(alphas)
     spread, binary = log_ternary_moments(table.highest, ratio, geometry)
@@ -251,10 +283,12 @@ def fixed_size_gaussian(alphas: Array, ratio: float, rate: float, geometry: str 
 
 
 def pure_amplified(epsilon: float, rate: float) -> float:
-    """ln(1 + q (e^eps - 1)): a pure guarantee on a batch that holds the record with chance q (proved).
+    """ln(1 + q (e^eps - 1)): a pure guarantee on a batch that holds the record with chance q
+    (proved).
 
-    Poisson with add/remove, without replacement with replace-one, and Poisson with replaced records where eps bounds
-    all three comparisons: ((1-q) + q a) / ((1-q) + q b) with a <= e^eps, a/b <= e^eps is largest at b = 1.
+    Poisson with add/remove, without replacement with replace-one, and Poisson with replaced records
+    where eps bounds all three comparisons: ((1-q) + q a) / ((1-q) + q b) with a <= e^eps, a/b <=
+    e^eps is largest at b = 1.
     """
     if epsilon == np.inf:
         return np.inf

@@ -1,10 +1,11 @@
-"""Sums of clipped per-record gradients: in closed form for linear and convolution layers, by vmap for all others.
+"""Sums of clipped per-record gradients: in closed form for linear and convolution layers, by vmap
+for all others.
 
-One forward pass, one backward pass to the outputs of the layers only: with a the input of a layer and d the derivative
-of a record's loss by its output, the gradient of the record is d a' (+ d for the bias), of norm |d| sqrt(|a|^2 + 1) for
-a linear layer; for a convolution it is the sum over places of such products. The clipped sum is then one more product
-with d scaled by min(1, C / norm). Goodfellow (2015) for the norm of linear layers; Rochette, Manoel & Tramel (2019) for
-convolutions.
+One forward pass, one backward pass to the outputs of the layers only: with a the input of a layer
+and d the derivative of a record's loss by its output, the gradient of the record is d a' (+ d for
+the bias), of norm |d| sqrt(|a|^2 + 1) for a linear layer; for a convolution it is the sum over
+places of such products. The clipped sum is then one more product with d scaled by min(1, C / norm).
+Goodfellow (2015) for the norm of linear layers; Rochette, Manoel & Tramel (2019) for convolutions.
 """
 
 from __future__ import annotations
@@ -37,22 +38,26 @@ PLAIN = (
     Scattering,
     Standardise,
 )
-# Share taken off clips for the rounding of sums over records, by the network's precision; see ``Closed``. Norms are
-# upper bounds.
+# Share taken off clips for the rounding of sums over records, by the network's precision; see
+# ``Closed``. Norms are upper bounds.
 MARGIN = {torch.float32: 2e-3, torch.float64: 1e-4}
-# Up to this many records a network of single precision may be summed in it; beyond, and in double, sums are float64.
+# Up to this many records a network of single precision may be summed in it; beyond, and in double,
+# sums are float64.
 MOST_SINGLE = 65_536
-# A pass of fewer records is filled up to this many: libraries take other kernels for a few rows, and the last digits of
-# a record's scores and slopes would depend on how many others stand beside it.
+# A pass of fewer records is filled up to this many: libraries take other kernels for a few rows,
+# and the last digits of a record's scores and slopes would depend on how many others stand beside
+# it.
 LEAST = 16
 # Squared norms of more numbers than this are formed in float64.
 LONG = 8192
 
 
 def layers_of(module: nn.Module) -> list[nn.Module] | None:
-    """The layers of a sequence in their order, sequences inside it opened; None for any other structure.
+    """The layers of a sequence in their order, sequences inside it opened; None for any other
+    structure.
 
-    Only exact types count: a subclass may do something else. A layer, or a parameter, may stand in one place only.
+    Only exact types count: a subclass may do something else. A layer, or a parameter, may stand in
+    one place only.
     """
     if type(module) is not nn.Sequential or is_hooked(module):
         return None
@@ -82,35 +87,46 @@ def is_plain(layer: nn.Module) -> bool:
 
 
 def is_hooked(layer: nn.Module) -> bool:
-    """Whether something runs beside the layer's own forward pass, which may mix records or change parameters."""
+    """Whether something runs beside the layer's own forward pass, which may mix records or change
+    parameters.
+    """
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return any(getattr(layer, name, None) for name in hooks)
 
 
 def has_closed_form(layer: nn.Module) -> bool:
-    """Whether ``layer`` is plain, linear, or a convolution in one group with zero padding, and nothing more."""
+    """Whether ``layer`` is plain, linear, or a convolution in one group with zero padding, and
+    nothing more.
+    """
     if is_hooked(layer):
         return False
     if type(layer) is nn.Conv2d:
-        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        return (
+            layer.groups == 1
+            and layer.padding_mode == "zeros"
+            and not isinstance(layer.padding, str)
+        )
     return type(layer) is nn.Linear or is_plain(layer)
 
 
 class Closed:
     """Clipped sums of a sequence of layers whose gradients have a closed form.
 
-    Each record's a and d have the precision of the network. Sums over more than ``MOST_SINGLE`` records, as public
-    facts count them, are float64, of roundoff u = 2^-53, and ``MARGIN`` is proved for them. Clipped by an upper bound
-    of its norm a record contributes at most C, and its terms share * d_p a_p' have sizes of s C in all: s = 1 for rows
-    and for gradients that were formed, s = 1 / sqrt((k + m + 8) 2^-24) where products between places stand for the
-    norm, for their margin is that share of the sizes. A pass of b records with P places adds b P terms that were
-    rounded twice: it errs by (b P + 4) u b s C at most, whatever cancels (Higham 2002, section 3.1); N / b passes are
-    added with (N / b) u N C more. Two sums over N records together err by 2 N u ((b P + 4) s + N / b) C. For rows and
-    formed gradients b P <= 1024: that is 2.4e-5 C over ten million records, 9e-5 C over twenty, below 2e-3 C up to
-    ninety; for a convolution of 288 inputs with norms by products 2e-3 C at four million. Nothing in it is of single
-    precision. For fewer records sums stay in single precision, where 0.002 is measured on adversarial records (nearly
-    equal ones, whose partial sums grow straight), twice the worst of 60,000. That a and d are the same bits whoever
-    else is in a pass of ``LEAST`` records or more is tested for the layers here, not proved.
+    Each record's a and d have the precision of the network. Sums over more than ``MOST_SINGLE``
+    records, as public facts count them, are float64, of roundoff u = 2^-53, and ``MARGIN`` is
+    proved for them. Clipped by an upper bound of its norm a record contributes at most C, and its
+    terms share * d_p a_p' have sizes of s C in all: s = 1 for rows and for gradients that were
+    formed, s = 1 / sqrt((k + m + 8) 2^-24) where products between places stand for the norm, for
+    their margin is that share of the sizes. A pass of b records with P places adds b P terms that
+    were rounded twice: it errs by (b P + 4) u b s C at most, whatever cancels (Higham 2002, section
+    3.1); N / b passes are added with (N / b) u N C more. Two sums over N records together err by 2
+    N u ((b P + 4) s + N / b) C. For rows and formed gradients b P <= 1024: that is 2.4e-5 C over
+    ten million records, 9e-5 C over twenty, below 2e-3 C up to ninety; for a convolution of 288
+    inputs with norms by products 2e-3 C at four million. Nothing in it is of single precision. For
+    fewer records sums stay in single precision, where 0.002 is measured on adversarial records
+    (nearly equal ones, whose partial sums grow straight), twice the worst of 60,000. That a and d
+    are the same bits whoever else is in a pass of ``LEAST`` records or more is tested for the
+    layers here, not proved.
     """
 
     def __init__(self, layers: list[nn.Module]) -> None:
@@ -124,7 +140,9 @@ class Closed:
         return x[:n]
 
     def backward(self, x: Tensor, y: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
-        """(layer, its input, derivative of each record's loss by its output) of the layers with parameters."""
+        """(layer, its input, derivative of each record's loss by its output) of the layers with
+        parameters.
+        """
         seen: list[tuple[nn.Module, Tensor, Tensor]] = []
         n, (x, y) = len(y), filled(x, y)
         with torch.enable_grad():
@@ -141,7 +159,9 @@ class Closed:
         return [(layer, a[:n], d[:n]) for (layer, a, _), d in zip(seen, slopes, strict=True)]
 
     def write(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
-        """Write the clipped sum over the records ``x``, ``y`` into the gradients ``out`` by parameter id."""
+        """Write the clipped sum over the records ``x``, ``y`` into the gradients ``out`` by
+        parameter id.
+        """
         parts = [part_of(layer, a, d) for layer, a, d in self.backward(x, y)]
         summed = next(iter(out.values())).dtype
         share, sound = shares(total(part.squared() for part in parts), clip_norm, x.dtype, summed)
@@ -149,7 +169,9 @@ class Closed:
             part.write(share, sound, out)
 
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
-        """Upper bound of the squared norm of each record's gradient, shape (n,), float64; tight up to rounding."""
+        """Upper bound of the squared norm of each record's gradient, shape (n,), float64; tight up
+        to rounding.
+        """
         return total(part_of(layer, a, d).squared() for layer, a, d in self.backward(x, y))
 
 
@@ -159,7 +181,9 @@ def total(squares: Iterable[Tensor]) -> Tensor:
 
 
 def filled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Records ``x``, ``y`` with copies of the first behind them, where they are fewer than ``LEAST``."""
+    """Records ``x``, ``y`` with copies of the first behind them, where they are fewer than
+    ``LEAST``.
+    """
     if len(x) >= LEAST:
         return x, y
     rows = torch.arange(LEAST).where(torch.arange(LEAST) < len(x), 0)
@@ -169,11 +193,14 @@ def filled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def shares(
     squared: Tensor, clip_norm: float, dtype: torch.dtype, summed: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """min(1, C / norm) of each record in the precision of sums, and which records are finite (None for all).
+    """min(1, C / norm) of each record in the precision of sums, and which records are finite (None
+    for all).
 
-    ``dtype`` is the precision of the network, ``summed`` that of sums, which is the same where it is left out.
+    ``dtype`` is the precision of the network, ``summed`` that of sums, which is the same where it
+    is left out.
 
-    A gradient that overflowed is no number, and no scaling bounds it: its record contributes nothing.
+    A gradient that overflowed is no number, and no scaling bounds it: its record contributes
+    nothing.
     """
     norms, summed = squared.sqrt(), dtype if summed is None else summed
     sound = None if bool(torch.isfinite(norms).all()) else torch.isfinite(norms)
@@ -206,8 +233,9 @@ class Dense:
 def lengths(x: Tensor) -> Tensor:
     """Squared norm of each record's k numbers, shape (n,), float64, never too small.
 
-    In arithmetic of unit rounding u the computed norm squared is at least (1 - u)^(k + 2) >= 1 - (k + 2) u of the true
-    one, in any order of summation (k - 1 additions, a square and a root; Higham 2002, section 3.1). It is divided by
+    In arithmetic of unit rounding u the computed norm squared is at least (1 - u)^(k + 2) >= 1 - (k
+    + 2) u of the true one, in any order of summation (k - 1 additions, a square and a root; Higham
+      2002, section 3.1). It is divided by
     that; what may underflow is added.
     """
     x = x.flatten(1)
@@ -215,14 +243,16 @@ def lengths(x: Tensor) -> Tensor:
     norms = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64 if k > LONG else None)
     limits = torch.finfo(norms.dtype)
     squared = (norms.double().square() + k * limits.tiny) / (1.0 - (k + 3) * limits.eps / 2.0)
-    return torch.where(squared > torch.finfo(x.dtype).max, inf, squared)  # as where squares are formed in x's precision
+    # as where squares are formed in x's precision
+    return torch.where(squared > torch.finfo(x.dtype).max, inf, squared)
 
 
 class Places:
-    """The gradients of a layer that is applied at several places of a record: sum over places p of d_p a_p'.
+    """The gradients of a layer that is applied at several places of a record: sum over places p of
+    d_p a_p'.
 
-    ``a`` (n, places, inputs), ``d`` (n, places, outputs). Formed for each record where that is small, else their norm
-    comes from the products between places.
+    ``a`` (n, places, inputs), ``d`` (n, places, outputs). Formed for each record where that is
+    small, else their norm comes from the products between places.
     """
 
     def __init__(self, layer: nn.Module, a: Tensor, d: Tensor) -> None:
@@ -239,15 +269,20 @@ class Places:
     def _between(self) -> Tensor:
         """sum over places p, q of (a_p a_q') (d_p d_q'), with all that rounding may hide.
 
-        The two products err by at most k u |a_p| |a_q| and m u |d_p| |d_q| for k inputs and m outputs, whatever
-        cancels; so the sum, formed in float64, by (k + m + 8) u S, S = (sum_p |a_p| |d_p|)^2, which is added. S itself
-        may come out too small by twice the rounding of norms and their sum.
+        The two products err by at most k u |a_p| |a_q| and m u |d_p| |d_q| for k inputs and m
+        outputs, whatever cancels; so the sum, formed in float64, by (k + m + 8) u S, S = (sum_p
+        |a_p| |d_p|)^2, which is added. S itself may come out too small by twice the rounding of
+        norms and their sum.
         """
-        products = torch.bmm(self.a, self.a.transpose(1, 2)).mul_(torch.bmm(self.d, self.d.transpose(1, 2)))
+        products = torch.bmm(self.a, self.a.transpose(1, 2)).mul_(
+            torch.bmm(self.d, self.d.transpose(1, 2))
+        )
         total = products.sum((1, 2), dtype=torch.float64).clamp_min(0.0)
         limits = torch.finfo(self.a.dtype)
         u, least = limits.eps / 2.0, (2.0 * limits.tiny / limits.eps) ** 0.5
-        sizes = (torch.linalg.vector_norm(self.a, dim=2) + least) * (torch.linalg.vector_norm(self.d, dim=2) + least)
+        sizes = (torch.linalg.vector_norm(self.a, dim=2) + least) * (
+            torch.linalg.vector_norm(self.d, dim=2) + least
+        )
         places, inputs, outputs = self.a.shape[1], self.a.shape[2], self.d.shape[2]
         hidden = (inputs + outputs + 8) * u / (1.0 - 2.0 * (places + inputs + outputs + 16) * u)
         squares: Tensor = total + hidden * sizes.sum(1).double().square()
@@ -257,7 +292,9 @@ class Places:
         keep: slice | Tensor = slice(None) if sound is None else sound
         share = share[keep]
         if self.formed is not None:
-            total = (share @ self.formed[keep].flatten(1).to(share.dtype)).view(self.formed.shape[1:])
+            total = (share @ self.formed[keep].flatten(1).to(share.dtype)).view(
+                self.formed.shape[1:]
+            )
         else:
             shrunk = self.d[keep].to(share.dtype) * share[:, None, None]
             total = shrunk.flatten(0, 1).T @ self.a[keep].flatten(0, 1).to(share.dtype)
@@ -278,7 +315,11 @@ CHANNELS_LAST = 8
 def part_of(layer: nn.Module, a: Tensor, d: Tensor) -> Dense | Places:
     """The gradients of ``layer`` on records with inputs ``a`` and derivatives ``d``."""
     if isinstance(layer, nn.Conv2d):
-        places = d.flatten(2).transpose(1, 2) if d.is_contiguous() else d.permute(0, 2, 3, 1).flatten(1, 2)
+        places = (
+            d.flatten(2).transpose(1, 2)
+            if d.is_contiguous()
+            else d.permute(0, 2, 3, 1).flatten(1, 2)
+        )
         return Places(layer, patches(layer, a), places)
     if a.dim() == 2:
         assert isinstance(layer, nn.Linear)
@@ -287,18 +328,29 @@ def part_of(layer: nn.Module, a: Tensor, d: Tensor) -> Dense | Places:
 
 
 def framed(x: Tensor) -> Tensor:
-    """Images of many channels with these last in memory, where pooling and patches are faster; else ``x`` as it is."""
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and x.shape[1] >= CHANNELS_LAST else x
+    """Images of many channels with these last in memory, where pooling and patches are faster; else
+    ``x`` as it is.
+    """
+    return (
+        x.contiguous(memory_format=torch.channels_last)
+        if x.dim() == 4 and x.shape[1] >= CHANNELS_LAST
+        else x
+    )
 
 
 def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
-    """What the kernel sees at each place, (n, places, kernel * channels); a strided copy, faster than ``F.unfold``."""
+    """What the kernel sees at each place, (n, places, kernel * channels); a strided copy, faster
+    than ``F.unfold``.
+    """
     (high, wide), (down, right), (rows, columns) = layer.kernel_size, layer.stride, layer.dilation
     assert not isinstance(layer.padding, str)
     pad_h, pad_w = layer.padding
     a = F.pad(a.permute(0, 2, 3, 1), (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()
     n, height, width, channels = a.shape
-    shape = ((height - rows * (high - 1) - 1) // down + 1, (width - columns * (wide - 1) - 1) // right + 1)
+    shape = (
+        (height - rows * (high - 1) - 1) // down + 1,
+        (width - columns * (wide - 1) - 1) // right + 1,
+    )
     record, row, column, channel = a.stride()
     strides = (record, down * row, right * column, rows * row, columns * column, channel)
     view = a.as_strided((n, *shape, high, wide, channels), strides)
@@ -306,7 +358,9 @@ def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
 
 
 def places_by_parameter(module: nn.Module) -> dict[str, list[str]]:
-    """All places of each parameter, by its first name: two for tied weights, one for a layer that is used twice."""
+    """All places of each parameter, by its first name: two for tied weights, one for a layer that
+    is used twice.
+    """
     first: dict[int, str] = {}
     seen: set[tuple[int, str]] = set()
     found: dict[str, list[str]] = {}
@@ -320,18 +374,20 @@ def places_by_parameter(module: nn.Module) -> dict[str, list[str]]:
 
 
 class Mapped:
-    """Clipped sums of any module: every record's gradient by ``parameters`` is formed, by ``torch.func``, a few
-    records at a time. Other parameters of the module are constants."""
+    """Clipped sums of any module: every record's gradient by ``parameters`` is formed, by
+    ``torch.func``, a few records at a time. Other parameters of the module are constants."""
 
-    def __init__(self, module: nn.Module, parameters: dict[str, nn.Parameter] | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, parameters: dict[str, nn.Parameter] | None = None
+    ) -> None:
         self.module = module
         self.parameters: dict[str, Tensor] = dict(parameters or module.named_parameters())
         places = places_by_parameter(module)
 
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             given = {place: value for name, value in parameters.items() for place in places[name]}
-            # Ties are resolved here: functional_call would set a layer that stands in two places twice, and leave what
-            # it was called with in it.
+            # Ties are resolved here: functional_call would set a layer that stands in two places
+            # twice, and leave what it was called with in it.
             scores = torch.func.functional_call(module, given, (x[None],), tie_weights=False)
             return F.cross_entropy(scores, y[None], reduction="sum")
 
@@ -339,8 +395,11 @@ class Mapped:
             score: Tensor = module(x[None])[0]
             return score
 
-        self.gradients: Callable[..., dict[str, Tensor]] = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
-        # One record at a time here too: what a module does to a batch cannot reach another record's loss.
+        self.gradients: Callable[..., dict[str, Tensor]] = torch.func.vmap(
+            torch.func.grad(loss), in_dims=(None, 0, 0)
+        )
+        # One record at a time here too: what a module does to a batch cannot reach another record's
+        # loss.
         self.scores: Callable[[Tensor], Tensor] = torch.func.vmap(score)
 
     def per_record(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -349,14 +408,18 @@ class Mapped:
         return {name: value.detach() for name, value in self.gradients(parameters, x, y).items()}
 
     def write(self, x: Tensor, y: Tensor, clip_norm: float, out: dict[int, Tensor]) -> None:
-        """Write the clipped sum over the records ``x``, ``y`` into the gradients ``out`` by parameter id."""
+        """Write the clipped sum over the records ``x``, ``y`` into the gradients ``out`` by
+        parameter id.
+        """
         found = self.per_record(x, y)
         summed = next(iter(out.values())).dtype
         share, sound = shares(total(lengths(g) for g in found.values()), clip_norm, x.dtype, summed)
         keep: slice | Tensor = slice(None) if sound is None else sound
         for name, value in found.items():
             torch.mm(
-                share[keep][None], value[keep].flatten(1).to(summed), out=out[id(self.parameters[name])].view(1, -1)
+                share[keep][None],
+                value[keep].flatten(1).to(summed),
+                out=out[id(self.parameters[name])].view(1, -1),
             )
 
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
@@ -365,7 +428,9 @@ class Mapped:
 
 
 def places_of(layer: nn.Module, shape: tuple[int, ...]) -> int:
-    """How many numbers a record's patches have in a convolution with output ``shape``; 0 for other layers."""
+    """How many numbers a record's patches have in a convolution with output ``shape``; 0 for other
+    layers.
+    """
     if not isinstance(layer, nn.Conv2d):
         return 0
     return layer.in_channels * prod(layer.kernel_size) * prod(shape[2:])

@@ -14,10 +14,12 @@ from dpcore.losses import Array, MarginLoss
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy(MarginLoss):
-    """-log softmax(s)_y of the ``outputs`` scores s of a network; in its parameters neither convex nor Lipschitz.
+    """-log softmax(s)_y of the ``outputs`` scores s of a network; in its parameters neither convex
+    nor Lipschitz.
 
-    As a function of a margin, the lead z of the true class over all others at equal scores: log(1 + (K - 1) e^-z). At
-    z = 0, where a network with equal scores stands, that is log K. Gradients are bounded by clipping alone.
+    As a function of a margin, the lead z of the true class over all others at equal scores: log(1 +
+    (K - 1) e^-z). At z = 0, where a network with equal scores stands, that is log K. Gradients are
+    bounded by clipping alone.
     """
 
     name: ClassVar[str] = "cross_entropy"
@@ -30,7 +32,9 @@ class CrossEntropy(MarginLoss):
     def __post_init__(self) -> None:
         require_count(outputs=self.outputs)
         if self.outputs < 2:
-            raise InputError(f"Expected at least 2 classes for cross-entropy, got outputs={self.outputs!r}.")
+            raise InputError(
+                f"Expected at least 2 classes for cross-entropy, got outputs={self.outputs!r}."
+            )
 
     def _value(self, t: Array) -> Array:
         return np.asarray(np.logaddexp(0.0, np.log(self.outputs - 1.0) - t))

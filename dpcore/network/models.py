@@ -23,7 +23,9 @@ POOL: dict[str, Callable[..., nn.Module]] = {"max": nn.MaxPool2d, "mean": nn.Avg
 
 
 class Described(Protocol):
-    """A network as its layers are made: the public fields of ``dpcore.network.spec.NetworkSpec``, which builds one."""
+    """A network as its layers are made: the public fields of ``dpcore.network.spec.NetworkSpec``,
+    which builds one.
+    """
 
     @property
     def inputs(self) -> int: ...
@@ -52,7 +54,9 @@ class Described(Protocol):
 
 
 def make_module(spec: Described) -> nn.Module:
-    """The module of ``spec`` with parameters drawn from its seed; torch's own generator is left as it was."""
+    """The module of ``spec`` with parameters drawn from its seed; torch's own generator is left as
+    it was.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         module = MAKERS[spec.kind](spec)
@@ -83,7 +87,9 @@ def dense(widths: list[int], spec: Described) -> list[nn.Module]:
     """Linear layers between ``widths`` with activations between them."""
     layers: list[nn.Module] = []
     for number, (a, b) in enumerate(pairwise(widths)):
-        layers += [nn.Linear(a, b)] if number == 0 else [ACTIVATION[spec.activation](), nn.Linear(a, b)]
+        layers += (
+            [nn.Linear(a, b)] if number == 0 else [ACTIVATION[spec.activation](), nn.Linear(a, b)]
+        )
     return layers
 
 
@@ -95,13 +101,16 @@ def after(layers: list[nn.Module], spec: Described) -> int:
             return width
         except RuntimeError:
             raise InputError(
-                f"Expected images that are large enough for kind={spec.kind!r}, got image={list(spec.image)}; use "
+                f"Expected images that are large enough for kind={spec.kind!r}, got "
+                f"image={list(spec.image)}; use "
                 "kind='mlp' for smaller ones."
             ) from None
 
 
 def cnn(spec: Described) -> nn.Module:
-    """Two convolutions (6 and 16 channels, 5 x 5) with pooling, then layers of 256 and 128. Chen (2020), 5.6.7."""
+    """Two convolutions (6 and 16 channels, 5 x 5) with pooling, then layers of 256 and 128. Chen
+    (2020), 5.6.7.
+    """
     act, pool = ACTIVATION[spec.activation], POOL[spec.pool]
     layers = [
         nn.Unflatten(1, spec.image),
@@ -136,7 +145,9 @@ def small_cnn(spec: Described) -> nn.Module:
 
 
 def deep_cnn(spec: Described) -> nn.Module:
-    """Six 3 x 3 convolutions (32 to 256 channels), pooling after each pair, three linear layers. Chen (2020), 5.6.7."""
+    """Six 3 x 3 convolutions (32 to 256 channels), pooling after each pair, three linear layers.
+    Chen (2020), 5.6.7.
+    """
     act, pool = ACTIVATION[spec.activation], POOL[spec.pool]
     layers: list[nn.Module] = [nn.Unflatten(1, spec.image)]
     channels = [spec.image[0], 32, 64, 128, 128, 256, 256]
@@ -155,9 +166,11 @@ def scattering(spec: Described) -> nn.Module:
 
 
 def imported(spec: Described) -> nn.Module:
-    """The user's class at ``path``, made with ``arguments``; raises ``InputError`` where it is no ``nn.Module``.
+    """The user's class at ``path``, made with ``arguments``; raises ``InputError`` where it is no
+    ``nn.Module``.
 
-    Only a class of modules is ever called, with plain values, so that a stored model cannot name any other function.
+    Only a class of modules is ever called, with plain values, so that a stored model cannot name
+    any other function.
     """
     module_name, colon, name = str(spec.path).partition(":")
     if not colon or not name:
@@ -166,15 +179,20 @@ def imported(spec: Described) -> nn.Module:
         found: Any = getattr(import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"Expected a class that can be imported at path={spec.path!r}, got {type(error).__name__}: {error}; put "
+            f"Expected a class that can be imported at path={spec.path!r}, got "
+            f"{type(error).__name__}: {error}; put "
             "its package on the Python path."
         ) from None
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        raise InputError(f"Expected a subclass of torch.nn.Module at path={spec.path!r}, got {found!r}.")
+        raise InputError(
+            f"Expected a subclass of torch.nn.Module at path={spec.path!r}, got {found!r}."
+        )
     try:
         return found(**spec.arguments)
     except TypeError as error:
-        raise InputError(f"Expected arguments that {spec.path!r} takes, got {dict(spec.arguments)}: {error}.") from None
+        raise InputError(
+            f"Expected arguments that {spec.path!r} takes, got {dict(spec.arguments)}: {error}."
+        ) from None
 
 
 MAKERS: dict[str, Callable[[Described], nn.Module]] = {
@@ -194,53 +212,65 @@ PROBES = (2, 5, 16)
 def refuse_layers(module: nn.Module) -> None:
     """Raise ``AssumptionNotMet`` for the first layer that mixes records or draws random numbers."""
     for name, layer in module.named_modules():
-        kind, where = type(layer).__name__, f"{type(layer).__name__}{f' at {name!r}' if name else ''}"
+        kind, where = (
+            type(layer).__name__,
+            f"{type(layer).__name__}{f' at {name!r}' if name else ''}",
+        )
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and not isinstance(
             layer, nn.modules.instancenorm._InstanceNorm
         ):
             raise AssumptionNotMet(
-                f"Expected layers that treat every record by itself, got {where}, which mixes the records of a batch; "
+                f"Expected layers that treat every record by itself, got {where}, which mixes the "
+                f"records of a batch; "
                 "use GroupNorm or LayerNorm."
             )
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
             raise AssumptionNotMet(
-                f"Expected layers without memory of records, got {where} with track_running_stats; set it to False."
+                f"Expected layers without memory of records, got {where} with track_running_stats; "
+                f"set it to False."
             )
         if (isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0) or kind == "RReLU":
             raise AssumptionNotMet(
-                f"Expected layers that draw no random numbers, got {where}; leave it out: the noise of the gradients "
+                f"Expected layers that draw no random numbers, got {where}; leave it out: the "
+                f"noise of the gradients "
                 "regularises already."
             )
 
 
 def refuse_ties(module: nn.Module) -> None:
-    """Raise ``AssumptionNotMet`` for two parameters that share their numbers without being one parameter.
+    """Raise ``AssumptionNotMet`` for two parameters that share their numbers without being one
+    parameter.
 
-    One parameter in two places has one gradient, the sum over both; two of them in one memory would be set twice.
+    One parameter in two places has one gradient, the sum over both; two of them in one memory would
+    be set twice.
     """
     seen: dict[int, tuple[str, nn.Parameter]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         first, other = seen.setdefault(parameter.data_ptr(), (name, parameter))
         if other is not parameter and parameter.numel():
             raise AssumptionNotMet(
-                f"Expected tied weights to be one parameter, got {name!r} and {first!r} in the same memory; assign the "
+                f"Expected tied weights to be one parameter, got {name!r} and {first!r} in the "
+                f"same memory; assign the "
                 "parameter itself, or copy its values."
             )
 
 
 def refuse_coarse_products() -> None:
-    """Raise ``AssumptionNotMet`` where torch may multiply float32 matrices in fewer digits: no bound here covers it."""
+    """Raise ``AssumptionNotMet`` where torch may multiply float32 matrices in fewer digits: no
+    bound here covers it.
+    """
     found = torch.get_float32_matmul_precision()
     if found != "highest":
         raise AssumptionNotMet(
-            f"Expected products of float32 matrices in float32, got torch.get_float32_matmul_precision() = {found!r}; "
+            f"Expected products of float32 matrices in float32, got "
+            f"torch.get_float32_matmul_precision() = {found!r}; "
             "call torch.set_float32_matmul_precision('highest')."
         )
 
 
 def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
-    """Raise ``AssumptionNotMet`` where made-up records change buffers or each other's scores, or scores have another
-    shape than (n, ``outputs``).
+    """Raise ``AssumptionNotMet`` where made-up records change buffers or each other's scores, or
+    scores have another shape than (n, ``outputs``).
 
     ``module`` is used as training uses it, in its evaluation mode. The probe is fixed and public.
     """
@@ -251,30 +281,38 @@ def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
     with torch.no_grad():
         alone = torch.cat([_scores(module, row[None], outputs) for row in x])
         together = [_scores(module, x[:size], outputs) for size in PROBES]
-    if not all(torch.allclose(scores, alone[: len(scores)], rtol=1e-3, atol=1e-5) for scores in together):
+    if not all(
+        torch.allclose(scores, alone[: len(scores)], rtol=1e-3, atol=1e-5) for scores in together
+    ):
         raise AssumptionNotMet(
-            "Expected a network whose scores of a record depend on that record alone, got one whose scores change with "
+            "Expected a network whose scores of a record depend on that record alone, got one "
+            "whose scores change with "
             "the other records of a batch; remove what averages over the batch."
         )
     for name, layer in module.named_modules():
-        changed = sorted(key for key, value in _kept(layer).items() if kept[name].get(key, _ABSENT) != value)
+        changed = sorted(
+            key for key, value in _kept(layer).items() if kept[name].get(key, _ABSENT) != value
+        )
         if changed:
             raise AssumptionNotMet(
                 f"Expected a network without memory of records, got {type(layer).__name__}"
-                f"{f' at {name!r}' if name else ''}, whose forward pass changes its attribute {changed[0]!r}; remove "
+                f"{f' at {name!r}' if name else ''}, whose forward pass changes its attribute "
+                f"{changed[0]!r}; remove "
                 "what is kept between records."
             )
     with torch.no_grad():
         again = torch.cat([_scores(module, row[None], outputs) for row in x])
     if not torch.equal(alone, again):
         raise AssumptionNotMet(
-            "Expected a network without memory of records, got one whose scores of the same record change from call to "
+            "Expected a network without memory of records, got one whose scores of the same record "
+            "change from call to "
             "call; remove what is kept between records, or what draws random numbers."
         )
     for name, buffer in module.named_buffers():
         if not torch.equal(buffer, before[name]):
             raise AssumptionNotMet(
-                f"Expected a network without memory of records, got buffer {name!r}, which the forward pass changes; "
+                f"Expected a network without memory of records, got buffer {name!r}, which the "
+                f"forward pass changes; "
                 "remove it."
             )
 
@@ -283,7 +321,9 @@ _ABSENT = object()
 
 
 def _kept(layer: nn.Module) -> dict[str, object]:
-    """What ``layer`` itself holds beside parameters, buffers and submodules, in a form that can be compared."""
+    """What ``layer`` itself holds beside parameters, buffers and submodules, in a form that can be
+    compared.
+    """
     own = {key: value for key, value in vars(layer).items() if key not in _MACHINERY}
     return {key: _comparable(value) for key, value in own.items()}
 
@@ -292,7 +332,8 @@ _MACHINERY = frozenset(vars(nn.Module()))
 
 
 def _comparable(value: object) -> object:
-    if isinstance(value, Tensor):  # by its numbers: what is computed anew from the parameters is no memory
+    # by its numbers: what is computed anew from the parameters is no memory
+    if isinstance(value, Tensor):
         return tuple(value.shape), hash(value.detach().numpy().tobytes())
     if isinstance(value, dict):
         return [(repr(key), _comparable(item)) for key, item in value.items()]
@@ -304,7 +345,9 @@ def _comparable(value: object) -> object:
 
 
 def refuse_branches(mapped: Mapped, inputs: int, dtype: torch.dtype) -> None:
-    """Raise ``AssumptionNotMet`` where the gradient of single records cannot be taken: the path depends on values."""
+    """Raise ``AssumptionNotMet`` where the gradient of single records cannot be taken: the path
+    depends on values.
+    """
     x = torch.tensor(np.random.default_rng(1).uniform(-1, 1, (2, inputs)), dtype=dtype)
     try:
         mapped.squared_norms(x, torch.zeros(2, dtype=torch.int64))
@@ -312,7 +355,8 @@ def refuse_branches(mapped: Mapped, inputs: int, dtype: torch.dtype) -> None:
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
         text = " ".join(str(error).split())[:160]
         raise AssumptionNotMet(
-            "Expected a network whose computation does not branch on values, got one that torch.func.vmap refuses: "
+            "Expected a network whose computation does not branch on values, got one that "
+            "torch.func.vmap refuses: "
             f"{text}; use torch.where in place of if."
         ) from None
 
@@ -323,13 +367,15 @@ def _scores(module: nn.Module, x: Tensor, outputs: int) -> Tensor:
     except (RuntimeError, ValueError, TypeError) as error:
         text = " ".join(str(error).split())[:160]
         raise AssumptionNotMet(
-            f"Expected a network that takes rows of {x.shape[1]} numbers, got an error from it: {text}; reshape them "
+            f"Expected a network that takes rows of {x.shape[1]} numbers, got an error from it: "
+            f"{text}; reshape them "
             "in its first layer, for example by nn.Unflatten."
         ) from None
     if not isinstance(found, Tensor) or found.shape != (len(x), outputs):
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise AssumptionNotMet(
-            f"Expected scores of shape (n, {outputs}), one for each class, got {shape}; give the last layer {outputs} "
+            f"Expected scores of shape (n, {outputs}), one for each class, got {shape}; give the "
+            f"last layer {outputs} "
             "outputs."
         )
     return found

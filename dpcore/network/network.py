@@ -43,7 +43,8 @@ from dpcore.problem import Problem
 Array = np.ndarray
 
 DTYPES = {"single": torch.float32, "double": torch.float64}
-# Records of one pass: as many as keep the patches of convolutions within this many numbers, and never more than MOST.
+# Records of one pass: as many as keep the patches of convolutions within this many numbers, and
+# never more than MOST.
 PATCHES, MOST = 2_500_000, 1024
 # vmap forms every record's gradient: together at most this many numbers.
 FORMED_NUMBERS = 8_000_000
@@ -52,9 +53,10 @@ FORMED_NUMBERS = 8_000_000
 class Network:
     """A module with its public start theta_0; the weights w of an algorithm stand for theta_0 + w.
 
-    ``w`` is flat, float64, in the order of ``module.named_parameters()``; training begins at w = 0. Parameters that are
-    frozen (``requires_grad`` off) stay as they are and are not among the w. The leading layers without parameters that
-    are trained are public ``features`` of a record, computed once. Parameters take no gradient of their own.
+    ``w`` is flat, float64, in the order of ``module.named_parameters()``; training begins at w = 0.
+    Parameters that are frozen (``requires_grad`` off) stay as they are and are not among the w. The
+    leading layers without parameters that are trained are public ``features`` of a record, computed
+    once. Parameters take no gradient of their own.
     """
 
     def __init__(self, module: nn.Module, spec: Described) -> None:
@@ -69,17 +71,21 @@ class Network:
             if getattr(layer, "inplace", False):
                 switched: Any = layer
                 switched.inplace = False
-        self.parameters = {name: value for name, value in module.named_parameters() if name in trained}
+        self.parameters = {
+            name: value for name, value in module.named_parameters() if name in trained
+        }
         if not self.parameters:
             raise InputError(
-                "Expected a network with parameters that are trained, got none; there is nothing to train: leave "
+                "Expected a network with parameters that are trained, got none; there is nothing "
+                "to train: leave "
                 "requires_grad on for those that are."
             )
         refuse_mixing(module, spec.inputs, spec.outputs)
         self._start = torch.cat([parameter.ravel() for parameter in self.parameters.values()])
         self._theta = self._start.clone()
         for parameter, value in zip(self.parameters.values(), self._cut(self._theta), strict=True):
-            parameter.data = value  # all parameters live in one vector, so that they are set in one go
+            # all parameters live in one vector, so that they are set in one go
+            parameter.data = value
         self.sum_for(1)
         self.features, self.body, self.closed = self._split()
         self.rows = self._rows()
@@ -97,14 +103,22 @@ class Network:
     def _split(self) -> tuple[nn.Module | None, nn.Module, bool]:
         """Public features, the rest, and whether the rest has a closed form."""
         layers = layers_of(self.module)
-        frozen = [layer for layer in layers or () if any(id(p) not in self._out for p in layer.parameters())]
+        frozen = [
+            layer
+            for layer in layers or ()
+            if any(id(p) not in self._out for p in layer.parameters())
+        ]
         if layers is None or frozen or not all(has_closed_form(layer) for layer in layers):
             self.sums: Closed | Mapped = Mapped(self.module, self.parameters)
             refuse_branches(self.sums, self.spec.inputs, self.dtype)
             return None, self.module, False
         first = next(i for i, layer in enumerate(layers) if has_parameters(layer))
         self.sums = Closed(layers[first:])
-        return (nn.Sequential(*layers[:first]) if first else None), nn.Sequential(*layers[first:]), True
+        return (
+            (nn.Sequential(*layers[:first]) if first else None),
+            nn.Sequential(*layers[first:]),
+            True,
+        )
 
     def _rows(self) -> int:
         """Records of one pass, from the shapes of the layers."""
@@ -120,7 +134,8 @@ class Network:
 
     def described(self, X: Array) -> Tensor:
         """The public features of records given as rows."""
-        x = torch.from_numpy(np.require(X, requirements=("C", "W"))).to(self.dtype)  # torch asks for a writable array
+        # torch asks for a writable array
+        x = torch.from_numpy(np.require(X, requirements=("C", "W"))).to(self.dtype)
         if self.features is None:
             return x
         with torch.no_grad():
@@ -130,7 +145,9 @@ class Network:
             return torch.cat([self.features(x[rows]) for rows in blocks(len(x), MOST)])
 
     def sum_for(self, n: int) -> None:
-        """Choose the precision of sums for ``n`` records, a public number: float64 above ``MOST_SINGLE``."""
+        """Choose the precision of sums for ``n`` records, a public number: float64 above
+        ``MOST_SINGLE``.
+        """
         precision = self.dtype if n <= MOST_SINGLE else torch.float64
         self._sums = torch.empty_like(self._start, dtype=precision)
         self._out = dict(zip(map(id, self.parameters.values()), self._cut(self._sums), strict=True))
@@ -156,13 +173,19 @@ class Network:
     def load_state(self, state: dict[str, Any]) -> None:
         """Set the parameters to stored ones; raises ``InputError`` where names or shapes differ."""
         try:
-            self.module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+            self.module.load_state_dict(
+                {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
+            )
         except RuntimeError as error:
             text = " ".join(str(error).split())[:200]
-            raise InputError(f"Expected the tensors of this network, got others: {text}; train again.") from None
+            raise InputError(
+                f"Expected the tensors of this network, got others: {text}; train again."
+            ) from None
 
     def scores_now(self, x: Tensor) -> Tensor:
-        """Scores (n, outputs) of records given by their features, with the parameters as they are."""
+        """Scores (n, outputs) of records given by their features, with the parameters as they
+        are.
+        """
         if not len(x):
             return torch.zeros((0, self.spec.outputs), dtype=self.dtype)
         with torch.no_grad():
@@ -181,7 +204,9 @@ class Network:
         total: Tensor | None = None
         for rows in blocks(len(y), self.rows):
             self.sums.write(x[rows], y[rows], clip_norm, self._out)
-            total = self._sums.to(torch.float64, copy=True) if total is None else total.add_(self._sums)
+            total = (
+                self._sums.to(torch.float64, copy=True) if total is None else total.add_(self._sums)
+            )
         return np.zeros(self.dimension) if total is None else total.numpy()
 
     def losses(self, x: Tensor, y: Tensor) -> Array:
@@ -196,13 +221,15 @@ def blocks(n: int, step: int) -> Iterator[slice]:
 
 
 class NetworkObjective:
-    """Sums of the cross-entropy and its gradient over the rows of ``X`` (n, inputs) with class numbers ``y`` (n,).
+    """Sums of the cross-entropy and its gradient over the rows of ``X`` (n, inputs) with class
+    numbers ``y`` (n,).
 
-    Weights w (d,) are the displacement from the network's public start. ``gradient_sum(w, C)`` scales each record's
-    gradient down to norm C, so a record added or removed moves the sum by at most C and a replaced one by 2C;
-    ``value_sum`` cuts losses alike. Norms are upper bounds, rounding included (``clipping.lengths``). For the rounding
-    of sums all clips are cut short by ``clipping.MARGIN``: by 0.002 in single precision, 1e-4 in double. Where the
-    public number of records is above 65,536 sums are float64, and the cut is proved for tens of millions of them;
+    Weights w (d,) are the displacement from the network's public start. ``gradient_sum(w, C)``
+    scales each record's gradient down to norm C, so a record added or removed moves the sum by at
+    most C and a replaced one by 2C; ``value_sum`` cuts losses alike. Norms are upper bounds,
+    rounding included (``clipping.lengths``). For the rounding of sums all clips are cut short by
+    ``clipping.MARGIN``: by 0.002 in single precision, 1e-4 in double. Where the public number of
+    records is above 65,536 sums are float64, and the cut is proved for tens of millions of them;
     below, sums of a single precision network are measured (``clipping.Closed``).
     """
 
@@ -210,19 +237,25 @@ class NetworkObjective:
         X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
         if X.ndim != 2 or X.shape[1] != network.spec.inputs:
             raise InputError(
-                f"Expected rows of {network.spec.inputs} numbers, as many as the network takes, got shape {X.shape}."
+                f"Expected rows of {network.spec.inputs} numbers, as many as the network takes, "
+                f"got shape {X.shape}."
             )
         if np.shape(y) != (len(X),):
-            raise InputError(f"Expected one label per row, got {len(X)} rows and labels of shape {np.shape(y)}.")
+            raise InputError(
+                f"Expected one label per row, got {len(X)} rows and labels of shape {np.shape(y)}."
+            )
         if not np.isfinite(np.sum(X, dtype=np.float64)) and not np.all(np.isfinite(X)):
             row = int(np.flatnonzero(~np.isfinite(X).all(axis=1))[0])
-            raise InputError(f"Expected finite features, got NaN or inf in record {row}; fill it by the schema.")
+            raise InputError(
+                f"Expected finite features, got NaN or inf in record {row}; fill it by the schema."
+            )
         self.network = network
         self.loss = CrossEntropy(network.spec.outputs)
         self.y = np.asarray(y, dtype=np.float64)
         if np.any((self.y != np.floor(self.y)) | (self.y < 0) | (self.y >= network.spec.outputs)):
             raise InputError(
-                f"Expected class numbers 0 to {network.spec.outputs - 1} as labels, got others; encode the classes."
+                f"Expected class numbers 0 to {network.spec.outputs - 1} as labels, got others; "
+                f"encode the classes."
             )
         network.sum_for(len(X))  # until ``check`` knows the public number
         self.x = network.described(X)
@@ -238,28 +271,36 @@ class NetworkObjective:
         return self.network.dimension
 
     def check(self, problem: Problem) -> None:
-        """Raise ``InputError`` unless ``problem`` counts these records and parameters; all is clipped, no row bound."""
+        """Raise ``InputError`` unless ``problem`` counts these records and parameters; all is
+        clipped, no row bound.
+        """
         check_count(self.n, problem)
         if self.dimension != problem.dimension:
-            raise InputError(f"Expected a network of {problem.dimension} parameters, got {self.dimension}.")
+            raise InputError(
+                f"Expected a network of {problem.dimension} parameters, got {self.dimension}."
+            )
         self.network.sum_for(problem.n)
 
     def take(self, rows: Array | slice) -> Self:
         """The records ``rows`` as an objective of their own."""
         batch = copy(self)
-        index = rows if isinstance(rows, slice) else torch.from_numpy(np.asarray(rows, dtype=np.int64))
+        index = (
+            rows if isinstance(rows, slice) else torch.from_numpy(np.asarray(rows, dtype=np.int64))
+        )
         batch.x, batch.labels, batch.y = self.x[index], self.labels[index], self.y[rows]
         return batch
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
-        """Sum over records of the gradient at ``w`` (d,), each scaled down to norm ``clip_norm``; shape (d,).
+        """Sum over records of the gradient at ``w`` (d,), each scaled down to norm ``clip_norm``;
+        shape (d,).
 
         A record whose gradient is not finite contributes nothing.
         """
         return self.network.gradient_sum(w, self.x, self.labels, clip_norm)
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
-        """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d); shape (k,).
+        """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d);
+        shape (k,).
 
         A loss that is not finite counts as ``clip``.
         """

@@ -10,16 +10,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 ANGLES = 8
-# Wavelets of scale j: width WIDTH 2^j pixels, centre frequency FREQUENCY / 2^j, height the width over SLANT.
+# Wavelets of scale j: width WIDTH 2^j pixels, centre frequency FREQUENCY / 2^j, height the width
+# over SLANT.
 WIDTH, FREQUENCY, SLANT = 0.8, 3.0 * pi / 4.0, 4.0 / ANGLES
-# Channels of one image: the mean, 2 scales at 8 angles, and 8 x 8 paths from the fine to the coarse scale.
+# Channels of one image: the mean, 2 scales at 8 angles, and 8 x 8 paths from the fine to the coarse
+# scale.
 CHANNELS = 1 + 2 * ANGLES + ANGLES * ANGLES
 GROUP = 3  # channels that are centred and scaled together
 STRIDE = 4
 
 
 class Standardise(nn.Module):
-    """(x - mean of x) / standard deviation of x, of each record by itself; a constant record becomes 0."""
+    """(x - mean of x) / standard deviation of x, of each record by itself; a constant record
+    becomes 0.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         x = x - x.mean(dim=1, keepdim=True)
@@ -27,11 +31,13 @@ class Standardise(nn.Module):
 
 
 class Scattering(nn.Module):
-    """Two-layer Morlet scattering (Bruna & Mallat 2013; J = 2, L = 8), normalised within each record.
+    """Two-layer Morlet scattering (Bruna & Mallat 2013; J = 2, L = 8), normalised within each
+    record.
 
-    S x = (x * phi, |x * psi_j,a| * phi, ||x * psi_0,a| * psi_1,b| * phi), every fourth pixel, for each colour of an
-    ``image`` (channels, height, width) given flat. Groups of three channels are then centred and scaled to variance 1,
-    and the whole vector to norm 1: each step reads one record. Tramer & Boneh (2021) train on such features.
+    S x = (x * phi, |x * psi_j,a| * phi, ||x * psi_0,a| * psi_1,b| * phi), every fourth pixel, for
+    each colour of an ``image`` (channels, height, width) given flat. Groups of three channels are
+    then centred and scaled to variance 1, and the whole vector to norm 1: each step reads one
+    record. Tramer & Boneh (2021) train on such features.
     """
 
     def __init__(self, image: tuple[int, ...]) -> None:
@@ -60,15 +66,20 @@ class Scattering(nn.Module):
         spectrum = torch.fft.fft2(x)
         first = torch.fft.ifft2(spectrum * self.fine.to(x.dtype)).abs()
         second = self._coarse(spectrum)
-        paths = torch.cat([self._coarse(torch.fft.fft2(first[:, a : a + 1])) for a in range(ANGLES)], dim=1)
+        paths = torch.cat(
+            [self._coarse(torch.fft.fft2(first[:, a : a + 1])) for a in range(ANGLES)], dim=1
+        )
         low, half = self.low.to(x.dtype), self.low_half.to(x.dtype)
         full = low @ torch.cat([x, first], dim=1) @ low.T
         rest = half @ torch.cat([second, paths], dim=1) @ half.T
-        return self._normalised(torch.cat([full, rest], dim=1).reshape(-1, colours * CHANNELS, self.cells**2))
+        return self._normalised(
+            torch.cat([full, rest], dim=1).reshape(-1, colours * CHANNELS, self.cells**2)
+        )
 
     def _coarse(self, spectrum: Tensor) -> Tensor:
-        """|u * psi_1,a| at every second pixel, (B, 8, side / 2, side / 2), from the spectrum of u: the four parts of
-        the product's spectrum that fall on one frequency of the coarser grid are added before going back."""
+        """|u * psi_1,a| at every second pixel, (B, 8, side / 2, side / 2), from the spectrum of u:
+        the four parts of the product's spectrum that fall on one frequency of the coarser grid are
+        added before going back."""
         product = spectrum * self.coarse.to(spectrum.real.dtype)
         half = self.side // 2
         folded = product[..., :half, :] + product[..., half:, :]
@@ -84,7 +95,9 @@ class Scattering(nn.Module):
 
 
 def _morlet(side: int, scale: int, angle: int) -> np.ndarray:
-    """Transfer function (side, side) of the wavelet of ``scale`` at angle pi * ``angle`` / 8, 0 at frequency 0."""
+    """Transfer function (side, side) of the wavelet of ``scale`` at angle pi * ``angle`` / 8, 0 at
+    frequency 0.
+    """
     theta, width, frequency = pi * angle / ANGLES, WIDTH * 2.0**scale, FREQUENCY / 2.0**scale
     wave = _gabor(side, width, theta, frequency)
     envelope = _gabor(side, width, theta, 0.0)
@@ -92,7 +105,9 @@ def _morlet(side: int, scale: int, angle: int) -> np.ndarray:
 
 
 def _gabor(side: int, width: float, theta: float, frequency: float) -> np.ndarray:
-    """exp(-(u^2 + SLANT^2 v^2) / (2 width^2) + i frequency u) in rotated coordinates, repeated with period ``side``."""
+    """exp(-(u^2 + SLANT^2 v^2) / (2 width^2) + i frequency u) in rotated coordinates, repeated with
+    period ``side``.
+    """
     total = np.zeros((side, side), dtype=complex)
     for dy in range(-2, 3):
         for dx in range(-2, 3):
@@ -104,7 +119,9 @@ def _gabor(side: int, width: float, theta: float, frequency: float) -> np.ndarra
 
 
 def _low_pass(side: int, stride: int) -> np.ndarray:
-    """Matrix (cells, side): Gaussian means around every ``stride``-th pixel but the first, on a circle."""
+    """Matrix (cells, side): Gaussian means around every ``stride``-th pixel but the first, on a
+    circle.
+    """
     width = 2.0 * WIDTH * stride / STRIDE
     place = np.arange(side)
     rows = []

@@ -22,11 +22,14 @@ PACKAGES = ("torch", "safetensors")
 
 
 def require_torch() -> None:
-    """Raise ``InputError`` that says what to install unless torch and safetensors can be imported."""
+    """Raise ``InputError`` that says what to install unless torch and safetensors can be
+    imported.
+    """
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise InputError(
-            f"Expected the extra nn for a network, got no {' and no '.join(missing)}; pip install 'dpflows[nn]'."
+            f"Expected the extra nn for a network, got no {' and no '.join(missing)}; pip install "
+            f"'dpflows[nn]'."
         )
 
 
@@ -41,11 +44,13 @@ PRECISIONS = ("single", "double")
 class NetworkSpec:
     """Which network, from which public start.
 
-    ``kind``: ``linear`` (softmax regression, zero start); ``mlp`` with widths ``hidden``; ``cnn``, ``small_cnn`` and
-    ``deep_cnn`` on images; ``scattering`` (fixed wavelet features, then softmax regression); ``module``: the class
-    ``path`` ("package.module:Name"), made with ``arguments``. ``image``: channels, height, width of a record.
-    ``standardise``: each record is first brought to mean 0 and variance 1 by its own numbers, which is public.
-    ``seed`` draws the first parameters, in public. ``precision``: arithmetic of the network in single (fast) or double.
+    ``kind``: ``linear`` (softmax regression, zero start); ``mlp`` with widths ``hidden``; ``cnn``,
+    ``small_cnn`` and ``deep_cnn`` on images; ``scattering`` (fixed wavelet features, then softmax
+    regression); ``module``: the class ``path`` ("package.module:Name"), made with ``arguments``.
+    ``image``: channels, height, width of a record.
+    ``standardise``: each record is first brought to mean 0 and variance 1 by its own numbers, which
+    is public. ``seed`` draws the first parameters, in public. ``precision``: arithmetic of the
+    network in single (fast) or double.
     """
 
     inputs: int
@@ -64,7 +69,11 @@ class NetworkSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
         object.__setattr__(self, "image", tuple(self.image))
-        require_count(inputs=self.inputs, outputs=self.outputs, **{f"hidden_{i}": w for i, w in enumerate(self.hidden)})
+        require_count(
+            inputs=self.inputs,
+            outputs=self.outputs,
+            **{f"hidden_{i}": w for i, w in enumerate(self.hidden)},
+        )
         require_choice(KINDS, kind=self.kind)
         require_choice(ACTIVATIONS, activation=self.activation)
         require_choice(POOLS, pool=self.pool)
@@ -72,7 +81,8 @@ class NetworkSpec:
         self._check_image()
         if (self.kind == "module") != (self.path is not None):
             raise InputError(
-                f"Expected a path 'package.module:Name' for kind module and for no other, got kind={self.kind!r} and "
+                f"Expected a path 'package.module:Name' for kind module and for no other, got "
+                f"kind={self.kind!r} and "
                 f"path={self.path!r}; give both or neither."
             )
 
@@ -80,18 +90,26 @@ class NetworkSpec:
         if not self.image:
             if self.kind in IMAGES:
                 raise InputError(
-                    f"Expected the image of a record (channels, height, width) for kind={self.kind!r}, got none; for "
+                    f"Expected the image of a record (channels, height, width) for "
+                    f"kind={self.kind!r}, got none; for "
                     "example image=[1, 28, 28]."
                 )
             return
-        if len(self.image) != 3 or min(self.image) < 1 or self.image[0] * self.image[1] * self.image[2] != self.inputs:
+        if (
+            len(self.image) != 3
+            or min(self.image) < 1
+            or self.image[0] * self.image[1] * self.image[2] != self.inputs
+        ):
             raise InputError(
-                f"Expected channels, height and width of the {self.inputs} numbers of a record, got "
+                f"Expected channels, height and width of the {self.inputs} numbers of a record, "
+                f"got "
                 f"image={list(self.image)!r}; their product must be {self.inputs}."
             )
 
     def build(self) -> Network:
-        """The network at its public start; raises ``InputError`` where torch is missing or a layer is refused."""
+        """The network at its public start; raises ``InputError`` where torch is missing or a layer
+        is refused.
+        """
         require_torch()
         from dpcore.network.network import Network
 
@@ -114,9 +132,11 @@ def network_problem(
     l2: float = 0.0,
     unit: str = "record",
 ) -> Problem:
-    """The public facts of training ``network``: as many weights as it has parameters, measured from its start.
+    """The public facts of training ``network``: as many weights as it has parameters, measured from
+    its start.
 
-    The L2 term l2/2 ||w||^2 is that of the displacement w from the public start, so it pulls towards the start.
+    The L2 term l2/2 ||w||^2 is that of the displacement w from the public start, so it pulls
+    towards the start.
     """
     return Problem(
         n=n,

@@ -28,25 +28,33 @@ class Objective(Protocol):
     def take(self, rows: Array | slice) -> Objective: ...
 
     def check(self, problem: Problem) -> None:
-        """Raise ``InputError`` where the records break what the price relies on: the public facts of ``problem``."""
+        """Raise ``InputError`` where the records break what the price relies on: the public facts
+        of ``problem``.
+        """
 
 
 def check_count(n: int, problem: Problem) -> None:
     """Raise ``InputError`` unless there are records, and exactly as many as are public."""
     if n == 0:
-        raise InputError("Expected at least one record, got an empty table; check the path and the split.")
+        raise InputError(
+            "Expected at least one record, got an empty table; check the path and the split."
+        )
     if problem.adjacency is not Adjacency.ADD_REMOVE and n != problem.n:
         raise InputError(
-            f"Expected exactly n={problem.n} records under {problem.adjacency}, where n is public, got {n}; "
-            "declare the exact count of the training part, or use adjacency=add_remove with a nominal n."
+            f"Expected exactly n={problem.n} records under {problem.adjacency}, where n is public, "
+            f"got {n}; "
+            "declare the exact count of the training part, or use adjacency=add_remove with a "
+            "nominal n."
         )
 
 
 def readable(W: Array) -> Array:
-    """``W`` with entries cut to +-1e30 and NaN as 0, so that no record's score overflows; ``W`` itself where it can be.
+    """``W`` with entries cut to +-1e30 and NaN as 0, so that no record's score overflows; ``W``
+    itself where it can be.
 
-    inf - inf in the score of one record would make the whole sum NaN, which no clipping bounds and no noise hides. The
-    cut depends on released weights alone, and it brings no two points further apart.
+    inf - inf in the score of one record would make the whole sum NaN, which no clipping bounds and
+    no noise hides. The cut depends on released weights alone, and it brings no two points further
+    apart.
     """
     if np.vdot(W, W) < LARGEST_WEIGHT**2:
         return W
@@ -56,7 +64,8 @@ def readable(W: Array) -> Array:
 def unscaled(W: Array, shift: Array, scale: Array, intercept: bool) -> Array:
     """Weights for x of the models with weights ``W`` for rows scale * (x - shift), shape (k, d).
 
-    With ``intercept`` the last column is constant, and takes up the shift; without one the scores differ by a constant.
+    With ``intercept`` the last column is constant, and takes up the shift; without one the scores
+    differ by a constant.
     """
     weights: Array = scale * W
     if intercept:
@@ -65,5 +74,7 @@ def unscaled(W: Array, shift: Array, scale: Array, intercept: bool) -> Array:
 
 
 def numbers(coefficients: Array) -> Array:
-    """``coefficients`` with 0 for what is no number: the score of such a record overflowed, and no clip bounds NaN."""
+    """``coefficients`` with 0 for what is no number: the score of such a record overflowed, and no
+    clip bounds NaN.
+    """
     return coefficients if np.isfinite(coefficients.sum()) else np.nan_to_num(coefficients, nan=0.0)

@@ -19,7 +19,8 @@ from dpcore.objective.sparse import rows_of
 from dpcore.problem import Block, Problem
 from dpcore.rounding import UNIT, quotients
 
-# How much longer than its bound a row may be: as much as rounding in the precision of the rows leaves of a quotient.
+# How much longer than its bound a row may be: as much as rounding in the precision of the rows
+# leaves of a quotient.
 LONGER = {"float32": 1e-6, "float64": 1e-9}
 
 View = TypeVar("View")
@@ -28,18 +29,26 @@ View = TypeVar("View")
 class LinearObjective:
     """Sums of loss and gradient of a linear model over the rows of ``X``.
 
-    ``X`` (n, d) dense or CSR, float32 or float64, or ``Rows``; ``y`` (n,) in {-1, +1} for a margin loss, a target
-    otherwise. The gradient of record i is c_i x_i with c_i the slope of its loss at x_i @ w, so its norm is
-    |c_i| ||x_i|| and clipping it to C means clipping c_i to +-C / ||x_i||. Sums over blocks are float64.
+    ``X`` (n, d) dense or CSR, float32 or float64, or ``Rows``; ``y`` (n,) in {-1, +1} for a margin
+    loss, a target otherwise. The gradient of record i is c_i x_i with c_i the slope of its loss at
+    x_i @ w, so its norm is
+    |c_i| ||x_i|| and clipping it to C means clipping c_i to +-C / ||x_i||. Sums over blocks are
+    float64.
 
-    With ``shift`` and ``scale`` (d,) the rows are scale * (x - shift), formed inside the products only. ``parts``: the
-    same records in the other columns that a search may draw.
+    With ``shift`` and ``scale`` (d,) the rows are scale * (x - shift), formed inside the products
+    only. ``parts``: the same records in the other columns that a search may draw.
     """
 
     parts: Sequence[LinearObjective] = ()
 
     def __init__(
-        self, X: Matrix | Rows, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
+        self,
+        X: Matrix | Rows,
+        y: Array,
+        loss: Loss,
+        *,
+        shift: Array | None = None,
+        scale: Array | None = None,
     ) -> None:
         rows = X if isinstance(X, Rows) else rows_of(X)
         if shift is not None or scale is not None:
@@ -50,7 +59,9 @@ class LinearObjective:
         self.loss = loss
         self._views: dict[Any, tuple[tuple[Any, ...], Any]] = {}
         if self.y.shape != (rows.n,):
-            raise InputError(f"Expected one label per row, got {rows.n} rows and labels of {self.y.shape}.")
+            raise InputError(
+                f"Expected one label per row, got {rows.n} rows and labels of {self.y.shape}."
+            )
 
     @property
     def n(self) -> int:
@@ -81,24 +92,31 @@ class LinearObjective:
         return self.rows.lengths
 
     def check(self, problem: Problem) -> None:
-        """Raise ``InputError`` unless number, labels, finite numbers, columns and norms are as ``problem`` declares."""
+        """Raise ``InputError`` unless number, labels, finite numbers, columns and norms are as
+        ``problem`` declares.
+        """
         check_count(self.n, problem)
         self.check_rows(problem)
 
     def check_rows(self, problem: Problem) -> None:
         """As ``check``, whatever the number of rows.
 
-        Rows that a caller brought to the bound in arithmetic of few digits may be longer by a share of ``LONGER``,
-        which no price covers: each of them, and nothing else, is scaled down to the bound here, in a copy.
+        Rows that a caller brought to the bound in arithmetic of few digits may be longer by a share
+        of ``LONGER``, which no price covers: each of them, and nothing else, is scaled down to the
+        bound here, in a copy.
         """
         self._check_labels(problem)
         if self.dimension != problem.dimension:
-            raise InputError(f"Expected {problem.dimension} columns as the problem declares, got {self.dimension}.")
+            raise InputError(
+                f"Expected {problem.dimension} columns as the problem declares, got "
+                f"{self.dimension}."
+            )
         self._check_finite()
         longest = float(self.rows.lengths.max(initial=0.0))
         if longest > problem.norm_bound * (1.0 + LONGER[self.X.dtype.name]):
             raise InputError(
-                f"Expected rows of norm <= norm_bound={problem.norm_bound:g}, got a longer one; use normalise='cap', "
+                f"Expected rows of norm <= norm_bound={problem.norm_bound:g}, got a longer one; "
+                f"use normalise='cap', "
                 "or declare a larger norm_bound."
             )
         rounding = 2 * (self.dimension + 8) * UNIT  # what ``row_norms`` may overstate
@@ -107,19 +125,33 @@ class LinearObjective:
             self._views = {}
 
     def _check_labels(self, problem: Problem) -> None:
-        if problem.outputs == 1 and problem.loss.argument == "margin" and not np.all(np.abs(self.y) == 1.0):
-            raise InputError("Expected labels -1 and +1 for a loss of margins, got others; encode the two classes.")
+        if (
+            problem.outputs == 1
+            and problem.loss.argument == "margin"
+            and not np.all(np.abs(self.y) == 1.0)
+        ):
+            raise InputError(
+                "Expected labels -1 and +1 for a loss of margins, got others; encode "
+                "the two classes."
+            )
 
     def _check_finite(self) -> None:
         row = self.rows.first_broken()
         if row is not None:
-            raise InputError(f"Expected finite features, got NaN or inf in record {row}; fill it by the schema.")
+            raise InputError(
+                f"Expected finite features, got NaN or inf in record {row}; fill it by the schema."
+            )
         if not np.all(np.isfinite(self.y)):
             row = int(np.flatnonzero(~np.isfinite(self.y))[0])
-            raise InputError(f"Expected finite labels, got NaN or inf in record {row}; fill or drop it by the schema.")
+            raise InputError(
+                f"Expected finite labels, got NaN or inf in record {row}; fill or "
+                f"drop it by the schema."
+            )
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
-        """Sum over records of the gradient at ``w`` (d,), each scaled down to norm ``clip_norm``; shape (d,)."""
+        """Sum over records of the gradient at ``w`` (d,), each scaled down to norm ``clip_norm``;
+        shape (d,).
+        """
 
         def coefficient(rows: slice, z: Array) -> Array:
             slope = numbers(self.loss.slope(z, self.y[rows]))
@@ -132,16 +164,22 @@ class LinearObjective:
 
     def slopes(self, w: Array) -> Array:
         """The c_i of the gradients c_i x_i at ``w`` (d,), shape (n,)."""
-        found = [numbers(self.loss.slope(z, self.y[rows])) for rows, z in self.rows.scores(readable(w))]
+        found = [
+            numbers(self.loss.slope(z, self.y[rows])) for rows, z in self.rows.scores(readable(w))
+        ]
         return np.concatenate(found or [np.empty(0)])
 
     def values(self, W: Array) -> Array:
         """Losses of the records for every row of ``W`` (k, d), shape (n, k)."""
-        found = [self.loss.value(z, self.y[rows][:, None]) for rows, z in self.rows.scores(readable(W.T))]
+        found = [
+            self.loss.value(z, self.y[rows][:, None]) for rows, z in self.rows.scores(readable(W.T))
+        ]
         return np.concatenate(found or [np.empty((0, len(W)))])
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
-        """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d); shape (k,)."""
+        """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d);
+        shape (k,).
+        """
         W = np.atleast_2d(W)
         total = np.zeros(len(W))
         for rows, z in self.rows.scores(readable(W.T)):
@@ -153,7 +191,9 @@ class LinearObjective:
         return type(self)(self.rows.gather(rows), self.y[rows], self.loss)
 
     def as_rows(self) -> tuple[LinearObjective, float]:
-        """Records and a weight: this objective's unclipped sums are the weight times those of the records."""
+        """Records and a weight: this objective's unclipped sums are the weight times those of the
+        records.
+        """
         return self, 1.0
 
     def with_labels(self, y: Array, loss: Loss) -> LinearObjective:
@@ -166,7 +206,9 @@ class LinearObjective:
         return self if loss is self.loss else self.with_labels(self.y, loss)
 
     def column_sum(self, center: Array | float = 0.0) -> Array:
-        """Sum over records of x_i - ``center``, shape (d,): the count inside is the real one, and stays here."""
+        """Sum over records of x_i - ``center``, shape (d,): the count inside is the real one, and
+        stays here.
+        """
         return self.rows.column_sum() - self.n * np.asarray(center, dtype=np.float64)
 
     def square_sum(self) -> Array:
@@ -174,18 +216,24 @@ class LinearObjective:
         return self.rows.square_sum()
 
     def score_counts(self, w: Array, edges: Array) -> Array:
-        """How many records of each label have a score in each cell of ``edges`` (k + 1,); (2, k), label +1 first.
+        """How many records of each label have a score in each cell of ``edges`` (k + 1,); (2, k),
+        label +1 first.
 
-        Scores beyond the outer edges count in the outer cells, so every record stands in exactly one cell.
+        Scores beyond the outer edges count in the outer cells, so every record stands in exactly
+        one cell.
         """
         scores = np.concatenate([z for _, z in self.rows.scores(readable(w))] or [np.empty(0)])
         cell = np.clip(np.searchsorted(edges, scores, "right") - 1, 0, len(edges) - 2)
         positive = self.y > 0.0
-        counts = [np.bincount(cell[side], minlength=len(edges) - 1) for side in (positive, ~positive)]
+        counts = [
+            np.bincount(cell[side], minlength=len(edges) - 1) for side in (positive, ~positive)
+        ]
         return np.array(counts, dtype=np.float64)
 
     def within(self, blocks: tuple[Block, ...]) -> Self:
-        """The same records with values clipped to [0, 1] and one-hot blocks scaled down to sum <= 1; formed once."""
+        """The same records with values clipped to [0, 1] and one-hot blocks scaled down to sum <=
+        1; formed once.
+        """
 
         def form() -> tuple[Self, ...]:  # empty for itself, which must not hold itself
             rows = self.rows.within(blocks)
@@ -198,17 +246,23 @@ class LinearObjective:
 
         The last view is kept, so that its row norms are computed once for all steps of a descent.
         """
-        return self._kept("transform", (shift, scale), lambda: self._on(self.rows.scaled(shift, scale)))
+        return self._kept(
+            "transform", (shift, scale), lambda: self._on(self.rows.scaled(shift, scale))
+        )
 
     def columns(self, keep: Array) -> Self:
-        """The same records with the columns ``keep`` alone; formed once for all steps on one selection."""
+        """The same records with the columns ``keep`` alone; formed once for all steps on one
+        selection.
+        """
         return self._kept("columns", (keep,), lambda: self._on(self.rows.columns(keep)))
 
     def _on(self, rows: Rows) -> Self:
         return type(self)(rows, self.y, self.loss)
 
     def _kept(self, kind: Any, key: tuple[Any, ...], form: Callable[[], View]) -> View:
-        """The last view of its ``kind``, formed anew where it is asked for by other objects than the last time."""
+        """The last view of its ``kind``, formed anew where it is asked for by other objects than
+        the last time.
+        """
         known = self._views.get(kind)
         if known is None or any(old is not new for old, new in zip(known[0], key, strict=True)):
             known = self._views[kind] = key, form()

@@ -1,4 +1,6 @@
-"""Several classes: the joint softmax loss, its sums in closed form, and one class seen against the rest."""
+"""Several classes: the joint softmax loss, its sums in closed form, and one class seen against the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,22 @@ MOST_SCORES = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """Cross-entropy log sum_k exp(z_k) - z_y of the scores z (n, K) and class numbers y (n,) in 0..K-1.
+    """Cross-entropy log sum_k exp(z_k) - z_y of the scores z (n, K) and class numbers y (n,) in
+    0..K-1.
 
-    The gradient in z is p - e_y, and ||p - e_y||^2 = (1 - p_y)^2 + sum_{k != y} p_k^2 <= 2 (1 - p_y)^2 <= 2, for the
-    p_k of the others are >= 0 and sum to 1 - p_y. The Hessian in z is H = diag p - p p', and v'H v is the variance of
-    v_k under p, at most (max v - min v)^2 / 4 <= ||v||^2 / 2 (Boehning 1992). In the K weight vectors together, one
-    vector of length K d, they are (p - e_y) x' and H (x) x x': ||x||_2 <= r gives a gradient of norm <= r sqrt 2 and a
-    Hessian between 0 and r^2 / 2. Both bounds are met, at p_y = 0 with one wrong class and at p = (1/2, 1/2, 0, ...).
+    The gradient in z is p - e_y, and ||p - e_y||^2 = (1 - p_y)^2 + sum_{k != y} p_k^2 <= 2 (1 -
+    p_y)^2 <= 2, for the p_k of the others are >= 0 and sum to 1 - p_y. The Hessian in z is H = diag
+    p - p p', and v'H v is the variance of v_k under p, at most (max v - min v)^2 / 4 <= ||v||^2 / 2
+    (Boehning 1992). In the K weight vectors together, one vector of length K d, they are (p - e_y)
+    x' and H (x) x x': ||x||_2 <= r gives a gradient of norm <= r sqrt 2 and a Hessian between 0 and
+    r^2 / 2. Both bounds are met, at p_y = 0 with one wrong class and at p = (1/2, 1/2, 0, ...).
 
-    All that proofs by output perturbation use follows: with l2 the Hessian of a mean lies in [l2, beta], beta =
-    r^2 / 2 + l2, so a step of size eta takes w - w' to (I - eta * mean Hessian between w and w') (w - w'): distances
-    grow by max(|1 - eta l2|, |1 - eta beta|) at most, which is <= 1 for eta <= 2 / beta. A replaced record moves a sum
-    of gradients by 2 r sqrt 2 at most. Objective perturbation needs a Hessian of rank one for a record, which here has
-    rank K - 1: it takes one class against the rest.
+    All that proofs by output perturbation use follows: with l2 the Hessian of a mean lies in [l2,
+    beta], beta = r^2 / 2 + l2, so a step of size eta takes w - w' to (I - eta * mean Hessian
+    between w and w') (w - w'): distances grow by max(|1 - eta l2|, |1 - eta beta|) at most, which
+    is <= 1 for eta <= 2 / beta. A replaced record moves a sum of gradients by 2 r sqrt 2 at most.
+    Objective perturbation needs a Hessian of rank one for a record, which here has rank K - 1: it
+    takes one class against the rest.
     """
 
     name: ClassVar[str] = "softmax"
@@ -44,7 +49,9 @@ class Softmax:
     smoothness: ClassVar[float] = 0.5
 
     def value(self, z: Array, y: Array | None = None) -> Array:
-        """Loss of each record, shape (n,); (n, k) for the scores (n, k, K) of k candidates. Never below 0."""
+        """Loss of each record, shape (n,); (n, k) for the scores (n, k, K) of k candidates. Never
+        below 0.
+        """
         assert y is not None, "the class of a record is part of the argument"
         columns = np.array(np.moveaxis(z, -1, 0), order="C")  # as in ``slope``
         own, top = columns[y, np.arange(len(y))], columns.max(axis=0)
@@ -64,23 +71,35 @@ class Softmax:
 
 
 class MulticlassObjective(LinearObjective):
-    """Sums over the rows of ``X`` (n, d) for K weight vectors, laid out as one vector (K * d,), class after class.
+    """Sums over the rows of ``X`` (n, d) for K weight vectors, laid out as one vector (K * d,),
+    class after class.
 
-    ``y`` holds class numbers. With ``Softmax`` the gradient of record i is (p_i - e_y) x_i', of norm
-    ||p_i - e_y|| ||x_i||, so it is clipped without being formed. With a margin loss only ``against_rest`` has sums.
+    ``y`` holds class numbers. With ``Softmax`` the gradient of record i is (p_i - e_y) x_i', of
+    norm
+    ||p_i - e_y|| ||x_i||, so it is clipped without being formed. With a margin loss only
+    ``against_rest`` has sums.
     """
 
     def __init__(
-        self, X: Matrix | Rows, y: Array, loss: Loss, *, shift: Array | None = None, scale: Array | None = None
+        self,
+        X: Matrix | Rows,
+        y: Array,
+        loss: Loss,
+        *,
+        shift: Array | None = None,
+        scale: Array | None = None,
     ) -> None:
         LinearObjective.__init__(self, X, y, loss, shift=shift, scale=scale)
         self.labels = self.y.astype(np.int64)
 
     def _check_labels(self, problem: Problem) -> None:
         """Class numbers 0 .. outputs - 1."""
-        if np.any(self.labels != self.y) or np.any((self.labels < 0) | (self.labels >= problem.outputs)):
+        if np.any(self.labels != self.y) or np.any(
+            (self.labels < 0) | (self.labels >= problem.outputs)
+        ):
             raise InputError(
-                f"Expected class numbers 0 to {problem.outputs - 1} as labels, got others; encode the classes."
+                f"Expected class numbers 0 to {problem.outputs - 1} as labels, got others; encode "
+                f"the classes."
             )
 
     def take(self, rows: Array | slice) -> Self:
@@ -101,7 +120,9 @@ class MulticlassObjective(LinearObjective):
         return float(sum(part.sum() for part in parts))
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
-        """Sum over records of the gradient at ``w`` (K * d,), each scaled down to norm ``clip_norm``; same shape."""
+        """Sum over records of the gradient at ``w`` (K * d,), each scaled down to norm
+        ``clip_norm``; same shape.
+        """
 
         def coefficient(rows: slice, z: Array) -> Array:
             slope = numbers(self.loss.slope(z, self.labels[rows]))
@@ -114,7 +135,9 @@ class MulticlassObjective(LinearObjective):
         return self.rows.weighted_sum(columns, coefficient).T.ravel()
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
-        """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, K * d); shape (k,)."""
+        """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, K *
+        d); shape (k,).
+        """
         W = np.atleast_2d(W)
         classes, totals = W.shape[1] // self.dimension, np.zeros(len(W))
         for rows, times in self.rows.stretches():
@@ -123,5 +146,7 @@ class MulticlassObjective(LinearObjective):
             for first in range(0, len(W), together):
                 some = slice(first, first + together)
                 z = times(readable(W[some].reshape(-1, self.dimension).T))
-                totals[some] += np.fmin(self.loss.value(z.reshape(len(y), -1, classes), y), clip).sum(axis=0)
+                totals[some] += np.fmin(
+                    self.loss.value(z.reshape(len(y), -1, classes), y), clip
+                ).sum(axis=0)
         return totals

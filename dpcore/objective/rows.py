@@ -1,6 +1,7 @@
 """How rows are stored and read: no loss, no label and no clip is known here.
 
-Rows are brought within declared bounds, whatever stands in them: nothing about the bounds is trusted.
+Rows are brought within declared bounds, whatever stands in them: nothing about the bounds is
+trusted.
 """
 
 from __future__ import annotations
@@ -20,19 +21,23 @@ from dpcore.rounding import UNIT, quotients, row_norms
 Matrix = Any  # a dense array or a CSR array, (n, d)
 Coefficient = Callable[[slice, Array], Array]  # of the rows of a stretch, from their scores
 
-# Rows of dense data that are read at a time: a block of float32 Adult rows stays in the second-level cache.
+# Rows of dense data that are read at a time: a block of float32 Adult rows stays in the
+# second-level cache.
 BLOCK_ROWS = 4096
-# float32 products may make a row look shorter than it is; norms used for clipping are enlarged by this share.
+# float32 products may make a row look shorter than it is; norms used for clipping are enlarged by
+# this share.
 NORM_MARGIN = 1e-5
-# A block whose parts sum to 1 up to this much is left alone; prices that rely on the sum are enlarged to cover it.
+# A block whose parts sum to 1 up to this much is left alone; prices that rely on the sum are
+# enlarged to cover it.
 SUM_TOLERANCE = 1e-6
 
 
 class Rows(ABC):
-    """Rows x_1 .. x_n of ``width`` numbers, stored as ``X``. A pass reads each stretch once; sums are float64.
+    """Rows x_1 .. x_n of ``width`` numbers, stored as ``X``. A pass reads each stretch once; sums
+    are float64.
 
-    ``lengths`` (n,) are upper bounds of ||x_i||_2, tight to rounding; ``norms`` cover what products in the storage's
-    precision may hide of them, a share of ``margin``.
+    ``lengths`` (n,) are upper bounds of ||x_i||_2, tight to rounding; ``norms`` cover what products
+    in the storage's precision may hide of them, a share of ``margin``.
     """
 
     n: int
@@ -66,7 +71,9 @@ class Rows(ABC):
 
     @abstractmethod
     def stretches(self) -> Iterator[tuple[slice, Callable[[Array], Array]]]:
-        """Each stretch of rows with W -> its x_i @ W: (rows,) for W (d,), (rows, k) for W (d, k)."""
+        """Each stretch of rows with W -> its x_i @ W: (rows,) for W (d,), (rows, k) for W (d,
+        k).
+        """
 
     def scores(self, W: Array) -> Iterator[tuple[slice, Array]]:
         """Each stretch with its x_i @ W."""
@@ -75,11 +82,15 @@ class Rows(ABC):
 
     @abstractmethod
     def weighted_sum(self, W: Array, coefficient: Coefficient) -> Array:
-        """sum_i x_i c_i', c = coefficient(stretch, scores of W), in one pass; the shape of ``W``."""
+        """sum_i x_i c_i', c = coefficient(stretch, scores of W), in one pass; the shape of
+        ``W``.
+        """
 
     @abstractmethod
     def group_sums(self, coefficients: Array, ends: Array) -> Array:
-        """Sums of c_i x_i over the groups of rows ends[g] .. ends[g + 1] - 1, shape (groups, width)."""
+        """Sums of c_i x_i over the groups of rows ends[g] .. ends[g + 1] - 1, shape (groups,
+        width).
+        """
 
     @abstractmethod
     def column_sum(self) -> Array:
@@ -95,7 +106,9 @@ class Rows(ABC):
 
     @abstractmethod
     def scaled_lengths(self, shift: Array, scale: Array) -> Array:
-        """Upper bounds of the norms of scale * (x_i - shift), whose parts are summed apart; shape (n,)."""
+        """Upper bounds of the norms of scale * (x_i - shift), whose parts are summed apart; shape
+        (n,).
+        """
 
     @abstractmethod
     def with_matrix(self, X: Matrix) -> Rows:
@@ -123,19 +136,24 @@ class Rows(ABC):
         return None
 
     def within(self, blocks: Sequence[Block]) -> Rows:
-        """Values clipped to [0, 1] and one-hot blocks scaled down to sum <= 1; the same object where they are so."""
+        """Values clipped to [0, 1] and one-hot blocks scaled down to sum <= 1; the same object
+        where they are so.
+        """
         X, _, _ = bound_blocks(self.X, blocks)
         return self if X is self.X else self.with_matrix(X)
 
     def bounded(self, norm_bound: float, over: float) -> Rows:
-        """Rows longer than ``norm_bound`` by more than a share of ``over`` scaled down to it, in a copy."""
+        """Rows longer than ``norm_bound`` by more than a share of ``over`` scaled down to it, in a
+        copy.
+        """
         return self.with_matrix(bound_norms(self.X, norm_bound, over)[0])
 
 
 class Dense(Rows):
     """A float32 or float64 array, read in blocks of ``BLOCK_ROWS`` rows.
 
-    Single precision is for storage: sums of it would move with the place of a row, by more than C for many rows.
+    Single precision is for storage: sums of it would move with the place of a row, by more than C
+    for many rows.
     """
 
     def __init__(self, X: Array, lengths: Array | None = None) -> None:
@@ -184,7 +202,9 @@ class Dense(Rows):
         lengths = [row_norms((X - shift) * scale) for _, X in self._blocks()]
         middle = float(row_norms((shift * scale)[None])[0])
         # Sums see scale * x and scale * shift apart, which round each by itself.
-        found: Array = np.concatenate(lengths or [np.empty(0)]) * (1.0 + 8 * UNIT) + 8 * UNIT * 2.0 * middle
+        found: Array = (
+            np.concatenate(lengths or [np.empty(0)]) * (1.0 + 8 * UNIT) + 8 * UNIT * 2.0 * middle
+        )
         return found
 
     def with_matrix(self, X: Array) -> Dense:
@@ -200,7 +220,9 @@ class Dense(Rows):
 class Scaled(Rows):
     """Rows scale * (x - shift) around rows x of any storage."""
 
-    def __init__(self, inner: Rows, shift: Array, scale: Array, lengths: Array | None = None) -> None:
+    def __init__(
+        self, inner: Rows, shift: Array, scale: Array, lengths: Array | None = None
+    ) -> None:
         super().__init__(lengths)
         self.inner, self.shift, self.scale = inner, shift, scale
         self.n, self.width, self.margin = inner.n, inner.width, inner.margin
@@ -239,13 +261,19 @@ class Scaled(Rows):
 
     def group_sums(self, coefficients: Array, ends: Array) -> Array:
         mass = groups(coefficients, ends) @ np.ones(self.n)
-        return np.asarray((self.inner.group_sums(coefficients, ends) - mass[:, None] * self.shift) * self.scale)
+        return np.asarray(
+            (self.inner.group_sums(coefficients, ends) - mass[:, None] * self.shift) * self.scale
+        )
 
     def column_sum(self) -> Array:
         return np.asarray(self.scale * (self.inner.column_sum() - self.n * self.shift))
 
     def square_sum(self) -> Array:
-        mixed = self.inner.square_sum() - 2.0 * self.shift * self.inner.column_sum() + self.n * self.shift**2
+        mixed = (
+            self.inner.square_sum()
+            - 2.0 * self.shift * self.inner.column_sum()
+            + self.n * self.shift**2
+        )
         return np.asarray(self.scale**2 * mixed)
 
     def first_broken(self) -> int | None:
@@ -275,7 +303,8 @@ class Scaled(Rows):
 
 def broken(values: Array) -> int | None:
     """The place of the first number of ``values`` that is not finite, None where all are."""
-    # A sum is finite only if all its terms are; the slow search runs for bad data alone (or an overflow).
+    # A sum is finite only if all its terms are; the slow search runs for bad data alone (or an
+    # overflow).
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(np.sum(values, dtype=np.float64)):
             return None
@@ -285,14 +314,17 @@ def broken(values: Array) -> int | None:
 
 def groups(coefficients: Array, ends: Array) -> csr_array:
     """The matrix (groups, n) whose products sum rows by group, each times its coefficient."""
-    return csr_array((coefficients, np.arange(len(coefficients)), ends), shape=(len(ends) - 1, len(coefficients)))
+    return csr_array(
+        (coefficients, np.arange(len(coefficients)), ends), shape=(len(ends) - 1, len(coefficients))
+    )
 
 
 def bound_blocks(X: Matrix, blocks: Sequence[Block]) -> tuple[Matrix, int, int]:
-    """Clip every value of ``X`` (n, d) to [0, 1], then scale each one-hot block of a row down to a sum of at most 1.
+    """Clip every value of ``X`` (n, d) to [0, 1], then scale each one-hot block of a row down to a
+    sum of at most 1.
 
-    Returns the matrix (``X`` itself where nothing changes) with the numbers of clipped values and of shortened blocks;
-    both are exact numbers about records, hence internal.
+    Returns the matrix (``X`` itself where nothing changes) with the numbers of clipped values and
+    of shortened blocks; both are exact numbers about records, hence internal.
     """
     values = X.data if issparse(X) else X
     clipped = int(np.count_nonzero((values < 0.0) | (values > 1.0)))
@@ -313,7 +345,9 @@ def bound_blocks(X: Matrix, blocks: Sequence[Block]) -> tuple[Matrix, int, int]:
 
 
 def block_sums(X: Matrix, owner: Array, count: int) -> Array:
-    """Sums of the columns of each block, shape (n, count); ``owner`` (d,) names each column's block, -1 for none."""
+    """Sums of the columns of each block, shape (n, count); ``owner`` (d,) names each column's
+    block, -1 for none.
+    """
     columns = np.flatnonzero(owner >= 0)
     ones = np.ones(len(columns))
     membership = csr_array((ones, (columns, owner[columns])), shape=(len(owner), count))
@@ -338,10 +372,12 @@ def _with_values(X: Matrix, values: Array) -> Matrix:
 
 
 def bound_norms(X: Matrix, norm_bound: float, over: float = 0.0) -> tuple[Matrix, Array]:
-    """Scale rows longer than ``norm_bound`` down to it; returns the matrix and the factors (n,), 1 for short rows.
+    """Scale rows longer than ``norm_bound`` down to it; returns the matrix and the factors (n,), 1
+    for short rows.
 
-    A relative margin covers the rounding of the products, so that the bound holds for the stored numbers. Rows longer
-    by a share of ``over`` at most stay as they are. What becomes of a row depends on no other row.
+    A relative margin covers the rounding of the products, so that the bound holds for the stored
+    numbers. Rows longer by a share of ``over`` at most stay as they are. What becomes of a row
+    depends on no other row.
     """
     norms = row_norms(X)
     margin = 1e-6 if X.dtype == np.float32 else 1e-12
@@ -350,5 +386,7 @@ def bound_norms(X: Matrix, norm_bound: float, over: float = 0.0) -> tuple[Matrix
     if np.all(factors == 1.0):
         return X, factors
     if issparse(X):
-        return _with_values(X, (X.data * np.repeat(factors, np.diff(X.indptr))).astype(X.dtype)), factors
+        return _with_values(
+            X, (X.data * np.repeat(factors, np.diff(X.indptr))).astype(X.dtype)
+        ), factors
     return (X * factors[:, None]).astype(X.dtype), factors

@@ -1,7 +1,8 @@
 """Sparse rows: CSR as a whole, and the rows of one small batch without a matrix object around them.
 
-Slicing a CSR matrix and multiplying it twice takes three compiled loops and, at a batch of 256 one-hot rows, four times
-their length in checks and dispatch. For a batch the same compiled loops of scipy are called directly.
+Slicing a CSR matrix and multiplying it twice takes three compiled loops and, at a batch of 256
+one-hot rows, four times their length in checks and dispatch. For a batch the same compiled loops of
+scipy are called directly.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ TINY = 2.0**-1000
 
 
 def rows_of(X: Matrix) -> Rows:
-    """An array or a sparse matrix (n, d) as rows; numbers other than float32 and float64 become float64."""
+    """An array or a sparse matrix (n, d) as rows; numbers other than float32 and float64 become
+    float64.
+    """
     X = canonical(X) if issparse(X) else np.ascontiguousarray(X)
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float64)
@@ -30,7 +33,9 @@ def rows_of(X: Matrix) -> Rows:
 
 
 def canonical(X: Matrix) -> csr_array:
-    """``X`` as CSR with one entry a place: duplicates, which add up in products, would escape norms and bounds."""
+    """``X`` as CSR with one entry a place: duplicates, which add up in products, would escape norms
+    and bounds.
+    """
     X = csr_array(X)
     if not X.has_canonical_format:
         X = X.copy()
@@ -78,14 +83,20 @@ class Sparse(Rows):
         return None if bad is None else int(np.searchsorted(self._X.indptr, bad, "right")) - 1
 
     def scaled_lengths(self, shift: Array, scale: Array) -> Array:
-        # ||s (x - m)||^2 over the stored entries, plus the part that every absent entry leaves behind.
+        # ||s (x - m)||^2 over the stored entries, plus the part that every absent entry leaves
+        # behind.
         middle = float(row_norms((shift * scale)[None])[0])
         squared = self._X.astype(np.float64)
         column = squared.indices
-        squared.data = ((squared.data - shift[column]) ** 2 - shift[column] ** 2) * scale[column] ** 2
+        squared.data = ((squared.data - shift[column]) ** 2 - shift[column] ** 2) * scale[
+            column
+        ] ** 2
         stored = squared @ np.ones(self.width)
-        # The two parts may cancel: what rounding can hide, relative to what was added, keeps this an upper bound.
-        hidden = 2.0 * (self.width + 8) * UNIT * (2.0 * middle**2 + np.abs(stored)) + self.width * TINY
+        # The two parts may cancel: what rounding can hide, relative to what was added, keeps this
+        # an upper bound.
+        hidden = (
+            2.0 * (self.width + 8) * UNIT * (2.0 * middle**2 + np.abs(stored)) + self.width * TINY
+        )
         return np.asarray(np.sqrt(np.maximum(stored + middle**2, 0.0) + hidden))
 
     def with_matrix(self, X: csr_array) -> Sparse:
@@ -102,13 +113,16 @@ class Sparse(Rows):
 
 
 class SparseBatch(Rows):
-    """Rows of a CSR matrix in the order drawn: ``data`` (float64), ``indices``, ``indptr`` as in CSR, and the width.
+    """Rows of a CSR matrix in the order drawn: ``data`` (float64), ``indices``, ``indptr`` as in
+    CSR, and the width.
 
-    Their norms come with the margin of the matrix that they were taken from. What is asked beside the two products with
-    one vector is asked of a matrix, which is made then.
+    Their norms come with the margin of the matrix that they were taken from. What is asked beside
+    the two products with one vector is asked of a matrix, which is made then.
     """
 
-    def __init__(self, data: Array, indices: Array, indptr: Array, width: int, norms: Array) -> None:
+    def __init__(
+        self, data: Array, indices: Array, indptr: Array, width: int, norms: Array
+    ) -> None:
         super().__init__(norms=norms)
         self.data, self.indices, self.indptr = data, indices, indptr
         self.n, self.width = len(indptr) - 1, width

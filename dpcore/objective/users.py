@@ -1,4 +1,6 @@
-"""Sums over users with several records each: what one user adds is one contribution, clipped as a whole."""
+"""Sums over users with several records each: what one user adds is one contribution, clipped as a
+whole.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,27 @@ from dpcore.rounding import quotients, row_norms
 
 
 class UserObjective:
-    """Sums over users u of (1 / m) sum_{i in rows of u} loss(x_i, y_i; w), with m = ``rows_per_user``.
+    """Sums over users u of (1 / m) sum_{i in rows of u} loss(x_i, y_i; w), with m =
+    ``rows_per_user``.
 
-    ``rows`` are the records; ``users`` (n_rows,) names the person of each, compared by ``dpcore.identity`` unless they
-    are its texts already (``canonical``). Of a user the first m records in their order are kept, the others are
-    dropped; a missing one counts as a loss of zero. The divisor m is a public constant, so a
-    user's loss is convex, smooth and Lipschitz with the constants of one record, and everything that a user may change
-    is one term of the sum: with *users* as what the sampler draws and ``n`` counts, a bound proved for one record of a
-    sum of such losses holds for one user. Without clipping that is m-fold sensitivity over the divisor users * m.
+    ``rows`` are the records; ``users`` (n_rows,) names the person of each, compared by
+    ``dpcore.identity`` unless they are its texts already (``canonical``). Of a user the first m
+    records in their order are kept, the others are dropped; a missing one counts as a loss of zero.
+    The divisor m is a public constant, so a user's loss is convex, smooth and Lipschitz with the
+    constants of one record, and everything that a user may change is one term of the sum: with
+    *users* as what the sampler draws and ``n`` counts, a bound proved for one record of a sum of
+    such losses holds for one user. Without clipping that is m-fold sensitivity over the divisor
+    users * m.
     """
 
-    def __init__(self, rows: LinearObjective, users: Array, rows_per_user: int, *, canonical: bool = False) -> None:
+    def __init__(
+        self, rows: LinearObjective, users: Array, rows_per_user: int, *, canonical: bool = False
+    ) -> None:
         require_count(rows_per_user=rows_per_user)
         if users.shape != (rows.n,):
-            raise InputError(f"Expected the user of each of {rows.n} rows, got users of shape {users.shape}.")
+            raise InputError(
+                f"Expected the user of each of {rows.n} rows, got users of shape {users.shape}."
+            )
         codes, names = distinct(users) if canonical else unit_codes(users, "users")
         codes = np.argsort(np.argsort(np.array(names, dtype=str)))[codes]
         order = np.argsort(codes, kind="stable")
@@ -57,7 +66,8 @@ class UserObjective:
         self.rows.check_rows(problem)
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
-        """Sum over users of their gradients at ``w`` (d,), each scaled down to norm ``clip_norm``; shape (d,).
+        """Sum over users of their gradients at ``w`` (d,), each scaled down to norm ``clip_norm``;
+        shape (d,).
 
         A user whose gradient overflows contributes nothing.
         """
@@ -65,16 +75,21 @@ class UserObjective:
         if clip_norm == inf:
             return np.asarray(gradients.sum(axis=0))
         norms = row_norms(gradients) * (1.0 + self.rows.rows.margin)
-        gradients[norms == np.inf] = 0.0  # no factor brings infinity, or what is no number, within a clip
+        # no factor brings infinity, or what is no number, within a clip
+        gradients[norms == np.inf] = 0.0
         return np.asarray(np.minimum(1.0, quotients(clip_norm, norms)) @ gradients)
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
-        """Sum over users of their losses, each cut to [0, ``clip``], for every row of ``W`` (k, d); shape (k,)."""
+        """Sum over users of their losses, each cut to [0, ``clip``], for every row of ``W`` (k, d);
+        shape (k,).
+        """
         values = groups(self._shares, self._ends) @ self.rows.values(np.atleast_2d(W))
         return np.asarray(np.fmin(values, clip).sum(axis=0))
 
     def as_rows(self) -> tuple[LinearObjective, float]:
-        """The kept records and 1 / m: without clipping the sum over users is that share of the sum over records."""
+        """The kept records and 1 / m: without clipping the sum over users is that share of the sum
+        over records.
+        """
         return self.rows, 1.0 / self.rows_per_user
 
     def take(self, rows: Array | slice) -> Self:

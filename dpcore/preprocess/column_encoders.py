@@ -1,4 +1,5 @@
-"""Parts of an encoder: each turns one column of a frame into (column index, value) slots of the design matrix.
+"""Parts of an encoder: each turns one column of a frame into (column index, value) slots of the
+design matrix.
 
 Parts of a date column, and the list of all parts of declared columns.
 """
@@ -13,7 +14,16 @@ import numpy as np
 import pandas as pd
 
 from dpcore.errors import InputError
-from dpcore.features import WIDE_SPAN, ZEROS, Column, date_bound, hats, number_of, numeric_map, unit_interval
+from dpcore.features import (
+    WIDE_SPAN,
+    ZEROS,
+    Column,
+    date_bound,
+    hats,
+    number_of,
+    numeric_map,
+    unit_interval,
+)
 from dpcore.identity import canonical, canonical_marks, canonical_texts
 from dpcore.preprocess.design import EncodingReport
 
@@ -23,7 +33,9 @@ FILL_RULE = "declare a fill for the column, or correct the row"
 
 
 class ColumnEncoder(ABC):
-    """Columns ``start .. start + width`` of the design, filled through ``slots`` entries a row from slot ``slot``."""
+    """Columns ``start .. start + width`` of the design, filled through ``slots`` entries a row from
+    slot ``slot``.
+    """
 
     slots = 1
     block = "one_hot"  # kind of its block; "" for values below 0, which no block allows
@@ -34,9 +46,16 @@ class ColumnEncoder(ABC):
 
     @abstractmethod
     def encode(
-        self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: EncodingReport, strip: bool
+        self,
+        cells: pd.Series,
+        index: np.ndarray,
+        value: np.ndarray,
+        tally: EncodingReport,
+        strip: bool,
     ) -> None:
-        """Fill this part's slots of ``index`` (columns) and ``value``, (rows, all slots) each; count in ``tally``."""
+        """Fill this part's slots of ``index`` (columns) and ``value``, (rows, all slots) each;
+        count in ``tally``.
+        """
 
 
 class LevelPart(ColumnEncoder):
@@ -49,7 +68,12 @@ class LevelPart(ColumnEncoder):
         self.codes = level_names(column, strip)
 
     def encode(
-        self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: EncodingReport, strip: bool
+        self,
+        cells: pd.Series,
+        index: np.ndarray,
+        value: np.ndarray,
+        tally: EncodingReport,
+        strip: bool,
     ) -> None:
         codes, uniques = factors(cells)
         levels = level_codes(self.column, self.codes, uniques, strip)
@@ -65,10 +89,14 @@ class LevelPart(ColumnEncoder):
 class NumberPart(ColumnEncoder):
     """A number in [0, 1]: one column, or hat functions of it."""
 
-    def __init__(self, column: Column, numeric: str, low: float, high: float, name: str | None = None) -> None:
+    def __init__(
+        self, column: Column, numeric: str, low: float, high: float, name: str | None = None
+    ) -> None:
         self.map, count = numeric_map(column.numeric or numeric)
         name = name or column.name
-        super().__init__(column, (name,) if count == 1 else tuple(f"{name}~{j}" for j in range(count)))
+        super().__init__(
+            column, (name,) if count == 1 else tuple(f"{name}~{j}" for j in range(count))
+        )
         self.low, self.high, self.count = low, high, count
         self.log = self.map in ("log", "hats") and high - low >= WIDE_SPAN
         if count > 1:
@@ -78,7 +106,12 @@ class NumberPart(ColumnEncoder):
             self.block = ""
 
     def encode(
-        self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: EncodingReport, strip: bool
+        self,
+        cells: pd.Series,
+        index: np.ndarray,
+        value: np.ndarray,
+        tally: EncodingReport,
+        strip: bool,
     ) -> None:
         numbers, blank = self.numbers(cells, tally, strip)
         outside = (numbers < self.low) | (numbers > self.high)
@@ -93,8 +126,12 @@ class NumberPart(ColumnEncoder):
         if blank is not None:
             value[blank] = 0.0
 
-    def numbers(self, cells: pd.Series, tally: EncodingReport, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """Finite numbers, shape (n,), and the rows whose parts are to be all zeros (None: no row)."""
+    def numbers(
+        self, cells: pd.Series, tally: EncodingReport, strip: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Finite numbers, shape (n,), and the rows whose parts are to be all zeros (None: no
+        row).
+        """
         column = self.column
         if cells.dtype.kind in "iufb" and isinstance(cells.dtype, np.dtype):
             raw, text = cells.to_numpy(dtype=np.float64), None
@@ -108,7 +145,12 @@ class NumberPart(ColumnEncoder):
         refused = bad if column.fill is None else bad & not_missing(column, text, len(raw), strip)
         if refused.any():
             rows = np.flatnonzero(refused)
-            tally.fault(rows, column.name, [shown(raw, text, r) for r in rows[:11]], f"a number is needed; {FILL_RULE}")
+            tally.fault(
+                rows,
+                column.name,
+                [shown(raw, text, r) for r in rows[:11]],
+                f"a number is needed; {FILL_RULE}",
+            )
             return np.where(bad, self.low, raw), None
         tally.count("filled", column.name, bad)
         if column.fill == ZEROS:
@@ -123,7 +165,9 @@ class RankPart(NumberPart):
         super().__init__(column, numeric, 0.0, len(column.levels) - 1.0)
         self.codes = level_names(column, strip)
 
-    def numbers(self, cells: pd.Series, tally: EncodingReport, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    def numbers(
+        self, cells: pd.Series, tally: EncodingReport, strip: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         codes, uniques = factors(cells)
         levels = level_codes(self.column, self.codes, uniques, strip)
         levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally, strip)[codes]
@@ -134,8 +178,8 @@ class RankPart(NumberPart):
 def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
     """Codes (n,) into the list of distinct values; -1 stands for no value.
 
-    Values that Python takes for equal are one, 7 and 7.0 for example, but no Boolean is a number. Raises ``InputError``
-    for a column of lists or the like.
+    Values that Python takes for equal are one, 7 and 7.0 for example, but no Boolean is a number.
+    Raises ``InputError`` for a column of lists or the like.
     """
     if isinstance(cells.dtype, pd.CategoricalDtype):
         return np.asarray(cells.array.codes), _as_list(cells.array.categories)
@@ -147,26 +191,35 @@ def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
             return codes, _as_list(uniques)
         seen: dict[Any, int] = {}
         values = cells.tolist()
-        found = [-1 if v is None or v is pd.NA or v != v else seen.setdefault(v, len(seen)) for v in values]
+        found = [
+            -1 if v is None or v is pd.NA or v != v else seen.setdefault(v, len(seen))
+            for v in values
+        ]
     except (TypeError, ValueError):
         kinds = sorted({type(v).__name__ for v in cells.tolist()})
         raise InputError(
-            f"Expected texts, numbers, dates or Booleans in column {str(cells.name)!r}, got {', '.join(kinds[:4])}; "
+            f"Expected texts, numbers, dates or Booleans in column {str(cells.name)!r}, got "
+            f"{', '.join(kinds[:4])}; "
             "store one value a cell."
         ) from None
     return np.array(found, dtype=int), list(seen)
 
 
 def _as_list(uniques: Any) -> list[Any]:
-    """Distinct values, each in its own type: a number of 32 bits stays one, for its text is shorter."""
+    """Distinct values, each in its own type: a number of 32 bits stays one, for its text is
+    shorter.
+    """
     kind = getattr(uniques.dtype, "kind", "")
     if kind == "f":
         return list(np.asarray(uniques))
     return list(uniques) if kind == "M" else np.asarray(uniques, dtype=object).tolist()
 
 
-def named(cells: pd.Series, strip: bool, decimal: str = ".", unit: bool = False) -> tuple[np.ndarray, list[str]]:
-    """Codes (n,) into canonical texts, the last of which, empty, stands for no value (``dpcore.identity.canonical``).
+def named(
+    cells: pd.Series, strip: bool, decimal: str = ".", unit: bool = False
+) -> tuple[np.ndarray, list[str]]:
+    """Codes (n,) into canonical texts, the last of which, empty, stands for no value
+    (``dpcore.identity.canonical``).
 
     Several codes may have one text: cells are the same id where their texts are equal.
     """
@@ -175,7 +228,9 @@ def named(cells: pd.Series, strip: bool, decimal: str = ".", unit: bool = False)
 
 
 def text_of(value: Any, strip: bool) -> str:
-    """A cell as a date's format reads it; whole numbers lose their decimals. It is no id: those are of ``named``."""
+    """A cell as a date's format reads it; whole numbers lose their decimals. It is no id: those are
+    of ``named``.
+    """
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)
     text = str(value)
@@ -187,8 +242,12 @@ def level_names(column: Column, strip: bool) -> dict[str, int]:
     return {canonical(level, strip): code for code, level in enumerate(column.levels)}
 
 
-def level_codes(column: Column, codes: dict[str, int], uniques: list[Any], strip: bool) -> np.ndarray:
-    """The level of each distinct value, MISSING or UNKNOWN; one more entry at the end, for no value."""
+def level_codes(
+    column: Column, codes: dict[str, int], uniques: list[Any], strip: bool
+) -> np.ndarray:
+    """The level of each distinct value, MISSING or UNKNOWN; one more entry at the end, for no
+    value.
+    """
     found = np.full(len(uniques) + 1, MISSING)
     marks = canonical_marks(column.missing, strip) | {""}
     for i, unique in enumerate(uniques):
@@ -206,7 +265,9 @@ def settle_levels(
     tally: EncodingReport,
     strip: bool,
 ) -> np.ndarray:
-    """Apply the fill and the unknown-level rule; what stays negative becomes zeros (or the other column)."""
+    """Apply the fill and the unknown-level rule; what stays negative becomes zeros (or the other
+    column).
+    """
     if levels[:-1].min(initial=0) >= 0 and codes.min(initial=0) >= 0:
         return levels
     row_levels = levels[codes]
@@ -218,7 +279,10 @@ def settle_levels(
     tally.count("unknown", column.name, unknown)
     if missing.any() and column.fill is None:
         rows = np.flatnonzero(missing)
-        texts = ["no value" if codes[r] < 0 else f"{text_of(uniques[codes[r]], True)!r}" for r in rows[:11]]
+        texts = [
+            "no value" if codes[r] < 0 else f"{text_of(uniques[codes[r]], True)!r}"
+            for r in rows[:11]
+        ]
         tally.fault(rows, column.name, texts, f"a declared level is needed; {FILL_RULE}")
     tally.count("filled", column.name, missing)
     return np.where(levels == MISSING, known.get(canonical(column.fill, strip), MISSING), levels)
@@ -237,8 +301,12 @@ def parse_number(column: Column, value: Any, strip: bool) -> float:
         return np.nan
 
 
-def not_missing(column: Column, text: tuple[np.ndarray, list[Any]] | None, rows: int, strip: bool) -> np.ndarray:
-    """Rows that hold text which is neither a number, nor empty, nor a missing mark: a fill does not cover those."""
+def not_missing(
+    column: Column, text: tuple[np.ndarray, list[Any]] | None, rows: int, strip: bool
+) -> np.ndarray:
+    """Rows that hold text which is neither a number, nor empty, nor a missing mark: a fill does not
+    cover those.
+    """
     if text is None:
         return np.zeros(rows, dtype=bool)
     codes, uniques = text
@@ -261,7 +329,11 @@ def shown(raw: np.ndarray, text: tuple[np.ndarray, list[Any]] | None, row: int) 
     """How a refused numeric cell is named in an error."""
     if text is not None and text[0][row] >= 0 and str(text[1][text[0][row]]).strip():
         return f"{str(text[1][text[0][row]])!r} is not a finite number"
-    return "no value" if np.isnan(raw[row]) else f"{raw[row]} (also the reading of a number too large) is not finite"
+    return (
+        "no value"
+        if np.isnan(raw[row])
+        else f"{raw[row]} (also the reading of a number too large) is not finite"
+    )
 
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -273,15 +345,19 @@ class DatePart(NumberPart):
     def __init__(self, column: Column, numeric: str, part: str) -> None:
         low, high = date_bound(column, "low"), date_bound(column, "high")
         years = (float(str(column.low)[:4]), float(str(column.high)[:4]))
-        bounds = {"year": years, "day": (1.0, 31.0), "hour": (0.0, 23.0), "elapsed": (low, high)}[part]
+        bounds = {"year": years, "day": (1.0, 31.0), "hour": (0.0, 23.0), "elapsed": (low, high)}[
+            part
+        ]
         super().__init__(column, numeric, bounds[0], bounds[1], name=f"{column.name}.{part}")
         self.part = part
 
-    def numbers(self, cells: pd.Series, tally: EncodingReport, strip: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    def numbers(
+        self, cells: pd.Series, tally: EncodingReport, strip: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         codes, uniques = date_factors(self.column, cells, tally, strip)
-        return np.append([part_of(moment, self.part) for moment in uniques], self.low)[codes], blanks(
-            codes, tally, self
-        )
+        return np.append([part_of(moment, self.part) for moment in uniques], self.low)[
+            codes
+        ], blanks(codes, tally, self)
 
 
 class DateLevelPart(ColumnEncoder):
@@ -293,10 +369,18 @@ class DateLevelPart(ColumnEncoder):
         self.part = part
 
     def encode(
-        self, cells: pd.Series, index: np.ndarray, value: np.ndarray, tally: EncodingReport, strip: bool
+        self,
+        cells: pd.Series,
+        index: np.ndarray,
+        value: np.ndarray,
+        tally: EncodingReport,
+        strip: bool,
     ) -> None:
         codes, uniques = date_factors(self.column, cells, tally, strip)
-        index[:, 0] = self.start + np.append([int(part_of(m, self.part)) for m in uniques], 0).astype(np.int32)[codes]
+        index[:, 0] = (
+            self.start
+            + np.append([int(part_of(m, self.part)) for m in uniques], 0).astype(np.int32)[codes]
+        )
         value[:, 0] = codes >= 0
         blanks(codes, tally, self)
 
@@ -317,7 +401,9 @@ def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list
         else:
             for name in column.parts:
                 level = name in ("month", "weekday")
-                parts.append(DateLevelPart(column, name) if level else DatePart(column, numeric, name))
+                parts.append(
+                    DateLevelPart(column, name) if level else DatePart(column, numeric, name)
+                )
     start = slot = 0
     for part in parts:
         part.start, part.slot = start, slot
@@ -346,15 +432,20 @@ def date_factors(
     refused = wrong[codes] | (found < 0) if column.fill is None else wrong[codes]
     if refused.any():
         rows = np.flatnonzero(refused)
-        texts = ["no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip)) for r in rows[:11]]
+        texts = [
+            "no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip))
+            for r in rows[:11]
+        ]
         tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {FILL_RULE}")
     return found, moments
 
 
 def moment_of(value: Any, text: str, form: str) -> datetime:
-    """The moment that a cell is, in UTC where it has a zone, so that one instant is one moment in every zone.
+    """The moment that a cell is, in UTC where it has a zone, so that one instant is one moment in
+    every zone.
 
-    Dates are read as they are, ``text`` by the format. Raises ``ValueError`` for a text that is none.
+    Dates are read as they are, ``text`` by the format. Raises ``ValueError`` for a text that is
+    none.
     """
     if hasattr(value, "to_pydatetime"):
         moment = value.to_pydatetime(warn=False)

@@ -19,8 +19,8 @@ from dpcore.problem import Block
 class Design:
     """Public facts of a design matrix, known before a row is seen.
 
-    ``names`` (d,) are the column names; ``norm_bound`` bounds ||x||_2 of every row, constant column included;
-    ``intercept`` says whether the last column is the constant.
+    ``names`` (d,) are the column names; ``norm_bound`` bounds ||x||_2 of every row, constant column
+    included; ``intercept`` says whether the last column is the constant.
     """
 
     names: tuple[str, ...]
@@ -43,9 +43,15 @@ class Data:
 
     def __post_init__(self) -> None:
         if self.X.shape[0] != len(self.y):
-            raise InputError(f"Expected as many labels as rows, got {self.X.shape[0]} rows and {len(self.y)} labels.")
+            raise InputError(
+                f"Expected as many labels as rows, got {self.X.shape[0]} rows and "
+                f"{len(self.y)} labels."
+            )
         if self.X.shape[1] != self.design.dimension:
-            raise InputError(f"Expected {self.design.dimension} columns as the design declares, got {self.X.shape[1]}.")
+            raise InputError(
+                f"Expected {self.design.dimension} columns as the design declares, "
+                f"got {self.X.shape[1]}."
+            )
 
     @property
     def n(self) -> int:
@@ -69,16 +75,19 @@ ALONE = 3  # cells of one column up to this number have their own words
 class EncodingReport:
     """Counts by column, internal to the operator: they are exact numbers about private rows.
 
-    ``source`` names the file and ``rows`` counts the data rows already seen, so that a fault names the right row.
+    ``source`` names the file and ``rows`` counts the data rows already seen, so that a fault names
+    the right row.
     """
 
     source: str = ""
     rows: int = 0
-    places: np.ndarray | None = None  # where the rows of this piece stand in their chunk, if some were left out
+    # where the rows of this piece stand in their chunk, if some were left out
+    places: np.ndarray | None = None
     clipped: Counter[str] = field(default_factory=Counter)
     filled: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
-    capped: Counter[str] = field(default_factory=Counter)  # blocks whose parts summed to more than 1
+    # blocks whose parts summed to more than 1
+    capped: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)  # rows left out for an undeclared label
     faults: list[tuple[int, str, str, str]] = field(default_factory=list)
 
@@ -104,7 +113,9 @@ class EncodingReport:
         for number, column, value, rule in faults[:SHOWN]:
             groups.setdefault((column, rule), []).append((number, value))
         place = f"{self.source}: " if self.source else ""
-        texts = [text for (column, rule), cells in groups.items() for text in _texts(column, rule, cells)]
+        texts = [
+            text for (column, rule), cells in groups.items() for text in _texts(column, rule, cells)
+        ]
         raise InputError(place + " | ".join(texts) + more + ".")
 
     def to_dict(self) -> dict[str, dict[str, int]]:
@@ -113,7 +124,9 @@ class EncodingReport:
 
 
 def _texts(column: str, rule: str, cells: list[tuple[int, str]]) -> list[str]:
-    """What is wrong in cells of one column under one rule: each by itself, or many after the first one."""
+    """What is wrong in cells of one column under one rule: each by itself, or many after the first
+    one.
+    """
     texts = [f"data row {number}, column {column!r}: {value}; {rule}" for number, value in cells]
     if len(cells) <= ALONE:
         return texts

@@ -1,7 +1,8 @@
 """Raw table to design matrix: an encoder that is complete before any row is seen.
 
-Names, widths, blocks and the norm bound follow from the declared columns alone, so they are public facts. A row never
-changes how another row is encoded, and every row is brought within the declared bounds.
+Names, widths, blocks and the norm bound follow from the declared columns alone, so they are public
+facts. A row never changes how another row is encoded, and every row is brought within the declared
+bounds.
 """
 
 from __future__ import annotations
@@ -29,17 +30,22 @@ SPARSE_BELOW = 0.4  # share of slots to columns under which products on CSR are 
 
 
 class Encoder(TransformerMixin, BaseEstimator):
-    """Encode declared columns as numbers in [0, 1], with ||x||_2 <= ``design.norm_bound`` for every row.
+    """Encode declared columns as numbers in [0, 1], with ||x||_2 <= ``design.norm_bound`` for every
+    row.
 
-    ``columns``: declared ``Column`` objects (or their dicts), in output order. ``numeric``: ``minmax`` (one column),
-    ``log`` (one column, on the signed log scale where the declared span is at least 200), ``hats(k)`` (k overlapping
-    parts that sum to 1; ``hats`` is 8 of them) or ``centred`` (one column onto [-1, 1], which is in no block).
-    ``intercept`` appends a constant 1 *before* the rows are normalised.
-    ``normalise``: ``none`` (bound sqrt(attributes + 1): each attribute's parts have norm at most 1), ``cap`` (rows
-    longer than 1 are shortened to 1) or ``unit`` (rows have length 1; a zero row stays zero).
-    ``sparse``: CSR or dense; ``auto`` decides from the declared widths. ``strip``: ignore blanks around text.
+    ``columns``: declared ``Column`` objects (or their dicts), in output order. ``numeric``:
+    ``minmax`` (one column), ``log`` (one column, on the signed log scale where the declared span is
+    at least 200), ``hats(k)`` (k overlapping parts that sum to 1; ``hats`` is 8 of them) or
+    ``centred`` (one column onto [-1, 1], which is in no block). ``intercept`` appends a constant 1
+    *before* the rows are normalised.
+    ``normalise``: ``none`` (bound sqrt(attributes + 1): each attribute's parts have norm at most
+    1), ``cap`` (rows longer than 1 are shortened to 1) or ``unit`` (rows have length 1; a zero row
+    stays zero).
+    ``sparse``: CSR or dense; ``auto`` decides from the declared widths. ``strip``: ignore blanks
+    around text.
 
-    ``fit`` learns nothing. Refused values raise ``InputError`` naming row, column, value, rule and way out.
+    ``fit`` learns nothing. Refused values raise ``InputError`` naming row, column, value, rule and
+    way out.
     """
 
     def __init__(
@@ -82,16 +88,25 @@ class Encoder(TransformerMixin, BaseEstimator):
         return np.array(self.design.names, dtype=object)
 
     def transform(self, X: pd.DataFrame) -> np.ndarray | csr_array:
-        """Encode a frame that has the declared columns by name, shape (n, d); other columns are not read."""
+        """Encode a frame that has the declared columns by name, shape (n, d); other columns are not
+        read.
+        """
         return self.encode(X, EncodingReport())
 
     def encode(self, frame: pd.DataFrame, tally: EncodingReport) -> np.ndarray | csr_array:
-        """As ``transform``; counts what was clipped, filled and unknown in ``tally``, which also names file and row."""
+        """As ``transform``; counts what was clipped, filled and unknown in ``tally``, which also
+        names file and row.
+        """
         if not isinstance(frame, pd.DataFrame):
-            raise InputError(f"Expected a pandas DataFrame with named columns, got {type(frame).__name__}; name them.")
+            raise InputError(
+                f"Expected a pandas DataFrame with named columns, got "
+                f"{type(frame).__name__}; name them."
+            )
         if not frame.columns.is_unique:
             twice = frame.columns[frame.columns.duplicated()][0]
-            raise InputError(f"Expected each column once, got two columns named {twice!r}; rename one.")
+            raise InputError(
+                f"Expected each column once, got two columns named {twice!r}; rename one."
+            )
         plan = self._compiled()
         rows = len(frame)
         index = np.empty((rows, plan.slots), dtype=np.int32)
@@ -104,17 +119,27 @@ class Encoder(TransformerMixin, BaseEstimator):
             here = slice(part.slot, part.slot + part.slots)
             cells = frame[found[name]]
             part.encode(
-                cells if found[name] == name else cells.rename(name), index[:, here], value[:, here], tally, self.strip
+                cells if found[name] == name else cells.rename(name),
+                index[:, here],
+                value[:, here],
+                tally,
+                self.strip,
             )
         tally.raise_faults()
         if self.intercept:
             index[:, -1] = plan.design.dimension - 1
             value[:, -1] = 1.0
-        return assemble(index, shorten(value, self.normalise, self.dtype), plan.design.dimension, plan.sparse)
+        return assemble(
+            index, shorten(value, self.normalise, self.dtype), plan.design.dimension, plan.sparse
+        )
 
     def to_dict(self) -> dict[str, Any]:
         settings = {k: v for k, v in self.get_params(deep=False).items() if k != "columns"}
-        return {"encoder": "table", **settings, "columns": [_column(c).to_dict() for c in self.columns]}
+        return {
+            "encoder": "table",
+            **settings,
+            "columns": [_column(c).to_dict() for c in self.columns],
+        }
 
     def to_json(self) -> str:
         """The whole encoder as plain JSON, to be stored with a model."""
@@ -122,12 +147,24 @@ class Encoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_json(cls, text: str) -> Encoder:
-        """Exact inverse of ``to_json``; raises ``InputError`` on unknown fields or another version."""
+        """Exact inverse of ``to_json``; raises ``InputError`` on unknown fields or another
+        version.
+        """
         settings = read_settings(text, "table", cls._get_param_names())
-        return cls(**{**settings, "columns": tuple(Column.from_dict(c) for c in settings["columns"])})
+        return cls(
+            **{**settings, "columns": tuple(Column.from_dict(c) for c in settings["columns"])}
+        )
 
     def _compiled(self) -> _Plan:
-        key = (self.columns, self.normalise, self.numeric, self.intercept, self.sparse, self.dtype, self.strip)
+        key = (
+            self.columns,
+            self.normalise,
+            self.numeric,
+            self.intercept,
+            self.sparse,
+            self.dtype,
+            self.strip,
+        )
         cached: tuple[tuple[Any, ...], _Plan] | None = self.__dict__.get("_cache")
         if cached is None or cached[0][0] is not key[0] or cached[0][1:] != key[1:]:
             cached = self.__dict__["_cache"] = (key, _Plan(self))
@@ -138,7 +175,9 @@ class Encoder(TransformerMixin, BaseEstimator):
 
 
 class _Plan:
-    """What the declarations of an encoder come to: parts with their places, the design, the layout."""
+    """What the declarations of an encoder come to: parts with their places, the design, the
+    layout.
+    """
 
     def __init__(self, encoder: Encoder) -> None:
         check_settings(encoder.normalise, encoder.sparse, encoder.dtype)
@@ -147,25 +186,40 @@ class _Plan:
         names = [c.name for c in columns]
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"Expected each column once, got {name!r} twice; drop one declaration.")
+                raise InputError(
+                    f"Expected each column once, got {name!r} twice; drop one declaration."
+                )
         for c in columns:
             check_distinct(c.levels, f"the levels of column {c.name!r}", encoder.strip)
         self.parts: list[ColumnEncoder] = build_parts(columns, encoder.numeric, encoder.strip)
         self.slots = sum(p.slots for p in self.parts) + bool(encoder.intercept)
         attributes = len(self.parts) + bool(encoder.intercept)
-        labels = tuple(name for p in self.parts for name in p.names) + ("intercept",) * bool(encoder.intercept)
+        labels = tuple(name for p in self.parts for name in p.names) + ("intercept",) * bool(
+            encoder.intercept
+        )
         if not labels:
-            raise InputError("Expected at least one column to encode, got none; declare columns or an intercept.")
-        # rows can only grow under "unit" without a constant column, and then hats no longer sum to at most 1
+            raise InputError(
+                "Expected at least one column to encode, got none; declare columns or an intercept."
+            )
+        # rows can only grow under "unit" without a constant column, and then hats no longer sum to
+        # at most 1
         whole = encoder.normalise != "unit" or encoder.intercept
         blocks = tuple(block for p in self.parts for block in part_blocks(p, whole))
         bound = math.sqrt(attributes) if encoder.normalise == "none" else 1.0
-        self.design = Design(names=labels, blocks=blocks, norm_bound=bound, intercept=bool(encoder.intercept))
-        self.sparse = self.slots <= SPARSE_BELOW * len(labels) if encoder.sparse == "auto" else bool(encoder.sparse)
+        self.design = Design(
+            names=labels, blocks=blocks, norm_bound=bound, intercept=bool(encoder.intercept)
+        )
+        self.sparse = (
+            self.slots <= SPARSE_BELOW * len(labels)
+            if encoder.sparse == "auto"
+            else bool(encoder.sparse)
+        )
 
 
 def part_blocks(part: ColumnEncoder, whole: bool) -> tuple[Block, ...]:
-    """The blocks of one part: its columns together where their sum is at most 1, else one by one."""
+    """The blocks of one part: its columns together where their sum is at most 1, else one by
+    one.
+    """
     columns = tuple(range(part.start, part.start + part.width))
     if not columns or not part.block:
         return ()
@@ -186,8 +240,12 @@ def shorten(value: np.ndarray, normalise: str, dtype: str) -> np.ndarray:
     return value
 
 
-def assemble(index: np.ndarray, value: np.ndarray, dimension: int, sparse: bool) -> np.ndarray | csr_array:
-    """Rows of (column, value) slots, in column order, as CSR without stored zeros, or as a dense matrix."""
+def assemble(
+    index: np.ndarray, value: np.ndarray, dimension: int, sparse: bool
+) -> np.ndarray | csr_array:
+    """Rows of (column, value) slots, in column order, as CSR without stored zeros, or as a dense
+    matrix.
+    """
     rows = len(value)
     if sparse:
         kept = value != 0.0
@@ -216,7 +274,8 @@ def read_settings(text: str, kind: str, names: Sequence[str]) -> dict[str, Any]:
     version, stored = settings.pop("schema_version", None), settings.pop("encoder", None)
     if version != 1 or stored != kind:
         raise InputError(
-            f"Expected a stored {kind} encoder of schema_version 1, got {stored!r} of version {version!r}."
+            f"Expected a stored {kind} encoder of schema_version 1, got {stored!r} of version "
+            f"{version!r}."
         )
     for name in settings:
         if name not in names:

@@ -1,8 +1,10 @@
-"""Bounds and levels of undeclared columns, estimated privately: what a schema could not declare has a price.
+"""Bounds and levels of undeclared columns, estimated privately: what a schema could not declare has
+a price.
 
-Numeric bounds are noisy quantiles over a public grid (exponential mechanism, Smith 2011). Levels are found by a noisy
-thresholded histogram that grows texts byte by byte from a public alphabet, so that no text is looked up in the data
-for free and the price is a Rényi curve without a failure probability.
+Numeric bounds are noisy quantiles over a public grid (exponential mechanism, Smith 2011). Levels
+are found by a noisy thresholded histogram that grows texts byte by byte from a public alphabet, so
+that no text is looked up in the data for free and the price is a Rényi curve without a failure
+probability.
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ from dpcore.problem import Adjacency
 END = b"\x00"  # closes a whole text
 ALPHABET = [bytes([b]) for b in range(1, 256)] + [END]
 MOST_LEVELS = 64  # levels that an estimate keeps of one column
-GRID = np.array(sorted({s * m * 10.0**e for s in (-1, 1) for m in (1, 2, 5) for e in range(-3, 10)} | {0.0}))
+GRID = np.array(
+    sorted({s * m * 10.0**e for s in (-1, 1) for m in (1, 2, 5) for e in range(-3, 10)} | {0.0})
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The raw cells that are asked about: numbers (n,) and texts as bytes, by column. ``n`` rows."""
+    """The raw cells that are asked about: numbers (n,) and texts as bytes, by column. ``n``
+    rows.
+    """
 
     numbers: Mapping[str, np.ndarray]
     texts: Mapping[str, Sequence[bytes]]
@@ -39,12 +45,12 @@ class Columns:
 class EstimateColumns:
     """Low and high of ``numeric`` columns, levels of ``texts`` columns.
 
-    ``n`` is the public (nominal) count, ``share`` the part of the rows that should lie within the bounds. A text of
-    more than ``longest`` bytes is not found, of one depth at most ``widest`` beginnings are followed, and of the whole
-    texts the ``widest`` of largest noisy count are kept. Each column
-    costs as much as two Gaussian releases of ``noise_multiplier``: a unit of at most ``rows`` rows moves a quantile's
-    scores by at most ``rows`` (both ways, so ``two_sided``), and at each depth the counts by ``rows`` in one place (in
-    two when it is replaced).
+    ``n`` is the public (nominal) count, ``share`` the part of the rows that should lie within the
+    bounds. A text of more than ``longest`` bytes is not found, of one depth at most ``widest``
+    beginnings are followed, and of the whole texts the ``widest`` of largest noisy count are kept.
+    Each column costs as much as two Gaussian releases of ``noise_multiplier``: a unit of at most
+    ``rows`` rows moves a quantile's scores by at most ``rows`` (both ways, so ``two_sided``), and
+    at each depth the counts by ``rows`` in one place (in two when it is replaced).
     """
 
     numeric: tuple[str, ...] = ()
@@ -63,7 +69,10 @@ class EstimateColumns:
         require_positive(noise_multiplier=self.noise_multiplier, threshold=self.threshold)
         require_fraction(share=self.share)
         if self.adjacency is Adjacency.REPLACE_LABELS:
-            raise InputError("Expected adjacency add_remove or replace_one to estimate bounds, got replace_labels.")
+            raise InputError(
+                "Expected adjacency add_remove or replace_one to estimate bounds, got "
+                "replace_labels."
+            )
 
     @property
     def quantile(self) -> Exponential:
@@ -75,14 +84,22 @@ class EstimateColumns:
         return Gaussian(sensitivity, sensitivity * self.noise_multiplier * sqrt(self.longest / 2.0))
 
     def plan(self) -> list[Mechanism]:
-        """Two quantiles for each numeric column, then ``longest`` histograms for each text column."""
-        return [self.quantile] * (2 * len(self.numeric)) + [self.counts] * (self.longest * len(self.texts))
+        """Two quantiles for each numeric column, then ``longest`` histograms for each text
+        column.
+        """
+        return [self.quantile] * (2 * len(self.numeric)) + [self.counts] * (
+            self.longest * len(self.texts)
+        )
 
     def events(self, unit: str = "record", noise: str = "rounded") -> Events:
-        return Events.of([item.with_noise(noise) for item in self.plan()], adjacency=self.adjacency, unit=unit)
+        return Events.of(
+            [item.with_noise(noise) for item in self.plan()], adjacency=self.adjacency, unit=unit
+        )
 
     def fit(self, budget: Budget) -> dict[str, dict[str, Any]]:
-        """The released bounds and levels by column; follows the plan, of each text column's depths all of them."""
+        """The released bounds and levels by column; follows the plan, of each text column's depths
+        all of them.
+        """
         found: dict[str, dict[str, Any]] = {}
         for name in self.numeric:
             low, high = self._bound(budget, name, False), self._bound(budget, name, True)
@@ -92,7 +109,8 @@ class EstimateColumns:
         return found
 
     def _bound(self, budget: Budget, name: str, upper: bool) -> float:
-        """The grid point whose share of rows at or below it is nearest to the wanted one; ties go inward.
+        """The grid point whose share of rows at or below it is nearest to the wanted one; ties go
+        inward.
 
         A public cost of ``step`` a grid point breaks ties among points that no row lies between.
         """
@@ -115,7 +133,9 @@ class EstimateColumns:
             candidates = [begin + letter for begin in begun for letter in ALPHABET]
             place = {text: i for i, text in enumerate(candidates)}
 
-            def histogram(batch: Columns, depth: int = depth, place: dict[bytes, int] = place) -> np.ndarray:
+            def histogram(
+                batch: Columns, depth: int = depth, place: dict[bytes, int] = place
+            ) -> np.ndarray:
                 counts = np.zeros(len(place) or 1)
                 for text, hits in Counter(batch.texts[name]).items():
                     if (i := place.get((text + END)[:depth])) is not None:
@@ -123,14 +143,22 @@ class EstimateColumns:
                 return counts
 
             noisy = budget.release(mechanism, histogram)[: len(candidates)]
-            kept = [i for i in np.argsort(-noisy)[: self.widest] if noisy[i] > self.threshold * mechanism.sigma]
-            whole |= {candidates[i][:-1]: float(noisy[i]) for i in kept if candidates[i].endswith(END)}
+            kept = [
+                i
+                for i in np.argsort(-noisy)[: self.widest]
+                if noisy[i] > self.threshold * mechanism.sigma
+            ]
+            whole |= {
+                candidates[i][:-1]: float(noisy[i]) for i in kept if candidates[i].endswith(END)
+            }
             begun = [candidates[i] for i in kept if not candidates[i].endswith(END)]
         most = sorted(whole, key=lambda text: -whole[text])[: self.widest]
         return tuple(sorted({text.decode(errors="replace") for text in most} - {""}))
 
 
-def calibrated(estimate: EstimateColumns, target: Target, noise: str = "rounded") -> EstimateColumns:
+def calibrated(
+    estimate: EstimateColumns, target: Target, noise: str = "rounded"
+) -> EstimateColumns:
     """The estimate with the least ``noise_multiplier`` (to 1 part in 1000) that fits ``target``."""
 
     def events(multiplier: float) -> Events:
@@ -139,7 +167,9 @@ def calibrated(estimate: EstimateColumns, target: Target, noise: str = "rounded"
     return replace(estimate, noise_multiplier=_least_noise(events, target))
 
 
-def calibrated_gaussian(sensitivity: float, target: Target, adjacency: Adjacency, noise: str = "rounded") -> Gaussian:
+def calibrated_gaussian(
+    sensitivity: float, target: Target, adjacency: Adjacency, noise: str = "rounded"
+) -> Gaussian:
     """One Gaussian release of the least noise that fits ``target``."""
 
     def single(multiplier: float) -> Gaussian:
@@ -172,8 +202,12 @@ def estimate_columns(
     noise: str = "rounded",
     unit: str = "record",
 ) -> dict[str, dict[str, Any]]:
-    """Run the estimate through a door of its own; ``on_charge`` is called after each charge, before a row is read."""
+    """Run the estimate through a door of its own; ``on_charge`` is called after each charge, before
+    a row is read.
+    """
     planned = estimate.events(unit, noise)
     return estimate.fit(
-        open_door(planned, columns, noise=noise, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed)
+        open_door(
+            planned, columns, noise=noise, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed
+        )
     )

@@ -1,4 +1,6 @@
-"""Encoder for files of numbers (SVMlight, LETOR, images, already one-hot tables) by declared groups of columns."""
+"""Encoder for files of numbers (SVMlight, LETOR, images, already one-hot tables) by declared groups
+of columns.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ FILL = "correct the row, or declare a fill of its features"
 
 
 class MatrixEncoder(TransformerMixin, BaseEstimator):
-    """Scale a matrix of numbers by declared groups; same settings, design and guarantees as ``Encoder``.
+    """Scale a matrix of numbers by declared groups; same settings, design and guarantees as
+    ``Encoder``.
 
-    ``numeric`` must be ``minmax`` (or ``centred``: [low, high] onto [-1, 1]). Input: an array, CSR, or a frame whose
-    columns are in the declared order.
+    ``numeric`` must be ``minmax`` (or ``centred``: [low, high] onto [-1, 1]). Input: an array, CSR,
+    or a frame whose columns are in the declared order.
     """
 
     def __init__(
@@ -49,7 +52,10 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         """Check the declarations; rows are not looked at."""
         check_settings(self.normalise, self.sparse, self.dtype)
         if self.numeric not in ("minmax", "centred"):
-            raise InputError(f"Expected numeric minmax or centred for a file of numbers, got numeric={self.numeric!r}.")
+            raise InputError(
+                f"Expected numeric minmax or centred for a file of numbers, got "
+                f"numeric={self.numeric!r}."
+            )
         if not self.groups:
             raise InputError("Expected at least one group of features, got none; declare features.")
         return self
@@ -70,10 +76,17 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
     @property
     def design(self) -> Design:
         """Names, blocks and norm bound, from the declarations alone."""
-        names = tuple(n for g in self.groups for n in g.names) + ("intercept",) * bool(self.intercept)
+        names = tuple(n for g in self.groups for n in g.names) + ("intercept",) * bool(
+            self.intercept
+        )
         attributes = sum(g.attributes for g in self.groups) + bool(self.intercept)
         bound = math.sqrt(attributes) if self.normalise == "none" else 1.0
-        return Design(names=names, blocks=tuple(self._blocks()), norm_bound=bound, intercept=bool(self.intercept))
+        return Design(
+            names=names,
+            blocks=tuple(self._blocks()),
+            norm_bound=bound,
+            intercept=bool(self.intercept),
+        )
 
     @property
     def is_sparse(self) -> bool:
@@ -104,24 +117,33 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         return self.encode(X, EncodingReport())
 
     def encode(self, X: Any, tally: EncodingReport) -> np.ndarray | csr_array:
-        """As ``transform``, with counts in ``tally``; raises ``InputError`` on another width, and on NaN or inf in
-        columns without a fill."""
+        """As ``transform``, with counts in ``tally``; raises ``InputError`` on another width, and
+        on NaN or inf in columns without a fill."""
         if isinstance(X, pd.DataFrame):
             X = numbers_of(X)
         if X.shape[1] != self.width:
             raise InputError(
-                f"{tally.source + ': ' if tally.source else ''}Expected {self.width} columns of numbers as declared,"
+                f"{tally.source + ': ' if tally.source else ''}Expected {self.width} columns of "
+                f"numbers as declared,"
                 f" got {X.shape[1]}; correct the counts under features."
             )
-        keep = self.is_sparse and all(g.low == 0.0 for g in self.groups) and self.numeric == "minmax"
+        keep = (
+            self.is_sparse and all(g.low == 0.0 for g in self.groups) and self.numeric == "minmax"
+        )
         if issparse(X) and keep:
             return self._encode_csr(csr_array(X, dtype=np.float64, copy=True), tally)
-        dense = X.toarray() if issparse(X) else np.array(X, dtype=np.float32 if X.dtype == np.uint8 else np.float64)
+        dense = (
+            X.toarray()
+            if issparse(X)
+            else np.array(X, dtype=np.float32 if X.dtype == np.uint8 else np.float64)
+        )
         scaled = self._encode_dense(dense.astype(np.float64, copy=False), tally)
         return csr_array(scaled) if self.is_sparse else scaled
 
     def _filled(self, values: np.ndarray, which: np.ndarray, tally: EncodingReport) -> np.ndarray:
-        """``values`` with a fill for those that are not finite; ``which`` is the group that each value belongs to."""
+        """``values`` with a fill for those that are not finite; ``which`` is the group that each
+        value belongs to.
+        """
         bad = ~np.isfinite(values)
         if not bad.any():
             return values
@@ -225,13 +247,17 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_json(cls, text: str) -> MatrixEncoder:
-        """Exact inverse of ``to_json``; raises ``InputError`` on unknown fields or another version."""
+        """Exact inverse of ``to_json``; raises ``InputError`` on unknown fields or another
+        version.
+        """
         settings = read_settings(text, "matrix", cls._get_param_names())
         return cls(**{**settings, "groups": tuple(FeatureGroup(**g) for g in settings["groups"])})
 
 
 def numbers_of(frame: pd.DataFrame) -> np.ndarray:
-    """The cells as an array; text is read as numbers and a gap of any kind is NaN. Raises ``InputError`` on others."""
+    """The cells as an array; text is read as numbers and a gap of any kind is NaN. Raises
+    ``InputError`` on others.
+    """
     if all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in frame.dtypes):
         return frame.to_numpy()
     try:
@@ -241,6 +267,7 @@ def numbers_of(frame: pd.DataFrame) -> np.ndarray:
             found = pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()
             if found.any():
                 raise InputError(
-                    f"Expected numbers in column {name!r}, got {frame[name][found].iloc[0]!r}; correct the row."
+                    f"Expected numbers in column {name!r}, got {frame[name][found].iloc[0]!r}; "
+                    f"correct the row."
                 ) from None
         raise

@@ -1,8 +1,10 @@
-"""Losses of one session: functions of its scores and labels. Arrays are padded blocks (B, n) with a mask.
+"""Losses of one session: functions of its scores and labels. Arrays are padded blocks (B, n) with a
+mask.
 
-``slope`` is the derivative by the scores, 0 on padding. A loss that is linear in a bounded function of the labels
-(``label_linear``) has the form value = const - sum_i c_i(y) P_i(s): what labels can do to its gradient is then bounded
-by the directions u_i = grad P_i alone, which follow from documents and parameters (``dpcore.ranking.objective``).
+``slope`` is the derivative by the scores, 0 on padding. A loss that is linear in a bounded function
+of the labels (``label_linear``) has the form value = const - sum_i c_i(y) P_i(s): what labels can
+do to its gradient is then bounded by the directions u_i = grad P_i alone, which follow from
+documents and parameters (``dpcore.ranking.objective``).
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class RankingLoss(Protocol):
 
 
 def softmax(s: Array, mask: Array) -> Array:
-    """exp(s) / sum exp(s) over the last axis where ``mask``, 0 elsewhere; every row holds at least one document."""
+    """exp(s) / sum exp(s) over the last axis where ``mask``, 0 elsewhere; every row holds at least
+    one document.
+    """
     e = np.where(mask, s, -inf)
     e -= e.max(axis=-1, keepdims=True)
     np.exp(e, out=e)
@@ -65,8 +69,9 @@ def simplex(y: Array, mask: Array) -> Array:
 def one_hot(y: Array, mask: Array) -> Array:
     """1 for one of the best labelled documents, zeros where none is relevant (Chen 2020, 6.5.5).
 
-    The draw among equals goes by fixed public numbers, one a place in the list, so it does not depend on the other
-    sessions of a batch. Whatever it picks, the result is one-hot or zero, and no more is used by the price.
+    The draw among equals goes by fixed public numbers, one a place in the list, so it does not
+    depend on the other sessions of a batch. Whatever it picks, the result is one-hot or zero, and
+    no more is used by the price.
     """
     draw = np.random.default_rng(0).random(y.shape[-1])
     best = np.max(np.where(mask, y, 0.0), axis=-1, keepdims=True)
@@ -79,13 +84,15 @@ def one_hot(y: Array, mask: Array) -> Array:
 
 @dataclass(frozen=True)
 class BayesRank:
-    """1 - sum over top-k lists of NDCG@k * their permutation probability: 1 - sum_i c_i P_i, in [0, 1].
+    """1 - sum over top-k lists of NDCG@k * their permutation probability: 1 - sum_i c_i P_i, in [0,
+    1].
 
-    NDCG@k is a sum over ranks, so only the chance of each document at each of the first k ranks matters:
-    P_i = p_i for k = 1 and P_i = p_i + P(second = i) / log2(3) for k = 2, exact, in O(n^2) instead of a sum over n^2
-    lists. ``target``: ``gain`` (c_i = gain_i over the best DCG@k, in [0, 1]), ``simplex`` (c_i = gain_i / sum gain) or
-    ``one_hot``. A session without relevant documents has gain 0. Kuo, Cheng & Wang (2009); Chen (2020), (6.7).
-    Since sum_i P_i does not depend on the scores, sum_i u_i = 0.
+    NDCG@k is a sum over ranks, so only the chance of each document at each of the first k ranks
+    matters: P_i = p_i for k = 1 and P_i = p_i + P(second = i) / log2(3) for k = 2, exact, in O(n^2)
+    instead of a sum over n^2 lists. ``target``: ``gain`` (c_i = gain_i over the best DCG@k, in [0,
+    1]), ``simplex`` (c_i = gain_i / sum gain) or ``one_hot``. A session without relevant documents
+    has gain 0. Kuo, Cheng & Wang (2009); Chen (2020), (6.7). Since sum_i P_i does not depend on the
+    scores, sum_i u_i = 0.
     """
 
     name: ClassVar[str] = "bayesrank"
@@ -99,7 +106,10 @@ class BayesRank:
 
     def __post_init__(self) -> None:
         if self.k not in (1, 2):
-            raise InputError(f"Expected k of 1 or 2 for bayesrank, got k={self.k!r}; use listmle for the whole order.")
+            raise InputError(
+                f"Expected k of 1 or 2 for bayesrank, got k={self.k!r}; use listmle "
+                f"for the whole order."
+            )
         require_choice(TARGETS, target=self.target)
 
     @property
@@ -127,14 +137,18 @@ class BayesRank:
     def jacobian(self, s: Array, mask: Array) -> Array:
         """dP_i / ds_d, shape (B, n, n)."""
         p = softmax(s, mask)
-        first: Array = np.einsum("bi,ij->bij", p, np.eye(p.shape[-1])) - p[..., :, None] * p[..., None, :]
+        first: Array = (
+            np.einsum("bi,ij->bij", p, np.eye(p.shape[-1])) - p[..., :, None] * p[..., None, :]
+        )
         if self.k == 1:
             return first
         q = _second(s, mask)
         joint = p[..., :, None] * q  # chance of the list (i, l)
         second = joint.sum(axis=-2)
         step = np.swapaxes(joint, -1, -2) - second[..., :, None] * p[..., None, :]
-        step += np.einsum("bi,ij->bij", second, np.eye(p.shape[-1])) - np.swapaxes(joint, -1, -2) @ q
+        step += (
+            np.einsum("bi,ij->bij", second, np.eye(p.shape[-1])) - np.swapaxes(joint, -1, -2) @ q
+        )
         jacobian: Array = first + SECOND * step
         return jacobian
 
@@ -153,7 +167,9 @@ class BayesRank:
 
 
 def _second(s: Array, mask: Array) -> Array:
-    """Chance of l at rank 2 given i at rank 1, shape (B, n, n): a softmax without i, and 0 in a session of one."""
+    """Chance of l at rank 2 given i at rank 1, shape (B, n, n): a softmax without i, and 0 in a
+    session of one.
+    """
     n = s.shape[-1]
     others = mask[..., None, :] & ~np.eye(n, dtype=bool)
     alone = ~others.any(axis=-1, keepdims=True)
@@ -163,11 +179,12 @@ def _second(s: Array, mask: Array) -> Array:
 
 @dataclass(frozen=True)
 class ListNet:
-    """Top-1 cross-entropy -sum_i t_i log p_i. Cao et al. (2007), with the truth's distribution t stated here:
+    """Top-1 cross-entropy -sum_i t_i log p_i. Cao et al. (2007), with the truth's distribution t
+    stated here:
 
-    t_i = gain_i / sum gain, gain = 2^y - 1 (the original takes a softmax of the labels, which gives irrelevant
-    documents a share). A session without relevant documents contributes nothing, as if t = p (``empty`` = "skip"), or
-    has t uniform.
+    t_i = gain_i / sum gain, gain = 2^y - 1 (the original takes a softmax of the labels, which gives
+    irrelevant documents a share). A session without relevant documents contributes nothing, as if t
+    = p (``empty`` = "skip"), or has t uniform.
     """
 
     name: ClassVar[str] = "listnet"
@@ -187,13 +204,17 @@ class ListNet:
         """t, shape (B, n); zeros for a skipped session."""
         t = simplex(y, mask)
         if self.empty == "uniform":
-            t = np.where(t.sum(axis=-1, keepdims=True) > 0, t, mask / mask.sum(axis=-1, keepdims=True))
+            t = np.where(
+                t.sum(axis=-1, keepdims=True) > 0, t, mask / mask.sum(axis=-1, keepdims=True)
+            )
         return t
 
     def value(self, s: Array, y: Array, mask: Array) -> Array:
         t = self.truth(y, mask)
         top = np.max(np.where(mask, s, -inf), axis=-1, keepdims=True)
-        log_sum = top + np.log(np.sum(np.where(mask, np.exp(np.minimum(s - top, 0.0)), 0.0), axis=-1, keepdims=True))
+        log_sum = top + np.log(
+            np.sum(np.where(mask, np.exp(np.minimum(s - top, 0.0)), 0.0), axis=-1, keepdims=True)
+        )
         value: Array = np.sum(t * (log_sum - np.where(mask, s, 0.0)), axis=-1)
         return value
 
@@ -212,10 +233,12 @@ def _flat(order: Array) -> Array:
 
 @dataclass(frozen=True)
 class ListMLE:
-    """-log of the permutation probability of the order by label. Xia et al. (2008); Chen (2020), (6.6).
+    """-log of the permutation probability of the order by label. Xia et al. (2008); Chen (2020),
+    (6.6).
 
-    Documents of equal label stand in the order of their rows (a fixed, public choice); places after the last relevant
-    document say nothing and are left out, so a session without relevant documents contributes nothing.
+    Documents of equal label stand in the order of their rows (a fixed, public choice); places after
+    the last relevant document say nothing and are left out, so a session without relevant documents
+    contributes nothing.
     """
 
     name: ClassVar[str] = "listmle"
@@ -249,13 +272,17 @@ class ListMLE:
 
 
 def target_of(loss: RankingLoss) -> str:
-    """The bounded function of the labels (``TARGETS``) that a loss with ``label_linear`` is linear in."""
+    """The bounded function of the labels (``TARGETS``) that a loss with ``label_linear`` is linear
+    in.
+    """
     named: Any = loss
     target: str = named.target
     return target
 
 
-ranking_losses: dict[str, Callable[..., RankingLoss]] = {loss.name: loss for loss in (BayesRank, ListNet, ListMLE)}
+ranking_losses: dict[str, Callable[..., RankingLoss]] = {
+    loss.name: loss for loss in (BayesRank, ListNet, ListMLE)
+}
 
 
 def make_ranking_loss(name: str, **parameters: Any) -> RankingLoss:
@@ -265,4 +292,6 @@ def make_ranking_loss(name: str, **parameters: Any) -> RankingLoss:
     try:
         return ranking_losses[name](**parameters)
     except TypeError as error:
-        raise InputError(f"Expected parameters that loss {name!r} has, got {parameters}: {error}.") from error
+        raise InputError(
+            f"Expected parameters that loss {name!r} has, got {parameters}: {error}."
+        ) from error

@@ -1,4 +1,6 @@
-"""MAP and NDCG over sessions. What the literature disagrees about is an argument, recorded beside the number."""
+"""MAP and NDCG over sessions. What the literature disagrees about is an argument, recorded beside
+the number.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,19 @@ SHORT, GAINS = ("keep", "zero"), ("exponential", "linear")
 class Conventions:
     """What a ranking metric means.
 
-    ``empty``: a query without a relevant document is left out of the mean (``skip``) or counts as 0 or 1, for MAP and
-    NDCG alike. ``ties``: equal scores give the mean over their orders, or the ``worst`` order. ``discount``: rank r
-    counts 1 / log2(1 + r), or LETOR's form, 1 for the first two ranks and 1 / log2(r) after. ``divisor`` of AP@k:
-    min(k, number relevant); ``retrieved``, the relevant ones inside the top k (Chen 2020, (6.2)); or ``relevant``, all
-    relevant ones, as trec_eval's map_cut. A label of at least ``relevant_from`` is relevant for AP. ``gain`` of NDCG:
-    2^label - 1 (``exponential``), or the label itself (``linear``), as in trec_eval. ``short``: NDCG@k of a query with
-    fewer than k documents is taken over those it has (``keep``), or 0 (``zero``), which LETOR's own script does and
-    which can be most of a difference to published tables: where 95 of 157 queries are shorter than 10, NDCG@10 falls
-    from .376 to .122.
+    ``empty``: a query without a relevant document is left out of the mean (``skip``) or counts as 0
+    or 1, for MAP and NDCG alike. ``ties``: equal scores give the mean over their orders, or the
+    ``worst`` order. ``discount``: rank r counts 1 / log2(1 + r), or LETOR's form, 1 for the first
+    two ranks and 1 / log2(r) after. ``divisor`` of AP@k: min(k, number relevant); ``retrieved``,
+    the relevant ones inside the top k (Chen 2020, (6.2)); or ``relevant``, all relevant ones, as
+    trec_eval's map_cut. A label of at least ``relevant_from`` is relevant for AP. ``gain`` of NDCG:
+    2^label - 1 (``exponential``), or the label itself (``linear``), as in trec_eval. ``short``:
+    NDCG@k of a query with fewer than k documents is taken over those it has (``keep``), or 0
+    (``zero``), which LETOR's own script does and which can be most of a difference to published
+    tables: where 95 of 157 queries are shorter than 10, NDCG@10 falls from .376 to .122.
 
-    ``NAMED`` has LETOR's script as ``letor``, and trec_eval's map, map_cut and ndcg_cut as ``trec_eval``, for scores
-    without ties: both break ties by an order of the documents.
+    ``NAMED`` has LETOR's script as ``letor``, and trec_eval's map, map_cut and ndcg_cut as
+    ``trec_eval``, for scores without ties: both break ties by an order of the documents.
     """
 
     empty: str = "skip"
@@ -94,8 +97,12 @@ def discounts(ranks: Array, kind: str = "log2") -> Array:
     return 1.0 / np.log2(1.0 + ranks) if kind == "log2" else 1.0 / np.log2(np.maximum(ranks, 2.0))
 
 
-def session_ndcg(y: Array, scores: Array, offsets: Array, k: int, conventions: Conventions = Conventions()) -> Array:
-    """DCG@k / best DCG@k of each session, 0 where nothing is relevant; shape (n,). Järvelin & Kekäläinen (2002)."""
+def session_ndcg(
+    y: Array, scores: Array, offsets: Array, k: int, conventions: Conventions = Conventions()
+) -> Array:
+    """DCG@k / best DCG@k of each session, 0 where nothing is relevant; shape (n,). Järvelin &
+    Kekäläinen (2002).
+    """
     placed = _sort(y, scores, offsets, conventions.ties)
     dcg = _dcg(placed, k, conventions)
     best = _dcg(_sort(y, y, offsets, "worst"), k, conventions)
@@ -105,7 +112,11 @@ def session_ndcg(y: Array, scores: Array, offsets: Array, k: int, conventions: C
 
 
 def _dcg(placed: _Sorted, k: int, conventions: Conventions) -> Array:
-    gain = np.exp2(placed.y) - 1.0 if conventions.gain == "exponential" else placed.y.astype(np.float64)
+    gain = (
+        np.exp2(placed.y) - 1.0
+        if conventions.gain == "exponential"
+        else placed.y.astype(np.float64)
+    )
     # Over random orders of a tie group every member has the group's mean gain.
     mean_gain = (np.bincount(placed.group, gain) / np.bincount(placed.group))[placed.group]
     weight = np.where(placed.rank <= k, discounts(placed.rank, conventions.discount), 0.0)
@@ -113,13 +124,18 @@ def _dcg(placed: _Sorted, k: int, conventions: Conventions) -> Array:
 
 
 def session_ap(
-    y: Array, scores: Array, offsets: Array, k: int | None = None, conventions: Conventions = Conventions()
+    y: Array,
+    scores: Array,
+    offsets: Array,
+    k: int | None = None,
+    conventions: Conventions = Conventions(),
 ) -> Array:
-    """Average precision of each session over its first ``k`` ranks (all without ``k``); 0 without a relevant one; (n,).
+    """Average precision of each session over its first ``k`` ranks (all without ``k``); 0 without a
+    relevant one; (n,).
 
-    In a tie group of m documents, r relevant, that begins after t documents with R relevant, place j holds a relevant
-    document with chance r/m, and the expected precision there is (R + 1 + (j-1)(r-1)/(m-1)) / (t + j): the mean of AP
-    over all orders, in closed form.
+    In a tie group of m documents, r relevant, that begins after t documents with R relevant, place
+    j holds a relevant document with chance r/m, and the expected precision there is (R + 1 +
+    (j-1)(r-1)/(m-1)) / (t + j): the mean of AP over all orders, in closed form.
     """
     placed = _sort(y, scores, offsets, conventions.ties)
     relevant = (placed.y >= conventions.relevant_from).astype(np.float64)
@@ -135,7 +151,9 @@ def session_ap(
     precision = (before + 1.0 + j * (in_group - 1.0) / np.maximum(placed.size - 1, 1)) / placed.rank
     share = in_group / placed.size
     limit = np.inf if k is None else k
-    summed = np.add.reduceat(np.where((placed.rank <= limit) & (in_group > 0), share * precision, 0.0), offsets[:-1])
+    summed = np.add.reduceat(
+        np.where((placed.rank <= limit) & (in_group > 0), share * precision, 0.0), offsets[:-1]
+    )
     if k is None or conventions.divisor != "retrieved":
         divisor = np.minimum(total, limit) if conventions.divisor == "min_k" else total
         return np.divide(summed, divisor, out=np.zeros_like(summed), where=divisor > 0)
@@ -143,7 +161,9 @@ def session_ap(
 
 
 def _retrieved(placed: _Sorted, relevant: Array, before: Array, summed: Array, k: int) -> Array:
-    """AP@k divided by the relevant documents inside the top k; a tie group cut by k makes that number random."""
+    """AP@k divided by the relevant documents inside the top k; a tie group cut by k makes that
+    number random.
+    """
     found = np.add.reduceat(np.where(placed.rank <= k, relevant, 0.0), placed.offsets[:-1])
     result: Array = np.divide(summed, found, out=np.zeros_like(summed), where=found > 0)
     cut = np.flatnonzero((placed.rank == k) & (placed.start + placed.size - 1 > k))
@@ -154,8 +174,12 @@ def _retrieved(placed: _Sorted, relevant: Array, before: Array, summed: Array, k
     return result
 
 
-def _cut_ap(placed: _Sorted, relevant: Array, session: slice, place: int, k: int, before: float) -> float:
-    """Expected AP@k of one session whose tie group straddles rank k: a sum over the hypergeometric count inside."""
+def _cut_ap(
+    placed: _Sorted, relevant: Array, session: slice, place: int, k: int, before: float
+) -> float:
+    """Expected AP@k of one session whose tie group straddles rank k: a sum over the hypergeometric
+    count inside.
+    """
     start, size = int(placed.start[place]), int(placed.size[place])
     members = relevant[session][start - 1 : start - 1 + size]
     r, inside = int(members.sum()), k - start + 1
@@ -179,7 +203,11 @@ def _tie_sum(placed: _Sorted, relevant: Array, part: slice) -> float:
         m, t = int(placed.size[place]), int(placed.start[place]) - 1
         r = float(relevant[place : place + m].sum())
         j = np.arange(m)
-        total += float(np.sum(r / m * (before + 1.0 + j * (r - 1.0) / max(m - 1, 1)) / (t + j + 1))) if r else 0.0
+        total += (
+            float(np.sum(r / m * (before + 1.0 + j * (r - 1.0) / max(m - 1, 1)) / (t + j + 1)))
+            if r
+            else 0.0
+        )
         before, place = before + r, place + m
     return total
 
@@ -194,8 +222,11 @@ def _mean(values: Array, y: Array, offsets: Array, conventions: Conventions) -> 
     return float(np.where(empty, float(conventions.empty == "one"), values).mean())
 
 
-def mean_average_precision(y: Array, scores: Array, groups: Array, k: int | None = None, **conventions: Any) -> float:
-    """Mean of AP (or AP@k) over the queries named by ``groups`` (documents,); see ``Conventions`` for the arguments.
+def mean_average_precision(
+    y: Array, scores: Array, groups: Array, k: int | None = None, **conventions: Any
+) -> float:
+    """Mean of AP (or AP@k) over the queries named by ``groups`` (documents,); see ``Conventions``
+    for the arguments.
 
     NaN where no query counts: with ``empty`` = "skip" and nothing relevant there is no such number.
     Raises ``InputError`` for labels outside [0, 30], scores that are no numbers and a k below 1.
@@ -206,7 +237,9 @@ def mean_average_precision(y: Array, scores: Array, groups: Array, k: int | None
 
 
 def ndcg(y: Array, scores: Array, groups: Array, k: int = 8, **conventions: Any) -> float:
-    """Mean of NDCG@k over the queries named by ``groups`` (documents,); NaN and errors as those of MAP."""
+    """Mean of NDCG@k over the queries named by ``groups`` (documents,); NaN and errors as those of
+    MAP.
+    """
     chosen = _conventions(conventions)
     y, scores, offsets = _grouped(y, scores, groups, k)
     return _mean(session_ndcg(y, scores, offsets, k, chosen), y, offsets, chosen)
@@ -226,9 +259,13 @@ def _grouped(y: Array, scores: Array, groups: Array, k: int | None) -> tuple[Arr
         require_count(k=k)
     y, scores = real(y, "labels"), real(scores, "scores")
     if y.ndim != 1 or scores.shape != y.shape or len(y) == 0:
-        raise InputError(f"Expected one score a label, got labels {y.shape} and scores {scores.shape}.")
+        raise InputError(
+            f"Expected one score a label, got labels {y.shape} and scores {scores.shape}."
+        )
     if not np.all(np.isfinite(scores)):
-        raise InputError("Expected finite scores, got NaN or inf; the model diverged or a feature is missing.")
+        raise InputError(
+            "Expected finite scores, got NaN or inf; the model diverged or a feature is missing."
+        )
     check_rows(np.empty((len(y), 0)), y)
     owner, _ = unit_codes(query_ids(groups, len(y)), "groups")
     order = np.argsort(owner, kind="stable")
@@ -242,22 +279,32 @@ def ranking_report(
     conventions: Conventions = Conventions(),
     map_at: tuple[int, ...] = (),
 ) -> dict[str, Any]:
-    """MAP, NDCG@k for k in ``at`` and MAP@k for k in ``map_at`` of ``scores``, the number of queries, how many have no
-    relevant document, and the conventions.
+    """MAP, NDCG@k for k in ``at`` and MAP@k for k in ``map_at`` of ``scores``, the number of
+    queries, how many have no relevant document, and the conventions.
 
     A metric over no query is NaN: there is no such number, and nothing may be written in its place.
     """
     y, offsets = sessions.y, sessions.documents.offsets
     if not np.all(np.isfinite(scores)):
-        raise InputError("Expected finite scores, got NaN or inf; the model diverged or a feature is missing.")
+        raise InputError(
+            "Expected finite scores, got NaN or inf; the model diverged or a feature is missing."
+        )
     for k in (*at, *map_at):
         require_count(k=k)
-    report: dict[str, Any] = {"map": _mean(session_ap(y, scores, offsets, None, conventions), y, offsets, conventions)}
+    report: dict[str, Any] = {
+        "map": _mean(session_ap(y, scores, offsets, None, conventions), y, offsets, conventions)
+    }
     for k in map_at:
-        report[f"map@{k}"] = _mean(session_ap(y, scores, offsets, k, conventions), y, offsets, conventions)
+        report[f"map@{k}"] = _mean(
+            session_ap(y, scores, offsets, k, conventions), y, offsets, conventions
+        )
     for k in at:
         values = session_ndcg(y, scores, offsets, k, conventions)
         report[f"ndcg@{k}"] = _mean(values, y, offsets, conventions)
     empty = np.maximum.reduceat(y, offsets[:-1]) < conventions.relevant_from
-    report |= {"queries": sessions.n, "empty_queries": int(empty.sum()), "conventions": asdict(conventions)}
+    report |= {
+        "queries": sessions.n,
+        "empty_queries": int(empty.sum()),
+        "conventions": asdict(conventions),
+    }
     return report

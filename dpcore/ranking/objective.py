@@ -1,4 +1,6 @@
-"""Sums over ranking sessions: values and gradients clipped per session, and what labels alone can do to them."""
+"""Sums over ranking sessions: values and gradients clipped per session, and what labels alone can
+do to them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ from dpcore.rounding import row_norms
 class SessionObjective:
     """Sums of a ranking loss and its gradient over sessions; one session is one record.
 
-    ``gradient_sum(w, clip_norm)`` scales each session's gradient down to norm C, so that a session (documents and
-    labels) added or removed moves the sum by C and a replaced one, or replaced labels, by 2C at most.
+    ``gradient_sum(w, clip_norm)`` scales each session's gradient down to norm C, so that a session
+    (documents and labels) added or removed moves the sum by C and a replaced one, or replaced
+    labels, by 2C at most.
     """
 
     def __init__(self, sessions: Sessions, loss: RankingLoss, scorer: Scorer | None = None) -> None:
@@ -56,14 +59,21 @@ class SessionObjective:
         return batch
 
     def _slopes(self, w: Array) -> Iterator[tuple[PaddedBlock, Array, Layers, Array]]:
-        """Each block with the scores, the factored gradients and the derivative of the loss by the scores at ``w``."""
+        """Each block with the scores, the factored gradients and the derivative of the loss by the
+        scores at ``w``.
+        """
         if self._labels is None or self._labels[0] is not self.sessions.y:
-            self._labels = self.sessions.y, [block.labels(self.sessions.y) for block in self.public.blocks]
+            self._labels = (
+                self.sessions.y,
+                [block.labels(self.sessions.y) for block in self.public.blocks],
+            )
         for (block, scores, layers), y in zip(self.public.forward(w), self._labels[1], strict=True):
             yield block, scores, layers, self.loss.slope(scores, y, block.mask)
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
-        """Sum over sessions of the gradient at ``w``, each scaled down to norm ``clip_norm``; shape (dimension,)."""
+        """Sum over sessions of the gradient at ``w``, each scaled down to norm ``clip_norm``; shape
+        (dimension,).
+        """
         total = np.zeros(self.dimension)
         for block, _, layers, slope in self._slopes(w):
             if clip_norm < inf:
@@ -77,13 +87,18 @@ class SessionObjective:
         return total
 
     def _alone(self, w: Array, block: PaddedBlock, j: int) -> tuple[Layers, Array]:
-        """Layers and slope of the session at place ``j`` of a block, computed from that session alone."""
+        """Layers and slope of the session at place ``j`` of a block, computed from that session
+        alone.
+        """
         own = block.mask[j][None, block.mask[j]]
         scores, layers = self.public.scorer.forward(readable(w), block.X[j][None, block.mask[j]])
-        return layers, self.loss.slope(scores, self.sessions.y[block.rows[j][None, block.mask[j]]], own)
+        return layers, self.loss.slope(
+            scores, self.sessions.y[block.rows[j][None, block.mask[j]]], own
+        )
 
     def capped_gradient_sum(self, w: Array, cap: float) -> Array:
-        """Sum over sessions of min(1, cap / s_j) times the gradient, with s_j of ``label_bounds``; (dimension,).
+        """Sum over sessions of min(1, cap / s_j) times the gradient, with s_j of ``label_bounds``;
+        (dimension,).
 
         Replaced labels of one session move it by at most ``cap``, whatever the sessions are.
         """
@@ -102,7 +117,9 @@ class SessionObjective:
         return total
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
-        """Sum over sessions of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d); shape (k,)."""
+        """Sum over sessions of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d);
+        shape (k,).
+        """
         W = np.atleast_2d(W)
         total = np.zeros(len(W))
         for k, w in enumerate(W):
@@ -115,8 +132,8 @@ class SessionObjective:
     def label_sum(self, M: Array, clip_norm: float = inf) -> Array:
         """sum_j clip(M Xc_j' t_j, C), shape (k,): all that a linear ListNet asks of the labels.
 
-        ``M`` (k, p) is a map from features, Xc_j the documents of session j minus their mean, t_j its gains over their
-        sum. A session without relevant documents contributes 0: t uniform.
+        ``M`` (k, p) is a map from features, Xc_j the documents of session j minus their mean, t_j
+        its gains over their sum. A session without relevant documents contributes 0: t uniform.
         """
         documents = self.sessions.documents
         gain = np.exp2(self.sessions.y) - 1.0
@@ -130,33 +147,50 @@ class SessionObjective:
         return shrunk_vectors(sums, row_norms(sums), clip_norm)
 
     def feature_precision_sum(self) -> Array:
-        """Sum over sessions of the average precision when each single feature ranks, highest first; shape (p,).
+        """Sum over sessions of the average precision when each single feature ranks, highest first;
+        shape (p,).
 
-        Ties are averaged; a session without relevant documents adds 0. Replaced labels or a replaced session move each
-        sum by at most 1 either way, an added or removed session all sums the same way by at most 1.
+        Ties are averaged; a session without relevant documents adds 0. Replaced labels or a
+        replaced session move each sum by at most 1 either way, an added or removed session all sums
+        the same way by at most 1.
         """
         documents = self.sessions.documents
         columns = range(documents.dimension)
-        return np.array([session_ap(self.sessions.y, documents.X[:, c], documents.offsets).sum() for c in columns])
+        return np.array(
+            [
+                session_ap(self.sessions.y, documents.X[:, c], documents.offsets).sum()
+                for c in columns
+            ]
+        )
 
     def check(self, problem: Problem) -> None:
-        """Raise ``InputError`` unless sessions, public documents and parameters are as ``problem`` declares.
+        """Raise ``InputError`` unless sessions, public documents and parameters are as ``problem``
+        declares.
 
-        Its ``norm_bound`` is not used: whole sessions are clipped, or bounded through their public documents.
+        Its ``norm_bound`` is not used: whole sessions are clipped, or bounded through their public
+        documents.
         """
         check_count(self.n, problem)
         if problem.documents is not None:
             self._check_documents(problem.documents)
         if self.dimension != problem.dimension:
-            raise InputError(f"Expected {problem.dimension} parameters as the problem declares, got {self.dimension}.")
+            raise InputError(
+                f"Expected {problem.dimension} parameters as the problem declares, "
+                f"got {self.dimension}."
+            )
         check_rows(self.sessions.documents.X, self.sessions.y)
 
     def _check_documents(self, public: ScoredDocuments) -> None:
-        """Raise ``InputError`` unless ``public``, on which the price rests, has exactly these documents and scorer."""
+        """Raise ``InputError`` unless ``public``, on which the price rests, has exactly these
+        documents and scorer.
+        """
         mine, theirs = self.sessions.documents, public.documents
-        same = mine is theirs or (np.array_equal(mine.offsets, theirs.offsets) and np.array_equal(mine.X, theirs.X))
+        same = mine is theirs or (
+            np.array_equal(mine.offsets, theirs.offsets) and np.array_equal(mine.X, theirs.X)
+        )
         if not same or public.scorer != self.public.scorer:
             raise InputError(
-                "Expected problem.documents to be the documents and the scorer of these sessions; build the problem by "
+                "Expected problem.documents to be the documents and the scorer of these sessions; "
+                "build the problem by "
                 "ranking_problem(sessions, ...)."
             )

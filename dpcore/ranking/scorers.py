@@ -1,8 +1,10 @@
-"""Scorers: functions of one document's features and of the parameters w, with per-document gradients in factored form.
+"""Scorers: functions of one document's features and of the parameters w, with per-document
+gradients in factored form.
 
-A block is a set of sessions padded to one length: ``X`` (B, n, p). ``forward`` returns the scores (B, n) and, for every
-layer, its input A (B, n, in) and the derivative D (B, n, out) of the score by its output, so that the gradient of one
-document's score is the list of outer products A_i D_i'. Nothing of size (documents x parameters) is ever formed.
+A block is a set of sessions padded to one length: ``X`` (B, n, p). ``forward`` returns the scores
+(B, n) and, for every layer, its input A (B, n, in) and the derivative D (B, n, out) of the score by
+its output, so that the gradient of one document's score is the list of outer products A_i D_i'.
+Nothing of size (documents x parameters) is ever formed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ Layers = list[tuple[Array, Array]]
 
 
 class Scorer(Protocol):
-    """What objectives need of a scorer; ``w`` is the displacement from a public start: training begins at w = 0."""
+    """What objectives need of a scorer; ``w`` is the displacement from a public start: training
+    begins at w = 0.
+    """
 
     name: ClassVar[str]
     constant: ClassVar[bool]  # the gradient is the document, whatever w is
@@ -75,9 +79,11 @@ ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
 @dataclass(frozen=True)
 class MLP:
-    """Fully connected layers ``hidden``, a bias in the first only, one output: the scorer of Chen (2020), 6.6.3.
+    """Fully connected layers ``hidden``, a bias in the first only, one output: the scorer of Chen
+    (2020), 6.6.3.
 
-    Parameters start from Glorot's uniform law, drawn from the public ``seed``; w is measured from there. ``inputs``: p.
+    Parameters start from Glorot's uniform law, drawn from the public ``seed``; w is measured from
+    there. ``inputs``: p.
     """
 
     name: ClassVar[str] = "mlp"
@@ -87,7 +93,9 @@ class MLP:
     hidden: tuple[int, ...] = (256,)
     activation: str = "relu"
     seed: int = 0
-    _shapes: list[tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=list)
+    _shapes: list[tuple[int, int]] = field(
+        init=False, repr=False, compare=False, default_factory=list
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
@@ -104,7 +112,9 @@ class MLP:
     def start(self) -> Array:
         """Public initial parameters, shape (size,)."""
         rng = np.random.default_rng(self.seed)
-        return np.concatenate([rng.uniform(-1, 1, a * b) * sqrt(6.0 / (a + b)) for a, b in self._shapes])
+        return np.concatenate(
+            [rng.uniform(-1, 1, a * b) * sqrt(6.0 / (a + b)) for a, b in self._shapes]
+        )
 
     def matrices(self, w: Array) -> list[Array]:
         """The weight matrices (in, out) at displacement ``w``."""
@@ -138,7 +148,9 @@ class MLP:
                 return a * (1.0 - a)
 
     def _pass(self, w: Array, X: Array) -> tuple[list[Array], list[Array]]:
-        """Weight matrices, and the inputs of every layer with the score (documents, 1) at the end; X (documents, p)."""
+        """Weight matrices, and the inputs of every layer with the score (documents, 1) at the end;
+        X (documents, p).
+        """
         weights = self.matrices(w)
         first = np.empty((len(X), X.shape[1] + 1))
         first[:, :-1], first[:, -1] = X, 1.0
@@ -163,9 +175,11 @@ class MLP:
         return inputs[-1].reshape(shape), layers[::-1]
 
     def normalised(self, w: Array) -> Array:
-        """``w`` such that every weight matrix has spectral norm at most 1 (Chen 2020, 6.5.4), by power iteration.
+        """``w`` such that every weight matrix has spectral norm at most 1 (Chen 2020, 6.5.4), by
+        power iteration.
 
-        Post-processing of released parameters. Longer matrices are divided by their norm; shorter ones are kept.
+        Post-processing of released parameters. Longer matrices are divided by their norm; shorter
+        ones are kept.
         """
         parts = [matrix / max(spectral_norm(matrix), 1.0) for matrix in self.matrices(w)]
         moved: Array = np.concatenate([part.ravel() for part in parts]) - self.start
@@ -173,7 +187,9 @@ class MLP:
 
 
 def spectral_norm(matrix: Array, iterations: int = 12) -> float:
-    """Largest singular value by power iteration on the smaller side, from a fixed start; within about 1 percent."""
+    """Largest singular value by power iteration on the smaller side, from a fixed start; within
+    about 1 percent.
+    """
     gram = matrix.T @ matrix if matrix.shape[1] <= matrix.shape[0] else matrix @ matrix.T
     v = np.random.default_rng(0).normal(size=len(gram))
     for _ in range(iterations):
@@ -189,17 +205,23 @@ SCORERS: dict[str, Callable[..., Scorer]] = {"linear": Linear, "mlp": MLP}
 
 
 def make_scorer(name: str, inputs: int, **parameters: Any) -> Scorer:
-    """Return the scorer called ``name`` for ``inputs`` features; raise ``UnknownName`` with near misses."""
+    """Return the scorer called ``name`` for ``inputs`` features; raise ``UnknownName`` with near
+    misses.
+    """
     if name not in SCORERS:
         raise unknown_name("scorer", name, SCORERS)
     try:
         return SCORERS[name](inputs=inputs, **parameters)
     except TypeError as error:
-        raise InputError(f"Expected parameters that scorer {name!r} has, got {parameters}: {error}.") from error
+        raise InputError(
+            f"Expected parameters that scorer {name!r} has, got {parameters}: {error}."
+        ) from error
 
 
 def gradient(layers: Layers, coefficient: Array) -> Array:
-    """sum over all documents of coefficient_i * (gradient of score i), shape (size,); ``coefficient`` (B, n)."""
+    """sum over all documents of coefficient_i * (gradient of score i), shape (size,);
+    ``coefficient`` (B, n).
+    """
     return np.concatenate([layer_gradient(A, D, coefficient) for A, D in layers])
 
 
@@ -215,5 +237,7 @@ def gram(layers: Layers) -> Array:
     total: Array | float = 0.0
     for A, D in layers:
         part = A @ np.swapaxes(A, 1, 2)
-        total = total + (part if D.shape[2] == 1 and np.all(D == 1.0) else part * (D @ np.swapaxes(D, 1, 2)))
+        total = total + (
+            part if D.shape[2] == 1 and np.all(D == 1.0) else part * (D @ np.swapaxes(D, 1, 2))
+        )
     return np.asarray(total)

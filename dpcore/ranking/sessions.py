@@ -1,4 +1,6 @@
-"""Ranked lists: documents grouped into sessions (queries), their labels, and the splits that keep a session whole."""
+"""Ranked lists: documents grouped into sessions (queries), their labels, and the splits that keep a
+session whole.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ LARGEST_FEATURE = 1e5
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Features ``X`` (documents, p) of ``n`` sessions one after the other; session j is rows offsets[j]:offsets[j+1].
+    """Features ``X`` (documents, p) of ``n`` sessions one after the other; session j is rows
+    offsets[j]:offsets[j+1].
 
-    Under replace-labels these are public. Every session holds at least one document. ``is_centred`` says that a vector
-    was subtracted from all documents of each session, its mean up to rounding.
+    Under replace-labels these are public. Every session holds at least one document. ``is_centred``
+    says that a vector was subtracted from all documents of each session, its mean up to rounding.
     """
 
     X: Array
@@ -36,9 +39,13 @@ class Documents:
         object.__setattr__(self, "X", np.ascontiguousarray(self.X, dtype=np.float64))
         object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
         if self.X.ndim != 2 or self.offsets[0] != 0 or self.offsets[-1] != len(self.X):
-            raise InputError(f"Expected offsets from 0 to the {len(self.X)} rows of X, got {self.offsets[:3]}...")
+            raise InputError(
+                f"Expected offsets from 0 to the {len(self.X)} rows of X, got {self.offsets[:3]}..."
+            )
         if np.any(np.diff(self.offsets) < 1):
-            raise InputError("Expected at least one document in every session; leave empty sessions out.")
+            raise InputError(
+                "Expected at least one document in every session; leave empty sessions out."
+            )
 
     @property
     def n(self) -> int:
@@ -64,14 +71,19 @@ class Documents:
         """Row numbers of the documents of ``sessions``, in their order."""
         lengths = self.lengths[sessions]
         ends = np.cumsum(lengths)
-        return np.repeat(self.offsets[sessions] - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
+        return np.repeat(self.offsets[sessions] - ends + lengths, lengths) + np.arange(
+            ends[-1] if len(ends) else 0
+        )
 
     def take(self, sessions: Array) -> Documents:
         """The documents of ``sessions``, in the given order."""
-        return Documents(self.X[self.rows(sessions)], offsets_of(self.lengths[sessions]), self.is_centred)
+        return Documents(
+            self.X[self.rows(sessions)], offsets_of(self.lengths[sessions]), self.is_centred
+        )
 
     def centred(self) -> Documents:
-        """The documents minus the rounded mean of their session; once, so that a batch has the same rows as the whole.
+        """The documents minus the rounded mean of their session; once, so that a batch has the same
+        rows as the whole.
 
         What is far from 0 and nearly equal would else be lost in squares and sums.
         """
@@ -81,10 +93,12 @@ class Documents:
         return Documents(self.X - means[self.owner], self.offsets, is_centred=True)
 
     def ranks(self) -> Array:
-        """Share of the session's other documents that lie below, ties counted half, minus 1/2; (documents, p).
+        """Share of the session's other documents that lie below, ties counted half, minus 1/2;
+        (documents, p).
 
-        Each column is in [-1/2, 1/2] whatever the unit of the feature, and touches one session only, so it is as
-        private or public as the documents themselves. A session of one document gets 0.
+        Each column is in [-1/2, 1/2] whatever the unit of the feature, and touches one session
+        only, so it is as private or public as the documents themselves. A session of one document
+        gets 0.
         """
         ranks = np.empty_like(self.X)
         for column in range(self.dimension):
@@ -102,21 +116,29 @@ class Documents:
         middle = (first + last) / 2.0
         place = np.empty(len(x))
         place[order] = middle[group] - self.offsets[owner]
-        rank: Array = place / np.maximum(self.lengths[self.owner] - 1, 1) - 0.5 * (self.lengths[self.owner] > 1)
+        rank: Array = place / np.maximum(self.lengths[self.owner] - 1, 1) - 0.5 * (
+            self.lengths[self.owner] > 1
+        )
         return rank
 
     def features(self, *kinds: str) -> Documents:
-        """The same sessions described by ``raw`` features, within-session ``rank`` features, or both side by side."""
+        """The same sessions described by ``raw`` features, within-session ``rank`` features, or
+        both side by side.
+        """
         unknown = [kind for kind in kinds if kind not in FEATURES]
         if unknown or not kinds:
-            raise InputError(f"Expected features among {', '.join(FEATURES)}, got features={kinds!r}.")
+            raise InputError(
+                f"Expected features among {', '.join(FEATURES)}, got features={kinds!r}."
+            )
         parts = {"raw": lambda: self.X, "rank": self.ranks}
         return Documents(np.hstack([parts[kind]() for kind in kinds]), self.offsets)
 
 
 @dataclass(frozen=True, eq=False)
 class Sessions:
-    """Documents with their relevance labels ``y`` (documents,), each >= 0, and the query id of each session."""
+    """Documents with their relevance labels ``y`` (documents,), each >= 0, and the query id of each
+    session.
+    """
 
     documents: Documents
     y: Array
@@ -126,28 +148,39 @@ class Sessions:
         object.__setattr__(self, "y", np.asarray(self.y, dtype=np.float64))
         object.__setattr__(self, "queries", np.asarray(self.queries))
         if self.y.shape != (len(self.documents.X),):
-            raise InputError(f"Expected {len(self.documents.X)} labels, one a document, got {self.y.shape}.")
+            raise InputError(
+                f"Expected {len(self.documents.X)} labels, one a document, got {self.y.shape}."
+            )
         if len(self.queries) != self.documents.n:
-            raise InputError(f"Expected {self.documents.n} query ids, one a session, got {len(self.queries)}.")
+            raise InputError(
+                f"Expected {self.documents.n} query ids, one a session, got {len(self.queries)}."
+            )
 
     @classmethod
-    def from_rows(cls, X: Array, y: Array, groups: Array | Sequence[object], *, canonical: bool = False) -> Sessions:
-        """Group rows by query id, wherever they stand; sessions in order of their first row, rows in file order.
+    def from_rows(
+        cls, X: Array, y: Array, groups: Array | Sequence[object], *, canonical: bool = False
+    ) -> Sessions:
+        """Group rows by query id, wherever they stand; sessions in order of their first row, rows
+        in file order.
 
-        Ids are compared by ``dpcore.identity``, unless they are its texts already (``canonical``). Raises
-        ``InputError`` naming the row for labels that are negative, NaN or huge, features that are not finite, and rows
-        without an id.
+        Ids are compared by ``dpcore.identity``, unless they are its texts already (``canonical``).
+        Raises ``InputError`` naming the row for labels that are negative, NaN or huge, features
+        that are not finite, and rows without an id.
         """
         X, y = real(X, "features"), real(y, "labels")
         if X.ndim != 2 or len(X) == 0 or y.shape != (len(X),):
-            raise InputError(f"Expected one label and one query id a row, got X {X.shape} and y {y.shape}.")
+            raise InputError(
+                f"Expected one label and one query id a row, got X {X.shape} and y {y.shape}."
+            )
         groups = query_ids(groups, len(X))
         check_rows(X, y)
         owner, _ = distinct(groups) if canonical else unit_codes(groups, "groups")
         order = np.argsort(owner, kind="stable")
         lengths = np.bincount(owner)
         ends = np.cumsum(lengths)
-        return cls(Documents(X[order], offsets_of(lengths)), y[order], groups[order][ends - lengths])
+        return cls(
+            Documents(X[order], offsets_of(lengths)), y[order], groups[order][ends - lengths]
+        )
 
     @property
     def n(self) -> int:
@@ -174,13 +207,18 @@ class Sessions:
         order = np.random.default_rng(seed).permutation(self.n)
         cut = round(test_share * self.n)
         if not 0 < cut < self.n:
-            raise InputError(f"Expected sessions on both sides, got test_share={test_share!r} of {self.n} sessions.")
+            raise InputError(
+                f"Expected sessions on both sides, got test_share={test_share!r} of "
+                f"{self.n} sessions."
+            )
         return self.take(np.sort(order[cut:])), self.take(np.sort(order[:cut]))
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """One round of cross-validation; ``validation`` is None where it is part of the training sessions."""
+    """One round of cross-validation; ``validation`` is None where it is part of the training
+    sessions.
+    """
 
     train: Sessions
     test: Sessions
@@ -188,10 +226,11 @@ class Fold:
 
 
 def partition_folds(parts: Sequence[Sessions], validate: bool = False) -> Iterator[Fold]:
-    """The five LETOR folds (any number of parts): fold i tests on part i - 1 and validates on part i - 2, cyclically.
+    """The five LETOR folds (any number of parts): fold i tests on part i - 1 and validates on part
+    i - 2, cyclically.
 
-    Fold 1 of S1..S5 trains on S1 S2 S3, validates on S4 and tests on S5. Without ``validate`` the validation part
-    joins the training sessions.
+    Fold 1 of S1..S5 trains on S1 S2 S3, validates on S4 and tests on S5. Without ``validate`` the
+    validation part joins the training sessions.
     """
     require_count(parts=len(parts) - 2)
     count = len(parts)
@@ -205,15 +244,22 @@ def partition_folds(parts: Sequence[Sessions], validate: bool = False) -> Iterat
 
 
 def join(parts: Sequence[Sessions]) -> Sessions:
-    """All sessions of ``parts``; a query in two of them is refused, for it would be on both sides of a split."""
+    """All sessions of ``parts``; a query in two of them is refused, for it would be on both sides
+    of a split.
+    """
     queries = np.concatenate([part.queries for part in parts])
     codes, names = identities(np.concatenate([part.queries.astype(object) for part in parts]))
     counts = np.bincount(codes)
     if np.any(counts > 1):
-        raise InputError(f"Expected each query in one part, got query {names[int(np.argmax(counts > 1))]!r} in two.")
+        raise InputError(
+            f"Expected each query in one part, got query "
+            f"{names[int(np.argmax(counts > 1))]!r} in two."
+        )
     X = np.vstack([part.documents.X for part in parts])
     lengths = np.concatenate([part.documents.lengths for part in parts])
-    return Sessions(Documents(X, offsets_of(lengths)), np.concatenate([part.y for part in parts]), queries)
+    return Sessions(
+        Documents(X, offsets_of(lengths)), np.concatenate([part.y for part in parts]), queries
+    )
 
 
 def offsets_of(lengths: Array) -> Array:
@@ -224,21 +270,30 @@ def offsets_of(lengths: Array) -> Array:
 
 
 def real(values: object, what: str) -> Array:
-    """``values`` as floats; raises ``InputError`` for text, complex numbers and what has no shape."""
+    """``values`` as floats; raises ``InputError`` for text, complex numbers and what has no
+    shape.
+    """
     try:
         array = np.asarray(values)
         if array.dtype.kind == "c":
             raise TypeError
         return array.astype(np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"Expected real numbers as {what}, got others; encode or drop them before.") from None
+        raise InputError(
+            f"Expected real numbers as {what}, got others; encode or drop them before."
+        ) from None
 
 
 def query_ids(groups: Any, rows: int) -> Array:
-    """``groups`` as an array of one query id for each of ``rows`` rows; raises ``InputError`` for another shape."""
+    """``groups`` as an array of one query id for each of ``rows`` rows; raises ``InputError`` for
+    another shape.
+    """
     ids = as_ids(groups) if np.ndim(groups) == 1 else np.asarray(groups)
     if ids.shape != (rows,):
-        raise InputError(f"Expected groups to name the query of each of {rows} rows, got groups of shape {ids.shape}.")
+        raise InputError(
+            f"Expected groups to name the query of each of {rows} rows, got groups of "
+            f"shape {ids.shape}."
+        )
     return ids
 
 
@@ -251,13 +306,15 @@ def check_rows(X: Array, y: Array) -> None:
     if np.any(bad):
         row = int(np.flatnonzero(bad)[0])
         raise InputError(
-            f"Expected relevance labels from 0 to {LARGEST_LABEL}, got label {y[row]:g} in row {row}; map it "
+            f"Expected relevance labels from 0 to {LARGEST_LABEL}, got label {y[row]:g} in row "
+            f"{row}; map it "
             "before training."
         )
     bad = ~(np.abs(X) <= LARGEST_FEATURE)
     if np.any(bad):
         row = int(np.flatnonzero(bad.any(axis=1))[0])
         raise InputError(
-            f"Expected finite features of at most {LARGEST_FEATURE:g}, got NaN, inf or more in row {row}; scale, fill "
+            f"Expected finite features of at most {LARGEST_FEATURE:g}, got NaN, inf or more in row "
+            f"{row}; scale, fill "
             "or drop it before training."
         )

@@ -1,4 +1,6 @@
-"""Several classes for algorithms whose proof needs one margin: each class against the rest, all in one plan."""
+"""Several classes for algorithms whose proof needs one margin: each class against the rest, all in
+one plan.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,21 @@ from dpcore.problem import Adjacency, Problem, Requires
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneVsRest:
-    """Run ``inner`` once for each of ``problem.outputs`` classes, label +1 for the class and -1 for the rest.
+    """Run ``inner`` once for each of ``problem.outputs`` classes, label +1 for the class and -1 for
+    the rest.
 
-    One record takes part in every run, so the price is the composition of all of them: the plan is the inner plan as
-    many times as there are classes, and calibration splits the budget evenly by giving all one noise multiplier.
+    One record takes part in every run, so the price is the composition of all of them: the plan is
+    the inner plan as many times as there are classes, and calibration splits the budget evenly by
+    giving all one noise multiplier.
     """
 
     inner: Algorithm
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inner", replace(self.inner, noise_multiplier=self.noise_multiplier))
+        object.__setattr__(
+            self, "inner", replace(self.inner, noise_multiplier=self.noise_multiplier)
+        )
 
     @classmethod
     def of(cls, inner: Algorithm) -> OneVsRest:
@@ -48,7 +54,9 @@ class OneVsRest:
 
     @property
     def argument(self) -> str:
-        """Why a record moves a release by no more than its sensitivity: the inner algorithm's sentence."""
+        """Why a record moves a release by no more than its sensitivity: the inner algorithm's
+        sentence.
+        """
         return self.inner.argument
 
     @property
@@ -70,7 +78,9 @@ class OneVsRest:
 
     @property
     def accountant(self) -> str | None:
-        """The accountant that the inner algorithm stands for, which the runs of all classes are stated by."""
+        """The accountant that the inner algorithm stands for, which the runs of all classes are
+        stated by.
+        """
         return self.inner.accountant
 
     def advice(self, problem: Problem) -> str:
@@ -92,7 +102,9 @@ class OneVsRest:
         """Return the weights of all classes, one after the other, shape (outputs * d,)."""
         single = one_class(problem)
         share = sum((curve_of(item) for item in self.inner.plan(single)), np.zeros(len(ORDERS)))
-        doors: Iterator[Any] = (ClassDoor(budget, label, single, share) for label in range(problem.outputs))
+        doors: Iterator[Any] = (
+            ClassDoor(budget, label, single, share) for label in range(problem.outputs)
+        )
         return np.concatenate([self.inner.fit(single, door, rng) for door in doors])
 
 
@@ -104,7 +116,8 @@ def one_class(problem: Problem) -> Problem:
 class ClassDoor:
     """The budget of one class: its queries see the labels of this class against the rest.
 
-    An adaptive run may spend no more than the price of its own plan, so that no class takes another's share.
+    An adaptive run may spend no more than the price of its own plan, so that no class takes
+    another's share.
     """
 
     def __init__(self, budget: Any, label: int, problem: Problem, share: Array) -> None:
@@ -112,7 +125,9 @@ class ClassDoor:
         self._share, self._spent = share * (1.0 + SLACK), np.zeros(len(ORDERS))
 
     def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
-        value = self._budget.release(mechanism, lambda batch: query(batch.against_rest(self._label, self._loss)))
+        value = self._budget.release(
+            mechanism, lambda batch: query(batch.against_rest(self._label, self._loss))
+        )
         self._spent = self._spent + curve_of(mechanism)
         return value
 

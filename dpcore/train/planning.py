@@ -23,8 +23,8 @@ NOISE = 1e-12, 1e12
 class Planned:
     """A calibrated algorithm, what it will release and why it was chosen. No record has been read.
 
-    ``events`` is all that is charged. Where releases ``before`` the training belong to it, they come first in it, and
-    the training's ``own`` are known (``replan``) once they are made.
+    ``events`` is all that is charged. Where releases ``before`` the training belong to it, they
+    come first in it, and the training's ``own`` are known (``replan``) once they are made.
     """
 
     name: str
@@ -45,22 +45,34 @@ class Planned:
 
     @property
     def spent_epsilon(self) -> float:
-        """Epsilon of the whole plan at the target's delta; infinity without a target or for a baseline."""
-        return self.target.spent(self.events) if self.target and self.algorithm.private else float("inf")
+        """Epsilon of the whole plan at the target's delta; infinity without a target or for a
+        baseline.
+        """
+        return (
+            self.target.spent(self.events)
+            if self.target and self.algorithm.private
+            else float("inf")
+        )
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The hyper-parameters that will be used, by name; those left out with what they come to, where that is one."""
+        """The hyper-parameters that will be used, by name; those left out with what they come to,
+        where that is one.
+        """
         return self.algorithm.parameters(self.problem)
 
     @property
     def phases(self) -> list[dict[str, Any]]:
-        """What an algorithm of several phases does in each, from public facts; empty for the others."""
+        """What an algorithm of several phases does in each, from public facts; empty for the
+        others.
+        """
         return self.algorithm.outline(self.problem)
 
     @property
     def warning(self) -> str:
-        """What public facts say against this plan (too little signal to learn from); empty where nothing."""
+        """What public facts say against this plan (too little signal to learn from); empty where
+        nothing.
+        """
         return self.algorithm.advice(self.problem)
 
 
@@ -75,11 +87,12 @@ def plan(
 ) -> Planned:
     """Choose and calibrate an algorithm from public facts; no record is read.
 
-    ``auto`` is resolved here. ``noise_multiplier`` is calibrated to all ``limits`` unless ``parameters`` give it, in
-    which case it must fit. Raises ``InputError`` for names, ranges and unmet assumptions, ``BudgetExceeded`` where the
-    limits do not admit the run. ``noise``: ``rounded``, or ``discrete`` for exact integer noise (``dpcore.noise``).
-    ``before``: releases under the same guarantee that come first and that the problem may depend on; the limits are
-    then met by both together, and ``replan`` follows when they are made.
+    ``auto`` is resolved here. ``noise_multiplier`` is calibrated to all ``limits`` unless
+    ``parameters`` give it, in which case it must fit. Raises ``InputError`` for names, ranges and
+    unmet assumptions, ``BudgetExceeded`` where the limits do not admit the run. ``noise``:
+    ``rounded``, or ``discrete`` for exact integer noise (``dpcore.noise``).
+    ``before``: releases under the same guarantee that come first and that the problem may depend
+    on; the limits are then met by both together, and ``replan`` follows when they are made.
     """
     target = next((limit for limit in limits if isinstance(limit, Target)), None)
     name, parameters, reason = resolve(name, parameters, problem, target)
@@ -90,7 +103,9 @@ def plan(
     algorithm: Trainer = OneVsRest.of(single) if each else single
     curve_only = algorithm.adaptive or before is not None
     limits = tuple(_by_accountant(algorithm, limit, curve_only) for limit in limits)
-    asked: tuple[Limit, ...] = limits if before is None else tuple(LimitAfter(limit, before) for limit in limits)
+    asked: tuple[Limit, ...] = (
+        limits if before is None else tuple(LimitAfter(limit, before) for limit in limits)
+    )
     if algorithm.private and limits:
         given = "noise_multiplier" in parameters
         if not given:
@@ -98,25 +113,31 @@ def plan(
         check_limits(planned_events(algorithm, problem, noise), *asked)
     events = planned_events(algorithm, problem, noise)
     events = events if before is None else before.then(events)
-    return Planned(algorithm.name, algorithm, problem, events, limits, preset, reason, noise, before)
+    return Planned(
+        algorithm.name, algorithm, problem, events, limits, preset, reason, noise, before
+    )
 
 
 def check_noise(algorithm: Algorithm) -> None:
-    """Raise ``InputError`` for a ``noise_multiplier`` whose squares leave the numbers that prices are formed in."""
+    """Raise ``InputError`` for a ``noise_multiplier`` whose squares leave the numbers that prices
+    are formed in.
+    """
     least, most = NOISE
     multiplier = algorithm.noise_multiplier
     if not least <= multiplier <= most:
         raise InputError(
-            f"Expected noise_multiplier from {least:g} to {most:g}, got noise_multiplier={multiplier:g}; leave it out "
+            f"Expected noise_multiplier from {least:g} to {most:g}, got "
+            f"noise_multiplier={multiplier:g}; leave it out "
             "to have it calibrated, or use a non-private baseline for none."
         )
 
 
 def _by_accountant(algorithm: Trainer, limit: Limit, curve_only: bool) -> Limit:
-    """The limit itself; a target that leaves the accountant open takes the one that the algorithm stands for.
+    """The limit itself; a target that leaves the accountant open takes the one that the algorithm
+    stands for.
 
-    An adaptive run, or one that is chosen after other releases, keeps below the Rényi curve of its plan and nothing
-    else (``curve_only``), so only that curve may be converted.
+    An adaptive run, or one that is chosen after other releases, keeps below the Rényi curve of its
+    plan and nothing else (``curve_only``), so only that curve may be converted.
     """
     wanted = "rdp" if curve_only else algorithm.accountant
     if wanted is None or not isinstance(limit, Target) or limit.accountant == wanted:
@@ -126,18 +147,21 @@ def _by_accountant(algorithm: Trainer, limit: Limit, curve_only: bool) -> Limit:
             return limit
         kind = "adaptive" if algorithm.adaptive else "a training after estimated bounds with"
         raise InputError(
-            f"Expected accountant auto or rdp for {kind} {algorithm.name!r}, got accountant={limit.accountant!r}: "
+            f"Expected accountant auto or rdp for {kind} {algorithm.name!r}, got "
+            f"accountant={limit.accountant!r}: "
             "its releases are not known beforehand; use accountant='auto'."
         )
     return replace(limit, accountant=wanted)
 
 
 def replan(planned: Planned, problem: Problem, keep_noise: bool = False) -> Planned:
-    """``planned`` on the ``problem`` that is known when the releases ``planned.before`` are made; no record is read.
+    """``planned`` on the ``problem`` that is known when the releases ``planned.before`` are made;
+    no record is read.
 
-    The training that was reserved is a cap on its price at every order (``PriceCap``). Its noise stays where it meets
-    that exactly (with ``keep_noise``, where a user gave it: meets it at all), else it is calibrated anew to the cap;
-    ``events``, what was charged, stay. Raises ``InputError`` where the algorithm cannot be used on ``problem``.
+    The training that was reserved is a cap on its price at every order (``PriceCap``). Its noise
+    stays where it meets that exactly (with ``keep_noise``, where a user gave it: meets it at all),
+    else it is calibrated anew to the cap; ``events``, what was charged, stay. Raises ``InputError``
+    where the algorithm cannot be used on ``problem``.
     """
     check(planned.algorithm, problem)
     reserved = planned_events(planned.algorithm, planned.problem, planned.noise)

@@ -26,8 +26,9 @@ SLOW_TRACE_POINTS = 10
 class Result:
     """What a run released, and the public numbers that describe it.
 
-    ``events`` is what really ran; the guarantee is the planned price. ``trace`` has one row for (at most 500) releases
-    with the epsilon spent so far and the notes of the algorithm. ``fixed_noise`` marks a run that may never leave.
+    ``events`` is what really ran; the guarantee is the planned price. ``trace`` has one row for (at
+    most 500) releases with the epsilon spent so far and the notes of the algorithm. ``fixed_noise``
+    marks a run that may never leave.
     """
 
     weights: Array
@@ -52,12 +53,13 @@ def run(
 ) -> Result:
     """Train: the only place that brings records, secret noise and an algorithm together.
 
-    ``seed`` feeds the public generator (starts, mutations). ``on_charge`` is called after each charge, before rows are
-    drawn; ``on_progress(done, total)`` after each release; ``on_weights`` with the weights as soon as they are there,
-    before anything is computed from them. ``fixed_noise_seed`` is for tests: its result is marked.
-    ``observers`` look at what is asked and released (``dpcore.accounting.observers``); ``door`` makes another kind of
-    budget, a planted fault.
-    Raises ``InputError``, before anything is charged, where the records break a public fact of the problem.
+    ``seed`` feeds the public generator (starts, mutations). ``on_charge`` is called after each
+    charge, before rows are drawn; ``on_progress(done, total)`` after each release; ``on_weights``
+    with the weights as soon as they are there, before anything is computed from them.
+    ``fixed_noise_seed`` is for tests: its result is marked. ``observers`` look at what is asked and
+    released (``dpcore.accounting.observers``); ``door`` makes another kind of budget, a planted
+    fault. Raises ``InputError``, before anything is charged, where the records break a public fact
+    of the problem.
     """
     own = _own(planned)
     objective.check(planned.problem)
@@ -73,7 +75,8 @@ def run(
         observers=observers,
     )
     start = perf_counter()
-    with np.errstate(all="ignore"):  # a warning would tell of the records, and turned into an error lose what is paid
+    # a warning would tell of the records, and turned into an error lose what is paid
+    with np.errstate(all="ignore"):
         weights = planned.algorithm.fit(planned.problem, budget, np.random.default_rng(seed))
         if on_weights is not None:
             on_weights(weights)
@@ -89,13 +92,18 @@ def _own(planned: Planned) -> Events:
         return planned.events
     if planned.own is None:
         raise InputError(
-            "Expected the releases before the training to be made first; call replan() with what they gave."
+            "Expected the releases before the training to be made first; call replan() with what "
+            "they gave."
         )
     return planned.own
 
 
-def trace(planned: Planned, events: Events, notes: Sequence[dict[str, float]]) -> list[dict[str, float]]:
-    """Rows (release, spent_epsilon, noted numbers) for at most ``TRACE_POINTS`` releases, the last one included."""
+def trace(
+    planned: Planned, events: Events, notes: Sequence[dict[str, float]]
+) -> list[dict[str, float]]:
+    """Rows (release, spent_epsilon, noted numbers) for at most ``TRACE_POINTS`` releases, the last
+    one included.
+    """
     total = len(events)
     if not planned.algorithm.private or total == 0:
         return []
@@ -110,6 +118,8 @@ def trace(planned: Planned, events: Events, notes: Sequence[dict[str, float]]) -
         row: dict[str, float] = {"release": int(k)}
         if planned.target is not None:
             so_far = events.prefix(int(k))
-            row["spent_epsilon"] = planned.target.spent(planned.before.then(so_far) if planned.before else so_far)
+            row["spent_epsilon"] = planned.target.spent(
+                planned.before.then(so_far) if planned.before else so_far
+            )
         rows.append(row | noted.get(int(k), {}))
     return rows

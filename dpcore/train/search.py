@@ -1,10 +1,12 @@
-"""Hyper-parameters selected on the records, and paid for: the best of a random number of trials is one release.
+"""Hyper-parameters selected on the records, and paid for: the best of a random number of trials is
+one release.
 
-A trial draws one of the settings, trains with it and releases how many training records the model gets right, with
-noise. The number of trials is secret and random, and only model and setting of the trial with the highest score leave.
-The price of the whole is ``dpcore.mechanisms.repeated``: Papernot & Steinke (2022), Theorem 2 or 6, for the dearest
-setting. Everything that follows from the selected setting later is post-processing of that one charge, a training with
-it too: what that one releases is charged for itself, the choice of its setting is not charged again.
+A trial draws one of the settings, trains with it and releases how many training records the model
+gets right, with noise. The number of trials is secret and random, and only model and setting of the
+trial with the highest score leave. The price of the whole is ``dpcore.mechanisms.repeated``:
+Papernot & Steinke (2022), Theorem 2 or 6, for the dearest setting. Everything that follows from the
+selected setting later is post-processing of that one charge, a training with it too: what that one
+releases is charged for itself, the choice of its setting is not charged again.
 """
 
 from __future__ import annotations
@@ -22,9 +24,21 @@ from dpcore.accounting.calibrate import calibrate, check_limits, planned_events,
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Limit, Target
 from dpcore.algorithms.base import Trainer
-from dpcore.errors import AssumptionNotMet, InputError, require_below_one, require_choice, require_positive
+from dpcore.errors import (
+    AssumptionNotMet,
+    InputError,
+    require_below_one,
+    require_choice,
+    require_positive,
+)
 from dpcore.losses import Array
-from dpcore.mechanisms import Composition, Gaussian, Mechanism, RepeatNegativeBinomial, RepeatPoisson
+from dpcore.mechanisms import (
+    Composition,
+    Gaussian,
+    Mechanism,
+    RepeatNegativeBinomial,
+    RepeatPoisson,
+)
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.preprocess.estimate import calibrated_gaussian
 from dpcore.problem import Adjacency, Problem, Requires
@@ -33,15 +47,18 @@ from dpcore.train.planning import Planned, plan
 DISTRIBUTIONS = ("negative_binomial", "poisson")
 # Cells of a score: below 0 and from 0 on, which is where a label is predicted.
 SIDES = np.array([-1.0, 0.0, 1.0])
-# One record more, fewer or other changes the number of right predictions by at most one, under either relation.
+# One record more, fewer or other changes the number of right predictions by at most one, under
+# either relation.
 SCORE_SENSITIVITY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting that a trial may draw: the names and ``values`` that differ, all ``parameters``, and its problem.
+    """A setting that a trial may draw: the names and ``values`` that differ, all ``parameters``,
+    and its problem.
 
-    ``part``: which of the objective's ``parts`` it trains on, the same records in other columns; None: on itself.
+    ``part``: which of the objective's ``parts`` it trains on, the same records in other columns;
+    None: on itself.
     """
 
     values: Mapping[str, Any]
@@ -52,10 +69,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How many trials: the law of K >= 1, its ``mean``, ``eta`` of the negative binomial law (0, which None stands for:
-    logarithmic, often a single trial; 1: geometric); and the ``share`` of a trial's Rényi cost that its score takes.
+    """How many trials: the law of K >= 1, its ``mean``, ``eta`` of the negative binomial law (0,
+    which None stands for: logarithmic, often a single trial; 1: geometric); and the ``share`` of a
+    trial's Rényi cost that its score takes.
 
-    Up to a mean of about 8 Poisson is the cheapest for Gaussian trials on all rows, and it is never far from its mean.
+    Up to a mean of about 8 Poisson is the cheapest for Gaussian trials on all rows, and it is never
+    far from its mean.
     """
 
     distribution: str = "poisson"
@@ -69,7 +88,8 @@ class Search:
         require_below_one(share=self.share)
         if self.distribution == "poisson" and self.eta is not None:
             raise InputError(
-                f"Expected no eta for the Poisson law, got eta={self.eta!r}; leave it out, or use negative_binomial."
+                f"Expected no eta for the Poisson law, got eta={self.eta!r}; leave it out, or use "
+                f"negative_binomial."
             )
 
     def law(self, trials: tuple[Composition, ...]) -> Repeated:
@@ -91,21 +111,25 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tuned:
-    """K trials, K random: each draws one of the settings uniformly, trains with it, and counts the training records
-    that its model gets right, with Gaussian noise. The model with the highest noisy count is the result.
+    """K trials, K random: each draws one of the settings uniformly, trains with it, and counts the
+    training records that its model gets right, with Gaussian noise. The model with the highest
+    noisy count is the result.
 
-    A count moves by at most 1 when a record is added, removed or replaced. The price of the whole is that of one trial
-    (the largest Rényi curve of the settings, each with its count) and of repeating it: Papernot & Steinke (2022),
-    Theorem 2 (truncated negative binomial law) or Theorem 6 (Poisson law, given K >= 1). Conditions: K, the draws of
-    settings and the public seed do not depend on the records, trials are identically distributed, and neither K nor any
-    other trial is released.
+    A count moves by at most 1 when a record is added, removed or replaced. The price of the whole
+    is that of one trial (the largest Rényi curve of the settings, each with its count) and of
+    repeating it: Papernot & Steinke (2022), Theorem 2 (truncated negative binomial law) or Theorem
+    6 (Poisson law, given K >= 1). Conditions: K, the draws of settings and the public seed do not
+    depend on the records, trials are identically distributed, and neither K nor any other trial is
+    released.
 
     ``noise_multiplier`` is the factor on the noise of every setting, over what it would need alone.
     """
 
     adaptive: ClassVar[bool] = False
     private: ClassVar[bool] = True
-    releases: ClassVar[str] = "the setting of the selected trial; nothing of other trials, nor how many there were"
+    releases: ClassVar[str] = (
+        "the setting of the selected trial; nothing of other trials, nor how many there were"
+    )
 
     settings: tuple[Trial, ...]
     search: Search
@@ -164,7 +188,9 @@ class Tuned:
         budget.note(setting=index)
         return np.asarray(weights)
 
-    def trial(self, batch: Any, seed: int, secret: np.random.Generator) -> tuple[float, tuple[int, Array]]:
+    def trial(
+        self, batch: Any, seed: int, secret: np.random.Generator
+    ) -> tuple[float, tuple[int, Array]]:
         """One trial on the leased ``batch``: (score, (index of the setting, weights)).
 
         Every trial has the same public ``seed``: trials must be identically distributed.
@@ -178,26 +204,39 @@ class Tuned:
     def attempt(
         self, index: int, door: Callable[..., Any], rng: np.random.Generator
     ) -> tuple[float, tuple[int, Array]]:
-        """Train setting ``index`` and score its model, through doors for what a trial is priced for.
+        """Train setting ``index`` and score its model, through doors for what a trial is priced
+        for.
 
         A model that is not finite has the least score, which follows from what the trial released.
         """
         setting = self.settings[index]
         algorithm, problem = self._noisy(setting), setting.problem
         with np.errstate(all="ignore"):  # a warning would tell something about a losing trial
-            weights = algorithm.fit(problem, door(self._training(setting), adaptive=algorithm.adaptive), rng)
-            noisy = door(self._scoring(problem)).release(self._score, lambda data: right(data, weights, problem))
+            weights = algorithm.fit(
+                problem, door(self._training(setting), adaptive=algorithm.adaptive), rng
+            )
+            noisy = door(self._scoring(problem)).release(
+                self._score, lambda data: right(data, weights, problem)
+            )
         return (float(noisy) if np.all(np.isfinite(weights)) else -inf), (index, weights)
 
     def parameters(self, problem: Problem) -> dict[str, Any]:
-        """What will be used, by name: of the selected setting once there is one, else of all (lists where they differ).
+        """What will be used, by name: of the selected setting once there is one, else of all (lists
+        where they differ).
 
-        Under ``tuning`` what was searched and how; the number of trials is not known here, nor anywhere else.
+        Under ``tuning`` what was searched and how; the number of trials is not known here, nor
+        anywhere else.
         """
-        chosen = self.settings if self.selected is None else self.settings[self.selected : self.selected + 1]
+        chosen = (
+            self.settings
+            if self.selected is None
+            else self.settings[self.selected : self.selected + 1]
+        )
         each = [self._noisy(setting).parameters(setting.problem) for setting in chosen]
         shown = {
-            key: value if all(other[key] == value for other in each) else [other[key] for other in each]
+            key: value
+            if all(other[key] == value for other in each)
+            else [other[key] for other in each]
             for key, value in each[0].items()
         }
         return shown | {"tuning": self.words(problem)}
@@ -208,7 +247,10 @@ class Tuned:
         assert isinstance(law, Repeated)
         names = self.settings[0].values
         found = {
-            "grid": {name: list(dict.fromkeys(setting.values[name] for setting in self.settings)) for name in names},
+            "grid": {
+                name: list(dict.fromkeys(setting.values[name] for setting in self.settings))
+                for name in names
+            },
             "settings": len(self.settings),
             "distribution": self.search.distribution,
             "eta": getattr(law, "eta", None),
@@ -217,20 +259,28 @@ class Tuned:
             "score_noise": self._score.sigma,
             "noise_factor": self.noise_multiplier,
         }
-        return found if self.selected is None else found | {"selected": dict(self.settings[self.selected].values)}
+        return (
+            found
+            if self.selected is None
+            else found | {"selected": dict(self.settings[self.selected].values)}
+        )
 
     @property
     def _score(self) -> Gaussian:
         return replace(self.score, sigma=self.score.sigma * self.noise_multiplier)
 
     def _noisy(self, setting: Trial) -> Trainer:
-        return with_multiplier(setting.algorithm, setting.algorithm.noise_multiplier * self.noise_multiplier)
+        return with_multiplier(
+            setting.algorithm, setting.algorithm.noise_multiplier * self.noise_multiplier
+        )
 
     def _training(self, setting: Trial) -> Events:
         return planned_events(self._noisy(setting), setting.problem, self.noise)
 
     def _scoring(self, problem: Problem) -> Events:
-        return Events.of([self._score.with_noise(self.noise)], adjacency=problem.adjacency, unit=problem.unit)
+        return Events.of(
+            [self._score.with_noise(self.noise)], adjacency=problem.adjacency, unit=problem.unit
+        )
 
     def _price(self, setting: Trial, problem: Problem) -> Composition:
         trained = planned_events(self._noisy(setting), setting.problem).then(
@@ -241,7 +291,9 @@ class Tuned:
 
 
 def right(data: Any, weights: Array, problem: Problem) -> float:
-    """How many records ``weights`` predict right: the sign of the score, or the class of largest score."""
+    """How many records ``weights`` predict right: the sign of the score, or the class of largest
+    score.
+    """
     if problem.outputs > 1:
         return float(data.right_count(weights))
     counts = data.score_counts(weights, SIDES)
@@ -259,13 +311,15 @@ def plan_tuning(
 ) -> Planned:
     """Plan a tuned training from public facts; no record is read.
 
-    Every setting, and the score, is calibrated alone: the score to sqrt(share) epsilon, the training to sqrt(1 - share)
-    epsilon of the target, which makes the score about ``share`` of a trial's Rényi cost. One factor on all noise is
-    then calibrated so that the whole meets all ``limits``. Raises ``InputError`` and ``BudgetExceeded`` as ``plan``.
+    Every setting, and the score, is calibrated alone: the score to sqrt(share) epsilon, the
+    training to sqrt(1 - share) epsilon of the target, which makes the score about ``share`` of a
+    trial's Rényi cost. One factor on all noise is then calibrated so that the whole meets all
+    ``limits``. Raises ``InputError`` and ``BudgetExceeded`` as ``plan``.
     """
     if problem.kind != "linear" or problem.unit != "record":
         raise AssumptionNotMet(
-            f"Expected a linear model and unit record to tune, got kind={problem.kind!r} and unit={problem.unit!r}: "
+            f"Expected a linear model and unit record to tune, got kind={problem.kind!r} and "
+            f"unit={problem.unit!r}: "
             "the score counts single records that such a model gets right; fix the parameters."
         )
     target = next((limit for limit in limits if isinstance(limit, Target)), None)
@@ -273,7 +327,8 @@ def plan_tuning(
         raise InputError("Expected a target and at least one setting to tune, got none; name both.")
     if target.accountant not in ("auto", "rdp", "pure"):
         raise InputError(
-            f"Expected accountant auto, rdp or pure for a tuned training, got accountant={target.accountant!r}: "
+            f"Expected accountant auto, rdp or pure for a tuned training, got "
+            f"accountant={target.accountant!r}: "
             "selection among trials is proved for Rényi curves; use accountant='auto'."
         )
     alone = replace(target, epsilon=target.epsilon * sqrt(1.0 - search.share), accountant="rdp")
@@ -289,20 +344,38 @@ def plan_tuning(
 
 
 def _setting(
-    name: str, candidate: Candidate, target: Target, preset: str | None, noise: str, least: dict[Events, float]
+    name: str,
+    candidate: Candidate,
+    target: Target,
+    preset: str | None,
+    noise: str,
+    least: dict[Events, float],
 ) -> Trial:
-    """A candidate with its own least noise; ``least`` keeps that of settings which release the same."""
+    """A candidate with its own least noise; ``least`` keeps that of settings which release the
+    same.
+    """
     first = plan(name, dict(candidate.parameters), candidate.problem, preset=preset, noise=noise)
     algorithm = first.algorithm
     if not algorithm.private:
-        raise AssumptionNotMet(f"Expected a private algorithm to tune, got {first.name!r}, which has no guarantee.")
+        raise AssumptionNotMet(
+            f"Expected a private algorithm to tune, got {first.name!r}, which has no guarantee."
+        )
     if first.events not in least:
-        least[first.events] = calibrate(algorithm, candidate.problem, target, noise=noise).noise_multiplier
-    return Trial(candidate.values, with_multiplier(algorithm, least[first.events]), candidate.problem, candidate.part)
+        least[first.events] = calibrate(
+            algorithm, candidate.problem, target, noise=noise
+        ).noise_multiplier
+    return Trial(
+        candidate.values,
+        with_multiplier(algorithm, least[first.events]),
+        candidate.problem,
+        candidate.part,
+    )
 
 
 def select(planned: Planned, notes: Sequence[Mapping[str, float]]) -> Planned:
-    """``planned`` with the setting that ``notes`` of its run name; itself where it is no tuned training."""
+    """``planned`` with the setting that ``notes`` of its run name; itself where it is no tuned
+    training.
+    """
     if not isinstance(planned.algorithm, Tuned):
         return planned
     index = int(next(note["setting"] for note in notes if "setting" in note))

@@ -31,9 +31,15 @@ RUN_ID = "[0-9a-f]{32}"
 
 
 def audit_run(
-    run: str, ledger: str | None, empirical: bool, as_json: bool, any_signer: bool = False, replan: bool = False
+    run: str,
+    ledger: str | None,
+    empirical: bool,
+    as_json: bool,
+    any_signer: bool = False,
+    replan: bool = False,
 ) -> None:
-    """Audit a run of the store, or a record in a JSON file; raises ``VerificationFailed`` where it is blocked.
+    """Audit a run of the store, or a record in a JSON file; raises ``VerificationFailed`` where it
+    is blocked.
 
     ``replan``: also plan a run of this project again, which needs the libraries of a training.
     """
@@ -43,7 +49,10 @@ def audit_run(
         report = audit(subject)
     elif path.suffix == ".json" or os.sep in run:
         wrong = "which is no file with JSON" if path.exists() else "which is missing"
-        raise InputError(f"Expected a run id, or a run record in a JSON file, got {run!r}, {wrong}; correct the path.")
+        raise InputError(
+            f"Expected a run id, or a run record in a JSON file, got {run!r}, "
+            f"{wrong}; correct the path."
+        )
     elif (found := quick(run)) is not None:
         database, stored = found
         subject = with_ledger(stored, ledger)
@@ -64,11 +73,15 @@ def audit_run(
         keep(report.run_id, measured)
     show(report, measured, as_json)
     if report.blocked:
-        raise VerificationFailed(f"Run {report.run_id} must not be released: {', '.join(sorted(report.codes))}.")
+        raise VerificationFailed(
+            f"Run {report.run_id} must not be released: {', '.join(sorted(report.codes))}."
+        )
 
 
 def quick(run: str) -> tuple[Database, Subject] | None:
-    """A run read straight from the local database, without MLflow's import; None where the client has to look."""
+    """A run read straight from the local database, without MLflow's import; None where the client
+    has to look.
+    """
     require_in_place(Home.find().prepare())
     database = Database.of(os.environ["MLFLOW_TRACKING_URI"]) if re.fullmatch(RUN_ID, run) else None
     stored = None if database is None else database.read_run(run)
@@ -95,7 +108,9 @@ def is_name(client: MlflowClient, name: str) -> bool:
 def registered(
     client: MlflowClient, name: str, ledger: str | None, any_signer: bool
 ) -> tuple[str, Subject, list[Finding]]:
-    """The run behind a registered model's released version, with what differs between bundle, run and registry."""
+    """The run behind a registered model's released version, with what differs between bundle, run
+    and registry.
+    """
     from tasks.release.bundle import trusted_keys
     from tasks.release.gate import load_policy
     from tasks.release.registered import released, same_chain, same_run
@@ -121,7 +136,9 @@ def with_ledger(subject: Subject, ledger: str | None) -> Subject:
 
 
 def ledger_of(subject: Subject) -> str:
-    """Where the budget of the run is kept: its configuration, its data schema, ``DPFLOWS_LEDGER``, the home folder."""
+    """Where the budget of the run is kept: its configuration, its data schema, ``DPFLOWS_LEDGER``,
+    the home folder.
+    """
     try:
         values = json.loads(subject.files[CONFIG])
     except (KeyError, ValueError):
@@ -154,7 +171,9 @@ def measure(subject: Subject) -> dict[str, Any]:
 
 
 def keep(run: str, measured: dict[str, Any]) -> None:
-    """Store metrics and figure of an empirical audit with the run; they stand on synthetic data alone."""
+    """Store metrics and figure of an empirical audit with the run; they stand on synthetic data
+    alone.
+    """
     from tasks.audit.empirical import FIGURE, metrics_of, write_figure
     from tasks.record.tracking import log_files, log_metrics
 
@@ -178,9 +197,17 @@ def show(report: Audit, measured: dict[str, Any] | None, as_json: bool) -> None:
         table.add_column(name, overflow="fold")
     for item in report.findings:
         table.add_row(str(item.severity), item.code, item.what, item.why, item.fix)
-    console.print(table if report.findings else f"Audit of {report.run_id}: {state} ({len(report.checks)} rules).")
+    console.print(
+        table
+        if report.findings
+        else f"Audit of {report.run_id}: {state} ({len(report.checks)} rules)."
+    )
     if measured is not None:
-        empirical = Table(title="Empirical lower bounds on epsilon", title_justify="left", show_header=False)
+        empirical = Table(
+            title="Empirical lower bounds on epsilon", title_justify="left", show_header=False
+        )
         for name, value in measured.items():
-            empirical.add_row(name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
+            empirical.add_row(
+                name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value)
+            )
         console.print(empirical)

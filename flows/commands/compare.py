@@ -34,12 +34,18 @@ def run_bench(config: str | None, overrides: Sequence[str], fresh: bool, as_json
     """``dpflows bench``: a comparison with other libraries among its lines."""
     settings = load_compare(config, overrides, "bench.yaml")
     if settings.peers is None:
-        raise InputError("Expected a section peers to bench, got none; add one, or use `dpflows compare`.")
+        raise InputError(
+            "Expected a section peers to bench, got none; add one, or use `dpflows compare`."
+        )
     return run_and_print(settings, fresh, as_json)
 
 
 def run_crossval(
-    config: str | None, overrides: Sequence[str], sizes: Mapping[str, int], fresh: bool, as_json: bool
+    config: str | None,
+    overrides: Sequence[str],
+    sizes: Mapping[str, int],
+    fresh: bool,
+    as_json: bool,
 ) -> int:
     """``dpflows crossval``: the same engine on one training configuration."""
     protocol = ProtocolSection.model_validate({"name": "crossval", **sizes})
@@ -72,9 +78,11 @@ def run_flow(settings: CompareConfig, fresh: bool) -> dict[str, Any]:
 
 
 def summary_table(summary: Mapping[str, Any], width: int | None = None) -> Table:
-    """Means and spread by setting, the first ``SHOWN`` of them, and where to look for all; nothing is cut off.
+    """Means and spread by setting, the first ``SHOWN`` of them, and where to look for all; nothing
+    is cut off.
 
-    A terminal of ``width`` letters gets as many metrics as fit beside whole lines, at least one; then names are folded.
+    A terminal of ``width`` letters gets as many metrics as fit beside whole lines, at least one;
+    then names are folded.
     """
     seen = dict.fromkeys(name for row in summary["means"] for name in row["metrics"])
     wanted = [name for name in summary["metrics"] if name in seen]
@@ -92,12 +100,17 @@ def _means_table(summary: Mapping[str, Any], names: Sequence[str]) -> Table:
     caption = [
         f"{cells['done']} cells done, {cells['failed']} failed, {cells['kept']} kept from before; "
         f"{summary['seconds']['flow']:.1f} s; run {summary['run_id']}; look: dpflows ui",
-        *(f"failed {one['cells']}x: {one['data']} {one['label']}: {one['error']}" for one in summary["failures"]),
+        *(
+            f"failed {one['cells']}x: {one['data']} {one['label']}: {one['error']}"
+            for one in summary["failures"]
+        ),
     ]
     if any(row["sd"] for row in rows):
         caption.insert(0, "mean ± standard deviation over cells")
     title = f"Comparison: {summary['protocol']}"
-    table = Table(title=title, caption="\n".join(caption), title_justify="left", caption_justify="left")
+    table = Table(
+        title=title, caption="\n".join(caption), title_justify="left", caption_justify="left"
+    )
     given = any(row["noise_multiplier"] is not None for row in rows)
     table.add_column("line", overflow="fold", min_width=12)
     for heading in ("cells", *(["epsilon"] * given), *names, "seconds"):
@@ -120,16 +133,37 @@ def _with_spread(mean: float | None, sd: float | None) -> str:
 
 def ratio_table(found: Sequence[Mapping[str, Any]]) -> Table:
     """Our algorithms beside other libraries, in one part for each guarantee."""
-    table = Table(title="Beside other libraries", caption=CAPTION, title_justify="left", caption_justify="left")
-    for name in ("algorithm / library", found[0]["metric"].replace("_", " "), "library's", "ratio", "times faster"):
+    table = Table(
+        title="Beside other libraries",
+        caption=CAPTION,
+        title_justify="left",
+        caption_justify="left",
+    )
+    for name in (
+        "algorithm / library",
+        found[0]["metric"].replace("_", " "),
+        "library's",
+        "ratio",
+        "times faster",
+    ):
         table.add_column(name, overflow="fold")
-    guarantees = [{key: one[key] for key in ("data", "adjacency", "epsilon", "delta")} for one in found]
+    guarantees = [
+        {key: one[key] for key in ("data", "adjacency", "epsilon", "delta")} for one in found
+    ]
     for guarantee in [one for index, one in enumerate(guarantees) if one not in guarantees[:index]]:
         table.add_section()
-        shown = guarantee | {"epsilon": f"{guarantee['epsilon']:g}", "delta": f"{guarantee['delta']:g}"}
+        shown = guarantee | {
+            "epsilon": f"{guarantee['epsilon']:g}",
+            "delta": f"{guarantee['delta']:g}",
+        }
         table.add_row("{data}, {adjacency}, epsilon {epsilon}, delta {delta}".format(**shown))
         for one in (one for one, own in zip(found, guarantees, strict=True) if own == guarantee):
-            numbers = [f"{one['ours']:.4f}", f"{one['theirs']:.4f}", _digits(one["ratio"], 4), _digits(one["speed"], 3)]
+            numbers = [
+                f"{one['ours']:.4f}",
+                f"{one['theirs']:.4f}",
+                _digits(one["ratio"], 4),
+                _digits(one["speed"], 3),
+            ]
             table.add_row(f"{one['label']} / {one['peer']}", *numbers)
     return table
 

@@ -1,4 +1,6 @@
-"""The commands ``dpflows ledger ...``: open a budget, see what is left, check the chain, answer people in the data."""
+"""The commands ``dpflows ledger ...``: open a budget, see what is left, check the chain, answer
+people in the data.
+"""
 
 from __future__ import annotations
 
@@ -17,50 +19,75 @@ from tasks.schema import Schema, find_schema
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(help="Data set: the name in the ledger, which is that of its data schema.")]
+Name = Annotated[
+    str, typer.Argument(help="Data set: the name in the ledger, which is that of its data schema.")
+]
 SomeName = Annotated[str | None, typer.Argument(help="Data set; without one, all of them.")]
 Url = Annotated[
     str | None,
     typer.Option(
-        "--ledger", help="URL or file; default: the data schema's, then DPFLOWS_LEDGER, then the home folder's."
+        "--ledger",
+        help="URL or file; default: the data schema's, then DPFLOWS_LEDGER, then the "
+        "home folder's.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 SomeBlocks = Annotated[
-    list[str] | None, typer.Option("--block", help="A block; repeatable. Default: all touched ones.")
+    list[str] | None,
+    typer.Option("--block", help="A block; repeatable. Default: all touched ones."),
 ]
 
 
 @app.command()
 def init(
     name: Annotated[
-        str, typer.Argument(help="Data schema (name or YAML file), or any name for data without a schema.")
+        str,
+        typer.Argument(
+            help="Data schema (name or YAML file), or any name for data without a schema."
+        ),
     ],
     epsilon: Annotated[float, typer.Option(help="Epsilon of the promise, for all runs together.")],
     delta: Annotated[float, typer.Option(help="Delta of the promise, well below 1/n.")],
-    adjacency: Annotated[str, typer.Option(help="add_remove, replace_one or replace_labels.")] = "add_remove",
+    adjacency: Annotated[
+        str, typer.Option(help="add_remove, replace_one or replace_labels.")
+    ] = "add_remove",
     unit: Annotated[
-        str | None, typer.Option(help="record, user, session or session_labels; default: the schema's.")
+        str | None,
+        typer.Option(help="record, user, session or session_labels; default: the schema's."),
     ] = None,
     conversion: Annotated[str, typer.Option(help="cks, or prop21.")] = "cks",
     order: Annotated[
         float | None, typer.Option(help="Another order than the one that follows from the target.")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help="Without schema: value, day, week, month, year or hash of --column.")
+        str | None,
+        typer.Option(help="Without schema: value, day, week, month, year or hash of --column."),
     ] = None,
-    column: Annotated[str | None, typer.Option(help="Without schema: the column that divides the data.")] = None,
-    count: Annotated[int | None, typer.Option(help="Without schema: number of blocks by hash.")] = None,
+    column: Annotated[
+        str | None, typer.Option(help="Without schema: the column that divides the data.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(help="Without schema: number of blocks by hash.")
+    ] = None,
     one_block_per_person: Annotated[
-        bool, typer.Option("--one-block-per-person", help="Declare that all rows of a person are in one block.")
+        bool,
+        typer.Option(
+            "--one-block-per-person", help="Declare that all rows of a person are in one block."
+        ),
     ] = False,
     rows_per_user: Annotated[
-        int | None, typer.Option(help="For unit user: the most rows that a training keeps of one user.")
+        int | None,
+        typer.Option(help="For unit user: the most rows that a training keeps of one user."),
     ] = None,
-    user_column: Annotated[str | None, typer.Option(help="Without schema: the column that names the user.")] = None,
+    user_column: Annotated[
+        str | None, typer.Option(help="Without schema: the column that names the user.")
+    ] = None,
     confirm_delta: Annotated[
         bool,
-        typer.Option("--confirm-delta", help="Without schema: I know that delta is below 1/n, though it is large."),
+        typer.Option(
+            "--confirm-delta",
+            help="Without schema: I know that delta is below 1/n, though it is large.",
+        ),
     ] = False,
     ledger: Url = None,
     as_json: AsJson = False,
@@ -70,10 +97,13 @@ def init(
 
     schema = _schema(name)
     if schema is None:
-        blocks = Blocks(by or "one", column, count, None, one_block_per_person, user_column, rows_per_user)
+        blocks = Blocks(
+            by or "one", column, count, None, one_block_per_person, user_column, rows_per_user
+        )
     elif by or column or count or user_column:
         raise InputError(
-            f"Expected the division of {name!r} from its data schema alone, got --by, --column, --count or "
+            f"Expected the division of {name!r} from its data schema alone, got --by, --column, "
+            f"--count or "
             "--user-column; write it into the schema."
         )
     else:
@@ -83,61 +113,87 @@ def init(
     chosen = unit or (unit_under(schema.unit, adjacency) if schema else "record")
     with Ledger(ledger or ledger_for(schema, Home.find())) as opened:
         facts = None if schema is None else RowFacts.of(schema)
-        dataset = opened.init(known, epsilon, delta, adjacency, chosen, conversion, order, blocks, facts)
+        dataset = opened.init(
+            known, epsilon, delta, adjacency, chosen, conversion, order, blocks, facts
+        )
         if schema is None:
-            typer.echo(f"No schema is called {name!r} yet: its name must be spelt like this.", err=True)
-        _answer(promise(dataset) | {"ledger": opened.store.shown, "head": opened.head()}, as_json, "Budget opened")
+            typer.echo(
+                f"No schema is called {name!r} yet: its name must be spelt like this.", err=True
+            )
+        _answer(
+            promise(dataset) | {"ledger": opened.store.shown, "head": opened.head()},
+            as_json,
+            "Budget opened",
+        )
 
 
-# The largest delta of a budget for data whose n is not declared yet: up to 100,000 units it is below 1/n.
+# The largest delta of a budget for data whose n is not declared yet: up to 100,000 units it is
+# below 1/n.
 UNKNOWN_N_DELTA = 1e-5
 
 
 def check_delta(name: str, schema: Schema | None, delta: float, confirmed: bool) -> None:
-    """Raise ``InputError`` where publishing one unit would satisfy the promise, as far as declarations tell.
+    """Raise ``InputError`` where publishing one unit would satisfy the promise, as far as
+    declarations tell.
 
     Every reservation asks again with the n of its run.
     """
     n = None if schema is None else schema.n()
     if n is None and delta > UNKNOWN_N_DELTA and not confirmed:
         raise InputError(
-            f"Expected --delta of at most {UNKNOWN_N_DELTA:g} for {name!r}, which has no data schema that says its n, "
-            f"got {delta:g}: delta must stay below 1/n; lower it, write the schema first, or add --confirm-delta."
+            f"Expected --delta of at most {UNKNOWN_N_DELTA:g} for {name!r}, which has no data "
+            f"schema that says its n, "
+            f"got {delta:g}: delta must stay below 1/n; lower it, write the schema first, or add "
+            f"--confirm-delta."
         )
     if n is not None and delta >= 1.0 / n:
         per = "" if schema is None or schema.public.n is not None else " (rows_per_block)"
         raise InputError(
             f"Expected --delta below 1/n={1.0 / n:.3g} for the public n={n}{per} of {name!r}, "
-            f"got {delta:g}: it would allow a record to be published; for example --delta {0.1 / n:.1g}."
+            f"got {delta:g}: it would allow a record to be published; for example --delta "
+            f"{0.1 / n:.1g}."
         )
 
 
 def unit_under(unit: str, adjacency: str) -> str:
-    """The unit that a schema's one stands for: of sessions, replace_labels protects the labels alone."""
+    """The unit that a schema's one stands for: of sessions, replace_labels protects the labels
+    alone.
+    """
     return "session_labels" if (unit, adjacency) == ("session", "replace_labels") else unit
 
 
 @app.command()
 def show(
     name: SomeName = None,
-    last: Annotated[int, typer.Option(min=0, help="How many of the newest entries are listed.")] = 20,
-    figure: Annotated[Path | None, typer.Option(help="Draw the budget of each block over time to this file.")] = None,
+    last: Annotated[
+        int, typer.Option(min=0, help="How many of the newest entries are listed.")
+    ] = 20,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the budget of each block over time to this file.")
+    ] = None,
     ledger: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all data sets, or one with its blocks and newest entries. The target is the guarantee."""
+    """Show all data sets, or one with its blocks and newest entries. The target is the
+    guarantee.
+    """
     from flows.terminal import detail_parts, overview_parts
     from tasks.ledger.summary import detail, overview
 
     if figure is not None and name is None:
         raise InputError(
-            f"Expected a data set with --figure {figure}, got none: a figure shows the blocks of one; name it: "
+            f"Expected a data set with --figure {figure}, got none: a figure shows the blocks of "
+            f"one; name it: "
             f"dpflows ledger show NAME --figure {figure}."
         )
     with _open(name, ledger) as opened:
         if name is None:
             rows = overview(opened)
-            report: dict[str, Any] = {"ledger": opened.store.shown, "head": opened.head(), "datasets": rows}
+            report: dict[str, Any] = {
+                "ledger": opened.store.shown,
+                "head": opened.head(),
+                "datasets": rows,
+            }
             parts = overview_parts(rows, opened.store.shown)
         else:
             report = detail(opened, _known(name), last) | {"head": opened.head()}
@@ -150,12 +206,16 @@ def show(
 @app.command()
 def charge(
     name: Name,
-    entry: Annotated[str, typer.Option("--for", metavar="ENTRY", help="Entry of a run that read the same file.")],
+    entry: Annotated[
+        str, typer.Option("--for", metavar="ENTRY", help="Entry of a run that read the same file.")
+    ],
     block: SomeBlocks = None,
     ledger: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Charge a run that another name of the same file paid for to this name too, so that it may be released."""
+    """Charge a run that another name of the same file paid for to this name too, so that it may be
+    released.
+    """
     from tasks.ledger.second_names import charge_also
 
     with _open(name, ledger) as opened:
@@ -165,7 +225,9 @@ def charge(
 
 
 @app.command()
-def remaining(name: Name, block: SomeBlocks = None, ledger: Url = None, as_json: AsJson = False) -> None:
+def remaining(
+    name: Name, block: SomeBlocks = None, ledger: Url = None, as_json: AsJson = False
+) -> None:
     """Show what is left in the touched blocks, or in those asked for."""
     from flows.terminal import remaining_parts
     from tasks.ledger.summary import remaining as left
@@ -178,13 +240,18 @@ def remaining(name: Name, block: SomeBlocks = None, ledger: Url = None, as_json:
 @app.command()
 def verify(
     head: Annotated[
-        str | None, typer.Option(help="A hash from a statement or bundle that the chain must contain.")
+        str | None,
+        typer.Option(help="A hash from a statement or bundle that the chain must contain."),
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Check an export (JSON lines) instead of the database.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Check an export (JSON lines) instead of the database.")
+    ] = None,
     keep: Annotated[
         bool,
         typer.Option(
-            "--keep", help="Go on from this ledger where its head file, or its newest records, are lost for good."
+            "--keep",
+            help="Go on from this ledger where its head file, or its newest records, are "
+            "lost for good.",
         ),
     ] = False,
     ledger: Url = None,
@@ -193,11 +260,17 @@ def verify(
     """Compute hashes, prices, totals and states again; exit code 4 where anything does not fit."""
     from tasks.ledger.summary import verify_lines
 
-    if head is not None and (len(head.strip()) < 12 or set(head.strip().lower()) - set("0123456789abcdef")):
-        raise InputError(f"Expected at least 12 hex digits of a hash, got --head {head}; copy it from the statement.")
+    if head is not None and (
+        len(head.strip()) < 12 or set(head.strip().lower()) - set("0123456789abcdef")
+    ):
+        raise InputError(
+            f"Expected at least 12 hex digits of a hash, got --head {head}; copy it "
+            f"from the statement."
+        )
     if file is not None and keep:
         raise InputError(
-            f"Expected --keep with a database, got --file {file}: an export has no head file; leave it out."
+            f"Expected --keep with a database, got --file {file}: an export has no head file; "
+            f"leave it out."
         )
     if file is not None:
         with _text(file) as lines:
@@ -207,7 +280,11 @@ def verify(
             report = opened.keep_head(head) if keep else opened.verification(head)
             where = opened.store.shown
     values = {name: value for name, value in _plain(report).items() if value is not None}
-    _answer(values | {"ledger": where}, as_json, "Ledger verified" if report.ok else "Ledger NOT verified")
+    _answer(
+        values | {"ledger": where},
+        as_json,
+        "Ledger verified" if report.ok else "Ledger NOT verified",
+    )
     if not report.ok:
         raise VerificationFailed(
             f"Expected an intact ledger, got {report.problem_count} problems in {where}: "
@@ -217,10 +294,14 @@ def verify(
 
 @app.command()
 def export(
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File; default: standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File; default: standard output.")
+    ] = None,
     ledger: Url = None,
 ) -> None:
-    """Write the whole ledger as JSON lines, for an auditor: `dpflows ledger verify --file` checks them."""
+    """Write the whole ledger as JSON lines, for an auditor: `dpflows ledger verify --file` checks
+    them.
+    """
     from tasks.ledger.summary import export_lines
 
     with _open(None, ledger) as opened:
@@ -241,7 +322,8 @@ def export(
 def explain(
     name: Name,
     block: Annotated[
-        str | None, typer.Option(help="Only models that read this block: the one of the person's record.")
+        str | None,
+        typer.Option(help="Only models that read this block: the one of the person's record."),
     ] = None,
     ledger: Url = None,
     as_json: AsJson = False,
@@ -284,7 +366,8 @@ def _open(name: str | None, given: str | None) -> Ledger:
     # Where a head was kept there was a ledger: reading says that it is lost.
     if path is not None and not path.exists() and not (witness and witness.path.exists()):
         raise InputError(
-            f"Expected a ledger at {opened.store.path}, got no file; name it with --ledger or DPFLOWS_LEDGER, or open "
+            f"Expected a ledger at {opened.store.path}, got no file; name it with --ledger or "
+            f"DPFLOWS_LEDGER, or open "
             "a budget with `dpflows ledger init`."
         )
     return opened
@@ -296,14 +379,18 @@ def _draw(opened: Ledger, name: str, file: Path) -> None:
     try:
         draw(history(opened, name)).savefig(file)
     except (OSError, ValueError) as error:
-        raise InputError(f"Expected a file for a figure, got --figure {file} ({error}); e.g. budget.png.") from error
+        raise InputError(
+            f"Expected a file for a figure, got --figure {file} ({error}); e.g. budget.png."
+        ) from error
 
 
 def _text(file: Path) -> Any:
     try:
         return file.open(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"Expected a readable export, got --file {file} ({error.strerror}).") from error
+        raise InputError(
+            f"Expected a readable export, got --file {file} ({error.strerror})."
+        ) from error
 
 
 def _plain(report: Verification) -> dict[str, Any]:

@@ -23,7 +23,8 @@ def move_home(old: Path, new: Path, as_json: bool) -> None:
         sys.stdout.write(json.dumps(answer) + "\n")
         return
     sys.stdout.write(
-        f"{found.places} places in MLflow's store lead to {answer['new']} now; ledger, statements and bundles hold "
+        f"{found.places} places in MLflow's store lead to {answer['new']} now; ledger, statements "
+        f"and bundles hold "
         f"none. Set DPFLOWS_HOME={answer['new']}.\n"
     )
     for place in found.missing:

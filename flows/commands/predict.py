@@ -27,20 +27,28 @@ from tasks.release.registry import model_uri
 from tasks.release.verify import verify_files
 
 
-def predict_file(model: str, file: Path, output: Path | None, as_json: bool, any_signer: bool = False) -> None:
-    """Score the rows of ``file`` and write columns label and score, one row each, in the order of the file.
+def predict_file(
+    model: str, file: Path, output: Path | None, as_json: bool, any_signer: bool = False
+) -> None:
+    """Score the rows of ``file`` and write columns label and score, one row each, in the order of
+    the file.
 
-    ``model`` is a stored model, or a bundle whose signer is trusted (``any_signer``: whoever it is). A ranking reads
-    documents with their query (a table, or a LETOR file by its ending) and writes query, score, rank.
+    ``model`` is a stored model, or a bundle whose signer is trusted (``any_signer``: whoever it
+    is). A ranking reads documents with their query (a table, or a LETOR file by its ending) and
+    writes query, score, rank.
     """
     if not isfile(file):  # noqa: PTH113  (False for too long a name, where Path raises)
-        raise InputError(f"Expected a table to score, got {str(file)!r}, which is no file; correct the path.")
+        raise InputError(
+            f"Expected a table to score, got {str(file)!r}, which is no file; correct the path."
+        )
     if is_bundle(Path(model)):
         uri, scorer = released_model(Path(model), any_signer)
         scored = scorer.predict(None, read_table(file, scorer.encoder, scorer.card))
     else:
         if any_signer:
-            raise InputError(f"Expected --any-signer with a bundle, got {model!r}, which is none; leave it out.")
+            raise InputError(
+                f"Expected --any-signer with a bundle, got {model!r}, which is none; leave it out."
+            )
         home = Home.find().prepare()
         uri = model_uri(tracking_client(home), model)
         loaded = load_model(uri)
@@ -49,26 +57,39 @@ def predict_file(model: str, file: Path, output: Path | None, as_json: bool, any
     if output is not None:
         write_table(scored, output)
         done = {"model": uri, "rows": len(scored), "output": str(output)}
-        sys.stdout.write(json.dumps(done) + "\n" if as_json else f"{len(scored)} rows scored, written to {output}\n")
+        sys.stdout.write(
+            json.dumps(done) + "\n"
+            if as_json
+            else f"{len(scored)} rows scored, written to {output}\n"
+        )
     elif as_json:
-        sys.stdout.write(json.dumps({"model": uri, "rows": scored.to_dict(orient="records")}) + "\n")
+        sys.stdout.write(
+            json.dumps({"model": uri, "rows": scored.to_dict(orient="records")}) + "\n"
+        )
     else:
         sys.stdout.write(scored.to_csv(index=False))
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a folder or zip is a bundle of ``dpflows release``, as far as its files' names say."""
+    """Whether a folder or zip is a bundle of ``dpflows release``, as far as its files' names
+    say.
+    """
     try:
-        return (path / MANIFEST).is_file() and (path / SIGNATURE).is_file() if path.is_dir() else is_zipfile(path)
+        return (
+            (path / MANIFEST).is_file() and (path / SIGNATURE).is_file()
+            if path.is_dir()
+            else is_zipfile(path)
+        )
     except OSError:  # too long a name
         return False
 
 
 def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
-    """Name and scorer of a bundle that passed every check of ``dpflows verify``; raises ``VerificationFailed``.
+    """Name and scorer of a bundle that passed every check of ``dpflows verify``; raises
+    ``VerificationFailed``.
 
-    No code of the bundle is run: its weights, encoder and card are read by this version's scorer, from the very bytes
-    that were checked.
+    No code of the bundle is run: its weights, encoder and card are read by this version's scorer,
+    from the very bytes that were checked.
     """
     from flows.commands.verify import listed
     from tasks.record.scoring import LinearScorer
@@ -77,7 +98,8 @@ def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
     report = verify_files(bundle, None, None, None if any_signer else listed())
     if not report.ok:
         raise VerificationFailed(
-            f"Expected a bundle that verifies at {path}, got {', '.join(sorted(report.names))}; `dpflows verify` says "
+            f"Expected a bundle that verifies at {path}, got {', '.join(sorted(report.names))}; "
+            f"`dpflows verify` says "
             "more, and --any-signer takes a signer that is not listed."
         )
     with TemporaryDirectory() as folder:
@@ -90,10 +112,11 @@ def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
 
 
 def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
-    """The raw columns that the model reads. Texts stay texts: the encoder knows which of them stand for no value.
+    """The raw columns that the model reads. Texts stay texts: the encoder knows which of them stand
+    for no value.
 
-    A file without header follows the layout of the training files, with or without the label; one with a header of
-    the columns' names goes by it, whatever the training files had.
+    A file without header follows the layout of the training files, with or without the label; one
+    with a header of the columns' names goes by it, whatever the training files had.
     """
     wanted, label, layout = raw_columns(encoder), card["label"]["column"], card["text"]
     query = card["label"].get("query")
@@ -110,18 +133,22 @@ def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
         raise
     except (OSError, ValueError, pd.errors.ParserError) as error:
         raise InputError(
-            f"{file}: not readable as a table: {' '.join(str(error).split())[:200]}; correct the file."
+            f"{file}: not readable as a table: {' '.join(str(error).split())[:200]}; correct the "
+            f"file."
         ) from None
     if not len(frame):
         raise InputError(f"{file}: the table has no rows; give a table with rows.")
     if all(isinstance(name, int) for name in frame.columns):
-        frame.columns = pd.Index(positional_names(len(frame.columns), wanted, label, layout["names"], file))
+        frame.columns = pd.Index(
+            positional_names(len(frame.columns), wanted, label, layout["names"], file)
+        )
     frame.columns = pd.Index([str(name).strip() for name in frame.columns])
     check_double(file, list(frame.columns))
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
         raise InputError(
-            f"{file}: column {missing[0]!r} is missing ({len(missing)} of {len(wanted)}); the model reads "
+            f"{file}: column {missing[0]!r} is missing ({len(missing)} of {len(wanted)}); the "
+            f"model reads "
             f"{', '.join(wanted[:8])}{', ...' if len(wanted) > 8 else ''}."
         )
     return frame[wanted]
@@ -139,17 +166,22 @@ def read_letor(file: Path, encoder: Any, query: str) -> pd.DataFrame:
 
 
 def as_laid_out(file: Path, wanted: list[str], layout: dict[str, Any]) -> dict[str, Any]:
-    """``layout`` with the header that this very file has; raises ``InputError`` for two columns of one name.
+    """``layout`` with the header that this very file has; raises ``InputError`` for two columns of
+    one name.
 
-    Where the schema names the columns of files with a header, one that does not name all of them is read over.
+    Where the schema names the columns of files with a header, one that does not name all of them is
+    read over.
     """
-    first = pd.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False, **parsing(layout))
+    first = pd.read_csv(
+        file, header=None, nrows=1, dtype=str, keep_default_na=False, **parsing(layout)
+    )
     cells = [str(cell).strip() for cell in first.iloc[0]] if len(first) else []
     if layout["header"] and layout["names"] and not set(wanted) <= set(cells):
         return {**layout, "header": False, "skip_lines": layout["skip_lines"] + 1}
     headed = layout["header"] or has_header(file, wanted, set(cells))
     if headed:
-        # pandas would give the second one another name, and nothing would say which of them was scored.
+        # pandas would give the second one another name, and nothing would say which of them was
+        # scored.
         check_double(file, cells)
     return {**layout, "header": headed}
 
@@ -158,11 +190,15 @@ def check_double(file: Path, names: list[str]) -> None:
     """Raise ``InputError`` for two columns of one name, as a training does."""
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
-        raise InputError(f"{file}: two columns are named {double!r}; give every column its own name.")
+        raise InputError(
+            f"{file}: two columns are named {double!r}; give every column its own name."
+        )
 
 
 def has_header(file: Path, wanted: list[str], cells: set[str]) -> bool:
-    """Whether line 1 names all the columns; raises ``InputError`` where it names some, or spells them otherwise."""
+    """Whether line 1 names all the columns; raises ``InputError`` where it names some, or spells
+    them otherwise.
+    """
     if set(wanted) <= cells:
         return True
     near = {name.casefold() for name in wanted} & {cell.casefold() for cell in cells}
@@ -194,7 +230,9 @@ def read_text(file: Path, encoder: Any, layout: dict[str, Any], query: str | Non
     Levels and ids of queries are read as they stand: 007 is not 7.
     """
     texts = (
-        [c.name for c in declared(encoder) if c.kind not in ("numeric", "flag")] if isinstance(encoder, Encoder) else []
+        [c.name for c in declared(encoder) if c.kind not in ("numeric", "flag")]
+        if isinstance(encoder, Encoder)
+        else []
     )
     texts += [query] if query is not None else []
     header = 0 if layout["header"] else None
@@ -208,13 +246,17 @@ def read_text(file: Path, encoder: Any, layout: dict[str, Any], query: str | Non
     )
 
 
-def positional_names(width: int, wanted: list[str], label: str, names: list[str], file: Path) -> list[str]:
+def positional_names(
+    width: int, wanted: list[str], label: str, names: list[str], file: Path
+) -> list[str]:
     """Names for the columns of a file without header."""
     full = list(names) or [*wanted, label]
     for candidate in (full, [name for name in full if name != label], wanted):
         if len(candidate) == width:
             return candidate
-    raise InputError(f"{file}: {width} columns without names, but training files have {len(full)}; add a header.")
+    raise InputError(
+        f"{file}: {width} columns without names, but training files have {len(full)}; add a header."
+    )
 
 
 def write_table(scored: pd.DataFrame, output: Path) -> None:
@@ -226,4 +268,6 @@ def write_table(scored: pd.DataFrame, output: Path) -> None:
         else:
             scored.to_csv(output, index=False)
     except OSError as error:
-        raise InputError(f"Expected a place to write to, got {output}: {error.strerror}; name another.") from error
+        raise InputError(
+            f"Expected a place to write to, got {output}: {error.strerror}; name another."
+        ) from error

@@ -30,30 +30,43 @@ def profile_file(
     as_json: bool,
     charge: str | None = None,
 ) -> None:
-    """Write the draft of ``path`` to ``output`` or standard output, and what was noticed to standard error.
+    """Write the draft of ``path`` to ``output`` or standard output, and what was noticed to
+    standard error.
 
-    ``private``: epsilon, delta and adjacency (None: the budget's, else add_remove) of the estimates; ``charge`` names
-    the data set whose ledger counts them. A file that is known to belong to a budget is refused without it; for any
-    other the price is said, and that nobody counts it.
+    ``private``: epsilon, delta and adjacency (None: the budget's, else add_remove) of the
+    estimates; ``charge`` names the data set whose ledger counts them. A file that is known to
+    belong to a budget is refused without it; for any other the price is said, and that nobody
+    counts it.
     """
     if output is not None and output.exists():
-        raise InputError(f"Expected a new file for --output, got {output}, which exists; choose another name.")
+        raise InputError(
+            f"Expected a new file for --output, got {output}, which exists; choose another name."
+        )
     if not isfile(path):  # noqa: PTH113  (False for too long a name, where Path raises)
         raise InputError(f"Expected a table at {path}, got no file; correct the path.")
     spent = None
     if private is None:
         if charge is not None:
-            raise InputError(f"Expected --private with --charge {charge}: a draft that reads rows has no price.")
+            raise InputError(
+                f"Expected --private with --charge {charge}: a draft that reads rows has no price."
+            )
         draft = draft_schema(path, label, name)
         owners = budgets_of(path)
         if len(owners) == 1:
             state_facts(draft.values, dataset_of(owners[0]), draft.notes)
             checked(draft)
         elif owners:
-            draft.notes.append(f"rows of {' and '.join(owners)}: what their budgets fixed is not in this draft")
-        told = "This draft read private rows: review every bound and level before it is used or shown to anybody."
+            draft.notes.append(
+                f"rows of {' and '.join(owners)}: what their budgets fixed is not in this draft"
+            )
+        told = (
+            "This draft read private rows: review every bound and level before it is used or shown "
+            "to anybody."
+        )
     elif label is None:
-        raise InputError("Expected --label with --private: guessing it would read the rows; name the column.")
+        raise InputError(
+            "Expected --label with --private: guessing it would read the rows; name the column."
+        )
     else:
         draft, told, spent = estimated(path, label, name, private, charge)
     if output is not None:
@@ -70,13 +83,19 @@ def write_private(path: Path, text: str) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise InputError(f"Expected a file that can be written, got --output {path} ({error.strerror}).") from error
+        raise InputError(
+            f"Expected a file that can be written, got --output {path} ({error.strerror})."
+        ) from error
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def estimated(
-    path: Path, label: str, name: str | None, private: tuple[float, float, str | None], charge: str | None
+    path: Path,
+    label: str,
+    name: str | None,
+    private: tuple[float, float, str | None],
+    charge: str | None,
 ) -> tuple[Draft, str, dict[str, object]]:
     """The private draft, what to say about its price, and the price."""
     epsilon, delta, given = private
@@ -84,30 +103,41 @@ def estimated(
     if charge is not None:
         with payer(charge, path, given) as paying:
             adjacency, unit = paying.charge.adjacency, paying.charge.unit
-            draft = draft_private(paying.reading, label, target, adjacency, name, paying.pay, paying.require)
+            draft = draft_private(
+                paying.reading, label, target, adjacency, name, paying.pay, paying.require
+            )
             state_facts(draft.values, paying.dataset, draft.notes)
             checked(draft)
         told = (
-            f"This draft cost ({epsilon:g}, {delta:g}) per {unit} under {adjacency}, charged to the budget of "
+            f"This draft cost ({epsilon:g}, {delta:g}) per {unit} under {adjacency}, charged to "
+            f"the budget of "
             f"{charge!r}."
         )
     else:
         owners = budgets_of(path)
         if owners:
             raise InputError(
-                f"{path}: these are rows of {' and '.join(map(repr, owners))}, whose budget must count the estimates; "
+                f"{path}: these are rows of {' and '.join(map(repr, owners))}, whose budget must "
+                f"count the estimates; "
                 f"add --charge {owners[0]}."
             )
         adjacency = Adjacency(given or Adjacency.ADD_REMOVE)
         draft = draft_private(FileReading(path), label, target, adjacency, name)
         told = (
-            f"This draft cost ({epsilon:g}, {delta:g}) per record under {adjacency}, and no ledger counts it: open the "
+            f"This draft cost ({epsilon:g}, {delta:g}) per record under {adjacency}, and no ledger "
+            f"counts it: open the "
             "budget with that much less."
         )
-    return draft, told, {"epsilon": epsilon, "delta": delta, "adjacency": str(adjacency), "charged_to": charge}
+    return (
+        draft,
+        told,
+        {"epsilon": epsilon, "delta": delta, "adjacency": str(adjacency), "charged_to": charge},
+    )
 
 
-def as_record(draft: Draft, spent: dict[str, object] | None, output: Path | None) -> dict[str, object]:
+def as_record(
+    draft: Draft, spent: dict[str, object] | None, output: Path | None
+) -> dict[str, object]:
     """The draft as one object."""
     written = None if output is None else str(output)
     return {"schema": draft.values, "notes": draft.notes, "spent": spent, "written": written}
@@ -118,18 +148,25 @@ TOP = PurePosixPath()
 
 
 def copy_configs(folder: Path, force: bool = False) -> list[Path]:
-    """Copy the configuration files to ``folder``/conf and return the paths written; those that are the same stay.
+    """Copy the configuration files to ``folder``/conf and return the paths written; those that are
+    the same stay.
 
-    Raises ``InputError`` and writes nothing where another file has one of the names, unless ``force``.
+    Raises ``InputError`` and writes nothing where another file has one of the names, unless
+    ``force``.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"Expected a folder for init, got the file {folder}; name another folder.")
     sources = {folder / "conf" / name: source.read_bytes() for name, source in config_files(CONF)}
     missing = {path: text for path, text in sources.items() if not path.exists()}
-    edited = {path: text for path, text in sources.items() if path not in missing and path.read_bytes() != text}
+    edited = {
+        path: text
+        for path, text in sources.items()
+        if path not in missing and path.read_bytes() != text
+    }
     if edited and not force:
         raise InputError(
-            f"Expected no edited configuration in the folder, got {next(iter(edited))}, which differs from the "
+            f"Expected no edited configuration in the folder, got {next(iter(edited))}, which "
+            f"differs from the "
             "package's; use another folder, or --force to overwrite it."
         )
     for path, text in (missing | edited).items():
@@ -138,7 +175,8 @@ def copy_configs(folder: Path, force: bool = False) -> list[Path]:
             path.write_bytes(text)
         except OSError as error:
             raise InputError(
-                f"Expected a folder that can be written, got {path}: {error.strerror}; name another."
+                f"Expected a folder that can be written, got {path}: {error.strerror}; name "
+                f"another."
             ) from error
     return list(missing | edited)
 
@@ -151,7 +189,8 @@ def init_words(folder: Path, written: int) -> str:
     else:
         done = f"{written} files were written to {place}"
     return (
-        f"{done}. Next: `dpflows train` in {folder.resolve()} trains on a built-in table (half a minute the first "
+        f"{done}. Next: `dpflows train` in {folder.resolve()} trains on a built-in table (half a "
+        f"minute the first "
         "time, ten seconds later); edit conf/train.yaml, or describe your own table in conf/data."
     )
 

@@ -1,4 +1,6 @@
-"""``dpflows recover``: store in MLflow what was trained and charged by processes that were killed before they did."""
+"""``dpflows recover``: store in MLflow what was trained and charged by processes that were killed
+before they did.
+"""
 
 from __future__ import annotations
 
@@ -31,29 +33,46 @@ AGAIN = "dpflows.recovered"
 def recover(run: str | None, as_json: bool) -> None:
     """Track every model that waits in the outbox, or that of one run; say what became of each."""
     home = Home.find().prepare()
-    found = [(folder, pending) for folder, pending in outbox.waiting(home) if run in (None, folder.name)]
+    found = [
+        (folder, pending) for folder, pending in outbox.waiting(home) if run in (None, folder.name)
+    ]
     if run is not None and not found:
         known = ", ".join(folder.name for folder, _ in outbox.waiting(home)) or "none"
-        raise InputError(f"Expected a run that waits in {home.outbox}, got {run!r}; waiting: {known}.")
+        raise InputError(
+            f"Expected a run that waits in {home.outbox}, got {run!r}; waiting: {known}."
+        )
     with making_stores(home.root):
         client = tracking.tracking_client(home)
         tracking.close_stale_runs(client)
     answers = [one(client, home, folder, pending) for folder, pending in found]
     if as_json:
-        sys.stdout.write(json.dumps({"schema_version": 1, "runs": answers, "unfinished": unfinished(home)}) + "\n")
+        sys.stdout.write(
+            json.dumps({"schema_version": 1, "runs": answers, "unfinished": unfinished(home)})
+            + "\n"
+        )
     else:
         for answer in answers:
-            sys.stdout.write(f"{answer['run_id']}: {answer['outcome']}{answer['note'] and ': '}{answer['note']}\n")
+            sys.stdout.write(
+                f"{answer['run_id']}: "
+                f"{answer['outcome']}{answer['note'] and ': '}{answer['note']}\n"
+            )
         for name in unfinished(home):
-            sys.stdout.write(f"{name}: not finished, or of a process that lives; it is left in {home.outbox / name}\n")
+            sys.stdout.write(
+                f"{name}: not finished, or of a process that lives; it is left in "
+                f"{home.outbox / name}\n"
+            )
         if not answers:
             sys.stdout.write("Nothing waits to be recovered.\n")
     if any(answer["outcome"] == "kept" for answer in answers):
-        raise DPFlowsError("Expected every model in MLflow, but some are kept in the outbox for the reasons above.")
+        raise DPFlowsError(
+            "Expected every model in MLflow, but some are kept in the outbox for the reasons above."
+        )
 
 
 def unfinished(home: Home) -> list[str]:
-    """Folders of the outbox that nobody can track: their process lives, or was killed before its result was whole."""
+    """Folders of the outbox that nobody can track: their process lives, or was killed before its
+    result was whole.
+    """
     waiting = {folder.name for folder, _ in outbox.waiting(home)}
     return sorted(folder.name for folder in home.outbox.iterdir() if folder.name not in waiting)
 
@@ -69,7 +88,9 @@ def one(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> dic
 
 
 def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> str:
-    """Close the ledger's entry where that is still to be done, then track as the training would have."""
+    """Close the ledger's entry where that is still to be done, then track as the training would
+    have.
+    """
     config = parse_config(json.loads((folder / record_run.CONFIG).read_text(encoding="utf-8")))
     job = steps.prepare(config)
     require_intact(folder, pending)
@@ -89,22 +110,32 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
     client.set_tag(run_id, AGAIN, "yes")
     client.set_terminated(run_id, "FINISHED")
     return "; ".join(
-        part for part in (note, "" if metrics else "it was not evaluated: the process ended before") if part
+        part
+        for part in (note, "" if metrics else "it was not evaluated: the process ended before")
+        if part
     )
 
 
 def require_intact(folder: Path, pending: Pending) -> None:
-    """Raise ``DPFlowsError`` unless the files are those whose hashes close the entry, and the code is that of then."""
-    names = {**record_run.HASHED, **{key: f"model/{name}" for key, name in record_run.MODEL_HASHED.items()}}
+    """Raise ``DPFlowsError`` unless the files are those whose hashes close the entry, and the code
+    is that of then.
+    """
+    names = {
+        **record_run.HASHED,
+        **{key: f"model/{name}" for key, name in record_run.MODEL_HASHED.items()},
+    }
     names["weights"] = "model/weights.npz"
     for key, digest in pending.hashes.items():
         if file_hash(folder / names[key]) != digest:
-            raise DPFlowsError(f"Expected {names[key]} as the training wrote it, but its hash differs.")
+            raise DPFlowsError(
+                f"Expected {names[key]} as the training wrote it, but its hash differs."
+            )
     listed, _ = inventory.read_inventory((folder / inventory.FILE).read_bytes())
     code = inventory.code_hashes()
     if {name: listed.get(name) for name in code} != code:
         raise DPFlowsError(
-            "Expected the version of dpflows that trained the model, got another; recover with that one."
+            "Expected the version of dpflows that trained the model, got another; recover with "
+            "that one."
         )
 
 
@@ -116,16 +147,21 @@ def settle(ledger: Ledger, pending: Pending) -> str:
         return "its ledger entry is committed now"
     if found["state"] != "committed":
         raise DPFlowsError(
-            f"Expected a committed entry, got {pending.entry}, which is {found['state']}: the run stays charged and "
+            f"Expected a committed entry, got {pending.entry}, which is {found['state']}: the run "
+            f"stays charged and "
             "its model can never be released; remove its folder, or keep it for yourself."
         )
     if any(found["hashes"].get(key) != digest for key, digest in pending.hashes.items()):
-        raise DPFlowsError(f"Expected the files that entry {pending.entry} was committed with, got others.")
+        raise DPFlowsError(
+            f"Expected the files that entry {pending.entry} was committed with, got others."
+        )
     return ""
 
 
 def released(ledger: Ledger, folder: Path) -> dict[str, float]:
-    """Noisy metrics that were drawn and committed; a file whose entry is not committed is removed."""
+    """Noisy metrics that were drawn and committed; a file whose entry is not committed is
+    removed.
+    """
     path = folder / METRICS
     if not path.is_file():
         return {}
@@ -133,7 +169,10 @@ def released(ledger: Ledger, folder: Path) -> dict[str, float]:
     try:
         stored_ = json.loads(text)
         entry = ledger_entry(ledger, stored_["ledger_entry"])
-        if entry["state"] == "committed" and entry["hashes"].get("metrics") == sha256(text).hexdigest():
+        if (
+            entry["state"] == "committed"
+            and entry["hashes"].get("metrics") == sha256(text).hexdigest()
+        ):
             return {f"released.{name}": float(value) for name, value in stored_["values"].items()}
     except (ValueError, KeyError, DPFlowsError):
         pass
@@ -142,11 +181,18 @@ def released(ledger: Ledger, folder: Path) -> dict[str, float]:
 
 
 def without_metric(ledger: Ledger, pending: Pending) -> str:
-    """What is said of a model whose noisy metric was asked for and is not there, with the way out."""
-    undrawn = ledger.undrawn_metric(pending.entry, pending.hashes["config"], pending.hashes["weights"])
+    """What is said of a model whose noisy metric was asked for and is not there, with the way
+    out.
+    """
+    undrawn = ledger.undrawn_metric(
+        pending.entry, pending.hashes["config"], pending.hashes["weights"]
+    )
     if undrawn:
         return f"its noisy metric was never drawn ({undrawn}): the model can be released without it"
-    return "its noisy metric was drawn and is lost: the model is stored and cannot be released; train again"
+    return (
+        "its noisy metric was drawn and is lost: the model is stored and cannot be released; train "
+        "again"
+    )
 
 
 def run_of(client: MlflowClient, home: Home, config: TrainConfig, name: str) -> str:
@@ -155,4 +201,6 @@ def run_of(client: MlflowClient, home: Home, config: TrainConfig, name: str) -> 
         return str(client.get_run(name).info.run_id)
     except MlflowException:
         experiment = tracking.ensure_experiment(client, home, config.tracking.experiment)
-        return tracking.open_run(client, experiment, config.tracking.name, {"dpflows.first_run": name})
+        return tracking.open_run(
+            client, experiment, config.tracking.name, {"dpflows.first_run": name}
+        )

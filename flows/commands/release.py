@@ -1,4 +1,6 @@
-"""``dpflows release``: audit, price of the search, policy, champion, registry version, aliases, signed bundle."""
+"""``dpflows release``: audit, price of the search, policy, champion, registry version, aliases,
+signed bundle.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from tasks.record.statement import Statement, now
 from tasks.record.wording import RENDERED, rendered_again
 from tasks.release import front, registry
 from tasks.release import manifest as names
-from tasks.release.bundle import checksums, load_key, own_fingerprint, require_place, trusted_keys, write_bundle
+from tasks.release.bundle import (
+    checksums,
+    load_key,
+    own_fingerprint,
+    require_place,
+    trusted_keys,
+    write_bundle,
+)
 from tasks.release.card import make_card, read_model
 from tasks.release.front import Front, Released
 from tasks.release.gate import (
@@ -74,22 +83,34 @@ def release_run(
     as_json: bool,
     head: str | None = None,
 ) -> None:
-    """Release a run and print where it is; raises ``VerificationFailed`` where gate or policy say no."""
+    """Release a run and print where it is; raises ``VerificationFailed`` where gate or policy say
+    no.
+    """
     if not approved_by.strip():
-        raise InputError("Expected a name for --approved-by, got none; a release needs somebody who decides.")
+        raise InputError(
+            "Expected a name for --approved-by, got none; a release needs somebody who decides."
+        )
     for option, text in (("--approved-by", approved_by.strip()), ("--note", note)):
         if not (text.isprintable() or not text):
             raise InputError(
-                f"Expected one line of printable text for {option}, got {text!r}; it stands in the model card."
+                f"Expected one line of printable text for {option}, got {text!r}; it stands in the "
+                f"model card."
             )
     if not NAME.fullmatch(to):
         raise InputError(
-            f"Expected 1 to 100 letters a-z, digits, blanks, '.', '_' or '-' for --to, with a letter or digit at both "
+            f"Expected 1 to 100 letters a-z, digits, blanks, '.', '_' or '-' for --to, with a "
+            f"letter or digit at both "
             f"ends, got {to!r}: other letters look like these."
         )
     secret = load_key(key)
     asked = Asked(
-        run, to, Approval(who=approved_by.strip(), when=now(), note=note), load_policy(policy), output, ledger, head
+        run,
+        to,
+        Approval(who=approved_by.strip(), when=now(), note=note),
+        load_policy(policy),
+        output,
+        ledger,
+        head,
     )
     if output is not None:
         require_place(output, to)
@@ -104,16 +125,21 @@ def release_run(
 
 def _table(answer: dict[str, Any]) -> Table:
     table = Table(title="Release", show_header=False, title_justify="left")
-    rows = [(name, value) for name, value in answer.items() if name not in ("schema_version", "notes")]
+    rows = [
+        (name, value) for name, value in answer.items() if name not in ("schema_version", "notes")
+    ]
     for name, value in (*rows, *(("note", note) for note in answer["notes"])):
-        table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+        table.add_row(
+            name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value)
+        )
     return table
 
 
 def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     """One gate, start to end. The same run again changes nothing.
 
-    Of earlier releases only their signed bundles are believed; MLflow's tags and aliases are for people to see.
+    Of earlier releases only their signed bundles are believed; MLflow's tags and aliases are for
+    people to see.
     """
     _require_own_name(client, asked.name)
     trusted = (own_fingerprint(secret), *trusted_keys(asked.policy.trusted_keys))
@@ -123,7 +149,8 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     mark(client, asked.run, report)
     if report.blocked:
         raise VerificationFailed(
-            f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the audit."
+            f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the "
+            f"audit."
         )
     shown = {"notes": [finding.line() for finding in report.findings]}
     statement = subject.statement
@@ -143,7 +170,8 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     before = None if champion is None else champion.version
     if decision.promote is None:
         raise VerificationFailed(
-            f"Nothing is released to {asked.name!r}{f', version {before} stays' if before else ''}: "
+            f"Nothing is released to "
+            f"{asked.name!r}{f', version {before} stays' if before else ''}: "
             f"{'; '.join(decision.reasons)}."
         )
     tags = {
@@ -161,13 +189,24 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     folder = require_place(asked.output or asked.folder / version, asked.name, version)
     serial = _next_serial(pointer, champion)
     bundle = make_bundle(
-        asked, version, subject, statement, price, metrics, trials, before, _position(subject, seq, head), serial
+        asked,
+        version,
+        subject,
+        statement,
+        price,
+        metrics,
+        trials,
+        before,
+        _position(subject, seq, head),
+        serial,
     )
     write_bundle(folder, *bundle, secret)
     client.set_model_version_tag(asked.name, version, registry.DONE_TAG, str(folder))
     previous = _put_in_front(client, asked, version, serial, folder, secret)
     client.set_tag(asked.run, "dpflows.released_as", f"{asked.name}@{version}")
-    answer = _answer(asked, version, price.epsilon, price.delta, previous, folder, own_fingerprint(secret), True)
+    answer = _answer(
+        asked, version, price.epsilon, price.delta, previous, folder, own_fingerprint(secret), True
+    )
     return answer | shown
 
 
@@ -176,7 +215,9 @@ def _require_own_name(client: MlflowClient, name: str) -> None:
     plain = re.sub(r"[ ._-]+", "", name).casefold()
     for one in registry.model_names(client):
         if one != name and re.sub(r"[ ._-]+", "", one).casefold() == plain:
-            raise InputError(f"Expected a name for --to that no other looks like, got {name!r} beside {one!r}.")
+            raise InputError(
+                f"Expected a name for --to that no other looks like, got {name!r} beside {one!r}."
+            )
 
 
 def _next_serial(pointer: Front | None, champion: Released | None) -> int:
@@ -187,16 +228,22 @@ def _next_serial(pointer: Front | None, champion: Released | None) -> int:
 def _position(subject: Subject, seq: int, head: str) -> Position:
     """Where the ledger stands, and the hashes that it holds of the run's files."""
     hashes = dict(subject.ledger.hashes) if subject.ledger is not None else {}
-    metric = subject.metric_ledger.hashes.get("metrics") if subject.metric_ledger is not None else None
+    metric = (
+        subject.metric_ledger.hashes.get("metrics") if subject.metric_ledger is not None else None
+    )
     return Position(head=head, seq=seq, hashes=hashes | ({"metrics": metric} if metric else {}))
 
 
 def _put_in_front(
     client: MlflowClient, asked: Asked, version: str, serial: int, folder: Path, secret: Any
 ) -> str | None:
-    """Sign that this version is in front, then move MLflow's aliases; return the version called previous."""
+    """Sign that this version is in front, then move MLflow's aliases; return the version called
+    previous.
+    """
     place = folder.relative_to(asked.folder) if folder.is_relative_to(asked.folder) else folder
-    decided = Front(asked.name, version, serial, str(place), asked.approval.who, asked.approval.when)
+    decided = Front(
+        asked.name, version, serial, str(place), asked.approval.who, asked.approval.when
+    )
     front.write_front(asked.folder, decided, secret)
     return registry.promote(client, asked.name, version, serial)
 
@@ -235,16 +282,20 @@ def _already(
     champion: Released | None,
     secret: Any,
 ) -> dict[str, Any]:
-    """A run that was released before: nothing changes where it is in front, else it is put there again (a way back).
+    """A run that was released before: nothing changes where it is in front, else it is put there
+    again (a way back).
 
-    The price is that of its own release. A way back may depend on what was learned since, so the answer holds the
-    price of everything up to now beside it.
+    The price is that of its own release. A way back may depend on what was learned since, so the
+    answer holds the price of everything up to now beside it.
     """
     manifest = done.manifest
     if manifest.run_id != asked.run or (other := done.differs(subject)):
-        what = f"of run {manifest.run_id}" if manifest.run_id != asked.run else f"with another {other}"
+        what = (
+            f"of run {manifest.run_id}" if manifest.run_id != asked.run else f"with another {other}"
+        )
         raise VerificationFailed(
-            f"Expected {asked.name}@{done.version} to be the release of run {asked.run} as it is now, got a bundle "
+            f"Expected {asked.name}@{done.version} to be the release of run {asked.run} as it is "
+            f"now, got a bundle "
             f"{what}; restore what was changed."
         )
     require_chain(ledger, f"{asked.name}@{done.version}", manifest.ledger)
@@ -258,10 +309,20 @@ def _already(
         client.set_model_version_tag(asked.name, done.version, "approved_by", asked.approval.who)
         client.set_model_version_tag(asked.name, done.version, "approved_at", asked.approval.when)
     price = manifest.price
-    signer = own_fingerprint(secret) if pointer is None else json.loads(done.bundle[names.SIGNATURE])["fingerprint"]
-    answer = _answer(asked, done.version, price.epsilon, price.delta, previous, done.folder, signer, changed)
+    signer = (
+        own_fingerprint(secret)
+        if pointer is None
+        else json.loads(done.bundle[names.SIGNATURE])["fingerprint"]
+    )
+    answer = _answer(
+        asked, done.version, price.epsilon, price.delta, previous, done.folder, signer, changed
+    )
     since = manifest.ledger.seq if manifest.ledger is not None else newest_of(ledger, done.entries)
-    return answer | ({"epsilon_with_runs_since": epsilon_with_later(done, subject, ledger, since)} if changed else {})
+    return answer | (
+        {"epsilon_with_runs_since": epsilon_with_later(done, subject, ledger, since)}
+        if changed
+        else {}
+    )
 
 
 def make_bundle(
@@ -278,7 +339,15 @@ def make_bundle(
 ) -> tuple[Manifest, dict[str, bytes]]:
     """Manifest and files of a release, from what the run holds and nothing else."""
     model, stored = subject.model, subject.files
-    card = make_card(asked.name, version, statement, read_model(model["model.json"]), price, metrics, asked.approval)
+    card = make_card(
+        asked.name,
+        version,
+        statement,
+        read_model(model["model.json"]),
+        price,
+        metrics,
+        asked.approval,
+    )
     tuning = {"schema_version": 1, "trials": [json.loads(one.events.to_json()) for one in trials]}
     files = {
         names.WEIGHTS: model["weights.npz"],
@@ -311,6 +380,8 @@ def make_bundle(
 
 
 def _readable(name: str, subject: Subject, statement: Statement) -> bytes:
-    """A readable form whose hash the ledger holds, as the audit compared it; one without is made again."""
+    """A readable form whose hash the ledger holds, as the audit compared it; one without is made
+    again.
+    """
     held = subject.ledger is not None and name in subject.ledger.hashes
     return subject.files[name] if held else rendered_again(statement, name)

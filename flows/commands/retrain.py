@@ -37,9 +37,11 @@ def run_retraining(
     unlock: bool,
     as_json: bool,
 ) -> None:
-    """``dpflows retrain``: nothing is started where there is nothing to do, or the budget does not allow it.
+    """``dpflows retrain``: nothing is started where there is nothing to do, or the budget does not
+    allow it.
 
-    ``at`` asks for the period that was complete then, ``span`` for all from its first to its last one.
+    ``at`` asks for the period that was complete then, ``span`` for all from its first to its last
+    one.
     """
     home = Home.find()
     settings = load_retraining(config, overrides)
@@ -61,20 +63,30 @@ def run_retraining(
         return
     given = scheduled if at is not None else None
     with Terminal(Console(stderr=True)) as terminal:
-        answer = on_server(settings.training, home.prepare(), terminal, lambda: _run(settings, given))
+        answer = on_server(
+            settings.training, home.prepare(), terminal, lambda: _run(settings, given)
+        )
     _show(answer, as_json)
 
 
 def require_one_way(at: str | None, span: tuple[str | None, str | None], serve: bool) -> None:
     """Raise ``InputError`` for options of which one says another period than the other."""
-    given = [name for name, value in (("--at", at), ("--from", span[0]), ("--serve", serve or None)) if value]
+    given = [
+        name
+        for name, value in (("--at", at), ("--from", span[0]), ("--serve", serve or None))
+        if value
+    ]
     if len(given) > 1:
-        raise InputError(f"Expected one of --at, --from and --serve, got {' and '.join(given)}; leave one out.")
+        raise InputError(
+            f"Expected one of --at, --from and --serve, got {' and '.join(given)}; leave one out."
+        )
     if span[1] is not None and span[0] is None:
         raise InputError(f"Expected --from with --to {span[1]}; name the oldest period to train.")
 
 
-def _backfill(settings: RetrainConfig, home: Home, first: str, last: str | None, as_json: bool) -> None:
+def _backfill(
+    settings: RetrainConfig, home: Home, first: str, last: str | None, as_json: bool
+) -> None:
     """Ask the budget for the whole range, then train what is left of it, oldest first."""
     _require_facts(settings)
     schema = find_schema(settings.training.data.name)
@@ -88,17 +100,26 @@ def _backfill(settings: RetrainConfig, home: Home, first: str, last: str | None,
     with Terminal(Console(stderr=True)) as terminal:
         for one in planned:
             if one.left_out:
-                terminal.say(f"Period {one.period}: the budget of {', '.join(one.left_out)} will be spent by then.")
-        answer = on_server(settings.training, home.prepare(), terminal, lambda: _run_all(settings, planned))
+                terminal.say(
+                    f"Period {one.period}: the budget of {', '.join(one.left_out)} will "
+                    f"be spent by then."
+                )
+        answer = on_server(
+            settings.training, home.prepare(), terminal, lambda: _run_all(settings, planned)
+        )
     _show_backfill(answer, as_json)
 
 
 def _require_facts(settings: RetrainConfig) -> None:
-    """Raise ``InputError`` where configuration and data set do not go together, from their declarations alone."""
+    """Raise ``InputError`` where configuration and data set do not go together, from their
+    declarations alone.
+    """
     schema = find_schema(settings.training.data.name)
     champion.require_public(settings.champion, schema)
     drift.require_drift(settings.drift.epsilon, schema)
-    schedule.require_division(Blocks.of(schema), settings.schedule.every, settings.window.last, schema.name)
+    schedule.require_division(
+        Blocks.of(schema), settings.schedule.every, settings.window.last, schema.name
+    )
 
 
 def _run_all(settings: RetrainConfig, planned: list[Planned]) -> dict[str, Any]:
@@ -116,14 +137,20 @@ def _show_backfill(answer: dict[str, Any], as_json: bool) -> None:
         table.add_column(name, overflow="fold", no_wrap=name == "period")
     for one in answer["periods"]:
         blocks = _span(one.get("blocks", ())) or "-"
-        table.add_row(one["period"], one["outcome"], blocks, one.get("training", {}).get("run_id", one["reason"]))
+        table.add_row(
+            one["period"],
+            one["outcome"],
+            blocks,
+            one.get("training", {}).get("run_id", one["reason"]),
+        )
     Console().print(table)
 
 
 def refuse_early(
     settings: RetrainConfig, home: Home, scheduled: datetime | None, asked: bool = False
 ) -> dict[str, Any] | None:
-    """Refuse what can be refused from public facts, and return the answer of a trigger with nothing to do.
+    """Refuse what can be refused from public facts, and return the answer of a trigger with nothing
+    to do.
 
     The flow looks again, under its lock. ``scheduled`` None: only the configuration is looked at.
     """
@@ -135,11 +162,21 @@ def refuse_early(
         found = schedule.due(ledger, schema.name, settings.schedule, scheduled or now, now, asked)
         # An entry of a process that died is open until the flow's reaper has seen it.
         if found.idle and ledger.period_state(schema.name, found.period) != "reserved":
-            common = {"schema_version": 1, "outcome": "skipped", "data": schema.name, "period": found.period}
+            common = {
+                "schema_version": 1,
+                "outcome": "skipped",
+                "data": schema.name,
+                "period": found.period,
+            }
             return common | {"reason": found.idle}
         if scheduled is not None and not found.idle:
             reading = retraining_schedule.choose(
-                settings.training, settings.window, division, found.until.date(), found.period, ledger
+                settings.training,
+                settings.window,
+                division,
+                found.until.date(),
+                found.period,
+                ledger,
             )
             require_files(steps.prepare(reading.config))
     return None
@@ -157,13 +194,17 @@ def _serve(settings: RetrainConfig, home: Home) -> None:
     if api is None or not healthy(api):
         where = f"PREFECT_API_URL={api}, which does not answer" if api else "none"
         raise InputError(
-            f"Expected a Prefect server that stays for --serve, got {where}; start `dpflows ui --prefect` beside it, "
+            f"Expected a Prefect server that stays for --serve, got {where}; start `dpflows ui "
+            f"--prefect` beside it, "
             "or set PREFECT_API_URL."
         )
     os.environ["PREFECT_API_URL"] = api
     from flows.retrain import serve
 
-    sys.stderr.write(f"Serving {settings.name!r}, cron {settings.schedule.cron!r} UTC, on {api}; Ctrl-C ends it.\n")
+    sys.stderr.write(
+        f"Serving {settings.name!r}, cron {settings.schedule.cron!r} UTC, on {api}; "
+        f"Ctrl-C ends it.\n"
+    )
     serve(settings, home)
 
 
@@ -172,10 +213,21 @@ def _unlock(settings: RetrainConfig, home: Home, as_json: bool) -> None:
     with Ledger(place.ledger_url(settings.training, schema, home)) as ledger:
         holder = break_lock(ledger, schema.name)
     if as_json:
-        sys.stdout.write(json.dumps({"schema_version": 1, "data": schema.name, "removed": holder}) + "\n")
+        sys.stdout.write(
+            json.dumps({"schema_version": 1, "data": schema.name, "removed": holder}) + "\n"
+        )
     else:
-        words = "there was none" if holder is None else f"it was held since {holder['since']} by {holder['owner']}"
-        Console().print(f"Lock of {schema.name!r} removed: {words}.", soft_wrap=True, highlight=False, markup=False)
+        words = (
+            "there was none"
+            if holder is None
+            else f"it was held since {holder['since']} by {holder['owner']}"
+        )
+        Console().print(
+            f"Lock of {schema.name!r} removed: {words}.",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
 
 
 def _show(answer: dict[str, Any], as_json: bool) -> None:
@@ -183,9 +235,13 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
         sys.stdout.write(json.dumps(answer) + "\n")
         return
     if answer["outcome"] == "skipped":
-        Console().print(f"Nothing to do: {answer['reason']}.", soft_wrap=True, highlight=False, markup=False)
+        Console().print(
+            f"Nothing to do: {answer['reason']}.", soft_wrap=True, highlight=False, markup=False
+        )
         return
-    table = Table(title=f"Retraining of {answer['period']}", show_header=False, title_justify="left")
+    table = Table(
+        title=f"Retraining of {answer['period']}", show_header=False, title_justify="left"
+    )
     for name, value in _rows(answer):
         table.add_row(name, value)
     Console().print(table)
@@ -201,10 +257,14 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [("note", note) for note in answer["notes"]]
     if battle is not None:
         old = (
-            "none" if battle["champion"] is None else f"{battle['champion']:.4f} (version {battle['champion_version']})"
+            "none"
+            if battle["champion"] is None
+            else f"{battle['champion']:.4f} (version {battle['champion_version']})"
         )
         new = "undefined" if battle["challenger"] is None else f"{battle['challenger']:.4f}"
         verdict = "won" if battle["won"] else f"lost: {'; '.join(battle['reasons'])}"
-        rows.append((f"{battle['metric']} on {battle['public_set']} (public)", f"{new}, champion {old}"))
+        rows.append(
+            (f"{battle['metric']} on {battle['public_set']} (public)", f"{new}, champion {old}")
+        )
         rows.append(("champion", verdict))
     return rows + summary_rows(answer["training"])

@@ -26,7 +26,9 @@ from tasks.training import steps
 
 
 def run_training(config: str | None, overrides: Sequence[str], as_json: bool) -> None:
-    """``dpflows train``: refuse early what can be refused from public facts, then run the flow on a local server."""
+    """``dpflows train``: refuse early what can be refused from public facts, then run the flow on a
+    local server.
+    """
     home = Home.find()
     settings = load_config(config, overrides)
     with Terminal(Console(stderr=True), None if as_json else show_summary) as terminal:
@@ -47,8 +49,8 @@ def show_summary(summary: Mapping[str, Any]) -> None:
 def refuse_early(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Planned]:
     """Plan and ask the ledger without any server: a refusal takes a second and starts nothing.
 
-    Returns job, plan for the run's own target, and the plan that the ledger admits. The flow does the same again,
-    where it is seen.
+    Returns job, plan for the run's own target, and the plan that the ledger admits. The flow does
+    the same again, where it is seen.
     """
     job = steps.prepare(settings)
     with Ledger(place.ledger_url(settings, job.schema, home)) as ledger:
@@ -58,7 +60,9 @@ def refuse_early(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Plann
 
 
 def look(job: Job) -> None:
-    """Refuse a table whose header or first rows are wrong before any server starts; the flow reads all of it."""
+    """Refuse a table whose header or first rows are wrong before any server starts; the flow reads
+    all of it.
+    """
     data, blocks = job.config.data, None if job.blocks == ("all",) else job.blocks
     peek(readable(job), job.encoder, data.path, data.test_path, blocks)
 
@@ -66,7 +70,9 @@ def look(job: Job) -> None:
 def on_server(
     settings: TrainConfig, home: Home, terminal: Terminal, work: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Call a flow on a local Prefect server, which starts while the libraries are imported; returns its answer."""
+    """Call a flow on a local Prefect server, which starts while the libraries are imported; returns
+    its answer.
+    """
     from flows.server import LocalServer
 
     require_in_place(home)
@@ -100,7 +106,9 @@ def run_flow(settings: TrainConfig) -> dict[str, Any]:
 
 
 def keep_quiet() -> None:
-    """Keep Prefect's copies of our errors off the terminal; they reach Prefect's store, and ours are printed."""
+    """Keep Prefect's copies of our errors off the terminal; they reach Prefect's store, and ours
+    are printed.
+    """
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).propagate = False
 
@@ -124,9 +132,13 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
     report = plan_report(job, admitted)
     if not opened:
         # A price needs no budget, but the training will.
-        report["ledger_left"] = f"no budget yet: dpflows ledger init {job.schema.name} --epsilon E --delta D"
+        report["ledger_left"] = (
+            f"no budget yet: dpflows ledger init {job.schema.name} --epsilon E --delta D"
+        )
     elif room is not None:
-        cost = sum(steps.cost_at(events, room) for events in (admitted.events, *entries_of(job).values()))
+        cost = sum(
+            steps.cost_at(events, room) for events in (admitted.events, *entries_of(job).values())
+        )
         report |= {"ledger_order": room.order, "ledger_left": room.left, "ledger_cost": cost}
         report["ledger_left_after"] = room.left - cost
     else:

@@ -28,7 +28,9 @@ STARTUP_SECONDS = 120.0
 
 
 def serve(with_prefect: bool, port: int, prefect_port: int, as_json: bool) -> None:
-    """Start the servers, print their links, and wait until interrupted or until one of them ends."""
+    """Start the servers, print their links, and wait until interrupted or until one of them
+    ends.
+    """
     home = Home.find().prepare()
     require_in_place(home)
     with ExitStack() as stack:
@@ -48,7 +50,9 @@ def serve(with_prefect: bool, port: int, prefect_port: int, as_json: bool) -> No
         while servers and all(server.poll() is None for server in servers):
             time.sleep(0.3)
         if servers:
-            raise DPFlowsError(f"Expected the servers to keep running, but one ended; see the logs in {home.root}.")
+            raise DPFlowsError(
+                f"Expected the servers to keep running, but one ended; see the logs in {home.root}."
+            )
 
 
 def show(links: dict[str, str], as_json: bool) -> None:
@@ -73,16 +77,35 @@ def experiment_links(home: Home, base: str) -> dict[str, str]:
     query = "compareRunsMode=CHART&workflowType=machine_learning"
     links = {one.name: f"{base}/#/experiments/{one.experiment_id}/runs?{query}" for one in found}
     views = {one.name: view_of(one.tags) for one in found}
-    return {name: link + (f"&viewStateShareKey={views[name]}" if views[name] else "") for name, link in links.items()}
+    return {
+        name: link + (f"&viewStateShareKey={views[name]}" if views[name] else "")
+        for name, link in links.items()
+    }
 
 
 @contextmanager
 def mlflow_server(home: Home, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """MLflow's server on the local database; yields its address when it answers."""
     ensure_stores(home, prefect=False)
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", os.environ["MLFLOW_TRACKING_URI"]]
-    options = ["--default-artifact-root", home.artifacts.as_uri(), "--host", "127.0.0.1", "--port", str(port)]
-    with running([*command, *options, "--workers", "1"], home.root / "mlflow-server.log", {}) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        os.environ["MLFLOW_TRACKING_URI"],
+    ]
+    options = [
+        "--default-artifact-root",
+        home.artifacts.as_uri(),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    with running(
+        [*command, *options, "--workers", "1"], home.root / "mlflow-server.log", {}
+    ) as process:
         base = f"http://127.0.0.1:{port}"
         wait(process, lambda: reachable(f"{base}/health"), home.root / "mlflow-server.log")
         yield base, process
@@ -90,12 +113,26 @@ def mlflow_server(home: Home, port: int) -> Iterator[tuple[str, subprocess.Popen
 
 @contextmanager
 def prefect_server(home: Home, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Prefect's server with its pages; trainings started meanwhile find it through the address file."""
+    """Prefect's server with its pages; trainings started meanwhile find it through the address
+    file.
+    """
     ensure_stores(home, mlflow=False)
     api = f"http://127.0.0.1:{port}/api"
     log = home.prefect / "ui-server.log"
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    with running(command, log, {"PREFECT_SERVER_UI_API_URL": api, "PREFECT_API_URL": api}) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "prefect",
+        "server",
+        "start",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    with running(
+        command, log, {"PREFECT_SERVER_UI_API_URL": api, "PREFECT_API_URL": api}
+    ) as process:
         wait(process, lambda: healthy(api), log)
         address = home.prefect / ADDRESS_FILE
         address.write_text(json.dumps({"api": api}))
@@ -106,11 +143,15 @@ def prefect_server(home: Home, port: int) -> Iterator[tuple[str, subprocess.Pope
 
 
 @contextmanager
-def running(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], log: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """A child process whose output goes to ``log``, ended with the block."""
     with log.open("ab") as sink:
         options = {**os.environ, **environment}
-        process = subprocess.Popen(command, env=options, stdout=sink, stderr=sink, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=options, stdout=sink, stderr=sink, start_new_session=True
+        )
     try:
         yield process
     finally:
@@ -123,7 +164,9 @@ def running(command: list[str], log: Path, environment: dict[str, str]) -> Itera
 
 
 def wait(process: subprocess.Popen[bytes], answers: Callable[[], bool], log: Path) -> None:
-    """Wait until ``answers()`` is true; raises ``DPFlowsError`` when the process ends or time runs out."""
+    """Wait until ``answers()`` is true; raises ``DPFlowsError`` when the process ends or time runs
+    out.
+    """
     give_up = time.monotonic() + STARTUP_SECONDS
     while not answers():
         if process.poll() is not None or time.monotonic() > give_up:
@@ -132,7 +175,8 @@ def wait(process: subprocess.Popen[bytes], answers: Callable[[], bool], log: Pat
 
 
 def show_report(run: str | None, as_json: bool) -> None:
-    """Write the report of ``run`` (default: the latest training), print where it is, and open a browser if one is.
+    """Write the report of ``run`` (default: the latest training), print where it is, and open a
+    browser if one is.
 
     Raises ``InputError`` for a run that is none, or has no statement.
     """
@@ -142,7 +186,9 @@ def show_report(run: str | None, as_json: bool) -> None:
 
     name, path = write_report(tracking_client(home), run, home.root / "reports")
     if as_json:
-        sys.stdout.write(json.dumps({"schema_version": 1, "run_id": name, "report": str(path)}) + "\n")
+        sys.stdout.write(
+            json.dumps({"schema_version": 1, "run_id": name, "report": str(path)}) + "\n"
+        )
         return
     sys.stdout.write(f"{path}\n")
     sys.stdout.flush()
@@ -151,8 +197,12 @@ def show_report(run: str | None, as_json: bool) -> None:
 
 
 def has_display() -> bool:
-    """Whether somebody sits at a screen: a terminal to the command, and a display that a browser could use."""
-    screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    """Whether somebody sits at a screen: a terminal to the command, and a display that a browser
+    could use.
+    """
+    screen = (
+        sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
     return sys.stdout.isatty() and bool(screen)
 
 
@@ -168,5 +218,6 @@ def require_report(run: str | None, report: bool) -> None:
     """Raise ``InputError`` for a run that is named without asking for its report."""
     if run is not None and not report:
         raise InputError(
-            f"Expected --report with a run, got {run!r} alone; `dpflows ui --report {run}` shows its report."
+            f"Expected --report with a run, got {run!r} alone; `dpflows ui --report {run}` shows "
+            f"its report."
         )

@@ -1,4 +1,5 @@
-"""The audit of a run record: a list of findings, each with what, why and the fix; a blocked run must not leave.
+"""The audit of a run record: a list of findings, each with what, why and the fix; a blocked run
+must not leave.
 
 All rules on one run.
 """
@@ -8,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
-from tasks.audit import rules_content, rules_derived, rules_model, rules_names, rules_record, rules_run, rules_texts
+from tasks.audit import (
+    rules_content,
+    rules_derived,
+    rules_model,
+    rules_names,
+    rules_record,
+    rules_run,
+    rules_texts,
+)
 from tasks.audit.findings import Audit, Finding, Severity, block
 from tasks.audit.rules_run import RETRAIN
 from tasks.audit.subject import LedgerFacts, Subject
@@ -25,9 +34,11 @@ OWN_RULES = (
 
 
 def audit(run: Subject, more: Sequence[Finding] = ()) -> Audit:
-    """Check ``run``; nothing is changed, and no record of the data is read. ``more`` are findings made elsewhere.
+    """Check ``run``; nothing is changed, and no record of the data is read. ``more`` are findings
+    made elsewhere.
 
-    A record of another tool is checked by its names and values, a run of this one also against statement and ledger.
+    A record of another tool is checked by its names and values, a run of this one also against
+    statement and ledger.
     """
     started = perf_counter()
     rules = (*rules_record.RULES, *(OWN_RULES if run.own else ()))
@@ -39,7 +50,9 @@ def audit(run: Subject, more: Sequence[Finding] = ()) -> Audit:
 
 
 def _findings(rule: Callable[[Subject], Iterator[Finding]], run: Subject) -> Iterator[Finding]:
-    """What a rule finds; a file that breaks its reader is a finding too, for the others must still be looked at."""
+    """What a rule finds; a file that breaks its reader is a finding too, for the others must still
+    be looked at.
+    """
     try:
         yield from rule(run)
     except Exception as error:  # whatever a damaged or hostile file does to a parser

@@ -1,7 +1,8 @@
-"""MLflow's own SQLite database, read directly: a second for an audit instead of the four of MLflow's import.
+"""MLflow's own SQLite database, read directly: a second for an audit instead of the four of
+MLflow's import.
 
-Only where the tables are exactly those of a version that was compared with MLflow's client (tests); any other store, or
-version, is read through the client. One tag is written: what the audit found.
+Only where the tables are exactly those of a version that was compared with MLflow's client (tests);
+any other store, or version, is read through the client. One tag is written: what the audit found.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ class Database:
 
     @classmethod
     def of(cls, uri: str) -> Database | None:
-        """The database behind a tracking URI; None where it is another store or has other tables."""
+        """The database behind a tracking URI; None where it is another store or has other
+        tables.
+        """
         if not uri.startswith(PREFIX) or "?" in uri:
             return None
         found = cls(Path(uri.removeprefix(PREFIX)).absolute())
         try:
             with found._open() as connection:
-                [(revision,)] = connection.execute("select version_num from alembic_version").fetchall()
+                [(revision,)] = connection.execute(
+                    "select version_num from alembic_version"
+                ).fetchall()
         except (sqlite3.Error, OSError, ValueError):
             return None
         return found if revision in KNOWN else None
@@ -46,7 +51,9 @@ class Database:
     def _open(self, mode: str = "ro") -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
             raise FileNotFoundError(self.path)
-        connection = sqlite3.connect(f"{self.path.as_uri()}?mode={mode}", uri=True, timeout=WAIT_SECONDS)
+        connection = sqlite3.connect(
+            f"{self.path.as_uri()}?mode={mode}", uri=True, timeout=WAIT_SECONDS
+        )
         try:
             with connection:
                 yield connection
@@ -54,14 +61,23 @@ class Database:
             connection.close()
 
     def read_run(self, run_id: str) -> Subject | None:
-        """Everything that the store holds about a run; None where it has none that is active and lies on this disk."""
+        """Everything that the store holds about a run; None where it has none that is active and
+        lies on this disk.
+        """
         with self._open() as connection:
-            query = "select status, end_time, artifact_uri, lifecycle_stage from runs where run_uuid = ?"
+            query = (
+                "select status, end_time, artifact_uri, lifecycle_stage from runs where run_uuid = "
+                "?"
+            )
             row = connection.execute(query, (run_id,)).fetchone()
             if row is None or row[3] != "active":
                 return None
             params = dict(_pairs(connection, "params", run_id))
-            tags = {key: value for key, value in _pairs(connection, "tags", run_id) if not key.startswith("mlflow.")}
+            tags = {
+                key: value
+                for key, value in _pairs(connection, "tags", run_id)
+                if not key.startswith("mlflow.")
+            }
             metrics = _metrics(connection, run_id)
             place, model_run = _model(connection, tags.get(MODEL, ""))
             versions = _versions(connection, run_id)
@@ -108,7 +124,10 @@ def _pairs(connection: sqlite3.Connection, table: str, run_id: str) -> list[tupl
 
 def _metrics(connection: sqlite3.Connection, run_id: str) -> dict[str, tuple[float, ...]]:
     """All values of every metric, in the order in which they were logged."""
-    history = 'select "key", value, is_nan from metrics where run_uuid = ? order by timestamp, step, value'
+    history = (
+        'select "key", value, is_nan from metrics where run_uuid = ? order by timestamp, step, '
+        "value"
+    )
     shown = 'select "key", value, is_nan from latest_metrics where run_uuid = ?'
     found: dict[str, list[float]] = {}
     for key, value, is_nan in connection.execute(history, (run_id,)):
@@ -122,7 +141,10 @@ def _metrics(connection: sqlite3.Connection, run_id: str) -> dict[str, tuple[flo
 
 def _model(connection: sqlite3.Connection, uri: str) -> tuple[str, str]:
     """Where the stored model lies, empty where it is not ready, and the run that stored it."""
-    query = "select artifact_location, status, source_run_id, lifecycle_stage from logged_models where model_id = ?"
+    query = (
+        "select artifact_location, status, source_run_id, lifecycle_stage from logged_models where "
+        "model_id = ?"
+    )
     row: Any = connection.execute(query, (uri.removeprefix("models:/"),)).fetchone()
     if not uri.startswith("models:/m-") or row is None or row[3] != "active":
         return "", ""
@@ -131,6 +153,11 @@ def _model(connection: sqlite3.Connection, uri: str) -> tuple[str, str]:
 
 def _versions(connection: sqlite3.Connection, run_id: str) -> tuple[Version, ...]:
     """Registered versions of the run, with the places that MLflow serves."""
-    query = "select name, version, source, storage_location from model_versions where run_id = ? order by name, version"
+    query = (
+        "select name, version, source, storage_location from model_versions where run_id = ? order "
+        "by name, version"
+    )
     rows = connection.execute(query, (run_id,))
-    return tuple(Version(name, str(number), source, place or source) for name, number, source, place in rows)
+    return tuple(
+        Version(name, str(number), source, place or source) for name, number, source, place in rows
+    )

@@ -1,4 +1,6 @@
-"""The empirical audit of a stored run: its algorithm and settings, attacked on synthetic neighbours."""
+"""The empirical audit of a stored run: its algorithm and settings, attacked on synthetic
+neighbours.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,21 @@ PREFIX = "internal.empirical."
 
 
 def attack_run(subject: Subject, fits: int = FITS, workers: int = 2) -> dict[str, Any]:
-    """Lower bounds on epsilon for the algorithm of a run at a claim of 4, beside what the run itself claims.
+    """Lower bounds on epsilon for the algorithm of a run at a claim of 4, beside what the run
+    itself claims.
 
-    The noise is calibrated to that claim, at which an attack has power; no record of the data is read.
+    The noise is calibrated to that claim, at which an attack has power; no record of the data is
+    read.
     """
     statement = subject.statement
     if statement is None:
         return {"skipped": "a record without a statement names no algorithm that could be attacked"}
     training, promise = statement.training, statement.guarantee
     if training.loss == "cross_entropy":
-        return {"skipped": "the attacks are on linear models; a network's clipped sums are replayed in the tests"}
+        return {
+            "skipped": "the attacks are on linear models; a network's clipped sums are "
+            "replayed in the tests"
+        }
     problem = Problem(
         n=statement.data.public_n,
         dimension=statement.data.dimension,
@@ -63,13 +70,17 @@ def attack_run(subject: Subject, fits: int = FITS, workers: int = 2) -> dict[str
 
 
 def metrics_of(measured: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a measurement by the names under which a run keeps them; none where it was skipped."""
+    """The numbers of a measurement by the names under which a run keeps them; none where it was
+    skipped.
+    """
     names = ("claimed_here", "lower_bound_any_mechanism", "lower_bound_gaussian_outputs", "fits")
     return {PREFIX + name: float(measured[name]) for name in names if name in measured}
 
 
 def write_figure(measured: dict[str, Any], path: Path) -> None:
-    """Draw both lower bounds beside the claim at which they were measured; write a PNG to ``path``."""
+    """Draw both lower bounds beside the claim at which they were measured; write a PNG to
+    ``path``.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -78,10 +89,17 @@ def write_figure(measured: dict[str, Any], path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     heights = [measured[f"lower_bound_{kind}"] for kind in ("any_mechanism", "gaussian_outputs")]
-    bars = axes.bar(["any mechanism", "Gaussian outputs"], heights, color=["#1f5a99", "#6f9fd0"], width=0.5)
+    bars = axes.bar(
+        ["any mechanism", "Gaussian outputs"], heights, color=["#1f5a99", "#6f9fd0"], width=0.5
+    )
     axes.bar_label(bars, fmt="%.3g")
     axes.axhline(measured["claimed_here"], color="#555555", linestyle="--")
-    axes.annotate(f"claimed {measured['claimed_here']:.3g}", (0.5, measured["claimed_here"]), ha="center", va="bottom")
+    axes.annotate(
+        f"claimed {measured['claimed_here']:.3g}",
+        (0.5, measured["claimed_here"]),
+        ha="center",
+        va="bottom",
+    )
     axes.set_ylim(0.0, 1.15 * max(*heights, measured["claimed_here"]))
     axes.set_ylabel("epsilon, at least (95 %)")
     axes.set_title(f"2 x {measured['fits']} fits on synthetic neighbours", fontsize=10)

@@ -17,7 +17,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found. ``code`` is stable and names the rule, ``subject`` the field or file it is about."""
+    """One thing that was found. ``code`` is stable and names the rule, ``subject`` the field or
+    file it is about.
+    """
 
     code: str
     severity: Severity
@@ -27,7 +29,9 @@ class Finding:
     fix: str
 
     def line(self) -> str:
-        return f"{self.severity}: {self.code} ({self.subject}): {self.what}. {self.why}. {self.fix}."
+        return (
+            f"{self.severity}: {self.code} ({self.subject}): {self.what}. {self.why}. {self.fix}."
+        )
 
 
 @dataclass(frozen=True, slots=True)

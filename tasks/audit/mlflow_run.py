@@ -15,13 +15,19 @@ from tasks.record import MODEL
 
 
 def read_run(client: MlflowClient, run_id: str) -> Subject:
-    """Everything that the store holds about a run. Raises ``InputError`` where there is no such run."""
+    """Everything that the store holds about a run. Raises ``InputError`` where there is no such
+    run.
+    """
     try:
         run = client.get_run(run_id)
     except MlflowException:
-        raise InputError(f"Expected a run of {client.tracking_uri}, got {run_id!r}; `dpflows ui` lists them.") from None
+        raise InputError(
+            f"Expected a run of {client.tracking_uri}, got {run_id!r}; `dpflows ui` lists them."
+        ) from None
     if run.info.lifecycle_stage != "active":
-        raise InputError(f"Expected a run that is there, got the deleted {run_id!r}; restore it in MLflow first.")
+        raise InputError(
+            f"Expected a run that is there, got the deleted {run_id!r}; restore it in MLflow first."
+        )
     if (root := local(run.info.artifact_uri)) is not None:
         files, odd = contents(root)
     else:
@@ -33,7 +39,9 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
         status=str(run.info.status),
         ended=run.info.end_time is not None,
         params={key: (value,) for key, value in run.data.params.items()},
-        metrics={key: _history(client, run_id, key, shown) for key, shown in run.data.metrics.items()},
+        metrics={
+            key: _history(client, run_id, key, shown) for key, shown in run.data.metrics.items()
+        },
         tags={key: value for key, value in run.data.tags.items() if not key.startswith("mlflow.")},
         artifacts=tuple(files),
         files=files,
@@ -48,9 +56,13 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
 
 
 def _history(client: MlflowClient, run_id: str, key: str, shown: float) -> tuple[float, ...]:
-    """All values of a metric, in the order in which they were logged; what MLflow's pages show is kept apart."""
+    """All values of a metric, in the order in which they were logged; what MLflow's pages show is
+    kept apart.
+    """
     points = client.get_metric_history(run_id, key)
-    values = tuple(point.value for point in sorted(points, key=lambda point: (point.timestamp, point.step)))
+    values = tuple(
+        point.value for point in sorted(points, key=lambda point: (point.timestamp, point.step))
+    )
     return values if shown in values or shown != shown else (*values, shown)
 
 
@@ -70,7 +82,9 @@ def _versions(client: MlflowClient, run_id: str) -> tuple[Version, ...]:
 
 
 def _model(client: MlflowClient, uri: str) -> tuple[dict[str, bytes], tuple[str, ...], str, str]:
-    """Files of the stored model and what is no plain file there, its place, and the run that stored it."""
+    """Files of the stored model and what is no plain file there, its place, and the run that stored
+    it.
+    """
     if not uri.startswith("models:/m-"):
         return {}, (), "", ""
     try:

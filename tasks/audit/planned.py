@@ -1,7 +1,8 @@
-"""A run planned again: from its stored configuration, the schema that it names and the encoder stored with its model.
+"""A run planned again: from its stored configuration, the schema that it names and the encoder
+stored with its model.
 
-No file of the data is opened. What the plan comes to is compared with the stored mechanisms and with the statement.
-Apart from the other rules, since it needs the libraries of a training.
+No file of the data is opened. What the plan comes to is compared with the stored mechanisms and
+with the statement. Apart from the other rules, since it needs the libraries of a training.
 """
 
 from __future__ import annotations
@@ -34,17 +35,19 @@ from tasks.schema import find_schema
 from tasks.training.steps import plan_training, prepare
 
 ENCODER = "encoder.json"
-# Rounding between versions of the numerical libraries, and how close calibrated noise is to what a limit asks for.
+# Rounding between versions of the numerical libraries, and how close calibrated noise is to what a
+# limit asks for.
 ROUNDED, CALIBRATED = 1e-6, 1e-3
-# A plan that was given more noise than its own target asks for took nearly all that the ledger had left.
+# A plan that was given more noise than its own target asks for took nearly all that the ledger had
+# left.
 FULL = 0.99
 RESTORE = "Put configuration and data schema back as they were when it was trained, or train again"
 Differences = Iterator[tuple[str, Any, Any]]
 
 
 def plan_again(run: Subject, ledger: str) -> list[Finding]:
-    """What differs between ``run`` and the plan that its own configuration leads to now; what cannot be planned is
-    a note. The ledger at ``ledger`` says which facts of the rows are fixed."""
+    """What differs between ``run`` and the plan that its own configuration leads to now; what
+    cannot be planned is a note. The ledger at ``ledger`` says which facts of the rows are fixed."""
     if (found := run.statement) is None:
         return []  # a rule of the audit says so
     severity, version = Severity.BLOCK, software()["dpflows"]
@@ -60,7 +63,12 @@ def plan_again(run: Subject, ledger: str) -> list[Finding]:
         return [_unplanned(f"its data schema cannot be read: {error}")]
     kind = kind_of(config, schema)
     if missing := [name for name in kind.packages if find_spec(name) is None]:
-        return [_unplanned(f"a training of kind {kind.name} needs {' and '.join(missing)}, which is not installed")]
+        return [
+            _unplanned(
+                f"a training of kind {kind.name} needs {' and '.join(missing)}, which "
+                f"is not installed"
+            )
+        ]
     try:
         with LedgerReader(ledger) as reader:
             reader.require_facts(schema.name, RowFacts.of(schema))
@@ -75,23 +83,37 @@ def plan_again(run: Subject, ledger: str) -> list[Finding]:
             code,
             severity,
             subject,
-            f"planned again from the configuration {subject} is {_shown(again)}, stored is {_shown(there)}",
+            f"planned again from the configuration {subject} is {_shown(again)}, stored is "
+            f"{_shown(there)}",
             "Configuration, data schema and what was charged are not of one run"
-            + ("" if severity is Severity.BLOCK else f", or version {found.versions.get('dpflows')} planned otherwise"),
+            + (
+                ""
+                if severity is Severity.BLOCK
+                else f", or version {found.versions.get('dpflows')} planned otherwise"
+            ),
             RESTORE,
         )
         for code, subject, again, there in _compared(job, planned, stored, run, found, tolerance)
     ] + ([_fitted()] if tolerance == CALIBRATED else [])
 
 
-def _plan(config: TrainConfig, run: Subject, found: Statement, stored: Events) -> tuple[Job, Planned, float]:
-    """Job and plan as they were when the run was committed, and how close its noise must come to the stored one."""
+def _plan(
+    config: TrainConfig, run: Subject, found: Statement, stored: Events
+) -> tuple[Job, Planned, float]:
+    """Job and plan as they were when the run was committed, and how close its noise must come to
+    the stored one.
+    """
     job, tolerance = prepare(config), ROUNDED
     if job.schema.bounds == "from_data":
         job = _encoded(job, run)
     planned = plan_training(job)
-    if _filled(found) and "noise_multiplier" not in config.algorithm.parameters and _differs(planned.events, stored):
-        with suppress(DPFlowsError):  # where no noise makes it what is stored, the difference is named
+    if (
+        _filled(found)
+        and "noise_multiplier" not in config.algorithm.parameters
+        and _differs(planned.events, stored)
+    ):
+        # where no noise makes it what is stored, the difference is named
+        with suppress(DPFlowsError):
             planned, tolerance = plan_training(job, PriceCap(stored)), CALIBRATED
     if planned.before is not None:
         job = _encoded(job, run)
@@ -116,12 +138,16 @@ def _encoded(job: Job, run: Subject) -> Job:
 
 
 def _selected(job: Job, planned: Planned, found: Statement) -> tuple[Job, Planned]:
-    """A search with the setting that the statement says was selected, the first one where it has no such setting."""
+    """A search with the setting that the statement says was selected, the first one where it has no
+    such setting.
+    """
     tuned: Any = planned.algorithm
     said = (found.training.parameters.get("tuning") or {}).get("selected")
     index = next((k for k, one in enumerate(tuned.settings) if dict(one.values) == said), 0)
     chosen = tuned.settings[index]
-    own = replace(job, problem=chosen.problem) if chosen.part is None else _encoded_part(job, chosen)
+    own = (
+        replace(job, problem=chosen.problem) if chosen.part is None else _encoded_part(job, chosen)
+    )
     return own, replace(planned, algorithm=replace(tuned, selected=index))
 
 
@@ -134,25 +160,35 @@ def _encoded_part(job: Job, chosen: Any) -> Job:
 
 
 def _filled(found: Statement) -> bool:
-    """Whether the run took what its budget had left, so that it may have more noise than it asked for."""
+    """Whether the run took what its budget had left, so that it may have more noise than it asked
+    for.
+    """
     limit, spent = found.ledger.limit_units, found.ledger.spent_units
     return limit is not None and max(spent.values(), default=0) >= FULL * limit
 
 
 def _differs(planned: Events, stored: Events) -> bool:
-    return any(differences(json.loads(planned.to_json()), json.loads(stored.to_json()), "", ROUNDED))
+    return any(
+        differences(json.loads(planned.to_json()), json.loads(stored.to_json()), "", ROUNDED)
+    )
 
 
 def _compared(
     job: Job, planned: Planned, stored: Events, run: Subject, found: Statement, tolerance: float
 ) -> Iterator[tuple[str, str, Any, Any]]:
-    """Code, subject and both values of what differs; of the mechanisms and the encoder the first difference each."""
-    events = differences(json.loads(planned.events.to_json()), json.loads(stored.to_json()), "mechanisms", tolerance)
+    """Code, subject and both values of what differs; of the mechanisms and the encoder the first
+    difference each.
+    """
+    events = differences(
+        json.loads(planned.events.to_json()), json.loads(stored.to_json()), "mechanisms", tolerance
+    )
     for one in list(events)[:1]:
         yield "mechanisms_not_as_planned", *one
     encoder = json.loads(run.model[ENCODER]) if ENCODER in run.model else None
     if encoder is not None:
-        for one in list(differences(json.loads(job.encoder.to_json()), encoder, "encoder", ROUNDED))[:1]:
+        for one in list(
+            differences(json.loads(job.encoder.to_json()), encoder, "encoder", ROUNDED)
+        )[:1]:
             yield "encoder_not_as_planned", *one
     training = Training(
         algorithm=planned.name,
@@ -167,7 +203,9 @@ def _compared(
         "name": job.schema.name,
         "public": job.public,
         "public_n": job.problem.n,
-        "n_kind": "exact" if planned.problem.adjacency != "add_remove" else "declared nominal count",
+        "n_kind": "exact"
+        if planned.problem.adjacency != "add_remove"
+        else "declared nominal count",
         "dimension": job.problem.dimension,
         "norm_bound": job.problem.norm_bound,
     }
@@ -186,7 +224,9 @@ def _compared(
 
 
 def differences(again: Any, there: Any, where: str, tolerance: float) -> Differences:
-    """Where two plain values differ, with both; numbers may differ by ``tolerance`` of the larger one."""
+    """Where two plain values differ, with both; numbers may differ by ``tolerance`` of the larger
+    one.
+    """
     if isinstance(again, Mapping) and isinstance(there, Mapping):
         for key in (*again, *(key for key in there if key not in again)):
             if key not in again or key not in there:
@@ -199,7 +239,9 @@ def differences(again: Any, there: Any, where: str, tolerance: float) -> Differe
         for k, (one, other) in enumerate(zip(again, there, strict=False)):
             yield from differences(one, other, f"{where}[{k}]", tolerance)
     elif isinstance(again, float) or isinstance(there, float):
-        plain = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (again, there))
+        plain = all(
+            isinstance(one, int | float) and not isinstance(one, bool) for one in (again, there)
+        )
         if not plain or not isclose(again, there, rel_tol=tolerance):
             yield where, again, there
     elif type(again) is not type(there) or again != there:
@@ -223,7 +265,14 @@ def _unplanned(why: str) -> Finding:
 
 def _refused(severity: Severity, error: Exception) -> Finding:
     what = f"the stored configuration leads to no plan: {error}"[:300].rstrip(".")
-    return Finding("not_plannable", severity, CONFIG, what, "What was trained was planned from another one", RETRAIN)
+    return Finding(
+        "not_plannable",
+        severity,
+        CONFIG,
+        what,
+        "What was trained was planned from another one",
+        RETRAIN,
+    )
 
 
 def _fitted() -> Finding:

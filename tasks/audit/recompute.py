@@ -1,4 +1,6 @@
-"""Epsilon from the stored mechanisms alone: by this library, and by other code where that knows the mechanism."""
+"""Epsilon from the stored mechanisms alone: by this library, and by other code where that knows the
+mechanism.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def close(first: float, second: float, tolerance: float = TOLERANCE) -> bool:
 
 
 def curve_problem(events: Events, statement: Statement) -> str:
-    """What differs between the stored curve and the one of the mechanisms; empty where nothing does."""
+    """What differs between the stored curve and the one of the mechanisms; empty where nothing
+    does.
+    """
     stored = statement.renyi
     if len(stored.orders) != len(stored.curve):
         return "the stored curve has another length than its orders"
@@ -46,18 +50,25 @@ def curve_problem(events: Events, statement: Statement) -> str:
         computed = grid.get(order)
         if computed is None:
             continue  # a later version has another grid; the conversion is checked besides
-        if (value is None) != (not isfinite(computed)) or (value is not None and not close(value, computed)):
-            return f"at order {order:g} the stored curve has {value}, the mechanisms give {computed:.6g}"
+        if (value is None) != (not isfinite(computed)) or (
+            value is not None and not close(value, computed)
+        ):
+            return (
+                f"at order {order:g} the stored curve has {value}, the mechanisms give "
+                f"{computed:.6g}"
+            )
     return ""
 
 
 def independent_epsilon(events: Events, statement: Statement) -> tuple[str, float, float] | None:
-    """(method, ours, recomputed) by code outside this library; None where it knows no such mechanism.
+    """(method, ours, recomputed) by code outside this library; None where it knows no such
+    mechanism.
 
-    Gaussian releases on all rows: the profile delta(epsilon) of Balle & Wang (2018), Theorem 8, evaluated at the stated
-    epsilon. Everything else: dp-accounting's Rényi accountant at the stated delta. Its curve of sampled releases is
-    exact at whole orders alone, so there both are converted from these. For batches without replacement it has only the
-    bound for any mechanism of Wang, Balle & Kasiviswanathan (2019), up to 4 times the one for Gaussian noise.
+    Gaussian releases on all rows: the profile delta(epsilon) of Balle & Wang (2018), Theorem 8,
+    evaluated at the stated epsilon. Everything else: dp-accounting's Rényi accountant at the stated
+    delta. Its curve of sampled releases is exact at whole orders alone, so there both are converted
+    from these. For batches without replacement it has only the bound for any mechanism of Wang,
+    Balle & Kasiviswanathan (2019), up to 4 times the one for Gaussian noise.
     """
     promise = statement.guarantee
     if promise.accountant == "gdp":
@@ -71,11 +82,19 @@ def independent_epsilon(events: Events, statement: Statement) -> tuple[str, floa
 
     single = events.counts[0][0] if len(events.counts) == 1 else None
     if isinstance(single, RepeatPoisson):
-        found = _poisson_selection(public, single, promise.delta) if events.counts[0][1] == 1 else None
-        return None if found is None else ("dp-accounting, selection", statement.renyi.epsilon, found)
+        found = (
+            _poisson_selection(public, single, promise.delta) if events.counts[0][1] == 1 else None
+        )
+        return (
+            None if found is None else ("dp-accounting, selection", statement.renyi.epsilon, found)
+        )
     inside = [item for item in _inside(events) if isinstance(item, Sampled)]
     fixed = any(isinstance(item.sampler, WithoutReplacement) for item in inside)
-    relation = public.NeighboringRelation.REPLACE_ONE if fixed else public.NeighboringRelation.ADD_OR_REMOVE_ONE
+    relation = (
+        public.NeighboringRelation.REPLACE_ONE
+        if fixed
+        else public.NeighboringRelation.ADD_OR_REMOVE_ONE
+    )
     whole = np.floor(ORDERS) == ORDERS if inside else np.ones(len(ORDERS), bool)
     total = public.rdp.RdpAccountant([float(order) for order in ORDERS[whole]], relation)
     for item, count in events.counts:
@@ -95,13 +114,17 @@ def _multiplier(item: Mechanism) -> float:
 
 def _public_event(public: Any, item: Mechanism) -> Any:
     if isinstance(item, Sampled):
-        inner = _public_event(public, item.mechanism) if isinstance(item.mechanism, Gaussian) else None
+        inner = (
+            _public_event(public, item.mechanism) if isinstance(item.mechanism, Gaussian) else None
+        )
         if inner is None:
             return None
         if isinstance(item.sampler, Poisson) and item.adjacency is Adjacency.ADD_REMOVE:
             return public.PoissonSampledDpEvent(item.sampler.rate, inner)
         if isinstance(item.sampler, WithoutReplacement):
-            return public.SampledWithoutReplacementDpEvent(item.sampler.n, item.sampler.batch_size, inner)
+            return public.SampledWithoutReplacementDpEvent(
+                item.sampler.n, item.sampler.batch_size, inner
+            )
         return None
     if isinstance(item, Repeated):
         return _public_selection(public, item)
@@ -113,26 +136,36 @@ def _public_event(public: Any, item: Mechanism) -> Any:
 
 
 def _public_selection(public: Any, item: Repeated) -> Any:
-    """The best of a negative binomial number of trials, where all settings have one price; else None."""
+    """The best of a negative binomial number of trials, where all settings have one price; else
+    None.
+    """
     if len(item.trials) > 1 or not isinstance(item, RepeatNegativeBinomial) or item.eta < 0.0:
         return None
     [trial] = item.trials
     parts = [_public_event(public, inner) for inner in trial.mechanisms]
     if any(part is None for part in parts):
         return None
-    run = [public.SelfComposedDpEvent(part, count) for part, count in zip(parts, trial.counts, strict=True)]
+    run = [
+        public.SelfComposedDpEvent(part, count)
+        for part, count in zip(parts, trial.counts, strict=True)
+    ]
     return public.dp_event.RepeatAndSelectDpEvent(public.ComposedDpEvent(run), item.mean, item.eta)
 
 
 def _poisson_selection(public: Any, item: RepeatPoisson, delta: float) -> float | None:
-    """Epsilon of the best of a Poisson number (at least one) of Gaussian trials on all rows; None for other trials.
+    """Epsilon of the best of a Poisson number (at least one) of Gaussian trials on all rows; None
+    for other trials.
 
-    dp-accounting's own selection converts a curve where the delta of such a trial is known exactly. So its curves and
-    its exact Gaussian delta are put into Papernot & Steinke (2022), Theorem 6, here.
+    dp-accounting's own selection converts a curve where the delta of such a trial is known exactly.
+    So its curves and its exact Gaussian delta are put into Papernot & Steinke (2022), Theorem 6,
+    here.
     """
     from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
-    if any(trial.cap or not all(isinstance(inner, Gaussian) for inner in trial.mechanisms) for trial in item.trials):
+    if any(
+        trial.cap or not all(isinstance(inner, Gaussian) for inner in trial.mechanisms)
+        for trial in item.trials
+    ):
         return None
     mean = item.rate / -expm1(-item.rate)
     whole = np.full(len(ORDERS), -np.inf)
@@ -141,12 +174,21 @@ def _poisson_selection(public: Any, item: RepeatPoisson, delta: float) -> float 
         account = public.rdp.RdpAccountant([float(order) for order in ORDERS])
         for inner, count in zip(trial.mechanisms, trial.counts, strict=True):
             account.compose(public.GaussianDpEvent(_multiplier(inner)), count)
-        mu = sqrt(sum(n / _multiplier(inner) ** 2 for inner, n in zip(trial.mechanisms, trial.counts, strict=True)))
+        mu = sqrt(
+            sum(
+                n / _multiplier(inner) ** 2
+                for inner, n in zip(trial.mechanisms, trial.counts, strict=True)
+            )
+        )
         loss = GaussianPrivacyLoss(1.0 / mu)
         whole = np.maximum(whole, account.rdp)
-        hats = np.maximum(hats, [loss.get_delta_for_epsilon(log1p(1.0 / (order - 1.0))) for order in ORDERS])
+        hats = np.maximum(
+            hats, [loss.get_delta_for_epsilon(log1p(1.0 / (order - 1.0))) for order in ORDERS]
+        )
     whole += item.rate * hats + log(mean) / (ORDERS - 1.0)
-    return float(public.rdp.compute_epsilon(ORDERS, np.minimum.accumulate(whole[::-1])[::-1], delta)[0])
+    return float(
+        public.rdp.compute_epsilon(ORDERS, np.minimum.accumulate(whole[::-1])[::-1], delta)[0]
+    )
 
 
 def _inside(events: Events) -> Iterator[Mechanism]:
@@ -160,7 +202,9 @@ def _inside(events: Events) -> Iterator[Mechanism]:
 
 
 def agrees(method: str, ours: float, found: float, events: Events) -> bool:
-    """Whether an independent number supports ours: equal, or not below it where it is an upper bound."""
+    """Whether an independent number supports ours: equal, or not below it where it is an upper
+    bound.
+    """
     if method.startswith("Gaussian"):
         return close(ours, found, 1e-4)
     if close(ours, found, 1e-5):
@@ -168,4 +212,9 @@ def agrees(method: str, ours: float, found: float, events: Events) -> bool:
     if method == UPPER_BOUND:
         return found >= ours
     coarse = any(isinstance(item, Repeated) for item, _ in events.counts)
-    return coarse and bool(np.isfinite(found)) and found <= ours * (1 + LOOSE) and found >= ours * (1 - 3 * LOOSE)
+    return (
+        coarse
+        and bool(np.isfinite(found))
+        and found <= ours * (1 + LOOSE)
+        and found >= ours * (1 - 3 * LOOSE)
+    )

@@ -29,7 +29,9 @@ STATE = "state.safetensors"
 
 
 def state_fault(model: Mapping[str, bytes]) -> str:
-    """What is wrong with the stored state of a network; empty for none, or where the model is no network."""
+    """What is wrong with the stored state of a network; empty for none, or where the model is no
+    network.
+    """
     try:
         card = json.loads(model.get("model.json", b"{}")).get("network")
     except (ValueError, AttributeError):
@@ -66,7 +68,9 @@ SPENT = ("spent.epsilon", "spent.delta")
 
 
 def metrics(run: Subject) -> Iterator[Finding]:
-    """Every metric that may leave is public, noted by the algorithm, or released with noise that was charged."""
+    """Every metric that may leave is public, noted by the algorithm, or released with noise that
+    was charged.
+    """
     found = run.statement
     noted = _noted(run)
     for name, values in run.metrics.items():
@@ -75,7 +79,8 @@ def metrics(run: Subject) -> Iterator[Finding]:
             yield block(
                 "metric_changed",
                 name,
-                f"metric {name} was logged {len(values)} times ({values[0]:.6g}, then {values[-1]:.6g})",
+                f"metric {name} was logged {len(values)} times ({values[0]:.6g}, then "
+                f"{values[-1]:.6g})",
                 "A number at the end of a run is written once; a later value was added",
                 RETRAIN,
             )
@@ -119,7 +124,9 @@ def metrics(run: Subject) -> Iterator[Finding]:
 def noisy_metrics(run: Subject) -> dict[str, float]:
     """Metrics that a charged mechanism released, by name."""
     try:
-        return {key: float(value) for key, value in json.loads(run.files[METRICS])["values"].items()}
+        return {
+            key: float(value) for key, value in json.loads(run.files[METRICS])["values"].items()
+        }
     except (KeyError, ValueError, TypeError, AttributeError):
         return {}
 
@@ -165,7 +172,8 @@ def _not_of(run: Subject, facts: LedgerFacts) -> str:
         "configuration": (facts.hashes.get("config", found.config_sha256), found.config_sha256),
         "part of the data": (facts.blocks, run.ledger.blocks if run.ledger is not None else ()),
     }
-    if of is not None or listed:  # runs from before their hashes were kept have metrics that name nothing
+    # runs from before their hashes were kept have metrics that name nothing
+    if of is not None or listed:
         named = of if isinstance(of, dict) else {}
         pairs |= {
             "model": (named.get("weights_sha256"), found.weights_sha256),
@@ -190,7 +198,8 @@ def asked(run: Subject) -> Iterator[Finding]:
             "metric_not_drawn",
             METRICS,
             f"the released metric that was asked for was never drawn: {run.ledger.undrawn}",
-            "The training ended before it; no number about the records left, and what was reserved stays charged",
+            "The training ended before it; no number about the records left, and what was reserved "
+            "stays charged",
             "Release the model without it, or train again for one with a metric",
         )
     else:
@@ -208,7 +217,9 @@ def curves(run: Subject) -> Iterator[Finding]:
     rows = _trace(run)
     for key in dict.fromkeys(key for row in rows for key in row if key != "release"):
         name = curve_name(key)
-        expected = sorted(float(row[key]) for row in thin(rows, CURVE_POINTS) if key in row and isfinite(row[key]))
+        expected = sorted(
+            float(row[key]) for row in thin(rows, CURVE_POINTS) if key in row and isfinite(row[key])
+        )
         shown = sorted(run.metrics.get(name, ()))
         if shown != expected and not _thinned_alike(shown, expected):
             yield block(
@@ -249,7 +260,9 @@ def _noted(run: Subject) -> set[str]:
 
 
 def model(run: Subject) -> Iterator[Finding]:
-    """The model belongs to the run, its weights are finite numbers, its example holds no row of the data."""
+    """The model belongs to the run, its weights are finite numbers, its example holds no row of the
+    data.
+    """
     if run.model_run and run.model_run != run.run_id:
         yield block(
             "model_of_another_run",
@@ -264,15 +277,27 @@ def model(run: Subject) -> Iterator[Finding]:
             with np.load(io.BytesIO(weights), allow_pickle=False) as arrays:
                 finite = all(np.isfinite(arrays[name]).all() for name in arrays.files)
         except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile):
-            yield block("weights_unreadable", "weights", "the weights cannot be read as plain arrays", "", RETRAIN)
+            yield block(
+                "weights_unreadable",
+                "weights",
+                "the weights cannot be read as plain arrays",
+                "",
+                RETRAIN,
+            )
             return
         if not finite:
             yield block(
-                "weights_not_finite", "weights", "a weight is infinite or NaN", "The model cannot score", RETRAIN
+                "weights_not_finite",
+                "weights",
+                "a weight is infinite or NaN",
+                "The model cannot score",
+                RETRAIN,
             )
     fault = state_fault(run.model)
     if fault:
-        yield block("state_changed", STATE, fault, "The parameters are not those that were trained", RETRAIN)
+        yield block(
+            "state_changed", STATE, fault, "The parameters are not those that were trained", RETRAIN
+        )
     example = run.model.get("input_example.json")
     if example is not None and not _synthetic(run, example):
         yield block(

@@ -1,4 +1,6 @@
-"""Rules that derive what the statement says: from the configuration, the ledger's opening, and the statement itself."""
+"""Rules that derive what the statement says: from the configuration, the ledger's opening, and the
+statement itself.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,17 @@ OTHERWISE = ("name", "preset")
 
 
 def asked(run: Subject) -> Iterator[Finding]:
-    """The statement promises what the configuration asked for: target, adjacency, noise, algorithm, objective."""
+    """The statement promises what the configuration asked for: target, adjacency, noise, algorithm,
+    objective.
+    """
     found = run.statement
     if found is None:
         return
     try:
         stored = json.loads(run.files[CONFIG])
-        privacy, objective, algorithm = (stored.get(key) or {} for key in ("privacy", "objective", "algorithm"))
+        privacy, objective, algorithm = (
+            stored.get(key) or {} for key in ("privacy", "objective", "algorithm")
+        )
         pairs = {
             "privacy.delta": (privacy.get("delta"), found.guarantee.delta),
             "privacy.conversion": (privacy.get("conversion"), found.guarantee.conversion),
@@ -57,14 +63,19 @@ def asked(run: Subject) -> Iterator[Finding]:
         yield block(
             "epsilon_above_target",
             "epsilon",
-            f"epsilon {found.guarantee.epsilon:.6g} is above the {found.guarantee.target_epsilon:.6g} asked for",
+            f"epsilon {found.guarantee.epsilon:.6g} is above the "
+            f"{found.guarantee.target_epsilon:.6g} asked for",
             "A plan is calibrated to what was asked",
             RETRAIN,
         )
 
 
-def _settings(given: Mapping[str, Any], stated: Mapping[str, Any], name: str) -> dict[str, tuple[Any, Any]]:
-    """Settings of the algorithm that the configuration gives and the statement lists under the same name."""
+def _settings(
+    given: Mapping[str, Any], stated: Mapping[str, Any], name: str
+) -> dict[str, tuple[Any, Any]]:
+    """Settings of the algorithm that the configuration gives and the statement lists under the same
+    name.
+    """
     pairs = {
         f"algorithm.{key}": (value, stated[key])
         for key, value in given.items()
@@ -80,7 +91,9 @@ def _same(given: Any, stated: Any) -> bool:
 
 
 def consistent(run: Subject) -> Iterator[Finding]:
-    """Data that the ledger gave a budget are private, and a run may leave exactly where nothing speaks against it."""
+    """Data that the ledger gave a budget are private, and a run may leave exactly where nothing
+    speaks against it.
+    """
     found = run.statement
     if found is None:
         return
@@ -88,7 +101,8 @@ def consistent(run: Subject) -> Iterator[Finding]:
         yield block(
             "public_flag",
             "data.public",
-            f"the statement calls {found.ledger.dataset!r} public, the ledger holds a budget for it",
+            f"the statement calls {found.ledger.dataset!r} public, the ledger holds a budget for "
+            f"it",
             "Exact numbers on private rows would leave",
             "Declare `public: false` in its data schema, and train again",
         )

@@ -1,8 +1,9 @@
 """Rules for the folder of the stored model: what MLflow serves is what was trained, file by file.
 
-The ledger's commit record vouches for the list of files, the list for weights, preprocessing, scorer and the code that
-travels with it. What MLflow writes beside them is derived again. Runs from before the list was kept are compared with
-what this version writes, and where that differs the audit says what it cannot vouch for.
+The ledger's commit record vouches for the list of files, the list for weights, preprocessing,
+scorer and the code that travels with it. What MLflow writes beside them is derived again. Runs from
+before the list was kept are compared with what this version writes, and where that differs the
+audit says what it cannot vouch for.
 """
 
 from __future__ import annotations
@@ -31,10 +32,20 @@ WRITTEN_LATER = "registered_model_meta"  # by MLflow, when it downloads a regist
 COMPILED = "__pycache__/"
 PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==[0-9][0-9A-Za-z.+]*")
 # Packages of the scorer in runs from before the list of files, which names them.
-FIRST_PACKAGES = ("mlflow", "mlflow-skinny", "numpy", "pandas", "scipy", "scikit-learn", "torch", "safetensors")
+FIRST_PACKAGES = (
+    "mlflow",
+    "mlflow-skinny",
+    "numpy",
+    "pandas",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "safetensors",
+)
 BUILD = re.compile(r"(pip|setuptools|wheel)((==|<=)[0-9][0-9A-Za-z.]*)?")
 PLAIN_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
-# Keys of MLmodel that change nothing about what is loaded, and the others with the value that ours have.
+# Keys of MLmodel that change nothing about what is loaded, and the others with the value that ours
+# have.
 CARD_FREE = {
     "artifact_path",
     "mlflow_version",
@@ -66,11 +77,19 @@ SERVED = "MLflow would serve something that was not trained and charged"
 def links(run: Subject) -> Iterator[Finding]:
     """Run and model are plain files: what a link points at can be exchanged afterwards."""
     for path in run.odd:
-        yield block("link_stored", path, f"{path} is no plain file", "What is behind it can change unseen", RETRAIN)
+        yield block(
+            "link_stored",
+            path,
+            f"{path} is no plain file",
+            "What is behind it can change unseen",
+            RETRAIN,
+        )
 
 
 def folder(run: Subject) -> Iterator[Finding]:
-    """The model's folder holds the files of the committed list and what MLflow writes itself, and nothing else."""
+    """The model's folder holds the files of the committed list and what MLflow writes itself, and
+    nothing else.
+    """
     if not run.folder:
         return
     committed = dict(run.ledger.hashes) if run.ledger is not None else {}
@@ -80,34 +99,51 @@ def folder(run: Subject) -> Iterator[Finding]:
         yield from _unlisted(run)
     for path in DERIVED:
         if path not in run.folder:
-            yield block("model_file_missing", path, f"{path} is not in the model's folder", SERVED, RETRAIN)
+            yield block(
+                "model_file_missing", path, f"{path} is not in the model's folder", SERVED, RETRAIN
+            )
 
 
 def _listed(run: Subject, expected: str) -> Iterator[Finding]:
     text = run.files.get(inventory.FILE)
     if text is None or digest(text) != expected:
         state = "is not stored" if text is None else "is not the one whose hash the ledger holds"
-        yield block("model_list_changed", inventory.FILE, f"the list of the model's files {state}", SERVED, RETRAIN)
+        yield block(
+            "model_list_changed",
+            inventory.FILE,
+            f"the list of the model's files {state}",
+            SERVED,
+            RETRAIN,
+        )
         return
     files, packages = inventory.read_inventory(text)
     yield from _compared(run.folder, files)
-    if PACKAGES in run.folder and run.folder[PACKAGES].decode(errors="replace").split() != list(packages):
-        yield block("model_file_changed", PACKAGES, "it names other packages than the list", SERVED, RETRAIN)
+    if PACKAGES in run.folder and run.folder[PACKAGES].decode(errors="replace").split() != list(
+        packages
+    ):
+        yield block(
+            "model_file_changed", PACKAGES, "it names other packages than the list", SERVED, RETRAIN
+        )
 
 
 def _unlisted(run: Subject) -> Iterator[Finding]:
-    """A run from before the list: weights and cards by the ledger's hashes, code by what this version writes."""
+    """A run from before the list: weights and cards by the ledger's hashes, code by what this
+    version writes.
+    """
     ours = inventory.code_hashes()
     own = {f"{inventory.WEIGHTS_FOLDER}/{name}" for name in (*MODEL_FILES.values(), STATE)}
     code = {path: digest(data) for path, data in run.folder.items() if _is_code(path)}
-    unknown = {path: data for path, data in run.folder.items() if path not in own and path not in code}
+    unknown = {
+        path: data for path, data in run.folder.items() if path not in own and path not in code
+    }
     yield from _compared(unknown, {})
     if code != ours:
         other = sorted(path for path in {*code, *ours} if code.get(path) != ours.get(path))
         yield warn(
             "model_code_unvouched",
             "model",
-            f"the run has no list of its model's files, and {other[0]} is not as this version writes it"
+            f"the run has no list of its model's files, and {other[0]} is not as this version "
+            f"writes it"
             f"{f' (and {len(other) - 1} more)' if len(other) > 1 else ''}",
             "Nothing vouches for the code that MLflow runs when it loads this model",
             "Compare it with the version that the statement names, or train again",
@@ -123,20 +159,43 @@ def _is_code(path: str) -> bool:
 def _compared(found: Mapping[str, bytes], expected: Mapping[str, str]) -> Iterator[Finding]:
     for path in sorted({*found, *expected} - {*DERIVED, WRITTEN_LATER}):
         if path not in found:
-            yield block("model_file_missing", path, f"{path} is not in the model's folder", SERVED, RETRAIN)
+            yield block(
+                "model_file_missing", path, f"{path} is not in the model's folder", SERVED, RETRAIN
+            )
         elif path not in expected:
             if COMPILED in path:
-                fix = "Delete the folders __pycache__ of the model: Python makes them again from the source"
-                yield block("model_file_added", path, f"{path} is compiled code", "It runs in place of the source", fix)
+                fix = (
+                    "Delete the folders __pycache__ of the model: Python makes them again from the "
+                    "source"
+                )
+                yield block(
+                    "model_file_added",
+                    path,
+                    f"{path} is compiled code",
+                    "It runs in place of the source",
+                    fix,
+                )
             else:
-                yield block("model_file_added", path, f"no training wrote {path} there", SERVED, RETRAIN)
+                yield block(
+                    "model_file_added", path, f"no training wrote {path} there", SERVED, RETRAIN
+                )
         elif digest(found[path]) != expected[path]:
-            yield block("model_file_changed", path, f"{path} is not the file of the list", SERVED, RETRAIN)
+            yield block(
+                "model_file_changed", path, f"{path} is not the file of the list", SERVED, RETRAIN
+            )
 
 
 def derived(run: Subject) -> Iterator[Finding]:
-    """What MLflow writes beside the model is derived again: loader, signature, packages, input example."""
-    for path, rule in ((CARD, _card), (CONDA, _conda), (PYTHON, _python), (PACKAGES, _packages), (SERVING, _serving)):
+    """What MLflow writes beside the model is derived again: loader, signature, packages, input
+    example.
+    """
+    for path, rule in (
+        (CARD, _card),
+        (CONDA, _conda),
+        (PYTHON, _python),
+        (PACKAGES, _packages),
+        (SERVING, _serving),
+    ):
         if path in run.folder and (fault := _fault(rule, run)):
             yield block("model_file_changed", path, fault, SERVED, RETRAIN)
 
@@ -144,7 +203,16 @@ def derived(run: Subject) -> Iterator[Finding]:
 def _fault(rule: Any, run: Subject) -> str:
     try:
         return str(rule(run))
-    except (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError, yaml.YAMLError, DPFlowsError):
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        yaml.YAMLError,
+        DPFlowsError,
+    ):
         return "it cannot be read as what MLflow writes"
 
 
@@ -169,7 +237,11 @@ def _card(run: Subject) -> str:
     uri = run.tags.get(MODEL, "").removeprefix("models:/")
     if (card["run_id"], card["model_id"], card["model_uuid"]) != (run.run_id, uri, uri):
         return "it belongs to another run or model"
-    return "" if card["signature"] == _signature(run) else "its signature is not the one of the declared columns"
+    return (
+        ""
+        if card["signature"] == _signature(run)
+        else "its signature is not the one of the declared columns"
+    )
 
 
 def _pythons(run: Subject) -> set[str]:
@@ -186,7 +258,10 @@ def _signature(run: Subject) -> dict[str, Any]:
     if label["kind"] == "relevance":
         outputs = [("string", label["query"]), ("double", "score"), ("long", "rank")]
     else:
-        outputs = [("double" if label["kind"] == "regression" else "string", "label"), ("double", "score")]
+        outputs = [
+            ("double" if label["kind"] == "regression" else "string", "label"),
+            ("double", "score"),
+        ]
     shown = [{"type": kind, "name": name, "required": True} for kind, name in outputs]
     return {"inputs": json.dumps(inputs), "outputs": json.dumps(shown), "params": None}
 
@@ -231,7 +306,9 @@ def _serving(run: Subject) -> str:
     [(form, table)] = json.loads(run.folder[SERVING]).items()
     label = json.loads(run.model["model.json"])["label"]
     encoder = json.loads(run.model["encoder.json"])
-    same = form == "dataframe_split" and is_example(json.dumps(table).encode(), encoder, label.get("query"))
+    same = form == "dataframe_split" and is_example(
+        json.dumps(table).encode(), encoder, label.get("query")
+    )
     return "" if same else "it is not the synthetic example of the declared schema"
 
 
@@ -241,7 +318,13 @@ def registry(run: Subject) -> Iterator[Finding]:
     for one in run.versions:
         where = f"{one.name}/{one.number}"
         if one.source != uri:
-            yield block("version_source", where, "the version names another model than its run", SERVED, RETRAIN)
+            yield block(
+                "version_source",
+                where,
+                "the version names another model than its run",
+                SERVED,
+                RETRAIN,
+            )
         if _plain(one.location) not in (_plain(run.place), uri):
             yield block(
                 "version_location",

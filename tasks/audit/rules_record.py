@@ -12,9 +12,11 @@ from tasks.audit.subject import Subject, repeated
 # An SQL store keeps infinity as the largest double, which then compares and plots as a number.
 LARGEST = 1e300
 
-# A seed of anything secret: noise, batches, permutations. Splits and starts have a public seed of another name.
+# A seed of anything secret: noise, batches, permutations. Splits and starts have a public seed of
+# another name.
 SECRET_SEED = re.compile(
-    r"(noise|dp|secret|sampl\w*|batch|perm\w*|shuffle|mechanism|privacy)[-_. ]*seed|rng|random_?state"
+    r"(noise|dp|secret|sampl\w*|batch|perm\w*|shuffle|mechanism|privacy)[-_. "
+    r"]*seed|rng|random_?state"
 )
 BARE_SEED = re.compile(r"(^|[._])seed$")
 STATE_FILE = re.compile(r"rng|random_?state|(^|[/_.-])seeds?([/_.-]|$)|generator_state")
@@ -58,7 +60,8 @@ def finite(run: Subject) -> Iterator[Finding]:
                 "metric_nan",
                 name,
                 f"metric {name} is NaN",
-                "Some stores keep it as 0 with a flag, so that a filter such as 'loss < 0.1' picks such a run",
+                "Some stores keep it as 0 with a flag, so that a filter such as 'loss < 0.1' picks "
+                "such a run",
                 "Refuse such a value, or write an explicit tag that it is undefined",
             )
         elif any(not isfinite(value) or abs(value) >= LARGEST for value in values):
@@ -67,7 +70,8 @@ def finite(run: Subject) -> Iterator[Finding]:
                 "epsilon_infinite" if spent else "metric_infinite",
                 name,
                 f"metric {name} is infinite",
-                "An SQL store turns it into about 1.8e308, which then compares and plots as a number",
+                "An SQL store turns it into about 1.8e308, which then compares and plots as a "
+                "number",
                 "Write it as a tag" + (", and release a run with a guarantee" if spent else ""),
             )
 
@@ -80,7 +84,8 @@ def single_valued(run: Subject) -> Iterator[Finding]:
                 "param_changed",
                 name,
                 f"parameter {name} has several values ({', '.join(values)})",
-                "A parameter cannot change within a run; each attempt is a run of its own and counts in the ledger",
+                "A parameter cannot change within a run; each attempt is a run of its own and "
+                "counts in the ledger",
                 "Train again as one run, and charge every attempt",
             )
 
@@ -91,7 +96,13 @@ def seeds(run: Subject) -> Iterator[Finding]:
     for name in (*run.params, *run.tags):
         value = run.setting(name)
         if SECRET_SEED.search(name.lower()) and value not in (None, "", "None", "null"):
-            yield block("seed_recorded", name, f"{name} is recorded", why, "Train with noise from the operating system")
+            yield block(
+                "seed_recorded",
+                name,
+                f"{name} is recorded",
+                why,
+                "Train with noise from the operating system",
+            )
         elif BARE_SEED.search(name.lower()) and not run.own:
             yield warn(
                 "seed_unexplained",
@@ -102,7 +113,13 @@ def seeds(run: Subject) -> Iterator[Finding]:
             )
     for path in run.artifacts:
         if STATE_FILE.search(path.lower()):
-            yield block("rng_state_stored", path, f"{path} holds a generator's state", why, "Delete it and train again")
+            yield block(
+                "rng_state_stored",
+                path,
+                f"{path} holds a generator's state",
+                why,
+                "Delete it and train again",
+            )
 
 
 def files(run: Subject) -> Iterator[Finding]:
@@ -157,7 +174,8 @@ def exact_metrics(run: Subject) -> Iterator[Finding]:
                 name,
                 f"metric {name} is an exact number on private rows",
                 "Nothing was charged for it, and epsilon does not cover it",
-                "Remove it from what leaves, release it with noise that is charged, or measure on a public set",
+                "Remove it from what leaves, release it with noise that is charged, or measure on "
+                "a public set",
             )
         elif not run.own and QUALITY.search(plain) and not declared:
             yield warn(
@@ -181,7 +199,8 @@ def bounds(run: Subject) -> Iterator[Finding]:
         ", ".join([*derived, "bounds_source"]),
         f"bounds come from the data{named}",
         "A bound read from private rows is an exact answer that epsilon does not cover",
-        "Declare bounds from the documentation of the data, or estimate them with a charged mechanism",
+        "Declare bounds from the documentation of the data, or estimate them with a charged "
+        "mechanism",
     )
 
 
@@ -207,7 +226,13 @@ def stated(run: Subject) -> Iterator[Finding]:
                 "Train with a delta well below 1/n",
             )
     except (ValueError, ZeroDivisionError):
-        yield block("delta_unreadable", "delta", f"delta = {delta!r}, n = {n!r}", "They are no numbers", "Correct them")
+        yield block(
+            "delta_unreadable",
+            "delta",
+            f"delta = {delta!r}, n = {n!r}",
+            "They are no numbers",
+            "Correct them",
+        )
     adjacency = run.adjacency or run.setting("privacy.adjacency") or ""
     if not adjacency:
         yield block(
@@ -223,7 +248,8 @@ def stated(run: Subject) -> Iterator[Finding]:
             "sampler_and_adjacency",
             "sampler",
             "Poisson batches under replace_one",
-            "The usual amplification lemma is for add_remove; replace_one needs the bound over three points",
+            "The usual amplification lemma is for add_remove; replace_one needs the bound over "
+            "three points",
             "Name the lemma, or sample without replacement",
         )
 

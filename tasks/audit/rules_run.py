@@ -9,7 +9,14 @@ from hashlib import sha256
 from dpcore.accounting.events import Events
 from dpcore.errors import DPFlowsError
 from tasks.audit.findings import Finding, block, note, warn
-from tasks.audit.recompute import UPPER_BOUND, agrees, close, curve_problem, independent_epsilon, own_epsilon
+from tasks.audit.recompute import (
+    UPPER_BOUND,
+    agrees,
+    close,
+    curve_problem,
+    independent_epsilon,
+    own_epsilon,
+)
 from tasks.audit.subject import CONFIG, MECHANISMS, METRICS, STATEMENT, LedgerFacts, Subject
 from tasks.record.statement import Statement
 
@@ -26,12 +33,22 @@ def digest(data: bytes) -> str:
 def statement(run: Subject) -> Iterator[Finding]:
     """The statement is there, has its schema, and says itself that the run may leave."""
     if STATEMENT not in run.files:
-        yield block("statement_missing", STATEMENT, "the run has no privacy statement", "Nothing is promised", RETRAIN)
+        yield block(
+            "statement_missing",
+            STATEMENT,
+            "the run has no privacy statement",
+            "Nothing is promised",
+            RETRAIN,
+        )
         return
     found = run.statement
     if found is None:
         yield block(
-            "statement_schema", STATEMENT, "the statement does not follow its schema", "It cannot be checked", RETRAIN
+            "statement_schema",
+            STATEMENT,
+            "the statement does not follow its schema",
+            "It cannot be checked",
+            RETRAIN,
         )
         return
     for reason in found.reasons:
@@ -43,7 +60,13 @@ def statement(run: Subject) -> Iterator[Finding]:
             "Train again",
         )
     if not found.releasable and not found.reasons:
-        yield block("not_releasable", STATEMENT, "the statement says no", "It must not be released", "Train again")
+        yield block(
+            "not_releasable",
+            STATEMENT,
+            "the statement says no",
+            "It must not be released",
+            "Train again",
+        )
     if found.guarantee.delta >= 1 / found.data.public_n:
         yield block(
             "delta_too_large",
@@ -74,13 +97,25 @@ def config(run: Subject) -> Iterator[Finding]:
     """The configuration names no seed of noise and no password."""
     text = run.files.get(CONFIG)
     if text is None:
-        yield block("config_missing", CONFIG, "the run has no configuration", "It cannot be checked", RETRAIN)
+        yield block(
+            "config_missing",
+            CONFIG,
+            "the run has no configuration",
+            "It cannot be checked",
+            RETRAIN,
+        )
         return
     try:
         stored = json.loads(text)
         seed, url = stored.get(TEST_SEED), str((stored.get("ledger") or {}).get("url") or "")
     except (ValueError, AttributeError):
-        yield block("config_unreadable", CONFIG, "the configuration is no JSON", "It cannot be checked", RETRAIN)
+        yield block(
+            "config_unreadable",
+            CONFIG,
+            "the configuration is no JSON",
+            "It cannot be checked",
+            RETRAIN,
+        )
         return
     if seed is not None:
         yield block(
@@ -109,7 +144,9 @@ def config(run: Subject) -> Iterator[Finding]:
 
 
 def hashes(run: Subject) -> Iterator[Finding]:
-    """Files of the run and of the model are those whose hashes closed the ledger's entry and stand in the statement."""
+    """Files of the run and of the model are those whose hashes closed the ledger's entry and stand
+    in the statement.
+    """
     committed = dict(run.ledger.hashes) if run.ledger is not None else {}
     found = run.statement
     stated = (
@@ -126,9 +163,14 @@ def hashes(run: Subject) -> Iterator[Finding]:
     for key, data in contents.items():
         path = FILES.get(key) or f"model/{MODEL_FILES[key]}"
         if data is None:
-            yield block(f"{key}_missing", path, f"{path} is not stored", "It cannot be checked", RETRAIN)
+            yield block(
+                f"{key}_missing", path, f"{path} is not stored", "It cannot be checked", RETRAIN
+            )
             continue
-        for where, expected in (("the ledger", committed.get(key)), ("the statement", stated.get(key))):
+        for where, expected in (
+            ("the ledger", committed.get(key)),
+            ("the statement", stated.get(key)),
+        ):
             if expected is not None and digest(data) != expected:
                 yield block(
                     f"{key}_changed",
@@ -164,7 +206,8 @@ def ledger(run: Subject) -> Iterator[Finding]:
         yield block(
             "ledger_dataset",
             "ledger",
-            f"the entry was charged to {facts.dataset!r}, the statement names {found.ledger.dataset!r}",
+            f"the entry was charged to {facts.dataset!r}, the statement names "
+            f"{found.ledger.dataset!r}",
             "The budget of the data that were read was not charged",
             RETRAIN,
         )
@@ -172,7 +215,8 @@ def ledger(run: Subject) -> Iterator[Finding]:
         yield block(
             "data_not_public",
             "data.public",
-            f"the statement says that the data are public, and the ledger knows them as the private "
+            f"the statement says that the data are public, and the ledger knows them as the "
+            f"private "
             f"{facts.private_as[0]!r}",
             "Exact numbers of the run are about people whom a budget protects",
             "Declare `public: false`, and train again on that budget",
@@ -195,7 +239,11 @@ def ledger(run: Subject) -> Iterator[Finding]:
         )
     if run.tags.get("dpflows.ledger_entry") != found.ledger.entry:
         yield block(
-            "ledger_entry_tag", "dpflows.ledger_entry", "the tag names another entry", "It was changed", RETRAIN
+            "ledger_entry_tag",
+            "dpflows.ledger_entry",
+            "the tag names another entry",
+            "It was changed",
+            RETRAIN,
         )
 
 
@@ -237,16 +285,22 @@ def entry_of(facts: LedgerFacts | None, subject: str) -> Iterator[Finding]:
 
 
 def second_names(run: Subject) -> Iterator[Finding]:
-    """The files of the run have no other name, or its budget paid for the run, and for its noisy metrics, too."""
+    """The files of the run have no other name, or its budget paid for the run, and for its noisy
+    metrics, too.
+    """
     entry = run.statement.ledger.entry if run.statement else "ENTRY"
     metrics = run.metric_ledger.entry if run.metric_ledger is not None else ""
-    for facts, paying, what in ((run.ledger, entry, "this run"), (run.metric_ledger, metrics, "its noisy metrics")):
+    for facts, paying, what in (
+        (run.ledger, entry, "this run"),
+        (run.metric_ledger, metrics, "its noisy metrics"),
+    ):
         for name in () if facts is None else facts.unpaid:
             yield block(
                 "second_name",
                 name if facts is run.ledger else f"{name} ({METRICS})",
                 f"the file was also read as {name!r}, whose budget did not pay for {what}",
-                "Both budgets are about the same records, and each promises what only their sum keeps",
+                "Both budgets are about the same records, and each promises what only their sum "
+                "keeps",
                 f"Charge it there too: `dpflows ledger charge {name} --for {paying}`",
             )
     for name in () if run.ledger is None else run.ledger.public_names:
@@ -290,7 +344,8 @@ def price(run: Subject) -> Iterator[Finding]:
         yield note(
             "price_not_independent",
             "epsilon",
-            f"other code has only an upper bound for batches without replacement: {other[2]:.6g}, ours {other[1]:.6g}",
+            f"other code has only an upper bound for batches without replacement: {other[2]:.6g}, "
+            f"ours {other[1]:.6g}",
             "Epsilon was recomputed by this library alone",
             "Nothing to do",
         )
@@ -305,18 +360,27 @@ def price_of(found: Statement) -> Iterator[Finding]:
         problem = curve_problem(events, found)
     except (DPFlowsError, ValueError, TypeError, KeyError, IndexError) as error:
         yield block(
-            "mechanisms_unreadable", MECHANISMS, f"the mechanisms cannot be priced ({error})", "No price", RETRAIN
+            "mechanisms_unreadable",
+            MECHANISMS,
+            f"the mechanisms cannot be priced ({error})",
+            "No price",
+            RETRAIN,
         )
         return
     if digest(events.to_json().encode()) != found.mechanisms_sha256:
         yield block(
-            "mechanisms_changed", MECHANISMS, "the mechanisms do not give their hash", "They were changed", RETRAIN
+            "mechanisms_changed",
+            MECHANISMS,
+            "the mechanisms do not give their hash",
+            "They were changed",
+            RETRAIN,
         )
     if events.adjacency != promise.adjacency or events.unit != promise.unit:
         yield block(
             "relation_changed",
             "adjacency",
-            f"mechanisms are priced for {events.unit}, {events.adjacency}; the statement promises {promise.unit}, "
+            f"mechanisms are priced for {events.unit}, {events.adjacency}; the statement promises "
+            f"{promise.unit}, "
             f"{promise.adjacency}",
             "A price under one relation says nothing about another",
             RETRAIN,
@@ -330,7 +394,13 @@ def price_of(found: Statement) -> Iterator[Finding]:
             RETRAIN,
         )
     if problem:
-        yield block("curve_changed", "renyi", problem, "The stored curve is not the one of the mechanisms", RETRAIN)
+        yield block(
+            "curve_changed",
+            "renyi",
+            problem,
+            "The stored curve is not the one of the mechanisms",
+            RETRAIN,
+        )
 
 
 def shown(run: Subject) -> Iterator[Finding]:
@@ -349,24 +419,35 @@ def shown(run: Subject) -> Iterator[Finding]:
         seen = run.param(name) or "nothing"
         if seen != value:
             yield block(
-                "shown_differs", name, f"{name} shows {seen}, the statement says {value}", "It was changed", RETRAIN
+                "shown_differs",
+                name,
+                f"{name} shows {seen}, the statement says {value}",
+                "It was changed",
+                RETRAIN,
             )
     tag = run.tags.get("dpflows.releasable", "nothing")
     if tag != ("yes" if found.releasable else "no"):
         yield block(
-            "shown_differs", "dpflows.releasable", f"the tag says {tag}", "The statement says otherwise", RETRAIN
+            "shown_differs",
+            "dpflows.releasable",
+            f"the tag says {tag}",
+            "The statement says otherwise",
+            RETRAIN,
         )
     delta = run.metrics.get("spent.delta", ())
     if any(value != promise.delta for value in delta):
         yield block(
             "shown_differs",
             "spent.delta",
-            f"the metric shows {', '.join(f'{value:g}' for value in delta)}, the statement says {promise.delta:g}",
+            f"the metric shows {', '.join(f'{value:g}' for value in delta)}, the statement says "
+            f"{promise.delta:g}",
             "It was changed",
             RETRAIN,
         )
     spent = run.metrics.get("spent.epsilon", ())
-    if spent and (not close(spent[-1], promise.epsilon) or max(spent) > promise.epsilon * (1 + 1e-6)):
+    if spent and (
+        not close(spent[-1], promise.epsilon) or max(spent) > promise.epsilon * (1 + 1e-6)
+    ):
         yield block(
             "shown_differs",
             "spent.epsilon",

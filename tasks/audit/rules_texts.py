@@ -1,4 +1,6 @@
-"""Rules for the texts beside the statement: readable forms, curve, trace. Each has its hash in the commit record."""
+"""Rules for the texts beside the statement: readable forms, curve, trace. Each has its hash in the
+commit record.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ def texts(run: Subject) -> Iterator[Finding]:
         if name not in committed:
             yield from _unvouched(run, name, data)
         elif data is None:
-            yield block("text_missing", name, f"{name} is not stored", "It was removed after the training", RETRAIN)
+            yield block(
+                "text_missing",
+                name,
+                f"{name} is not stored",
+                "It was removed after the training",
+                RETRAIN,
+            )
         elif digest(data) != committed[name]:
             yield block(
                 "text_changed",
@@ -40,13 +48,20 @@ def _unvouched(run: Subject, name: str, data: bytes | None) -> Iterator[Finding]
             yield warn(
                 "text_unvouched",
                 name,
-                f"{name} is not what this version writes for the statement, and the ledger holds no hash of it",
+                f"{name} is not what this version writes for the statement, and the ledger holds "
+                f"no hash of it",
                 "The wording of another version, or a change: nothing tells them apart",
                 "A release makes the text again from the statement",
             )
     elif name == CURVE:
         if _json(data) != found.renyi.model_dump(mode="json"):
-            yield block("text_changed", name, "the curve is not that of the statement", "It was changed", RETRAIN)
+            yield block(
+                "text_changed",
+                name,
+                "the curve is not that of the statement",
+                "It was changed",
+                RETRAIN,
+            )
     else:
         yield note(
             "text_unvouched",

@@ -1,6 +1,7 @@
 """A run as an audit sees it, whatever store it came from: plain values and the bytes of its files.
 
-Files of a run and of its model, as bytes, by their exact paths; links and other things that are no plain file.
+Files of a run and of its model, as bytes, by their exact paths; links and other things that are no
+plain file.
 
 What the ledger says about a run: replayed as a whole, then its entry is read.
 """
@@ -44,16 +45,20 @@ class LedgerFacts:
     blocks: tuple[str, ...] = ()
     seq: int = 0
     limited: bool = False
-    unpaid: tuple[str, ...] = ()  # other names of the same files, whose budgets did not pay for the run
+    # other names of the same files, whose budgets did not pay for the run
+    unpaid: tuple[str, ...] = ()
     public_names: tuple[str, ...] = ()
     undrawn: str = ""  # what became of a noisy metric that has no file and was never drawn
     unkept: str = ""  # what is said of the ledger's head file where it is gone
-    private_as: tuple[str, ...] = ()  # data sets with a limit that were charged for the files of this entry
+    # data sets with a limit that were charged for the files of this entry
+    private_as: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A registered version: ``location`` is the folder that MLflow serves, ``source`` the model that it names."""
+    """A registered version: ``location`` is the folder that MLflow serves, ``source`` the model
+    that it names.
+    """
 
     name: str
     number: str
@@ -65,10 +70,10 @@ class Version:
 class Subject:
     """A run record. ``params`` and ``metrics`` keep every value that was ever given under a name.
 
-    ``files`` are contents by their path in the run, ``folder`` all of the stored model by their path there, ``model``
-    those that it is scored with by their bare name; all are empty for a record that comes without them. ``odd`` are
-    links and the like in either. ``versions`` are the registered versions of the run. ``ledger`` is None where there is
-    no ledger to ask.
+    ``files`` are contents by their path in the run, ``folder`` all of the stored model by their
+    path there, ``model`` those that it is scored with by their bare name; all are empty for a
+    record that comes without them. ``odd`` are links and the like in either. ``versions`` are the
+    registered versions of the run. ``ledger`` is None where there is no ledger to ask.
     """
 
     run_id: str
@@ -126,17 +131,24 @@ FIELDS = ("run_id", "status", "params")
 
 
 def from_record(path: Path) -> Subject:
-    """Read a run record in the neutral layout: run_id, status, end_time, params, metrics, artifacts, tags.
+    """Read a run record in the neutral layout: run_id, status, end_time, params, metrics,
+    artifacts, tags.
 
-    ``param_events`` lists parameters that were given more than once, with their attempts. Raises ``InputError``.
+    ``param_events`` lists parameters that were given more than once, with their attempts. Raises
+    ``InputError``.
     """
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         missing = [name for name in FIELDS if name not in stored]
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"Expected a run record as JSON at {path}, got {error}; correct the file.") from None
+        raise InputError(
+            f"Expected a run record as JSON at {path}, got {error}; correct the file."
+        ) from None
     if missing:
-        raise InputError(f"Expected a run record with {missing[0]!r} at {path}, which lacks it; correct the file.")
+        raise InputError(
+            f"Expected a run record with {missing[0]!r} at {path}, which lacks it; "
+            f"correct the file."
+        )
     params = {key: [str(value)] for key, value in stored["params"].items()}
     for event in stored.get("param_events", []):
         params.setdefault(event["key"], []).append(str(event["value"]))
@@ -170,7 +182,8 @@ EXAMPLE = "input_example.json"
 
 
 def contents(root: Path, largest: int = LARGEST_FILE) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """Files below ``root`` by their relative paths, larger ones as empty, and the paths of what is no plain file.
+    """Files below ``root`` by their relative paths, larger ones as empty, and the paths of what is
+    no plain file.
 
     Links are named, not followed: what is behind one can be exchanged without a trace here.
     """
@@ -188,9 +201,13 @@ def contents(root: Path, largest: int = LARGEST_FILE) -> tuple[dict[str, bytes],
 
 
 def model_contents(folder: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files that a stored model is scored with, by their bare names: those of exactly one place each."""
+    """The files that a stored model is scored with, by their bare names: those of exactly one place
+    each.
+    """
     inner = f"{WEIGHTS_FOLDER}/"
-    found = {path.removeprefix(inner): data for path, data in folder.items() if path.startswith(inner)}
+    found = {
+        path.removeprefix(inner): data for path, data in folder.items() if path.startswith(inner)
+    }
     return found | ({EXAMPLE: folder[EXAMPLE]} if EXAMPLE in folder else {})
 
 
@@ -203,7 +220,9 @@ def local(uri: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFacts | None, LedgerFacts | None]:
+def ledger_facts(
+    files: Mapping[str, bytes], url: str | None
+) -> tuple[LedgerFacts | None, LedgerFacts | None]:
     """What the ledger says about the run's entry, and about the entry of its noisy metrics."""
     try:
         stated = json.loads(files[STATEMENT])["ledger"]
@@ -216,7 +235,9 @@ def ledger_facts(files: Mapping[str, bytes], url: str | None) -> tuple[LedgerFac
         report = ledger.verification()
         facts = entry_facts(ledger, report, entry, head)
         if METRICS not in files:
-            undrawn = ledger.undrawn_metric(entry, facts.hashes.get("config", "-"), facts.hashes.get("weights", "-"))
+            undrawn = ledger.undrawn_metric(
+                entry, facts.hashes.get("config", "-"), facts.hashes.get("weights", "-")
+            )
             return replace(facts, undrawn=undrawn), None
         try:
             metric = json.loads(files[METRICS])["ledger_entry"]

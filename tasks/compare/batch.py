@@ -1,4 +1,6 @@
-"""Cells in plain Python, many in one visible task: what a worker does between two words with the orchestrator."""
+"""Cells in plain Python, many in one visible task: what a worker does between two words with the
+orchestrator.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ _here_lock = threading.Lock()
 class Bench:
     """What all cells of a comparison share. An orchestrator may carry it but not look into it.
 
-    ``charges``: by name of a private data set, what counts a release in its reservation. In another process it has no
-    reservation, no progress and no stop: only cells on published rows go there.
+    ``charges``: by name of a private data set, what counts a release in its reservation. In another
+    process it has no reservation, no progress and no stop: only cells on published rows go there.
     """
 
     def __init__(
@@ -36,7 +38,13 @@ class Bench:
         charges: dict[str, Callable[[], None]] | None = None,
         on_cell: Callable[[CellRecord], None] | None = None,
     ) -> None:
-        self.name, self.config, self.rows, self.plans, self.journals = name, config, rows, plans, journals
+        self.name, self.config, self.rows, self.plans, self.journals = (
+            name,
+            config,
+            rows,
+            plans,
+            journals,
+        )
         self.charges = charges or {}
         self.on_cell = on_cell
         self.stop = threading.Event()
@@ -49,7 +57,9 @@ class Bench:
         return _in_worker, (self.name, self.config, self.rows, paths)
 
     def run(self, cell: Cell) -> CellRecord:
-        """Run one cell; its record is on disk when this returns. Raises ``Stopped`` where the comparison ends."""
+        """Run one cell; its record is on disk when this returns. Raises ``Stopped`` where the
+        comparison ends.
+        """
         journal = self.journals[cell.setting.data]
         charge = self.charges.get(cell.setting.data) if cell.setting.private else None
         if self.stop.is_set():
@@ -106,8 +116,8 @@ def run_batch_alone(batch: Batch, bench: Bench) -> list[CellRecord]:
 def batches_of(cells: Sequence[Cell], workers: int, timed: bool = False) -> list[Batch]:
     """Batches of one setting each, small enough that every worker gets several.
 
-    Where speed is compared (``timed``) all settings take turns on each fold, so that a slow minute of the machine meets
-    all of them.
+    Where speed is compared (``timed``) all settings take turns on each fold, so that a slow minute
+    of the machine meets all of them.
     """
     if timed:
         turns = sorted(cells, key=lambda cell: (cell.repeat, cell.fold, cell.draw))
@@ -116,5 +126,9 @@ def batches_of(cells: Sequence[Cell], workers: int, timed: bool = False) -> list
     groups: dict[int, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(id(cell.setting), []).append(cell)
-    pieces = [group[start : start + most] for group in groups.values() for start in range(0, len(group), most)]
+    pieces = [
+        group[start : start + most]
+        for group in groups.values()
+        for start in range(0, len(group), most)
+    ]
     return [Batch(index, piece) for index, piece in enumerate(pieces)]

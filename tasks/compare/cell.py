@@ -1,4 +1,6 @@
-"""One cell of a comparison: train on a fold, measure on what was held out, and answer with a plain record."""
+"""One cell of a comparison: train on a fold, measure on what was held out, and answer with a plain
+record.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,32 @@ def run_cell(
     on_charge: Callable[[], None] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> CellRecord:
-    """The record of one cell: ``done`` with its numbers, or ``failed`` with its error (only the kind of it where the
-    rows are private). All numbers are exact ones on held-out records: internal, unless the data are public.
+    """The record of one cell: ``done`` with its numbers, or ``failed`` with its error (only the
+    kind of it where the rows are private). All numbers are exact ones on held-out records:
+    internal, unless the data are public.
     """
     setting = cell.setting
-    base: CellRecord = {**setting.facts, "cell": cell.key, "repeat": cell.repeat, "fold": cell.fold, "draw": cell.draw}
-    empty: CellRecord = {"seconds": None, "spent_epsilon": None, "n": None, "metrics": {}, "curve": [], "warnings": []}
+    base: CellRecord = {
+        **setting.facts,
+        "cell": cell.key,
+        "repeat": cell.repeat,
+        "fold": cell.fold,
+        "draw": cell.draw,
+    }
+    empty: CellRecord = {
+        "seconds": None,
+        "spent_epsilon": None,
+        "n": None,
+        "metrics": {},
+        "curve": [],
+        "warnings": [],
+    }
     try:
-        return base | {"status": "done", "error": None} | measured(cell, config, rows, plans, on_charge, on_progress)
+        return (
+            base
+            | {"status": "done", "error": None}
+            | measured(cell, config, rows, plans, on_charge, on_progress)
+        )
     except Exception as error:
         text = f"{type(error).__name__}: {error}" if setting.job.public else type(error).__name__
         return base | empty | {"status": "failed", "error": text[:500]}
@@ -77,10 +97,15 @@ def measured(
     job = setting.job
     # Where several models share the records, a point or a count would be of one of them.
     single, counts = isinstance(part.objective, LinearObjective), Evaluations()
-    iterates = None if config.curve_every is None else kept_points(setting, config.curve_every, planned, single)
+    iterates = (
+        None
+        if config.curve_every is None
+        else kept_points(setting, config.curve_every, planned, single)
+    )
     watching = [counts] if single and wanted(config.metrics) else []
     result = run(
-        # Without limits: the curve of what was spent follows from the plan alone and is computed where it is asked for.
+        # Without limits: the curve of what was spent follows from the plan alone and is computed
+        # where it is asked for.
         job.kind.runnable(replace(planned, limits=()), part.objective),
         part.objective,
         seed=cell.seed,
@@ -94,7 +119,9 @@ def measured(
         "seconds": result.seconds,
         "spent_epsilon": finite({"": planned.spent_epsilon})[""] if setting.private else None,
         "metrics": finite(metrics_of(setting, config, part, result.weights) | counts.numbers),
-        "curve": [] if config.curve_every is None else curve_of(setting, config, part, planned, result, iterates),
+        "curve": []
+        if config.curve_every is None
+        else curve_of(setting, config, part, planned, result, iterates),
         "warnings": [
             *([planned.warning] if planned.warning else []),
             *weak(setting.noise_multiplier, planned.spent_epsilon),
@@ -114,12 +141,20 @@ def measured_mean(setting: Setting, part: Fold, problem: Problem) -> dict[str, A
     started = perf_counter()
     found = constant(setting.job, part.objective, part.test)
     seconds = perf_counter() - started
-    numbers: dict[str, Any] = {"n": problem.n, "seconds": seconds, "spent_epsilon": None, "curve": [], "warnings": []}
+    numbers: dict[str, Any] = {
+        "n": problem.n,
+        "seconds": seconds,
+        "spent_epsilon": None,
+        "curve": [],
+        "warnings": [],
+    }
     return numbers | {"metrics": finite(found)}
 
 
 def measured_elsewhere(peer: PeerRun, cell: Cell, config: CompareConfig, rows: Rows) -> CellRecord:
-    """The same numbers of another library; ``seconds`` are those of its training alone, as ours are."""
+    """The same numbers of another library; ``seconds`` are those of its training alone, as ours
+    are.
+    """
     setting = cell.setting
     part, problem = rows.part(cell), problem_of(cell, config, rows)
     guarantee = (setting.config.privacy.epsilon, setting.config.privacy.delta)
@@ -137,7 +172,9 @@ def measured_elsewhere(peer: PeerRun, cell: Cell, config: CompareConfig, rows: R
 
 
 def problem_of(cell: Cell, config: CompareConfig, rows: Rows) -> Problem:
-    """The public problem of a cell. Of partition files, which are published, the sessions are counted."""
+    """The public problem of a cell. Of partition files, which are published, the sessions are
+    counted.
+    """
     problem = cell.setting.problem(config.protocol.folds, cell.fold)
     parts = rows.table(cell.setting, cell.repeat).parts
     if not parts:
@@ -145,7 +182,9 @@ def problem_of(cell: Cell, config: CompareConfig, rows: Rows) -> Problem:
     return replace(problem, n=sum(part.n for index, part in enumerate(parts) if index != cell.fold))
 
 
-def metrics_of(setting: Setting, config: CompareConfig, part: Fold, weights: Array) -> dict[str, float]:
+def metrics_of(
+    setting: Setting, config: CompareConfig, part: Fold, weights: Array
+) -> dict[str, float]:
     """What the weights are worth on the held-out rows, and the objective on the training part."""
     job = setting.job
     found = job.kind.quality(job, part.test, weights)
@@ -166,8 +205,12 @@ def relevant_found(job: Job, config: CompareConfig, weights: Array) -> dict[str,
     if chosen is None or problem.kind != "linear" or job.schema.name not in chosen.data:
         return {}
     wide, relevant = weights.reshape(problem.outputs, -1), range(chosen.relevant)
-    found = {f"coverage_at_{k}": coverage(wide, relevant, k, problem.intercept) for k in chosen.counts}
-    return found | dict(zip(SUPPORT, support_precision_recall(wide, relevant, problem.intercept), strict=True))
+    found = {
+        f"coverage_at_{k}": coverage(wide, relevant, k, problem.intercept) for k in chosen.counts
+    }
+    return found | dict(
+        zip(SUPPORT, support_precision_recall(wide, relevant, problem.intercept), strict=True)
+    )
 
 
 def best(part: Fold, problem: Problem) -> float:
@@ -180,8 +223,9 @@ def best(part: Fold, problem: Problem) -> float:
 def objective_value(setting: Setting, part: Fold, weights: Array) -> float | None:
     """mean loss + l2/2 ||w||^2 + l1 ||w||_1 (without the constant) on the training part.
 
-    None for one class against the rest, for the line without privacy under L1, which it does not minimise, and for
-    rankers, which are compared by the order that they give whatever their losses are.
+    None for one class against the rest, for the line without privacy under L1, which it does not
+    minimise, and for rankers, which are compared by the order that they give whatever their losses
+    are.
     """
     problem = setting.job.problem
     if not setting.job.kind.by_objective or (not setting.private and problem.l1 > 0):
@@ -189,7 +233,9 @@ def objective_value(setting: Setting, part: Fold, weights: Array) -> float | Non
     if problem.outputs > 1 and problem.loss.argument != "scores":
         return None
     penalised = weights[:-1] if problem.intercept and problem.outputs == 1 else weights
-    ridge = problem.l2 / 2.0 * float(weights @ weights) + problem.l1 * float(np.abs(penalised).sum())
+    ridge = problem.l2 / 2.0 * float(weights @ weights) + problem.l1 * float(
+        np.abs(penalised).sum()
+    )
     return float(part.objective.value_sum(weights[None, :])[0]) / part.objective.n + ridge
 
 
@@ -201,7 +247,8 @@ def curve_of(
     result: Result,
     iterates: Iterates | None,
 ) -> list[dict[str, float]]:
-    """Points (step, spent_epsilon, public notes, metrics of the iterate), every ``curve_every`` releases.
+    """Points (step, spent_epsilon, public notes, metrics of the iterate), every ``curve_every``
+    releases.
 
     ``step`` counts the releases that the iterate has seen; the last point is the model itself.
     """
@@ -220,11 +267,16 @@ def curve_of(
 def along(
     setting: Setting, config: CompareConfig, part: Fold, iterates: Iterates, weights: Array
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    """(step, metrics) of the points that were kept, by the kind where it has a curve; ``weights`` are the last."""
+    """(step, metrics) of the points that were kept, by the kind where it has a curve; ``weights``
+    are the last.
+    """
     job = setting.job
     if job.kind.report:
         for row in job.kind.curve(job, iterates.path(weights), part.test, part.objective):
-            yield int(row["iteration"]), {key: value for key, value in row.items() if key != "iteration"}
+            yield (
+                int(row["iteration"]),
+                {key: value for key, value in row.items() if key != "iteration"},
+            )
         return
     released = [point for point in iterates if point[0] > 0]  # not the start, which everybody knows
     for step, w in (*released, (iterates.releases, weights)):
@@ -239,4 +291,8 @@ def finite(values: Mapping[str, float]) -> dict[str, Any]:
 def missing_metrics(records: Sequence[CellRecord], wanted: Sequence[str]) -> list[str]:
     """Names of ``wanted`` that no finished cell has a number for."""
     seen = {name for record in records for name in record["metrics"]}
-    return [name for name in wanted if name not in seen and not any(key.startswith(f"{name}_at_") for key in seen)]
+    return [
+        name
+        for name in wanted
+        if name not in seen and not any(key.startswith(f"{name}_at_") for key in seen)
+    ]

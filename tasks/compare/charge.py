@@ -21,7 +21,9 @@ from tasks.ledger.place import ledger_url
 
 @dataclass(frozen=True)
 class Charge:
-    """The composed price of the cells to run on one private data set, and what its ledger has left."""
+    """The composed price of the cells to run on one private data set, and what its ledger has
+    left.
+    """
 
     data: str
     cells: int
@@ -33,24 +35,36 @@ class Charge:
     @property
     def words(self) -> str:
         after = self.room.left - self.cost
-        exact = f" ({self.lines} of them lines without privacy: exact, internal numbers)" if self.lines else ""
+        exact = (
+            f" ({self.lines} of them lines without privacy: exact, internal numbers)"
+            if self.lines
+            else ""
+        )
         return (
-            f"{self.data}: {self.cells + self.lines} cells{exact} cost {self.cost:.6g} at the ledger's order "
+            f"{self.data}: {self.cells + self.lines} cells{exact} cost {self.cost:.6g} at the "
+            f"ledger's order "
             f"{self.room.order:g}; {self.room.left:.6g} is left, {after:.6g} after it."
         )
 
 
 def charge_words(charges: Mapping[str, Charge], private: Sequence[str]) -> str:
-    """What a comparison costs, or why it costs nothing; ``private`` are the names of its private data sets."""
+    """What a comparison costs, or why it costs nothing; ``private`` are the names of its private
+    data sets.
+    """
     if charges:
         return "; ".join(charge.words for charge in charges.values())
     if not private:
         return "public data, nothing is charged"
-    return f"every private cell on {', '.join(private)} was finished and charged before, nothing is charged now"
+    return (
+        f"every private cell on {', '.join(private)} was finished and charged before, nothing is "
+        f"charged now"
+    )
 
 
 def compose(cells: Sequence[Cell], config: CompareConfig, plans: Plans) -> Events:
-    """The events of all cells one after the other. Folds share rows, so nothing composes in parallel: all is added."""
+    """The events of all cells one after the other. Folds share rows, so nothing composes in
+    parallel: all is added.
+    """
     counted: Counter[int] = Counter()
     known: dict[int, Events] = {}
     for cell in cells:
@@ -61,7 +75,8 @@ def compose(cells: Sequence[Cell], config: CompareConfig, plans: Plans) -> Event
     adjacencies = sorted({str(events.adjacency) for events in each})
     if len(adjacencies) > 1:
         raise InputError(
-            f"Expected one adjacency for a comparison on private rows, which is one reservation, got "
+            f"Expected one adjacency for a comparison on private rows, which is one reservation, "
+            f"got "
             f"{', '.join(adjacencies)}; run one comparison for each."
         )
     return reduce(lambda first, second: first.then(second), each)
@@ -75,10 +90,14 @@ def times(events: Events, count: int) -> Events:
     return Events(events.table, events.order * count, events.adjacency, events.unit)
 
 
-def charge_for(cells: Sequence[Cell], config: CompareConfig, plans: Plans, ledger: Ledger) -> Charge:
-    """Price the cells of one private data set and ask its ledger; nothing is written and no record is read.
+def charge_for(
+    cells: Sequence[Cell], config: CompareConfig, plans: Plans, ledger: Ledger
+) -> Charge:
+    """Price the cells of one private data set and ask its ledger; nothing is written and no record
+    is read.
 
-    Raises ``BudgetExceeded`` where the ledger has less left, ``InputError`` where the data set has no budget.
+    Raises ``BudgetExceeded`` where the ledger has less left, ``InputError`` where the data set has
+    no budget.
     """
     job = cells[0].setting.job
     private = [cell for cell in cells if cell.setting.private]
@@ -86,7 +105,9 @@ def charge_for(cells: Sequence[Cell], config: CompareConfig, plans: Plans, ledge
     require_declared(job, ledger)
     room = ledger.room(job.schema.name, job.blocks)
     if room is None:
-        raise InputError(f"Expected a ledger with a limit for private data {job.schema.name!r}, got one without.")
+        raise InputError(
+            f"Expected a ledger with a limit for private data {job.schema.name!r}, got one without."
+        )
     cost = float(events.price(room.adjacency)[order_index(room.order)])
     found = Charge(job.schema.name, len(private), len(cells) - len(private), events, cost, room)
     if not room.ratio(events) <= 1 + SLACK:
@@ -96,7 +117,8 @@ def charge_for(cells: Sequence[Cell], config: CompareConfig, plans: Plans, ledge
 
 
 def charges(comparison: Comparison, home: Home) -> dict[str, Charge]:
-    """What the cells to run cost on each private data set, by its name; raises ``BudgetExceeded`` where it is short.
+    """What the cells to run cost on each private data set, by its name; raises ``BudgetExceeded``
+    where it is short.
 
     The ledgers are only read.
     """

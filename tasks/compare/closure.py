@@ -1,4 +1,6 @@
-"""What the numbers of a cell depend on beside its configuration: the sources that compute it, and their libraries."""
+"""What the numbers of a cell depend on beside its configuration: the sources that compute it, and
+their libraries.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "tasks.compare.cell"  # its function ``run_cell`` gives all numbers of a record
-# Libraries that numbers go through: they read, sum, draw and price. Another version of one undoes finished cells.
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "pandas", "pyarrow", "randomgen", "dp-accounting")
+# Libraries that numbers go through: they read, sum, draw and price. Another version of one undoes
+# finished cells.
+LIBRARIES = (
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "pandas",
+    "pyarrow",
+    "randomgen",
+    "dp-accounting",
+)
 
 
 @lru_cache(maxsize=1)
@@ -41,10 +53,11 @@ def source_digest(root: Path = ROOT, entry: str = ENTRY) -> str:
 
 
 def closure(root: Path = ROOT, entry: str = ENTRY) -> dict[str, Path]:
-    """Modules below ``root`` that ``entry`` imports, directly or not, by name: at the top of a file or in a function.
+    """Modules below ``root`` that ``entry`` imports, directly or not, by name: at the top of a file
+    or in a function.
 
-    What stands under ``if TYPE_CHECKING`` is not imported. Of a package that looks for its own modules
-    (``pkgutil.iter_modules``) all are taken. Nothing is executed.
+    What stands under ``if TYPE_CHECKING`` is not imported. Of a package that looks for its own
+    modules (``pkgutil.iter_modules``) all are taken. Nothing is executed.
     """
     found: dict[str, Path] = {}
     waiting = [entry]
@@ -55,18 +68,24 @@ def closure(root: Path = ROOT, entry: str = ENTRY) -> dict[str, Path]:
             continue
         found[name] = file
         waiting += parents(name)
-        names = names_in(file.read_bytes(), name if file.name == "__init__.py" else name.rpartition(".")[0])
+        names = names_in(
+            file.read_bytes(), name if file.name == "__init__.py" else name.rpartition(".")[0]
+        )
         waiting += names
         if "pkgutil.iter_modules" in names:
             waiting += [f"{name}.{other.stem}" for other in file.parent.glob("*.py")]
-            waiting += [f"{name}.{other.parent.name}" for other in file.parent.glob("*/__init__.py")]
+            waiting += [
+                f"{name}.{other.parent.name}" for other in file.parent.glob("*/__init__.py")
+            ]
     return dict(sorted(found.items()))
 
 
 def source_of(root: Path, name: str) -> Path | None:
     """The file of a module below ``root``; None for one of another place."""
     path = root.joinpath(*name.split("."))
-    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+    return next(
+        (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None
+    )
 
 
 def parents(name: str) -> list[str]:
@@ -82,7 +101,9 @@ def names_in(source: bytes, package: str) -> tuple[str, ...]:
 
 
 def imported(node: ast.AST, package: str) -> Iterator[str]:
-    """Names that may be modules: of ``from a import b`` both ``a`` and ``a.b``. ``package`` is that of the file."""
+    """Names that may be modules: of ``from a import b`` both ``a`` and ``a.b``. ``package`` is that
+    of the file.
+    """
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):

@@ -1,6 +1,7 @@
 """The configuration of a comparison: lists where a training has one value, and a protocol.
 
-How often and on which parts of the data a comparison runs: repeats, folds, draws, and presets of the papers.
+How often and on which parts of the data a comparison runs: repeats, folds, draws, and presets of
+the papers.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ def check_given(config: CompareConfig) -> None:
         return
     if config.privacy.epsilon is not None:
         raise ValueError(
-            "privacy.epsilon or privacy.noise_multiplier, one of them, but both are given: the other one follows; "
+            "privacy.epsilon or privacy.noise_multiplier, one of them, but both are given: the "
+            "other one follows; "
             "leave one out (--set privacy.epsilon=null)"
         )
-    twice = next((entry.shown for entry in config.algorithms if "noise_multiplier" in entry.parameters), None)
+    twice = next(
+        (entry.shown for entry in config.algorithms if "noise_multiplier" in entry.parameters), None
+    )
     if twice is not None:
         raise ValueError(
-            f"privacy.noise_multiplier or that of algorithm {twice!r}, one of them, but both are given: leave one out"
+            f"privacy.noise_multiplier or that of algorithm {twice!r}, one of them, but both are "
+            f"given: leave one out"
         )
 
 
@@ -55,11 +60,13 @@ Array = np.ndarray
 
 
 class ProtocolSection(Section):
-    """``repeats`` partitions of the training part into ``folds``, each trained with ``draws`` draws of the noise.
+    """``repeats`` partitions of the training part into ``folds``, each trained with ``draws`` draws
+    of the noise.
 
-    With one fold the declared training part is trained on and the declared test part tested on. ``parts``: ranking data
-    that come as partition files (S1, S2, ...) keep these as their folds, and repeats are draws. ``epsilon`` and
-    ``delta`` are those of the source, used where the configuration names none.
+    With one fold the declared training part is trained on and the declared test part tested on.
+    ``parts``: ranking data that come as partition files (S1, S2, ...) keep these as their folds,
+    and repeats are draws. ``epsilon`` and ``delta`` are those of the source, used where the
+    configuration names none.
     """
 
     name: str = Field(default="own", description="leave it out")
@@ -82,7 +89,9 @@ class ProtocolSection(Section):
 
     @property
     def words(self) -> str:
-        splits = "the declared split" if self.folds == 1 else f"{self.partitions} x {self.folds} folds"
+        splits = (
+            "the declared split" if self.folds == 1 else f"{self.partitions} x {self.folds} folds"
+        )
         draws = self.noise_draws
         return f"{splits}, {draws} {'draw' if draws == 1 else 'draws'} of the noise each"
 
@@ -93,7 +102,13 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "paper_ch4": {"repeats": 10, "folds": 10},
     "paper_ch5": {"repeats": 5, "folds": 10},
     "paper_ch6": {"repeats": 10, "folds": 5, "parts": True},
-    "paper_003": {"repeats": 1, "folds": 1, "draws": 100, "epsilon": [0.1, 0.5, 1, 2], "delta": 1e-3},
+    "paper_003": {
+        "repeats": 1,
+        "folds": 1,
+        "draws": 100,
+        "epsilon": [0.1, 0.5, 1, 2],
+        "delta": 1e-3,
+    },
 }
 
 
@@ -107,10 +122,12 @@ def named_protocol(value: object) -> object:
 
 
 def training_rows(n: int, adjacency: Adjacency, folds: int, fold: int) -> int:
-    """Public count of the training part of a fold, from the public count ``n`` of all rows to be split.
+    """Public count of the training part of a fold, from the public count ``n`` of all rows to be
+    split.
 
-    Exact under replace-one and replace-labels, where n is: fold f holds floor(n / folds) rows for testing, and one more
-    for f < n mod folds. Under add/remove a nominal count: floor(n (folds - 1) / folds).
+    Exact under replace-one and replace-labels, where n is: fold f holds floor(n / folds) rows for
+    testing, and one more for f < n mod folds. Under add/remove a nominal count: floor(n (folds - 1)
+    / folds).
     """
     if folds == 1:
         return n
@@ -120,16 +137,19 @@ def training_rows(n: int, adjacency: Adjacency, folds: int, fold: int) -> int:
 
 
 def fold_numbers(rows: int, folds: int, seed: int, repeat: int) -> Array:
-    """The fold of each row (rows,), in parts of equal size by the public seed: the same for every algorithm."""
+    """The fold of each row (rows,), in parts of equal size by the public seed: the same for every
+    algorithm.
+    """
     return np.random.default_rng([seed, repeat]).permutation(np.arange(rows) % folds)
 
 
 def secret_fold_numbers(rows: int, folds: int, secret: bytes, repeat: int) -> Array:
     """The fold of each row (rows,), independent and uniform by a secret seed.
 
-    For private rows under add/remove, whose number is private: a balanced partition by place would move other rows to
-    other folds when one is removed. With independent folds the runs on neighbours pair off, fold by fold, and a mixture
-    over the secret seed is no easier to tell apart than its parts (joint quasi-convexity).
+    For private rows under add/remove, whose number is private: a balanced partition by place would
+    move other rows to other folds when one is removed. With independent folds the runs on
+    neighbours pair off, fold by fold, and a mixture over the secret seed is no easier to tell apart
+    than its parts (joint quasi-convexity).
     """
     seed = int.from_bytes(secret, "big")
     return np.random.default_rng([seed, repeat]).integers(folds, size=rows)
@@ -168,7 +188,8 @@ Strength = Annotated[Number, Field(ge=0)]
 
 
 class CompareData(Section):
-    """One data set. ``loss`` and ``l2`` take the place of those of the objective for this one alone.
+    """One data set. ``loss`` and ``l2`` take the place of those of the objective for this one
+    alone.
 
     Of a table in blocks ``blocks`` are read, cut into folds together, and charged for every cell.
     """
@@ -176,19 +197,27 @@ class CompareData(Section):
     name: str = Field(min_length=1, description="name a schema of conf/data, or a YAML file")
     path: str | None = Field(default=None, description="name a file that exists")
     test_path: str | None = Field(default=None, description="name a file that exists")
-    blocks: tuple[str, ...] | None = Field(default=None, description="for example [2026-01, 2026-02]")
+    blocks: tuple[str, ...] | None = Field(
+        default=None, description="for example [2026-01, 2026-02]"
+    )
     loss: Names | None = Field(default=None, description="leave it out for those of the objective")
-    l2: Annotated[tuple[Strength, ...], *LIST] | None = Field(default=None, description="for example [0, 0.1]")
+    l2: Annotated[tuple[Strength, ...], *LIST] | None = Field(
+        default=None, description="for example [0, 0.1]"
+    )
 
 
 class CompareObjective(Section):
-    """Every loss with every strength. ``loss_parameters`` by the name of the loss: {huber_hinge: {h: 0.5}}."""
+    """Every loss with every strength. ``loss_parameters`` by the name of the loss: {huber_hinge:
+    {h: 0.5}}.
+    """
 
     loss: Names = Field(default=("logistic",), description="for example [logistic, huber_hinge]")
     loss_parameters: dict[str, dict[str, NumberOrTarget]] = Field(
         default={}, description="for example {huber_hinge: {h: 0.5}}"
     )
-    l1: Annotated[tuple[Strength, ...], *LIST] = Field(default=(0.0,), description="for example [0, 1e-4]")
+    l1: Annotated[tuple[Strength, ...], *LIST] = Field(
+        default=(0.0,), description="for example [0, 1e-4]"
+    )
     l2: Annotated[tuple[Strength, ...], *LIST] | None = Field(
         default=None, description="for example [1e-4]; null for each algorithm's own rule"
     )
@@ -199,7 +228,8 @@ class ComparePrivacy(Section):
         default=None, description="for example [0.1, 1]; null for those of the protocol"
     )
     noise_multiplier: Annotated[tuple[Positive, ...], *LIST] | None = Field(
-        default=None, description="for example [1.5, 2], in place of epsilon, which then follows from the price"
+        default=None,
+        description="for example [1.5, 2], in place of epsilon, which then follows from the price",
     )
     delta: Number | None = Field(default=None, gt=0, lt=1, description=DELTA_WORDS)
     adjacency: Annotated[tuple[Adjacency, ...], *LIST] = Field(
@@ -209,23 +239,35 @@ class ComparePrivacy(Section):
     accountant: Literal["auto", "rdp", "pld", "gdp", "profile", "pure", "advanced"] = Field(
         default="auto", description="auto takes the exact one where there is one, else rdp"
     )
-    noise: Literal["rounded", "discrete"] = Field(default="rounded", description="discrete is exact and slower")
+    noise: Literal["rounded", "discrete"] = Field(
+        default="rounded", description="discrete is exact and slower"
+    )
 
 
 class AlgorithmEntry(Section):
-    """One algorithm. What stands below ``parameters`` takes the place of the common value for this entry alone."""
+    """One algorithm. What stands below ``parameters`` takes the place of the common value for this
+    entry alone.
+    """
 
     name: str = Field(default="auto", min_length=1, description="for example dp_sgd or output_gd")
-    preset: str | None = Field(default=None, description="paper takes the setting of the source; leave it out for ours")
+    preset: str | None = Field(
+        default=None, description="paper takes the setting of the source; leave it out for ours"
+    )
     label: str | None = Field(default=None, min_length=1, description="the name to show")
     parameters: dict[str, Any] = Field(default={}, description="for example {epochs: 10}")
-    adjacency: Annotated[tuple[Adjacency, ...], *LIST] | None = Field(default=None, description="leave it out")
+    adjacency: Annotated[tuple[Adjacency, ...], *LIST] | None = Field(
+        default=None, description="leave it out"
+    )
     loss: str | None = Field(default=None, description="leave it out for those of the objective")
-    loss_parameters: dict[str, NumberOrTarget] | None = Field(default=None, description="leave it out")
+    loss_parameters: dict[str, NumberOrTarget] | None = Field(
+        default=None, description="leave it out"
+    )
     l2: Strength | None = Field(default=None, description="leave it out for that of the objective")
     preprocess: PreprocessSection | None = Field(default=None, description="normalise and numeric")
     ranking: RankingSection | None = Field(default=None, description="features, scorer and metrics")
-    vary: dict[str, Values] = Field(default={}, description="for example {armijo: [0.1, 0.5]}, one parameter at a time")
+    vary: dict[str, Values] = Field(
+        default={}, description="for example {armijo: [0.1, 0.5]}, one parameter at a time"
+    )
 
     @property
     def shown(self) -> str:
@@ -246,19 +288,26 @@ class PeerEntry(Section):
 
     @property
     def shown(self) -> str:
-        return self.label or " ".join([self.name, *(f"{key}={value}" for key, value in self.parameters.items())])
+        return self.label or " ".join(
+            [self.name, *(f"{key}={value}" for key, value in self.parameters.items())]
+        )
 
 
 class PeersSection(Section):
     """Other libraries beside ours, each in a process of its own; public data alone.
 
-    ``python``: an interpreter that has them, where this one has not (diffprivlib needs an older scikit-learn).
+    ``python``: an interpreter that has them, where this one has not (diffprivlib needs an older
+    scikit-learn).
     """
 
-    python: str | None = Field(default=None, min_length=1, description="the path of an interpreter; null for this one")
-    timeout: Number = Field(default=600.0, gt=0, description="seconds for one training, for example 600")
-    libraries: Annotated[tuple[PeerEntry, ...], BeforeValidator(_named), Field(min_length=1)] = Field(
-        description="names, or sections {name, label, parameters}, for example [opacus]"
+    python: str | None = Field(
+        default=None, min_length=1, description="the path of an interpreter; null for this one"
+    )
+    timeout: Number = Field(
+        default=600.0, gt=0, description="seconds for one training, for example 600"
+    )
+    libraries: Annotated[tuple[PeerEntry, ...], BeforeValidator(_named), Field(min_length=1)] = (
+        Field(description="names, or sections {name, label, parameters}, for example [opacus]")
     )
 
 
@@ -267,44 +316,79 @@ class CoverageSection(Section):
 
     data: Names = Field(default=("sparse-linear",), description="names of data sets")
     relevant: Count = Field(default=20, description="how many first columns matter")
-    counts: Annotated[tuple[Count, ...], *LIST] = Field(default=(20, 40), description="for example [20, 40]")
+    counts: Annotated[tuple[Count, ...], *LIST] = Field(
+        default=(20, 40), description="for example [20, 40]"
+    )
 
 
 class CompareConfig(Section):
-    """Everything that decides about a comparison. ``seed`` is the public one: folds and starts, never noise."""
+    """Everything that decides about a comparison. ``seed`` is the public one: folds and starts,
+    never noise.
+    """
 
-    schema_version: Literal[1] = Field(default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
+    schema_version: Literal[1] = Field(
+        default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}"
+    )
     data: Annotated[tuple[CompareData, ...], BeforeValidator(_named), Field(min_length=1)] = Field(
         description="name the data, for example [census]"
     )
-    preprocess: PreprocessSection = Field(default=PreprocessSection(), description="normalise and numeric")
+    preprocess: PreprocessSection = Field(
+        default=PreprocessSection(), description="normalise and numeric"
+    )
     objective: CompareObjective = Field(default=CompareObjective(), description="loss, l2 and l1")
-    ranking: RankingSection | None = Field(default=None, description="for ranking data alone: features and scorer")
-    privacy: ComparePrivacy = Field(default=ComparePrivacy(), description="epsilon, delta and adjacency")
-    peers: PeersSection | None = Field(default=None, description="for example {libraries: [{name: opacus}]}")
-    algorithms: Annotated[tuple[AlgorithmEntry, ...], BeforeValidator(_named), Field(min_length=1)] = Field(
-        description="names, or sections {name, preset, label, parameters}, for example [auto, dp_sgd]"
+    ranking: RankingSection | None = Field(
+        default=None, description="for ranking data alone: features and scorer"
+    )
+    privacy: ComparePrivacy = Field(
+        default=ComparePrivacy(), description="epsilon, delta and adjacency"
+    )
+    peers: PeersSection | None = Field(
+        default=None, description="for example {libraries: [{name: opacus}]}"
+    )
+    algorithms: Annotated[
+        tuple[AlgorithmEntry, ...], BeforeValidator(_named), Field(min_length=1)
+    ] = Field(
+        description="names, or sections {name, preset, label, parameters}, for example [auto, "
+        "dp_sgd]"
     )
     protocol: Annotated[ProtocolSection, BeforeValidator(named_protocol)] = Field(
-        default=ProtocolSection(name="quick", **PROTOCOLS["quick"]), description="quick, or {repeats: 5, folds: 10}"
+        default=ProtocolSection(name="quick", **PROTOCOLS["quick"]),
+        description="quick, or {repeats: 5, folds: 10}",
     )
-    metrics: Names | None = Field(default=None, description="for example [accuracy, objective]; null for all")
-    coverage: CoverageSection | None = Field(default=None, description="for example {relevant: 20, counts: [20, 40]}")
-    curve_every: Count | None = Field(default=None, description="a number of releases; null for no curves")
-    runner: Literal["threads", "processes", "dask"] = Field(default="threads", description="threads or processes")
+    metrics: Names | None = Field(
+        default=None, description="for example [accuracy, objective]; null for all"
+    )
+    coverage: CoverageSection | None = Field(
+        default=None, description="for example {relevant: 20, counts: [20, 40]}"
+    )
+    curve_every: Count | None = Field(
+        default=None, description="a number of releases; null for no curves"
+    )
+    runner: Literal["threads", "processes", "dask"] = Field(
+        default="threads", description="threads or processes"
+    )
     workers: Count | None = Field(default=None, description="null for one a processor")
-    reproducible: bool = Field(default=False, description="true draws noise from the seed, on public data alone")
+    reproducible: bool = Field(
+        default=False, description="true draws noise from the seed, on public data alone"
+    )
     ledger: LedgerSection = Field(default=LedgerSection(), description="where the budget is kept")
-    tracking: TrackingSection = Field(default=TrackingSection(experiment="compare"), description="names in MLflow")
+    tracking: TrackingSection = Field(
+        default=TrackingSection(experiment="compare"), description="names in MLflow"
+    )
     seed: Whole = Field(default=0, ge=0, description="any whole number from 0")
 
     @model_validator(mode="after")
     def _one_label_each(self) -> CompareConfig:
         labels = [entry.shown for entry in self.algorithms if entry.name not in LINES]
         labels += [entry.shown for entry in self.peers.libraries] if self.peers else []
-        double = next((label for label in labels if labels.count(label) > 1 or label in LINES), None)
+        double = next(
+            (label for label in labels if labels.count(label) > 1 or label in LINES), None
+        )
         if double is not None:
-            raise ValueError(f"a label of its own for each algorithm, but two are called {double!r}: give `label`")
+            raise ValueError(
+                f"a label of its own for each algorithm, but two are called "
+                f"{double!r}: give `label`"
+            )
         return self
 
     @model_validator(mode="after")
@@ -322,7 +406,8 @@ class CompareConfig(Section):
     @property
     def title(self) -> str:
         """What its run and its page are called."""
-        names = (Path(data.name).name.removesuffix(".yaml") for data in self.data)  # a name, or the file of a schema
+        # a name, or the file of a schema
+        names = (Path(data.name).name.removesuffix(".yaml") for data in self.data)
         return self.tracking.name or f"{self.kind} {', '.join(names)}"
 
     @property
@@ -342,22 +427,29 @@ def load_compare(
 
 
 def parse_compare(values: dict[str, Any]) -> CompareConfig:
-    """The comparison that nested values describe; raises ``InputError`` that names field, value, rule and way out."""
+    """The comparison that nested values describe; raises ``InputError`` that names field, value,
+    rule and way out.
+    """
     return parse(CompareConfig, values)
 
 
 def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) -> CompareConfig:
-    """The comparison that cross-validates one training configuration; raises ``InputError`` for what has no place."""
+    """The comparison that cross-validates one training configuration; raises ``InputError`` for
+    what has no place.
+    """
     if config.data.period:
         raise InputError(
-            f"Expected no data.period to cross-validate, got {config.data.period!r}: it is of a training that is made "
+            f"Expected no data.period to cross-validate, got {config.data.period!r}: it is of a "
+            f"training that is made "
             "once; name data.blocks, or leave it out."
         )
     check_options(config, find_schema(config.data.name), "compare")
     objective, privacy, algorithm = config.objective, config.privacy, config.algorithm
     parameters = {objective.loss: objective.loss_parameters} if objective.loss_parameters else {}
     return CompareConfig(
-        data=(CompareData(**config.data.model_dump(include={"name", "path", "test_path", "blocks"})),),
+        data=(
+            CompareData(**config.data.model_dump(include={"name", "path", "test_path", "blocks"})),
+        ),
         preprocess=config.preprocess,
         objective=CompareObjective(
             loss=(objective.loss,),
@@ -367,9 +459,17 @@ def of_training(config: TrainConfig, protocol: ProtocolSection, **options: Any) 
         ),
         ranking=config.ranking,
         privacy=ComparePrivacy(
-            **{**privacy.model_dump(), "epsilon": (privacy.epsilon,), "adjacency": (privacy.adjacency,)}
+            **{
+                **privacy.model_dump(),
+                "epsilon": (privacy.epsilon,),
+                "adjacency": (privacy.adjacency,),
+            }
         ),
-        algorithms=(AlgorithmEntry(name=algorithm.name, preset=algorithm.preset, parameters=algorithm.parameters),),
+        algorithms=(
+            AlgorithmEntry(
+                name=algorithm.name, preset=algorithm.preset, parameters=algorithm.parameters
+            ),
+        ),
         protocol=protocol,
         ledger=config.ledger,
         tracking=config.tracking,

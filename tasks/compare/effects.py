@@ -1,4 +1,6 @@
-"""Figures of a metric against one parameter of an algorithm, a line for each epsilon, as Fig. 5.1 of Chen (2020)."""
+"""Figures of a metric against one parameter of an algorithm, a line for each epsilon, as Fig. 5.1
+of Chen (2020).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,21 @@ def line_label(epsilon: float) -> str:
 
 def line_labels(facts: Mapping[str, Any], epsilons: Iterable[float]) -> list[str]:
     """Names of all lines of these figures."""
-    return [line_label(epsilon) for epsilon in sorted(set(epsilons))] if facts.get("effects") else []
+    return (
+        [line_label(epsilon) for epsilon in sorted(set(epsilons))] if facts.get("effects") else []
+    )
 
 
 def varied(facts: Mapping[str, Any]) -> set[str]:
-    """Labels of runs that stand in these figures alone: an entry with another value of a parameter."""
-    return {label for effect in facts.get("effects") or () for label in effect["labels"] if label != effect["of"]}
+    """Labels of runs that stand in these figures alone: an entry with another value of a
+    parameter.
+    """
+    return {
+        label
+        for effect in facts.get("effects") or ()
+        for label in effect["labels"]
+        if label != effect["of"]
+    }
 
 
 def against_parameters(
@@ -30,7 +41,8 @@ def against_parameters(
 ) -> Iterable[Chart]:
     """A chart for each varied parameter: ``metric`` in one ``setting`` against its values.
 
-    ``facts["effects"]`` lists what is varied (``variation.Effect``); values that are no numbers are named on the axis.
+    ``facts["effects"]`` lists what is varied (``variation.Effect``); values that are no numbers are
+    named on the axis.
     """
     for effect in facts.get("effects") or ():
         places, names = _axis(effect["values"])
@@ -43,9 +55,14 @@ def against_parameters(
             title=f"{height} against {axis} of {effect['of']}: {setting.title}",
             description=" ".join(
                 [
-                    f"Mean {height} against {axis} of {effect['of']}, all else unchanged, for {setting.title}; bands: "
+                    f"Mean {height} against {axis} of {effect['of']}, all else unchanged, for "
+                    f"{setting.title}; bands: "
                     f"{LEVEL:.0%} interval.",
-                    *_told(panels, dict(zip(places, names or map("{:g}".format, places), strict=True)), metric),
+                    *_told(
+                        panels,
+                        dict(zip(places, names or map("{:g}".format, places), strict=True)),
+                        metric,
+                    ),
                 ]
             ),
             x_name=axis,

@@ -30,12 +30,44 @@ COLUMNS = (
         "adjacency",
         "private",
     ),
-    *("noise_multiplier", "repeat", "fold", "draw", "n", "dimension", "status", "seconds", "spent_epsilon", "error"),
+    *(
+        "noise_multiplier",
+        "repeat",
+        "fold",
+        "draw",
+        "n",
+        "dimension",
+        "status",
+        "seconds",
+        "spent_epsilon",
+        "error",
+    ),
 )
 AS_JSON = ("parameters", "loss_parameters", "warnings")
-NUMBERS = ("l1", "l2", "epsilon", "delta", "noise_multiplier", "n", "dimension", "seconds", "spent_epsilon")
+NUMBERS = (
+    "l1",
+    "l2",
+    "epsilon",
+    "delta",
+    "noise_multiplier",
+    "n",
+    "dimension",
+    "seconds",
+    "spent_epsilon",
+)
 SUMMARY = (
-    *("data", "loss", "loss_parameters", "l1", "l2", "adjacency", "delta", "noise_multiplier", "epsilon", "label"),
+    *(
+        "data",
+        "loss",
+        "loss_parameters",
+        "l1",
+        "l2",
+        "adjacency",
+        "delta",
+        "noise_multiplier",
+        "epsilon",
+        "label",
+    ),
     "metric",
     *("mean", "sd", "low", "high", "cells", "draws", "failed", "missing"),
     *("best", "pairs", "difference", "difference_low", "difference_high", "p", "p_holm"),
@@ -43,13 +75,17 @@ SUMMARY = (
 
 
 def write(records: Sequence[Record], facts: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write cells.csv, cells.parquet, summary.csv and facts.json to ``folder``, and curves.* where cells have curves.
+    """Write cells.csv, cells.parquet, summary.csv and facts.json to ``folder``, and curves.* where
+    cells have curves.
 
-    Metrics are columns named ``metric.NAME``; nested values are JSON text. Returns the files in that order.
+    Metrics are columns named ``metric.NAME``; nested values are JSON text. Returns the files in
+    that order.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = write_frame(cells_frame(records), folder / "cells")
-    written.append(write_text(folder / "summary.csv", summary_frame(records, facts).to_csv(index=False)))
+    written.append(
+        write_text(folder / "summary.csv", summary_frame(records, facts).to_csv(index=False))
+    )
     curves = curves_frame(records)
     if len(curves):
         written += write_frame(curves, folder / "curves")
@@ -69,7 +105,9 @@ def count_cells(records: Sequence[Record]) -> dict[str, int]:
 
 def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     """One row a cell; the columns are there even without cells."""
-    metrics = list(dict.fromkeys(name for record in records for name in record.get("metrics") or {}))
+    metrics = list(
+        dict.fromkeys(name for record in records for name in record.get("metrics") or {})
+    )
     frame = pd.DataFrame(
         [cell_row(record, metrics) for record in records],
         columns=[*COLUMNS, *AS_JSON, *(f"metric.{name}" for name in metrics)],
@@ -87,20 +125,38 @@ def cell_row(record: Record, metrics: Sequence[str]) -> dict[str, Any]:
 
 def curves_frame(records: Sequence[Record]) -> pd.DataFrame:
     """One row for each point of a curve, with what its cell is."""
-    named = ("cell", "data", "label", "epsilon", "noise_multiplier", "delta", "adjacency", "repeat", "fold", "draw")
+    named = (
+        "cell",
+        "data",
+        "label",
+        "epsilon",
+        "noise_multiplier",
+        "delta",
+        "adjacency",
+        "repeat",
+        "fold",
+        "draw",
+    )
     rows = [
-        {name: record.get(name) for name in named} | {f"curve.{key}": value for key, value in point.items()}
+        {name: record.get(name) for name in named}
+        | {f"curve.{key}": value for key, value in point.items()}
         for record in records
         for point in record.get("curve") or ()
     ]
     frame = pd.DataFrame(rows)
-    return _typed(frame, [name for name in map(str, frame) if name.startswith("curve.") or name in NUMBERS])
+    return _typed(
+        frame, [name for name in map(str, frame) if name.startswith("curve.") or name in NUMBERS]
+    )
 
 
 def summary_frame(records: Sequence[Record], facts: Mapping[str, Any]) -> pd.DataFrame:
-    """One row for each algorithm, guarantee and metric: spread, interval and the paired test against the best."""
+    """One row for each algorithm, guarantee and metric: spread, interval and the paired test
+    against the best.
+    """
     metrics = metrics_of(records, facts)
-    rows = [summary_row(summary) for metric in metrics for summary in summarise(records, metric, facts)]
+    rows = [
+        summary_row(summary) for metric in metrics for summary in summarise(records, metric, facts)
+    ]
     return pd.DataFrame(rows, columns=list(SUMMARY))
 
 
@@ -117,7 +173,11 @@ def summary_row(summary: Summary) -> dict[str, Any]:
     row |= {name: getattr(summary, name) for name in names}
     if paired is not None:
         row |= {"best": paired.best, "pairs": paired.pairs, "p": paired.p, "p_holm": paired.p_holm}
-        row |= {"difference": paired.mean, "difference_low": paired.low, "difference_high": paired.high}
+        row |= {
+            "difference": paired.mean,
+            "difference_low": paired.low,
+            "difference_high": paired.high,
+        }
     return row
 
 
@@ -139,13 +199,16 @@ def plain(value: Any) -> Any:
 
 
 def _typed(frame: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
-    """Numeric columns as numbers, the others as text or as one type: what Parquet can store, also without rows.
+    """Numeric columns as numbers, the others as text or as one type: what Parquet can store, also
+    without rows.
 
     What is not finite is null, as in JSON.
     """
     for name in frame:
         if name in numbers:
-            frame[name] = pd.to_numeric(frame[name], errors="coerce").replace([math.inf, -math.inf], math.nan)
+            frame[name] = pd.to_numeric(frame[name], errors="coerce").replace(
+                [math.inf, -math.inf], math.nan
+            )
         elif not _one_type(frame[name]):
             frame[name] = frame[name].map(lambda item: None if item is None else str(item))
     return frame

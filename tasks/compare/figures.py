@@ -1,4 +1,6 @@
-"""Which figures a comparison has: metrics against epsilon and iterations, time against the number of rows."""
+"""Which figures a comparison has: metrics against epsilon and iterations, time against the number
+of rows.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,11 @@ NEIGHBOURS = {
 
 
 def write_figures(records: Sequence[Record], folder: Path, facts: Mapping[str, Any]) -> list[Path]:
-    """Draw all figures that the cells admit; returns the files (PNG, SVG, CSV, Parquet of each), none without numbers.
+    """Draw all figures that the cells admit; returns the files (PNG, SVG, CSV, Parquet of each),
+    none without numbers.
 
-    Metrics are those of ``facts["metrics"]``, or all. Every adjacency and delta has a panel of its own; algorithms
-    without privacy are lines across.
+    Metrics are those of ``facts["metrics"]``, or all. Every adjacency and delta has a panel of its
+    own; algorithms without privacy are lines across.
     """
     folder.mkdir(parents=True, exist_ok=True)
     places = [Place.of(record) for record in records]
@@ -56,7 +59,8 @@ def write_figures(records: Sequence[Record], folder: Path, facts: Mapping[str, A
 
 
 def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[Chart]:
-    """The charts, in the order of the page: by setting, against epsilon, iterations and varied parameters; then time.
+    """The charts, in the order of the page: by setting, against epsilon, iterations and varied
+    parameters; then time.
 
     Runs with another value of a varied parameter stand in the charts of that parameter alone.
     """
@@ -67,7 +71,11 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
     for metric in _drawn(records, facts):
         summaries = summarise(records, metric, facts)
         for setting in settings:
-            every = [summary for summary in summaries if summary.place.setting == setting and summary.mean is not None]
+            every = [
+                summary
+                for summary in summaries
+                if summary.place.setting == setting and summary.mean is not None
+            ]
             here = [summary for summary in every if summary.place.label not in own]
             yield from _against_epsilon(setting, metric, here, stems[setting])
             mine = [record for record in main if Comparable.of(record) == setting]
@@ -77,13 +85,17 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
 
 
 def _drawn(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
-    """The metrics that get charts: those that the comparison names, else all; time has a chart of its own."""
+    """The metrics that get charts: those that the comparison names, else all; time has a chart of
+    its own.
+    """
     wanted = {name for name in facts.get("metrics") or () if name != SECONDS}
     found = [name for name in metrics_of(records, facts) if name != SECONDS]
     return [name for name in found if name in wanted] if wanted else found
 
 
-def _against_epsilon(setting: Comparable, metric: str, here: Sequence[Summary], stem: str) -> Iterable[Chart]:
+def _against_epsilon(
+    setting: Comparable, metric: str, here: Sequence[Summary], stem: str
+) -> Iterable[Chart]:
     panels = list(_epsilon_panels(setting, here))
     if not panels and (across := _references(here)):
         panels = [Panel("without privacy", across)]
@@ -124,7 +136,8 @@ def _against_steps(
     yield _chart(
         f"{stem}_{slug(metric)}_vs_iterations",
         f"{_name(metric)} against iterations: {setting.title}",
-        f"Mean {_name(metric)} over cells against the iteration for {setting.title}; after its last iteration a cell "
+        f"Mean {_name(metric)} over cells against the iteration for {setting.title}; after its "
+        f"last iteration a cell "
         f"counts with its last value; bands: {LEVEL:.0%} interval.",
         ("iteration", _name(metric)),
         panels,
@@ -134,10 +147,14 @@ def _against_steps(
 
 
 def _curves(mine: Sequence[Record], metric: str) -> dict[Place, list[dict[int, float]]]:
-    """The finite points (step, metric) of each finished private cell, by the line that it belongs to."""
+    """The finite points (step, metric) of each finished private cell, by the line that it belongs
+    to.
+    """
     curves: dict[Place, list[dict[int, float]]] = {}
     for record in filter(done, mine):
-        points = {int(point["step"]): number(point.get(metric)) for point in record.get("curve") or ()}
+        points = {
+            int(point["step"]): number(point.get(metric)) for point in record.get("curve") or ()
+        }
         finite = {step: value for step, value in points.items() if value is not None}
         if finite and Place.of(record).relation is not None:
             curves.setdefault(Place.of(record), []).append(finite)
@@ -153,7 +170,9 @@ def _step_panels(
     """A panel for each relation and level; a single release has no way to be shown."""
     for relation in _relations(curves):
         for name, chosen in _levels(curves):
-            shown = {p: found for p, found in curves.items() if p.relation == relation and chosen(p)}
+            shown = {
+                p: found for p, found in curves.items() if p.relation == relation and chosen(p)
+            }
             lines = [mean_curve(place.label, found) for place, found in shown.items()]
             lines = [line for line in lines if len(line.x) > 1]
             if lines:
@@ -166,8 +185,17 @@ def _levels(curves: Iterable[Place]) -> list[tuple[str, Callable[[Place], bool]]
     places = list(curves)
     epsilons = _few(sorted({place.epsilon for place in places if place.epsilon is not None}))
     noises = sorted({place.noise for place in places if place.noise is not None})
-    found = [(f"epsilon = {value:g}", lambda place, value=value: place.epsilon == value) for value in epsilons]
-    return [*found, *((f"noise = {value:g}", lambda place, value=value: place.noise == value) for value in noises)]
+    found = [
+        (f"epsilon = {value:g}", lambda place, value=value: place.epsilon == value)
+        for value in epsilons
+    ]
+    return [
+        *found,
+        *(
+            (f"noise = {value:g}", lambda place, value=value: place.noise == value)
+            for value in noises
+        ),
+    ]
 
 
 def price_of(records: Sequence[Record], places: Container[Place]) -> str:
@@ -181,7 +209,9 @@ def price_of(records: Sequence[Record], places: Container[Place]) -> str:
 
 
 def mean_curve(label: str, cells: Sequence[Mapping[int, float]]) -> Line:
-    """Mean over cells at every iteration from the first that all have; a cell that ended keeps its last value."""
+    """Mean over cells at every iteration from the first that all have; a cell that ended keeps its
+    last value.
+    """
     start = max(min(cell) for cell in cells)
     steps = sorted({step for cell in cells for step in cell if step >= start} | {start})
     table = np.array([_carried(cell, steps) for cell in cells])
@@ -197,35 +227,44 @@ def _carried(cell: Mapping[int, float], steps: Sequence[int]) -> np.ndarray:
 
 
 def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
-    """Seconds of a cell against the number of training rows, over all data, objectives and epsilons.
+    """Seconds of a cell against the number of training rows, over all data, objectives and
+    epsilons.
 
-    The folds of a data set are one size. There is no chart where sizes do not differ, for a line through them would be
-    the noise of the clock; lines that train nothing have no time to speak of.
+    The folds of a data set are one size. There is no chart where sizes do not differ, for a line
+    through them would be the noise of the clock; lines that train nothing have no time to speak of.
     """
     sizes = sizes_of(records)
     if not sizes or max(sizes.values()) < DIFFERENT_SIZES * min(sizes.values()):
         return
     panels = []
     for relation in [*_relations(map(Place.of, records)), None]:
-        points = _seconds_of((record for record in records if Place.of(record).relation == relation), sizes)
+        points = _seconds_of(
+            (record for record in records if Place.of(record).relation == relation), sizes
+        )
         if points:
             title = "without privacy" if relation is None else _panel_title(relation)
-            panels.append(Panel(title, tuple(_times(label, found) for label, found in points.items())))
+            panels.append(
+                Panel(title, tuple(_times(label, found) for label, found in points.items()))
+            )
     if not panels:
         return
     data = ", ".join(f"{name} {n:g}" for name, n in sizes.items())
     yield _chart(
         "seconds_vs_rows",
         "seconds against training rows",
-        f"Mean wall-clock seconds of a cell against the number of training rows ({data}), over all objectives and "
-        "epsilons; both axes logarithmic where they are long; time on this machine, with whatever else it did.",
+        f"Mean wall-clock seconds of a cell against the number of training rows ({data}), over all "
+        f"objectives and "
+        "epsilons; both axes logarithmic where they are long; time on this machine, with whatever "
+        "else it did.",
         ("training rows", "seconds"),
         panels,
         True,
     )
 
 
-def _seconds_of(records: Iterable[Record], sizes: Mapping[str, float]) -> dict[str, dict[float, list[float]]]:
+def _seconds_of(
+    records: Iterable[Record], sizes: Mapping[str, float]
+) -> dict[str, dict[float, list[float]]]:
     """Seconds of the finished cells that train something, by label and number of rows."""
     points: dict[str, dict[float, list[float]]] = {}
     for record in filter(done, records):
@@ -247,7 +286,13 @@ def sizes_of(records: Sequence[Record]) -> dict[str, float]:
 def _times(label: str, found: Mapping[float, Sequence[float]]) -> Line:
     bounds = [interval(np.array(found[n])) for n in sorted(found)]
     low, high = zip(*bounds, strict=True)
-    return Line(label, tuple(sorted(found)), tuple(float(np.mean(found[n])) for n in sorted(found)), low, high)
+    return Line(
+        label,
+        tuple(sorted(found)),
+        tuple(float(np.mean(found[n])) for n in sorted(found)),
+        low,
+        high,
+    )
 
 
 def _chart(
@@ -266,7 +311,9 @@ def _chart(
 
 
 def _told(panel: Panel, x_name: str, smaller: bool) -> str:
-    """The best at both ends of the axis, in words: what a reader who sees no picture wants to know."""
+    """The best at both ends of the axis, in words: what a reader who sees no picture wants to
+    know.
+    """
     ends = sorted({x for line in panel.private for x in line.x})
     sentences = []
     for x in dict.fromkeys([ends[0], ends[-1]] if ends else []):
@@ -280,7 +327,14 @@ def _told(panel: Panel, x_name: str, smaller: bool) -> str:
 def _references(here: Iterable[Summary]) -> tuple[Line, ...]:
     """Algorithms without privacy, the majority class among them, as lines across."""
     return tuple(
-        Line(summary.place.label, (), (summary.mean,), (summary.low,), (summary.high,), reference=True)
+        Line(
+            summary.place.label,
+            (),
+            (summary.mean,),
+            (summary.low,),
+            (summary.high,),
+            reference=True,
+        )
         for summary in here
         if summary.place.relation is None and summary.mean is not None
     )
@@ -340,11 +394,19 @@ def _stems(settings: Sequence[Comparable]) -> dict[Comparable, str]:
     """A file stem for each setting, numbered where two would be equal."""
     stems: dict[Comparable, str] = {}
     for setting in settings:
-        parts = [setting.data, setting.loss, *([setting.loss_parameters] if setting.loss_parameters != "{}" else [])]
-        parts += [f"{name}-{value:g}" for name, value in (("l1", setting.l1), ("l2", setting.l2)) if value]
+        parts = [
+            setting.data,
+            setting.loss,
+            *([setting.loss_parameters] if setting.loss_parameters != "{}" else []),
+        ]
+        parts += [
+            f"{name}-{value:g}" for name, value in (("l1", setting.l1), ("l2", setting.l2)) if value
+        ]
         wanted = slug("-".join(parts))
         taken = set(stems.values())
         stems[setting] = next(
-            name for name in (wanted, *(f"{wanted}-{k}" for k in range(2, len(settings) + 2))) if name not in taken
+            name
+            for name in (wanted, *(f"{wanted}-{k}" for k in range(2, len(settings) + 2)))
+            if name not in taken
         )
     return stems

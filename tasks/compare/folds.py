@@ -1,4 +1,6 @@
-"""The rows of a comparison: read once for each data set and encoding, then cut into folds where cells ask for them."""
+"""The rows of a comparison: read once for each data set and encoding, then cut into folds where
+cells ask for them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Fold:
 
 @dataclass(frozen=True)
 class Table:
-    """Encoded rows: those to be split, the declared test part, or the partition files of a ranking, each whole."""
+    """Encoded rows: those to be split, the declared test part, or the partition files of a ranking,
+    each whole.
+    """
 
     train: Any
     test: Any = None
@@ -46,12 +50,19 @@ class Table:
 
 
 class Rows:
-    """All rows of a comparison. It never crosses to another process with private rows in it: it pickles empty.
+    """All rows of a comparison. It never crosses to another process with private rows in it: it
+    pickles empty.
 
     ``secrets``: the seed of secret folds by name of the data set (private rows under add/remove).
     """
 
-    def __init__(self, protocol: ProtocolSection, seed: int, secrets: dict[str, bytes], names: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        protocol: ProtocolSection,
+        seed: int,
+        secrets: dict[str, bytes],
+        names: tuple[str, ...],
+    ) -> None:
         self.protocol, self.seed, self.secrets, self.private = protocol, seed, secrets, names
         self._tables: dict[str, Table] = {}
         self._lock = threading.Lock()
@@ -63,7 +74,9 @@ class Rows:
         return Rows, (self.protocol, self.seed, {}, ())
 
     def table(self, setting: Setting, repeat: int = 0) -> Table:
-        """The rows of a setting, read at the first call; raises ``InputError`` for what is not as declared."""
+        """The rows of a setting, read at the first call; raises ``InputError`` for what is not as
+        declared.
+        """
         job = redrawn(setting.job, repeat)
         key = table_key(job)
         with self._lock:
@@ -75,7 +88,8 @@ class Rows:
         if exact and rows != job.problem.n and not found.parts:
             raise InputError(
                 f"Expected exactly {job.problem.n} {job.schema.unit}s in {job.schema.name!r} under "
-                f"{job.problem.adjacency}, where their number is public, got {rows}; correct public.n, or use "
+                f"{job.problem.adjacency}, where their number is public, got {rows}; correct "
+                f"public.n, or use "
                 "adjacency add_remove."
             )
         return found
@@ -85,7 +99,14 @@ class Rows:
         job = cell.setting.job
         secret = self.secret(cell.setting)
         drawn = table_key(redrawn(job, cell.repeat))
-        key = (drawn, repr(job.problem.loss), repr(job.model), secret is not None, cell.repeat, cell.fold)
+        key = (
+            drawn,
+            repr(job.problem.loss),
+            repr(job.model),
+            secret is not None,
+            cell.repeat,
+            cell.fold,
+        )
         kept: OrderedDict[Any, Fold] = self._local.__dict__.setdefault("kept", OrderedDict())
         if key not in kept:
             table = self.table(cell.setting, cell.repeat)
@@ -107,7 +128,10 @@ class Rows:
             train, test = table.train, table.train if table.test is None else table.test
         else:
             numbers = self._numbers(table.train.n, secret, repeat)
-            train, test = (table.train.take(np.flatnonzero(side)) for side in (numbers != fold, numbers == fold))
+            train, test = (
+                table.train.take(np.flatnonzero(side))
+                for side in (numbers != fold, numbers == fold)
+            )
         return Fold(job.kind.sums(job, train), test)
 
     def _numbers(self, rows: int, secret: bytes | None, repeat: int) -> np.ndarray:
@@ -119,7 +143,8 @@ class Rows:
     def check_classes(self, setting: Setting) -> None:
         """Raise ``InputError`` where a fold of public rows leaves one class for training.
 
-        Of private rows one record could decide over it, so such a comparison goes on and shows what it gives.
+        Of private rows one record could decide over it, so such a comparison goes on and shows what
+        it gives.
         """
         job, protocol = setting.job, self.protocol
         if job.schema.label.kind != "binary" or protocol.folds == 1 or not job.public:
@@ -130,19 +155,25 @@ class Rows:
             for fold in range(protocol.folds):
                 if len(np.unique(y[numbers != fold])) < 2:
                     raise InputError(
-                        f"Expected both classes in the training part of every fold of {setting.data!r}, got one in "
-                        f"fold {fold} of repeat {repeat} (label {job.schema.label.column!r}); use fewer folds or "
+                        f"Expected both classes in the training part of every fold of "
+                        f"{setting.data!r}, got one in "
+                        f"fold {fold} of repeat {repeat} (label {job.schema.label.column!r}); use "
+                        f"fewer folds or "
                         "another seed. Nothing was spent."
                     )
 
 
 def redrawn(job: Job, repeat: int) -> Job:
-    """The job of one repeat: generated data that declare a ``seed`` are generated anew, with ``seed`` + ``repeat``."""
+    """The job of one repeat: generated data that declare a ``seed`` are generated anew, with
+    ``seed`` + ``repeat``.
+    """
     source = job.schema.source
     if repeat == 0 or not is_redrawn(job):
         return job
     arguments = {**source.arguments, "seed": int(source.arguments["seed"]) + repeat}
-    schema = job.schema.model_copy(update={"source": source.model_copy(update={"arguments": arguments})})
+    schema = job.schema.model_copy(
+        update={"source": source.model_copy(update={"arguments": arguments})}
+    )
     return replace(job, schema=schema)
 
 
@@ -163,27 +194,33 @@ def read(job: Job, protocol: ProtocolSection) -> Table:
     """Read and encode the rows of a job: those of the blocks that its reservation names."""
     if job.kind.in_partitions and protocol.parts and job.schema.source.kind == "file":
         return _partition(job, protocol.folds)
-    # A promise about the rows, of whatever relation: nothing is refused for their labels; ``Rows.table`` counts them.
+    # A promise about the rows, of whatever relation: nothing is refused for their labels;
+    # ``Rows.table`` counts them.
     loaded = reading_of(job).load(job.encoder, None if job.public else Adjacency.ADD_REMOVE)
     return Table(loaded.train, loaded.test)
 
 
 def _partition(job: Job, folds: int) -> Table:
     """The partition files S1, S2, ... of a ranking, one a fold."""
-    whole = job.schema.model_copy(update={"split": job.schema.split.model_copy(update={"kind": "none"})})
+    whole = job.schema.model_copy(
+        update={"split": job.schema.split.model_copy(update={"kind": "none"})}
+    )
     files = partition_files(job, folds)
     parts: tuple[Any, ...] = tuple(Reading(whole, file).load(job.encoder).train for file in files)
     return Table(join(parts), None, parts)
 
 
 def partition_files(job: Job, folds: int) -> list[Path]:
-    """S1 to S``folds`` in the folder of the data; raises ``InputError`` where they are not there. None is opened."""
+    """S1 to S``folds`` in the folder of the data; raises ``InputError`` where they are not there.
+    None is opened.
+    """
     folder = data_files(job)[0].parent
     found = [next(iter(sorted(folder.glob(f"S{k}.txt*"))), None) for k in range(1, folds + 1)]
     missing = [f"S{k}.txt" for k, file in enumerate(found, 1) if file is None]
     if missing:
         raise InputError(
-            f"Expected partition files S1.txt to S{folds}.txt in {folder}, got no {missing[0]}; correct data.path, or "
+            f"Expected partition files S1.txt to S{folds}.txt in {folder}, got no {missing[0]}; "
+            f"correct data.path, or "
             "set protocol.parts=false to cut folds by query."
         )
     return [file for file in found if file is not None]
@@ -202,7 +239,9 @@ def fingerprint(job: Job, protocol: ProtocolSection, digest: Callable[[Path], st
     if job.kind.in_partitions and protocol.parts and files:
         files = partition_files(job, protocol.folds)
     if job.config.data.test_path is not None:
-        files += source_paths(job.schema, job.config.data.test_path, job.schema.split.path, "data.test_path")
+        files += source_paths(
+            job.schema, job.config.data.test_path, job.schema.split.path, "data.test_path"
+        )
     read = [] if job.config.data.blocks is None else [str(job.blocks)]
     texts = [job.schema.model_dump_json(), *read, *(digest(file) for file in files)]
     return sha256("\n".join(texts).encode()).hexdigest()
@@ -215,6 +254,8 @@ def content_digest(file: Path) -> str:
 
 
 def stat_digest(file: Path) -> str:
-    """What stands for a file of private rows, which nobody has opened: name, length and time of change."""
+    """What stands for a file of private rows, which nobody has opened: name, length and time of
+    change.
+    """
     facts = file.stat()
     return f"{file.resolve()} {facts.st_size} {facts.st_mtime_ns}"

@@ -1,4 +1,5 @@
-"""The grid of a comparison: every setting with its public side, and the cells that are its repeats, folds and draws.
+"""The grid of a comparison: every setting with its public side, and the cells that are its repeats,
+folds and draws.
 
 Plans of cells, calibrated once for equal public facts: folds and repeats share them.
 """
@@ -19,7 +20,14 @@ from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.problem import Problem
 from dpcore.train import Planned, plan
 from dpcore.train.auto import resolve
-from tasks.compare.config import LINES, MEAN_LABEL, AlgorithmEntry, CompareConfig, CompareData, training_rows
+from tasks.compare.config import (
+    LINES,
+    MEAN_LABEL,
+    AlgorithmEntry,
+    CompareConfig,
+    CompareData,
+    training_rows,
+)
 from tasks.compare.lines import lines
 from tasks.compare.metrics import MINIMISATION_ERROR, asked, wanted
 from tasks.compare.variants import Jobs, given, levels, objectives_of, spread_out, training_config
@@ -31,7 +39,9 @@ from tasks.peers.catalogue import PeerRun
 
 @dataclass(frozen=True)
 class Setting:
-    """One line at one guarantee: a training configuration with its public side. Its cells differ in rows and noise."""
+    """One line at one guarantee: a training configuration with its public side. Its cells differ in
+    rows and noise.
+    """
 
     label: str
     config: TrainConfig
@@ -46,7 +56,9 @@ class Setting:
 
     @property
     def level(self) -> str:
-        """What tells the settings of one line apart, for example "eps=0.4"; empty without privacy."""
+        """What tells the settings of one line apart, for example "eps=0.4"; empty without
+        privacy.
+        """
         if not self.private:
             return ""
         noise = self.noise_multiplier
@@ -68,7 +80,9 @@ class Setting:
             "l1": config.objective.l1,
             "l2": config.objective.l2,
             "kind": self.job.problem.kind,
-            "epsilon": config.privacy.epsilon if self.private and self.noise_multiplier is None else None,
+            "epsilon": config.privacy.epsilon
+            if self.private and self.noise_multiplier is None
+            else None,
             "noise_multiplier": self.noise_multiplier,
             "delta": config.privacy.delta if self.private else None,
             "adjacency": str(config.privacy.adjacency) if self.private else None,
@@ -85,7 +99,9 @@ class Setting:
         problem = self.job.problem
         adjacency = problem.adjacency
         here = replace(problem, n=training_rows(problem.n, adjacency, folds, fold))
-        return here if self.private else self.job.kind.exact_problem(replace(self.job, problem=here))
+        return (
+            here if self.private else self.job.kind.exact_problem(replace(self.job, problem=here))
+        )
 
     def parameters(self) -> dict[str, Any]:
         own = {} if self.private else self.job.kind.exact_parameters(self.job)
@@ -94,7 +110,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training: a setting on one fold of one repeat, with one draw of the noise. ``key`` is its content hash."""
+    """One training: a setting on one fold of one repeat, with one draw of the noise. ``key`` is its
+    content hash.
+    """
 
     setting: Setting
     repeat: int
@@ -114,10 +132,11 @@ class LeftOut:
 
 
 def expand(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
-    """All settings in the order of data, objective, adjacency, algorithm and epsilon, lines without privacy first.
+    """All settings in the order of data, objective, adjacency, algorithm and epsilon, lines without
+    privacy first.
 
-    A combination that the proof of its algorithm does not cover is left out, with the reason; everything else that does
-    not fit raises ``InputError``. No file of the data is opened.
+    A combination that the proof of its algorithm does not cover is left out, with the reason;
+    everything else that does not fit raises ``InputError``. No file of the data is opened.
     """
     entries, _ = spread_out(config.algorithms)
     check_names(entries)
@@ -135,20 +154,25 @@ def expand(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
         settings += [Setting(label, job.config, job, private=False) for label, job in beside]
         settings += private
     if not any(setting.private for setting in settings) and left_out:
-        raise InputError(f"Expected at least one algorithm that fits, got none: {left_out[0].reason}")
+        raise InputError(
+            f"Expected at least one algorithm that fits, got none: {left_out[0].reason}"
+        )
     unique = {(s.data, s.label, s.config.sha256): s for s in settings}
     return list(unique.values()), left_out
 
 
 def check_names(entries: Iterable[AlgorithmEntry]) -> None:
-    """Raise for algorithms without privacy other than the lines, and for unknown names and parameters."""
+    """Raise for algorithms without privacy other than the lines, and for unknown names and
+    parameters.
+    """
     for entry in entries:
         if entry.name in ("auto", MEAN_LABEL):
             continue
         algorithm = make(entry.name, entry.parameters, entry.preset)
         if not algorithm.private and entry.name not in LINES:
             raise InputError(
-                f"Expected private algorithms, got algorithms name={entry.name!r}; {', '.join(LINES)} are drawn as "
+                f"Expected private algorithms, got algorithms name={entry.name!r}; "
+                f"{', '.join(LINES)} are drawn as "
                 "lines beside every comparison."
             )
 
@@ -175,12 +199,16 @@ def _private(
 
 def check_covered(config: TrainConfig, problem: Problem) -> None:
     """Raise ``AssumptionNotMet`` where the proof of the algorithm does not cover the problem."""
-    chosen, parameters, _ = resolve(config.algorithm.name, config.algorithm.parameters, problem, None)
+    chosen, parameters, _ = resolve(
+        config.algorithm.name, config.algorithm.parameters, problem, None
+    )
     check(make(chosen, parameters, config.algorithm.preset), problem)
 
 
 def warnings_of(settings: Iterable[Setting], folds: int) -> list[str]:
-    """What public facts say against settings. On private data delta >= 1/n of a fold is refused (``InputError``)."""
+    """What public facts say against settings. On private data delta >= 1/n of a fold is refused
+    (``InputError``).
+    """
     found: dict[str, None] = {}
     for setting in settings:
         if not setting.private:
@@ -194,42 +222,55 @@ def warnings_of(settings: Iterable[Setting], folds: int) -> list[str]:
             if not setting.job.public:
                 raise
             found[
-                f"privacy.delta={setting.config.privacy.delta:g} is not below 1/n={1 / n:.3g} of a fold of "
+                f"privacy.delta={setting.config.privacy.delta:g} is not below 1/n={1 / n:.3g} of a "
+                f"fold of "
                 f"{setting.data!r}: it would allow to publish a record."
             ] = None
     return list(found)
 
 
 def cells_of(setting: Setting, config: CompareConfig, facts: str) -> list[Cell]:
-    """All cells of ``setting``. ``facts`` stands for the rows, their folds and the code (a hash)."""
+    """All cells of ``setting``. ``facts`` stands for the rows, their folds and the code (a
+    hash).
+    """
     protocol = config.protocol
     folds = range(protocol.folds)
     found = []
-    for repeat, fold, draw in product(range(protocol.partitions), folds, range(protocol.noise_draws)):
+    for repeat, fold, draw in product(
+        range(protocol.partitions), folds, range(protocol.noise_draws)
+    ):
         place = (protocol.folds, protocol.parts, repeat, fold, draw)
         how = (config.reproducible, config.curve_every, wanted(config.metrics))
         identity = [setting.config.canonical(), setting.label, place, facts, *how]
         identity += [] if setting.peer is None else setting.peer.identity
         identity += [MINIMISATION_ERROR] if asked(config.metrics) else []
         key = sha256(json.dumps(identity).encode()).hexdigest()
-        found.append(Cell(setting, repeat, fold, draw, key, public_seed(config.seed, setting.data, place)))
+        found.append(
+            Cell(setting, repeat, fold, draw, key, public_seed(config.seed, setting.data, place))
+        )
     return found
 
 
 def public_seed(seed: int, data: str, place: Sequence[Any]) -> int:
     """The public seed of a fold and draw, the same for every algorithm and epsilon."""
-    return int.from_bytes(sha256(json.dumps([seed, data, list(place)]).encode()).digest()[:6], "big")
+    return int.from_bytes(
+        sha256(json.dumps([seed, data, list(place)]).encode()).digest()[:6], "big"
+    )
 
 
 def noise_seed(cell: Cell) -> int:
-    """A seed for reproducible noise on public data: of what the cell is, whatever version of the program runs it."""
+    """A seed for reproducible noise on public data: of what the cell is, whatever version of the
+    program runs it.
+    """
     setting = cell.setting
     identity = [setting.config.canonical(), setting.label, cell.repeat, cell.fold, cell.draw]
     return int.from_bytes(sha256(json.dumps(identity).encode()).digest()[:6], "big")
 
 
 class Plans:
-    """Calibrated plans by (algorithm, problem, target). Threads that ask for one plan wait for the first of them."""
+    """Calibrated plans by (algorithm, problem, target). Threads that ask for one plan wait for the
+    first of them.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, Planned] = {}
@@ -240,16 +281,30 @@ class Plans:
         return Plans, ()
 
     def of(self, setting: Setting, problem: Problem) -> Planned:
-        """The plan of a setting on ``problem``; raises ``InputError`` or ``BudgetExceeded`` where there is none."""
+        """The plan of a setting on ``problem``; raises ``InputError`` or ``BudgetExceeded`` where
+        there is none.
+        """
         algorithm, noise = setting.config.algorithm, setting.config.privacy.noise
         parameters = setting.parameters()
         limits = (setting.target,) if setting.private else ()
-        key = (algorithm.name, json.dumps(parameters, sort_keys=True), algorithm.preset, noise, problem, limits)
+        key = (
+            algorithm.name,
+            json.dumps(parameters, sort_keys=True),
+            algorithm.preset,
+            noise,
+            problem,
+            limits,
+        )
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             if key not in self._known:
                 self._known[key] = plan(
-                    algorithm.name, parameters, problem, *limits, preset=algorithm.preset, noise=noise
+                    algorithm.name,
+                    parameters,
+                    problem,
+                    *limits,
+                    preset=algorithm.preset,
+                    noise=noise,
                 )
             return self._known[key]

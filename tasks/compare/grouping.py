@@ -1,4 +1,6 @@
-"""Which cells of a comparison belong together: same data and objective, same guarantee, same algorithm."""
+"""Which cells of a comparison belong together: same data and objective, same guarantee, same
+algorithm.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ LOWER_IS_BETTER = ("objective", "loss", "error", "evaluations", SECONDS)
 class Comparable(NamedTuple):
     """What compared algorithms share: the data and the objective that is minimised.
 
-    Rankers are compared by the order that they give, so their loss is a part of the algorithm, not of the setting.
+    Rankers are compared by the order that they give, so their loss is a part of the algorithm, not
+    of the setting.
     """
 
     data: str
@@ -33,18 +36,31 @@ class Comparable(NamedTuple):
         if str(record.get("kind", "")).startswith(RANKING):
             return cls(str(record.get("data")), RANKING)
         given = json.dumps(record.get("loss_parameters") or {}, sort_keys=True, default=str)
-        return cls(str(record.get("data")), str(record.get("loss")), given, record.get("l1"), record.get("l2"))
+        return cls(
+            str(record.get("data")),
+            str(record.get("loss")),
+            given,
+            record.get("l1"),
+            record.get("l2"),
+        )
 
     @property
     def title(self) -> str:
         """The setting in words, parts that say nothing left out."""
-        parts = [self.data, self.loss + (f" {self.loss_parameters}" if self.loss_parameters != "{}" else "")]
-        parts += [f"{name} = {value:g}" for name, value in (("l1", self.l1), ("l2", self.l2)) if value]
+        parts = [
+            self.data,
+            self.loss + (f" {self.loss_parameters}" if self.loss_parameters != "{}" else ""),
+        ]
+        parts += [
+            f"{name} = {value:g}" for name, value in (("l1", self.l1), ("l2", self.l2)) if value
+        ]
         return ", ".join(parts)
 
 
 class Relation(NamedTuple):
-    """Under which neighbours, and with which delta, an epsilon is meant. Numbers of two relations do not compare."""
+    """Under which neighbours, and with which delta, an epsilon is meant. Numbers of two relations
+    do not compare.
+    """
 
     adjacency: str
     delta: float
@@ -57,7 +73,8 @@ class Relation(NamedTuple):
 class Place(NamedTuple):
     """What one mean stands for. Algorithms without privacy have neither relation nor epsilon.
 
-    Where ``noise`` is given, epsilon is None here: it follows from the price of each cell (``Cells.spent``).
+    Where ``noise`` is given, epsilon is None here: it follows from the price of each cell
+    (``Cells.spent``).
     """
 
     setting: Comparable
@@ -79,8 +96,8 @@ class Place(NamedTuple):
 class Cells:
     """Values of one metric at one place: by (repeat, fold) one value for each draw of the noise.
 
-    ``failed`` counts cells that broke off, ``missing`` finished cells without a finite number; ``spent`` is the largest
-    epsilon of a cell.
+    ``failed`` counts cells that broke off, ``missing`` finished cells without a finite number;
+    ``spent`` is the largest epsilon of a cell.
     """
 
     draws: dict[tuple[Any, Any], list[float]] = field(default_factory=dict)
@@ -126,7 +143,9 @@ def measured(record: Record, metric: str) -> float | None:
 
 
 def collect(records: Iterable[Record], metric: str) -> dict[Place, Cells]:
-    """Values of ``metric`` by place, in the order of first appearance. A cell recorded twice counts once, the last."""
+    """Values of ``metric`` by place, in the order of first appearance. A cell recorded twice counts
+    once, the last.
+    """
     latest = {_identity(record, index): record for index, record in enumerate(records)}
     places: dict[Place, Cells] = {}
     for record in latest.values():
@@ -148,7 +167,8 @@ def _identity(record: Record, index: int) -> object:
 
 
 def metrics_of(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
-    """Metrics to show: those that ``facts`` name first, then the others in the order of appearance; time is the last.
+    """Metrics to show: those that ``facts`` name first, then the others in the order of appearance;
+    time is the last.
 
     Only names with at least one finite number are returned.
     """

@@ -1,5 +1,6 @@
-"""Lines without privacy beside a comparison: the majority class or the mean of the label, and for each encoding of the
-records the exact minimiser, since a ceiling has to see the same columns as what stands below it.
+"""Lines without privacy beside a comparison: the majority class or the mean of the label, and for
+each encoding of the records the exact minimiser, since a ceiling has to see the same columns as
+what stands below it.
 """
 
 from __future__ import annotations
@@ -14,21 +15,30 @@ from tasks.kinds import kind_of
 from tasks.kinds.base import Job
 from tasks.schema import find_schema
 
-# The rows that another library gets are encoded as for this algorithm, unless its entry names an encoding.
+# The rows that another library gets are encoded as for this algorithm, unless its entry names an
+# encoding.
 ENCODED_AS = "dp_sgd"
 
 
-def lines(config: CompareConfig, data: CompareData, jobs: Jobs, used: Sequence[Job]) -> Iterator[tuple[str, Job]]:
-    """(label, job) of every line, once for each objective; of rankers, which are compared across losses, for each loss.
+def lines(
+    config: CompareConfig, data: CompareData, jobs: Jobs, used: Sequence[Job]
+) -> Iterator[tuple[str, Job]]:
+    """(label, job) of every line, once for each objective; of rankers, which are compared across
+    losses, for each loss.
 
-    ``used`` are the private jobs: the exact minimiser is drawn on each of their encodings, and named by it.
+    ``used`` are the private jobs: the exact minimiser is drawn on each of their encodings, and
+    named by it.
     """
     shared, own = list(objectives_of(config, data)), [job.config.objective for job in used]
     adjacency = config.privacy.adjacency[0]
     first = training_config(config, data, shared[0], AlgorithmEntry(name=NON_PRIVATE), adjacency)
     by_objective = kind_of(first, find_schema(data.name)).by_objective
-    key: Callable[[ObjectiveSection], str] = ObjectiveSection.model_dump_json if by_objective else (lambda o: o.loss)
-    objectives = {key(each): each for each in ([*shared, *own] if by_objective else [*own, *shared])}
+    key: Callable[[ObjectiveSection], str] = (
+        ObjectiveSection.model_dump_json if by_objective else (lambda o: o.loss)
+    )
+    objectives = {
+        key(each): each for each in ([*shared, *own] if by_objective else [*own, *shared])
+    }
 
     def made(objective: ObjectiveSection, entry: AlgorithmEntry) -> Job:
         return jobs.of(training_config(config, data, objective, entry, adjacency))
@@ -37,8 +47,13 @@ def lines(config: CompareConfig, data: CompareData, jobs: Jobs, used: Sequence[J
         yield from simplest(objective, made)
         here = [job for job in used if key(job.config.objective) == name]
         here += beside_libraries(config, objective, made) if objective in shared else []
-        words = [NON_PRIVATE, *([objective.loss] if not by_objective and len(objectives) > 1 else [])]
-        entries = [AlgorithmEntry(name=NON_PRIVATE, **encoding) for encoding in encodings(here or used)]
+        words = [
+            NON_PRIVATE,
+            *([objective.loss] if not by_objective and len(objectives) > 1 else []),
+        ]
+        entries = [
+            AlgorithmEntry(name=NON_PRIVATE, **encoding) for encoding in encodings(here or used)
+        ]
         exact = [made(objective, entry) for entry in entries or [AlgorithmEntry(name=NON_PRIVATE)]]
         for job, encoding in zip(exact, encoding_names(exact), strict=True):
             yield " ".join([*words, encoding]), job
@@ -50,11 +65,16 @@ Made = Callable[[ObjectiveSection, AlgorithmEntry], Job]
 def beside_libraries(config: CompareConfig, objective: ObjectiveSection, made: Made) -> list[Job]:
     """Jobs with the encodings that other libraries get, whose ceiling is drawn as well."""
     libraries = () if config.peers is None else config.peers.libraries
-    return [made(objective, AlgorithmEntry(name=ENCODED_AS, preprocess=peer.preprocess)) for peer in libraries]
+    return [
+        made(objective, AlgorithmEntry(name=ENCODED_AS, preprocess=peer.preprocess))
+        for peer in libraries
+    ]
 
 
 def simplest(objective: ObjectiveSection, made: Made) -> Iterator[tuple[str, Job]]:
-    """What any model has to beat: the majority class, or the mean of a regression's label, which is no weights."""
+    """What any model has to beat: the majority class, or the mean of a regression's label, which is
+    no weights.
+    """
     job = made(objective, AlgorithmEntry(name=NON_PRIVATE))
     name = job.kind.simplest(job)
     if name == MEAN_LABEL:
@@ -73,7 +93,9 @@ def encodings(used: Sequence[Job]) -> list[dict[str, Any]]:
 
 
 def encoding_names(exact: Sequence[Job]) -> list[str]:
-    """The words for the encoding of each job, with the conventions of the metrics where only these differ."""
+    """The words for the encoding of each job, with the conventions of the metrics where only these
+    differ.
+    """
     words = [job.kind.encoding_words(job) for job in exact]
     meant = [job.kind.convention_words(job) for job in exact]
     return [

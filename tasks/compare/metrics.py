@@ -1,6 +1,8 @@
-"""How far a model is from the best on its training part: the minimisation error, a metric that a comparison names.
+"""How far a model is from the best on its training part: the minimisation error, a metric that a
+comparison names.
 
-How much an algorithm reads: evaluations of single records' gradients and losses, as Fig. 5.2 of Chen (2020).
+How much an algorithm reads: evaluations of single records' gradients and losses, as Fig. 5.2 of
+Chen (2020).
 """
 
 from __future__ import annotations
@@ -28,16 +30,20 @@ def asked(metrics: Sequence[str] | None) -> bool:
 
 
 def has_optimum(problem: Problem) -> bool:
-    """Whether ``optimum`` covers the problem: one convex function of one linear score, with second derivatives."""
+    """Whether ``optimum`` covers the problem: one convex function of one linear score, with second
+    derivatives.
+    """
     smooth = problem.kind == "linear" and problem.loss.convex and isfinite(problem.loss.smoothness)
     return smooth and problem.outputs == 1 and problem.l1 == 0 and problem.dimension <= MOST_COLUMNS
 
 
 def optimum(objective: Any, problem: Problem) -> float:
-    """min over w of mean loss + l2/2 ||w||^2 on the rows of ``objective``: exact, an internal number.
+    """min over w of mean loss + l2/2 ||w||^2 on the rows of ``objective``: exact, an internal
+    number.
 
-    By trust-region Newton steps (Conn, Gould & Toint 2000, chapter 7), which need no ridge. Where the records are
-    separable and l2 is 0 it is the value after ``STEPS`` steps, a little above the infimum.
+    By trust-region Newton steps (Conn, Gould & Toint 2000, chapter 7), which need no ridge. Where
+    the records are separable and l2 is 0 it is the value after ``STEPS`` steps, a little above the
+    infimum.
     """
     count = float(objective.n)
     total = Perturbed(objective, problem.l2 * count, np.zeros(problem.dimension))

@@ -1,4 +1,6 @@
-"""The page of a comparison: one self-contained HTML file with protocol, table, figures, failures and facts."""
+"""The page of a comparison: one self-contained HTML file with protocol, table, figures, failures
+and facts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,18 @@ from tasks.compare.grouping import SECONDS, Place, Record, done, is_private, met
 from tasks.compare.ratios import ratios, rows_of, table
 from tasks.compare.statistics import LEAST, LEVEL, Summary, explain, summarise
 from tasks.drawing.chart import description_of, write_frame
-from tasks.drawing.html import SCRIPT, SORTABLE_STYLE, Cell, figure, grid, heading, page, paragraph, rows, sortable
+from tasks.drawing.html import (
+    SCRIPT,
+    SORTABLE_STYLE,
+    Cell,
+    figure,
+    grid,
+    heading,
+    page,
+    paragraph,
+    rows,
+    sortable,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -23,33 +36,58 @@ if TYPE_CHECKING:
 PAGE = "comparison.html"
 SHOWN_METRICS = 4  # columns of the table; all others stand in summary.csv
 SHOWN_FAILURES = 50
-INSIDE = ("title", "charge", "public", "machine", "metrics", "warnings", "data", "config", "effects", "reproducible")
+INSIDE = (
+    "title",
+    "charge",
+    "public",
+    "machine",
+    "metrics",
+    "warnings",
+    "data",
+    "config",
+    "effects",
+    "reproducible",
+)
 """Facts that have a place of their own on the page."""
 
 
 def report(
-    client: MlflowClient, run_id: str, folder: Path, records: Sequence[Record], facts: Mapping[str, Any]
+    client: MlflowClient,
+    run_id: str,
+    folder: Path,
+    records: Sequence[Record],
+    facts: Mapping[str, Any],
 ) -> list[str]:
-    """Write tables, figures and page to ``folder``, attach them under report/ and remove the folder; returns names."""
+    """Write tables, figures and page to ``folder``, attach them under report/ and remove the
+    folder; returns names.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     write(records, facts, folder)
     if beside := rows_of(ratios(records, facts)):
         write_frame(pd.DataFrame(beside), folder / "ratios")
     write_page(records, facts, write_figures(records, folder, facts), folder / PAGE)
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    names = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
     client.log_artifacts(run_id, str(folder), "report")
     shutil.rmtree(folder)
     return names
 
 
-def write_page(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequence[Path], path: Path) -> Path:
-    """Write the page; ``figures`` are the files of ``figures.write_figures``, of which the PNGs are put inside.
+def write_page(
+    records: Sequence[Record], facts: Mapping[str, Any], figures: Sequence[Path], path: Path
+) -> Path:
+    """Write the page; ``figures`` are the files of ``figures.write_figures``, of which the PNGs are
+    put inside.
 
-    ``facts`` may hold title, protocol, folds, repeats, draws, test_share, metrics, public, charge, seed, seconds,
-    machine (a dict), warnings (a list), config (stands in facts.json alone); others are listed under their names.
+    ``facts`` may hold title, protocol, folds, repeats, draws, test_share, metrics, public, charge,
+    seed, seconds, machine (a dict), warnings (a list), config (stands in facts.json alone); others
+    are listed under their names.
     """
     title = str(facts.get("title") or "Comparison of private algorithms")
-    text = page(title, [SORTABLE_STYLE, *_opening(records, facts), *_parts(records, facts, figures), SCRIPT])
+    text = page(
+        title, [SORTABLE_STYLE, *_opening(records, facts), *_parts(records, facts, figures), SCRIPT]
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
     beside.write_text(text, encoding="utf-8")
@@ -57,19 +95,25 @@ def write_page(records: Sequence[Record], facts: Mapping[str, Any], figures: Seq
 
 
 def _opening(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[str]:
-    """What a reader must know before a number: how it came about, what the data are, what is missing."""
+    """What a reader must know before a number: how it came about, what the data are, what is
+    missing.
+    """
     counts = count_cells(records)
     yield paragraph(_charge(facts), "note")
     if not _public(facts):
         yield paragraph(
-            "Metrics are exact numbers on held-out records. Unless those records are public, they are internal: not "
+            "Metrics are exact numbers on held-out records. Unless those records are public, they "
+            "are internal: not "
             "part of any release.",
             "internal",
         )
     if not records:
         yield paragraph("No cell has run: there is nothing to show.", "internal")
     elif counts["failed"]:
-        yield paragraph(f"{counts['failed']} of {counts['all']} cells failed; means are over the others.", "internal")
+        yield paragraph(
+            f"{counts['failed']} of {counts['all']} cells failed; means are over the others.",
+            "internal",
+        )
     yield rows(_protocol(records, facts))
 
 
@@ -95,11 +139,17 @@ def _protocol(records: Sequence[Record], facts: Mapping[str, Any]) -> list[tuple
         ("data", _listed(record.get("data") for record in records)),
         ("adjacency", _listed(record.get("adjacency") for record in private)),
         ("delta", _listed(_short(record.get("delta") or 0.0) for record in private)),
-        ("epsilon", _listed(_short(value) for record in private if (value := record.get("epsilon")) is not None)),
+        (
+            "epsilon",
+            _listed(
+                _short(value) for record in private if (value := record.get("epsilon")) is not None
+            ),
+        ),
         ("noise multiplier", _listed(map(_short, _noises(records)))),
         (
             "cells",
-            f"{len(records)} trainings: a cell is one algorithm at one setting on one fold of one repeat, with one "
+            f"{len(records)} trainings: a cell is one algorithm at one setting on one fold of one "
+            f"repeat, with one "
             f"draw of its noise. All algorithms share the same {len(cells)} (repeat, fold) "
             f"{'pair' if len(cells) == 1 else 'pairs'}",
         ),
@@ -112,7 +162,8 @@ def seeds_of(facts: Mapping[str, Any]) -> str:
     """Where the noise of a cell comes from, in words."""
     if facts.get("reproducible"):
         return (
-            "with a fixed seed of its own (reproducible: true): the same numbers come again, and none may be released"
+            "with a fixed seed of its own (reproducible: true): the same numbers come again, and "
+            "none may be released"
         )
     others = "; libraries draw from their own generators" if facts.get("libraries") else ""
     return f"with a seed of its own from the operating system, which is kept nowhere{others}"
@@ -120,16 +171,26 @@ def seeds_of(facts: Mapping[str, Any]) -> str:
 
 def _noises(records: Sequence[Record]) -> list[float]:
     """The noise multipliers that were given in place of epsilon."""
-    return list(dict.fromkeys(r["noise_multiplier"] for r in records if r.get("noise_multiplier") is not None))
+    return list(
+        dict.fromkeys(
+            r["noise_multiplier"] for r in records if r.get("noise_multiplier") is not None
+        )
+    )
 
 
 def _others(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Facts without a place of their own, under their own names."""
-    kept = [(str(name), value) for name, value in facts.items() if name not in INSIDE and value is not None]
+    kept = [
+        (str(name), value)
+        for name, value in facts.items()
+        if name not in INSIDE and value is not None
+    ]
     return [(name.replace("_", " "), _worded(value)) for name, value in kept]
 
 
-def _parts(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequence[Path]) -> Iterable[str]:
+def _parts(
+    records: Sequence[Record], facts: Mapping[str, Any], figures: Sequence[Path]
+) -> Iterable[str]:
     if pictures := [file for file in figures if file.suffix == ".png"]:
         yield heading("Figures")
         yield from (figure(file.read_bytes(), description_of(file)) for file in pictures)
@@ -148,7 +209,9 @@ def _parts(records: Sequence[Record], facts: Mapping[str, Any], figures: Sequenc
         yield from map(paragraph, warnings)
     if machine := facts.get("machine"):
         yield heading("Machine")
-        yield rows([(str(name).replace("_", " "), _worded(value)) for name, value in machine.items()])
+        yield rows(
+            [(str(name).replace("_", " "), _worded(value)) for name, value in machine.items()]
+        )
 
 
 def _columns(metrics: Sequence[str]) -> list[str]:
@@ -158,18 +221,29 @@ def _columns(metrics: Sequence[str]) -> list[str]:
 
 
 def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequence[str]) -> str:
-    tables = {metric: {summary.place: summary for summary in summarise(records, metric, facts)} for metric in metrics}
+    tables = {
+        metric: {summary.place: summary for summary in summarise(records, metric, facts)}
+        for metric in metrics
+    }
     first = tables[metrics[0]]
     given = bool(_noises(records))
-    names = ["algorithm", "data and objective", "adjacency", "delta", *(["noise multiplier"] if given else [])]
+    names = [
+        "algorithm",
+        "data and objective",
+        "adjacency",
+        "delta",
+        *(["noise multiplier"] if given else []),
+    ]
     names += ["epsilon", *(name.replace("_", " ") for name in metrics)]
     names += ["to the best", "p (Holm)", "cells", "failed"]
     lines = [_row(place, [tables[metric][place] for metric in metrics], given) for place in first]
-    if len({place.setting for place in first}) == 1:  # one setting needs no column: the caption says it
+    # one setting needs no column: the caption says it
+    if len({place.setting for place in first}) == 1:
         names, lines = [names[0], *names[2:]], [[line[0], *line[2:]] for line in lines]
     tested = metrics[0].replace("_", " ")
     caption = (
-        f"Mean ± standard deviation over cells; to the best: mean difference of {tested} to the best algorithm at the "
+        f"Mean ± standard deviation over cells; to the best: mean difference of {tested} to the "
+        f"best algorithm at the "
         f"same guarantee, with its {LEVEL:.0%} interval, and the p-value of a test that it is 0."
     )
     alone = f"{next(iter(first)).setting.title}. " if "data and objective" not in names else ""
@@ -181,7 +255,10 @@ def _row(place: Place, summaries: Sequence[Summary], given: bool) -> list[Cell]:
     cells: list[Cell] = [
         (place.label, place.label),
         (place.setting.title, place.setting.title),
-        (relation.adjacency if relation else "no privacy", relation.adjacency if relation else None),
+        (
+            relation.adjacency if relation else "no privacy",
+            relation.adjacency if relation else None,
+        ),
         (f"{relation.delta:g}" if relation else "–", relation.delta if relation else None),
         *([_number(place.noise)] if given else []),
         _number(first.epsilon),
@@ -197,7 +274,9 @@ def _to_the_best(summary: Summary) -> list[Cell]:
     if paired is None:
         best = summary.place.relation is not None and summary.mean is not None
         return [("best" if best else "–", 0.0 if best else None), ("–", None)]
-    interval = "" if paired.low is None else f" [{_signed(paired.low)}, {_signed(paired.high or 0.0)}]"
+    interval = (
+        "" if paired.low is None else f" [{_signed(paired.low)}, {_signed(paired.high or 0.0)}]"
+    )
     if paired.pairs < LEAST:
         interval = " (too few cells for an interval)"
     return [(f"{_signed(paired.mean)}{interval}", paired.mean), _probability(paired.p_holm)]
@@ -224,7 +303,11 @@ def _failures(records: Sequence[Record]) -> Iterable[str]:
     names = ["algorithm", "data", "adjacency", "epsilon", "repeat", "fold", "error"]
     shown = failed[:SHOWN_FAILURES]
     lines = [[_worded(record.get(key)) for key in ("label", *names[1:])] for record in shown]
-    more = f"; the first {len(shown)} of {len(failed)}, all are in cells.csv" if len(failed) > len(shown) else ""
+    more = (
+        f"; the first {len(shown)} of {len(failed)}, all are in cells.csv"
+        if len(failed) > len(shown)
+        else ""
+    )
     yield grid(f"Cells without a result{more}.", names, lines)
 
 
@@ -234,7 +317,9 @@ def _warnings(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     for record in records:
         for text in dict.fromkeys(map(str, record.get("warnings") or ())):
             counts[text] = counts.get(text, 0) + 1
-    told = [f"{text} ({count} {'cell' if count == 1 else 'cells'})" for text, count in counts.items()]
+    told = [
+        f"{text} ({count} {'cell' if count == 1 else 'cells'})" for text, count in counts.items()
+    ]
     return [*map(str, facts.get("warnings") or ()), *told]
 
 

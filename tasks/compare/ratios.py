@@ -1,6 +1,8 @@
-"""Our algorithms beside other libraries: utility and speed as ratios, over the folds that both have.
+"""Our algorithms beside other libraries: utility and speed as ratios, over the folds that both
+have.
 
-The part of a comparison that other libraries run: their settings, and which of them cannot be imported.
+The part of a comparison that other libraries run: their settings, and which of them cannot be
+imported.
 """
 
 from __future__ import annotations
@@ -19,11 +21,21 @@ from tasks.compare.lines import ENCODED_AS
 from tasks.compare.variants import Jobs, objectives_of, training_config
 from tasks.config.train import AlgorithmSection
 from tasks.drawing.html import Cell, sortable
-from tasks.peers.catalogue import PEERS, Peer, PeerError, PeerRun, check_problem, find_peer, peer_process
+from tasks.peers.catalogue import (
+    PEERS,
+    Peer,
+    PeerError,
+    PeerRun,
+    check_problem,
+    find_peer,
+    peer_process,
+)
 
 CAPTION = (
-    "Same data, folds, adjacency, delta and epsilon. Ratio: mean of our algorithm over mean of the library. Times "
-    "faster: seconds of the library's fastest training on these folds over ours, one thread each, without planning and "
+    "Same data, folds, adjacency, delta and epsilon. Ratio: mean of our algorithm over mean of the "
+    "library. Times "
+    "faster: seconds of the library's fastest training on these folds over ours, one thread each, "
+    "without planning and "
     "calibration; above 1 ours is faster."
 )
 
@@ -32,8 +44,9 @@ CAPTION = (
 class Ratio:
     """One algorithm against one library at one guarantee.
 
-    ``ours`` and ``theirs`` are means of ``metric`` over the ``cells`` (repeat, fold) that both have, ``ratio`` is
-    ours / theirs; ``seconds`` and ``peer_seconds`` are the least over those cells, ``speed`` is theirs / ours.
+    ``ours`` and ``theirs`` are means of ``metric`` over the ``cells`` (repeat, fold) that both
+    have, ``ratio`` is ours / theirs; ``seconds`` and ``peer_seconds`` are the least over those
+    cells, ``speed`` is theirs / ours.
     """
 
     data: str
@@ -54,18 +67,26 @@ class Ratio:
 
 
 def ratios(records: Sequence[Record], facts: Mapping[str, Any]) -> list[Ratio]:
-    """Every algorithm against every library where both have finished cells at one guarantee; empty without libraries.
+    """Every algorithm against every library where both have finished cells at one guarantee; empty
+    without libraries.
 
     The metric is the first of the comparison.
     """
     metric = next((name for name in metrics_of(records, facts) if name != SECONDS), None)
-    libraries = dict.fromkeys(Place.of(record) for record in records if record.get("algorithm") in PEERS)
+    libraries = dict.fromkeys(
+        Place.of(record) for record in records if record.get("algorithm") in PEERS
+    )
     if metric is None or not libraries:
         return []
     places = collect(records, metric)
     times = fastest(records)
     ours = [place for place in places if place not in libraries and place.relation is not None]
-    pairs = [(place, other) for place in ours for other in libraries if guarantee(place) == guarantee(other)]
+    pairs = [
+        (place, other)
+        for place in ours
+        for other in libraries
+        if guarantee(place) == guarantee(other)
+    ]
     found = [_ratio(place, other, metric, places, times) for place, other in pairs]
     return [one for one in found if one is not None]
 
@@ -87,7 +108,9 @@ def fastest(records: Iterable[Record]) -> dict[Place, dict[tuple[Any, Any], floa
     return found
 
 
-def _ratio(place: Place, other: Place, metric: str, places: Mapping[Place, Any], times: Mapping[Place, Any]) -> Any:
+def _ratio(
+    place: Place, other: Place, metric: str, places: Mapping[Place, Any], times: Mapping[Place, Any]
+) -> Any:
     own, their = places[place].means, places[other].means
     shared = [key for key in own if key in their]
     if not shared:
@@ -129,8 +152,14 @@ def table(found: Sequence[Ratio]) -> str:
 
 def line(one: Ratio) -> list[Cell]:
     """What is shown of a ratio, and what it is sorted by."""
-    numbers = [("", None) if value is None else (f"{value:.4g}", value) for value in (one.ours, one.theirs, one.ratio)]
-    times = [("", None) if v is None else (f"{v:.3g}", v) for v in (one.seconds, one.peer_seconds, one.speed)]
+    numbers = [
+        ("", None) if value is None else (f"{value:.4g}", value)
+        for value in (one.ours, one.theirs, one.ratio)
+    ]
+    times = [
+        ("", None) if v is None else (f"{v:.3g}", v)
+        for v in (one.seconds, one.peer_seconds, one.speed)
+    ]
     words: list[Cell] = [(text, text) for text in (one.label, one.peer, one.data, one.adjacency)]
     epsilon: Cell = ("", None) if one.epsilon is None else (f"{one.epsilon:g}", one.epsilon)
     return [*words, epsilon, *numbers, *times, (str(one.cells), one.cells)]
@@ -139,13 +168,16 @@ def line(one: Ratio) -> list[Cell]:
 def peer_settings(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
     """A setting for each library, data set, objective and epsilon under the adjacency of its proof.
 
-    A library that cannot be imported is left out, with the reason and the way out; what it does not train, too. Raises
-    ``InputError`` for unknown names and parameters, private data, and runners whose workers could not reach a library.
+    A library that cannot be imported is left out, with the reason and the way out; what it does not
+    train, too. Raises ``InputError`` for unknown names and parameters, private data, and runners
+    whose workers could not reach a library.
     """
     if config.peers is None:
         return [], []
     if config.runner != "threads":
-        raise InputError(f"Expected runner: threads with peers, got {config.runner!r}; leave runner out.")
+        raise InputError(
+            f"Expected runner: threads with peers, got {config.runner!r}; leave runner out."
+        )
     settings: list[Setting] = []
     left_out: list[LeftOut] = []
     jobs = Jobs()
@@ -164,24 +196,31 @@ def peer_settings(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
 
 
 def check_interpreter(config: CompareConfig) -> None:
-    """Raise ``InputError`` for an interpreter that is named and cannot be run: without it nothing would be compared."""
+    """Raise ``InputError`` for an interpreter that is named and cannot be run: without it nothing
+    would be compared.
+    """
     python = config.peers.python if config.peers is not None else None
     if python is not None and which(python) is None:
         raise InputError(
-            f"Expected an interpreter that can be run, got peers.python={python!r}; correct the path, for example "
+            f"Expected an interpreter that can be run, got peers.python={python!r}; correct the "
+            f"path, for example "
             "peers/bin/python, or leave it out for this one."
         )
 
 
 def started(peer: Peer, parameters: dict[str, object], config: CompareConfig) -> PeerRun:
-    """The library with the versions that its interpreter has; raises ``PeerError`` where it cannot be imported."""
+    """The library with the versions that its interpreter has; raises ``PeerError`` where it cannot
+    be imported.
+    """
     assert config.peers is not None
     versions = peer_process(config.peers.python, peer.name).versions
     return PeerRun(peer, parameters, config.peers.python, config.peers.timeout, versions)
 
 
 def missing_words(peer: Peer, reason: str) -> str:
-    """The reason and the way out: the extra where it is not installed, and an interpreter of its own in any case."""
+    """The reason and the way out: the extra where it is not installed, and an interpreter of its
+    own in any case.
+    """
     extra = "pip install 'dpflows[peers]', or " if "No module named" in reason else ""
     return (
         f"{reason}; {extra}give an interpreter of its own that can: `{peer.install}`, then "
@@ -189,24 +228,35 @@ def missing_words(peer: Peer, reason: str) -> str:
     )
 
 
-def _settings(config: CompareConfig, entry: PeerEntry, run: PeerRun, jobs: Jobs) -> tuple[list[Setting], list[LeftOut]]:
+def _settings(
+    config: CompareConfig, entry: PeerEntry, run: PeerRun, jobs: Jobs
+) -> tuple[list[Setting], list[LeftOut]]:
     found: list[Setting] = []
     missing: list[LeftOut] = []
     encoded = AlgorithmEntry(name=ENCODED_AS, preprocess=entry.preprocess)
-    adjacencies = [a for a in config.privacy.adjacency if a is run.peer.adjacency] or config.privacy.adjacency[:1]
-    wanted = [(data, objective) for data in config.data for objective in objectives_of(config, data)]
+    adjacencies = [
+        a for a in config.privacy.adjacency if a is run.peer.adjacency
+    ] or config.privacy.adjacency[:1]
+    wanted = [
+        (data, objective) for data in config.data for objective in objectives_of(config, data)
+    ]
     for (data, objective), adjacency in product(wanted, adjacencies):
         base = training_config(config, data, objective, encoded, adjacency)
         job = jobs.of(base)
         if not job.public:
             raise InputError(
-                f"Expected public data with peers, got {job.schema.name!r}: what another library releases is not "
+                f"Expected public data with peers, got {job.schema.name!r}: what another library "
+                f"releases is not "
                 "charged to a ledger; leave peers out, or declare public: true."
             )
         try:
             check_problem(run.peer, job.problem)
         except InputError as error:
-            missing.append(LeftOut(entry.shown, f"{job.schema.name}, {objective.loss}, {adjacency}", str(error)))
+            missing.append(
+                LeftOut(
+                    entry.shown, f"{job.schema.name}, {objective.loss}, {adjacency}", str(error)
+                )
+            )
             continue
         for epsilon in config.epsilons:
             own = base.model_copy(

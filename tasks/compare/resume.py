@@ -1,8 +1,11 @@
-"""Finished cells on disk, one JSON line each, so that a comparison that was killed goes on where it was.
+"""Finished cells on disk, one JSON line each, so that a comparison that was killed goes on where it
+was.
 
-What public facts refuse before a comparison starts: metrics that no setting can have, more folds than rows.
+What public facts refuse before a comparison starts: metrics that no setting can have, more folds
+than rows.
 
-A comparison before it runs: its cells, which of them are finished, and what private rows would cost.
+A comparison before it runs: its cells, which of them are finished, and what private rows would
+cost.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ from tasks.record.tracking import safe_name
 
 
 class Journal:
-    """An append-only file of records. A line is on disk (fsync) when ``append`` returns; a torn last line is no line.
+    """An append-only file of records. A line is on disk (fsync) when ``append`` returns; a torn
+    last line is no line.
 
     ``done`` holds finished cells by their hash, ``begun`` those whose noise may have been drawn.
     """
@@ -69,7 +73,9 @@ class Journal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise DPFlowsError(f"Expected a readable file of finished cells at {self.path}, got {error}.") from error
+            raise DPFlowsError(
+                f"Expected a readable file of finished cells at {self.path}, got {error}."
+            ) from error
 
     def begin(self, cell: str) -> None:
         """Note that the noise of a charged cell is about to be drawn."""
@@ -94,7 +100,9 @@ OF_TRAINING = ("objective", MINIMISATION_ERROR, *COUNTS)
 
 
 def metric_names(setting: Setting, config: CompareConfig) -> set[str]:
-    """The metrics that a cell of ``setting`` may have; ``ndcg`` and ``coverage`` stand for all that begin so."""
+    """The metrics that a cell of ``setting`` may have; ``ndcg`` and ``coverage`` stand for all that
+    begin so.
+    """
     job = setting.job
     found = {*job.kind.metric_names(job), SECONDS}
     if not job.kind.by_objective:
@@ -103,11 +111,15 @@ def metric_names(setting: Setting, config: CompareConfig) -> set[str]:
     counts: Sequence[int] = quality.COUNTS if job.schema.relevant else ()
     if config.coverage is not None and job.schema.name in config.coverage.data:
         counts = (*counts, *config.coverage.counts)
-    return found | ({"coverage", *(f"coverage_at_{k}" for k in counts), *SUPPORT} if counts else set())
+    return found | (
+        {"coverage", *(f"coverage_at_{k}" for k in counts), *SUPPORT} if counts else set()
+    )
 
 
 def check_metrics(config: CompareConfig, settings: Iterable[Setting]) -> None:
-    """Raise ``InputError`` for a name in ``metrics`` that none of ``settings`` can have, with the near misses."""
+    """Raise ``InputError`` for a name in ``metrics`` that none of ``settings`` can have, with the
+    near misses.
+    """
     if config.metrics is None:
         return
     known = set().union(*(metric_names(setting, config) for setting in settings))
@@ -118,14 +130,17 @@ def check_metrics(config: CompareConfig, settings: Iterable[Setting]) -> None:
 
 
 def check_folds(config: CompareConfig, settings: Iterable[Setting]) -> None:
-    """Raise ``InputError`` for more folds than a data set has rows (sessions), by its public count."""
+    """Raise ``InputError`` for more folds than a data set has rows (sessions), by its public
+    count.
+    """
     folds = config.protocol.folds
     for setting in settings:
         n = setting.job.problem.n
         if folds > n:
             where = "--folds" if config.kind == "crossval" else "protocol.folds"
             raise InputError(
-                f"Expected at most n={n} folds, one for each {setting.job.schema.unit.split('_')[0]} of "
+                f"Expected at most n={n} folds, one for each "
+                f"{setting.job.schema.unit.split('_')[0]} of "
                 f"{setting.job.schema.name!r}, got {where}={folds}; usual are 5 or 10."
             )
 
@@ -161,7 +176,8 @@ class Comparison:
 
 
 def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> Comparison:
-    """Expand the grid and look up finished cells (none with ``fresh``); no record is read, nothing is charged.
+    """Expand the grid and look up finished cells (none with ``fresh``); no record is read, nothing
+    is charged.
 
     Raises ``InputError`` for everything that does not fit together.
     """
@@ -179,7 +195,9 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     folder = home.root / "cells"
     seeds = {name: secret_seed(folder, name) for name in private if config.protocol.folds > 1}
     facts = {s.data: data_facts(s.job, config, seeds.get(s.data)) for s in settings}
-    cells = [cell for setting in settings for cell in cells_of(setting, config, facts[setting.data])]
+    cells = [
+        cell for setting in settings for cell in cells_of(setting, config, facts[setting.data])
+    ]
     names = list(facts)
     journals = {name: Journal(folder / f"{file_name(name)}.jsonl") for name in names}
     finished, begun = ({}, set()) if fresh else read_all(journals.values())
@@ -198,20 +216,26 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
 
 
 def check_one_reading(settings: Iterable[Setting]) -> None:
-    """Raise ``InputError`` for two readings of one data set: its cells are charged, and known again, together."""
+    """Raise ``InputError`` for two readings of one data set: its cells are charged, and known
+    again, together.
+    """
     found: dict[str, Any] = {}
     for setting in settings:
         read = setting.config.data.model_dump(include={"path", "test_path", "blocks"})
         if found.setdefault(setting.data, read) != read:
             other = next(key for key, value in read.items() if found[setting.data][key] != value)
             raise InputError(
-                f"Expected one data.{other} of {setting.data!r}, whose cells are charged and kept together, got "
-                f"{found[setting.data][other]!r} and {read[other]!r}; compare them one after the other."
+                f"Expected one data.{other} of {setting.data!r}, whose cells are charged and kept "
+                f"together, got "
+                f"{found[setting.data][other]!r} and {read[other]!r}; compare them one after the "
+                f"other."
             )
 
 
 def require_known(jobs: Iterable[Job], home: Home) -> None:
-    """Raise ``InputError`` unless the files are there and what is called public is so by the ledger too."""
+    """Raise ``InputError`` unless the files are there and what is called public is so by the ledger
+    too.
+    """
     for job in jobs:
         require_files(job)
         with Ledger(ledger_url(job.config, job.schema, home)) as ledger:
@@ -240,7 +264,8 @@ def objective_words(settings: Sequence[Setting]) -> list[str]:
     if all(len(found) == 1 for found in functions.values()):
         return []
     return [
-        "algorithms differ in their own ridge or encoding, so the metric objective is not one function for all; set "
+        "algorithms differ in their own ridge or encoding, so the metric objective is not one "
+        "function for all; set "
         "objective.l2 and preprocess to compare it."
     ]
 
@@ -249,7 +274,8 @@ def check_runner(config: CompareConfig) -> None:
     """Raise ``InputError`` where the workers of the runner are not installed."""
     if config.runner == "dask" and find_spec("prefect_dask") is None:
         raise InputError(
-            "Expected the package prefect-dask for runner: dask, which is not installed; pip install 'dpflows[dask]', "
+            "Expected the package prefect-dask for runner: dask, which is not installed; pip "
+            "install 'dpflows[dask]', "
             "or use runner: processes."
         )
 
@@ -260,26 +286,37 @@ def check_private(config: CompareConfig, private: Sequence[str]) -> None:
         return
     if config.runner != "threads":
         raise InputError(
-            f"Expected runner: threads for private data {private[0]!r}, got {config.runner!r}: private rows and their "
+            f"Expected runner: threads for private data {private[0]!r}, got {config.runner!r}: "
+            f"private rows and their "
             "reservation stay in the process that reads them; leave runner out."
         )
     if config.reproducible:
         raise InputError(
-            f"Expected no fixed noise on private data {private[0]!r}, got reproducible=true (or a fixed noise seed); "
+            f"Expected no fixed noise on private data {private[0]!r}, got reproducible=true (or a "
+            f"fixed noise seed); "
             "leave it out."
         )
     if config.protocol.parts:
         raise InputError(
-            f"Expected folds by query for private data {private[0]!r}, got protocol.parts=true: how many sessions a "
+            f"Expected folds by query for private data {private[0]!r}, got protocol.parts=true: "
+            f"how many sessions a "
             "partition file holds is not declared; set protocol.parts=false."
         )
 
 
 def data_facts(job: Job, config: CompareConfig, secret: bytes | None) -> str:
-    """A hash of what stands behind every record of a data set: its files, its secret folds and the code."""
+    """A hash of what stands behind every record of a data set: its files, its secret folds and the
+    code.
+    """
     digest = content_digest if job.public else stat_digest
-    folds = sha256(secret).hexdigest() if secret is not None and job.problem.adjacency is Adjacency.ADD_REMOVE else ""
-    return sha256("\n".join([fingerprint(job, config.protocol, digest), folds, code_version()]).encode()).hexdigest()
+    folds = (
+        sha256(secret).hexdigest()
+        if secret is not None and job.problem.adjacency is Adjacency.ADD_REMOVE
+        else ""
+    )
+    return sha256(
+        "\n".join([fingerprint(job, config.protocol, digest), folds, code_version()]).encode()
+    ).hexdigest()
 
 
 def file_name(name: str) -> str:
@@ -300,7 +337,8 @@ def secret_seed(folder: Path, name: str) -> bytes:
         found = path.read_bytes()
         if len(found) != 32:
             raise InputError(
-                f"Expected 32 bytes in {path}, got {len(found)}; remove it: folds are then drawn anew."
+                f"Expected 32 bytes in {path}, got {len(found)}; remove it: folds are then drawn "
+                f"anew."
             ) from None
         return found
     with os.fdopen(handle, "wb") as file:

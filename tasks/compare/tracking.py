@@ -1,9 +1,12 @@
-"""A comparison in MLflow: one parent run, and a child for each line at each guarantee, written in bulk.
+"""A comparison in MLflow: one parent run, and a child for each line at each guarantee, written in
+bulk.
 
-What MLflow's own pages show of a comparison: lines against epsilon in the parent, and a view with chosen columns.
+What MLflow's own pages show of a comparison: lines against epsilon in the parent, and a view with
+chosen columns.
 
-MLflow keeps a shared view (its button "Share view") as JSON in a tag of the experiment; this writes such a tag, so that
-a link opens all runs of one comparison with algorithm, epsilon, delta and adjacency as columns, and curves overlaid.
+MLflow keeps a shared view (its button "Share view") as JSON in a tag of the experiment; this writes
+such a tag, so that a link opens all runs of one comparison with algorithm, epsilon, delta and
+adjacency as columns, and curves overlaid.
 """
 
 from __future__ import annotations
@@ -35,12 +38,18 @@ COLUMNS = ("repeat", "fold", "draw", "status", "error", "n", "seconds", "spent_e
 
 
 def child_name(setting: Setting, config: CompareConfig) -> str:
-    """For example "adult dp_sgd eps=0.4"; loss, penalty and adjacency where the comparison has several."""
+    """For example "adult dp_sgd eps=0.4"; loss, penalty and adjacency where the comparison has
+    several.
+    """
     facts, shown = setting.facts, several(config, setting.config.data.name)
     parts = [setting.data, setting.label]
     parts += [setting.level] if setting.private else []
     parts += [facts["loss"]] if shown["loss"] else []
-    parts += [f"{name}={facts[name]:g}" for name in ("l1", "l2") if shown[name] and facts[name] is not None]
+    parts += [
+        f"{name}={facts[name]:g}"
+        for name in ("l1", "l2")
+        if shown[name] and facts[name] is not None
+    ]
     parts += [facts["adjacency"]] if shown["adjacency"] and setting.private else []
     return " ".join(parts)
 
@@ -48,21 +57,37 @@ def child_name(setting: Setting, config: CompareConfig) -> str:
 def child_params(setting: Setting, config: CompareConfig) -> dict[str, Any]:
     """The columns of MLflow's table of runs."""
     facts, protocol = setting.facts, config.protocol
-    shown = {key: facts[key] for key in ("data", "algorithm", "label", "encoding", "loss", "l1", "dimension")}
-    shown |= {"l2": "own rule" if facts["l2"] is None else facts["l2"], "preset": facts["preset"] or "none"}
-    shown |= {key: "none" if facts[key] is None else facts[key] for key in ("epsilon", "delta", "adjacency")}
+    shown = {
+        key: facts[key]
+        for key in ("data", "algorithm", "label", "encoding", "loss", "l1", "dimension")
+    }
+    shown |= {
+        "l2": "own rule" if facts["l2"] is None else facts["l2"],
+        "preset": facts["preset"] or "none",
+    }
+    shown |= {
+        key: "none" if facts[key] is None else facts[key]
+        for key in ("epsilon", "delta", "adjacency")
+    }
     shown |= {} if setting.noise_multiplier is None else {"epsilon": "from the noise"}
-    shown |= {"protocol": protocol.name, "repeats": protocol.repeats, "folds": protocol.folds, "draws": protocol.draws}
+    shown |= {
+        "protocol": protocol.name,
+        "repeats": protocol.repeats,
+        "folds": protocol.folds,
+        "draws": protocol.draws,
+    }
     shown |= {f"loss.{key}": value for key, value in facts["loss_parameters"].items()}
     return shown | {f"algorithm.{key}": value for key, value in facts["parameters"].items()}
 
 
 def child_metrics(setting: Setting, records: Sequence[CellRecord]) -> dict[str, float]:
-    """Mean, sd and interval of every metric over the finished cells; exact numbers on private rows are
-    ``internal``, those on published rows ``released``."""
+    """Mean, sd and interval of every metric over the finished cells; exact numbers on private rows
+    are ``internal``, those on published rows ``released``."""
     prefix = "released" if setting.job.public else "internal"
     done = [record for record in records if record["status"] == "done"]
-    columns = {f"{prefix}.{name}": [r["metrics"].get(name) for r in done] for name in names_of(done)}
+    columns = {
+        f"{prefix}.{name}": [r["metrics"].get(name) for r in done] for name in names_of(done)
+    }
     columns["internal.fit_seconds"] = [record["seconds"] for record in done]
     found: dict[str, float] = {"cells.done": len(done), "cells.failed": len(records) - len(done)}
     for name, values in columns.items():
@@ -82,7 +107,9 @@ def names_of(records: Sequence[CellRecord]) -> list[str]:
 
 
 def spread(name: str, values: np.ndarray) -> dict[str, float]:
-    """Mean under ``name``; ``_sd`` beside it for two cells and more, ``_low`` and ``_high`` for three and more."""
+    """Mean under ``name``; ``_sd`` beside it for two cells and more, ``_low`` and ``_high`` for
+    three and more.
+    """
     if not len(values):
         return {}
     found = {name: float(values.mean())}
@@ -100,10 +127,16 @@ def mean_curve(setting: Setting, records: Sequence[CellRecord]) -> list[Metric]:
     points = points_of(records)
     now = int(time.time() * 1000)
     steps = {step for _, step in points}
-    kept = {int(row["step"]) for row in curves.thin([{"step": s} for s in sorted(steps)], curves.CURVE_POINTS)}
+    kept = {
+        int(row["step"])
+        for row in curves.thin([{"step": s} for s in sorted(steps)], curves.CURVE_POINTS)
+    }
     return [
         Metric(
-            "spent.epsilon" if key == "spent_epsilon" else f"{prefix}.curve.{key}", float(np.mean(values)), now, step
+            "spent.epsilon" if key == "spent_epsilon" else f"{prefix}.curve.{key}",
+            float(np.mean(values)),
+            now,
+            step,
         )
         for (key, step), values in sorted(points.items())
         if step in kept
@@ -120,7 +153,9 @@ def points_of(records: Sequence[CellRecord]) -> dict[tuple[str, int], list[float
     return points
 
 
-def open_child(client: MlflowClient, experiment: str, parent: str, setting: Setting, config: CompareConfig) -> str:
+def open_child(
+    client: MlflowClient, experiment: str, parent: str, setting: Setting, config: CompareConfig
+) -> str:
     """Create the RUNNING child of a setting with its parameters; returns its id."""
     tags = {PARENT: parent, COMPARISON: parent, "dpflows.data": setting.data}
     tags["dpflows.algorithm"] = setting.config.algorithm.name
@@ -132,7 +167,9 @@ def open_child(client: MlflowClient, experiment: str, parent: str, setting: Sett
 def close_child(
     client: MlflowClient, run_id: str, setting: Setting, records: Sequence[CellRecord], status: str
 ) -> None:
-    """Write what the cells of a setting came to, as metrics, curves and a table, and end the run."""
+    """Write what the cells of a setting came to, as metrics, curves and a table, and end the
+    run.
+    """
     now = int(time.time() * 1000)
     curve = mean_curve(setting, records)
     numbers = child_metrics(setting, records)
@@ -148,7 +185,10 @@ def close_child(
 def cell_table(records: Sequence[CellRecord]) -> dict[str, Any]:
     """Folds and draws as MLflow shows a table: columns and rows."""
     names = names_of(records)
-    rows = [[r.get(column) for column in COLUMNS] + [r["metrics"].get(name) for name in names] for r in records]
+    rows = [
+        [r.get(column) for column in COLUMNS] + [r["metrics"].get(name) for name in names]
+        for r in records
+    ]
     return {"columns": [*COLUMNS, *names], "data": rows}
 
 
@@ -157,7 +197,10 @@ def parent_levels(config: CompareConfig) -> dict[str, str]:
     noise = config.privacy.noise_multiplier
     if noise is None:
         return {"epsilon": ", ".join(f"{epsilon:g}" for epsilon in config.epsilons)}
-    return {"epsilon": "from the noise", "noise_multiplier": ", ".join(f"{value:g}" for value in noise)}
+    return {
+        "epsilon": "from the noise",
+        "noise_multiplier": ", ".join(f"{value:g}" for value in noise),
+    }
 
 
 def parent_params(config: CompareConfig, counts: Mapping[str, int]) -> dict[str, Any]:
@@ -165,7 +208,9 @@ def parent_params(config: CompareConfig, counts: Mapping[str, int]) -> dict[str,
     return {
         "data": ", ".join(data.name for data in config.data),
         "algorithms": ", ".join(entry.shown for entry in config.algorithms),
-        "losses": ", ".join(dict.fromkeys(loss for data in config.data for loss in losses_of(config, data))),
+        "losses": ", ".join(
+            dict.fromkeys(loss for data in config.data for loss in losses_of(config, data))
+        ),
         **parent_levels(config),
         "delta": config.delta,
         "adjacency": ", ".join(map(str, config.privacy.adjacency)),
@@ -205,13 +250,20 @@ def lines_of(
         value, epsilon = record["metrics"].get(metric), record["epsilon"]
         if epsilon is not None and value is not None:
             name = child_name(setting, config).replace(f" {setting.level}", "")
-            key = keys.setdefault(name, f"{prefix_of(setting)}.{metric}_{THOUSANDTHS}/{metric_name(name, len(keys))}")
+            key = keys.setdefault(
+                name, f"{prefix_of(setting)}.{metric}_{THOUSANDTHS}/{metric_name(name, len(keys))}"
+            )
             values.setdefault(key, {}).setdefault(round(1000 * epsilon), []).append(value)
-    return {key: {step: float(np.mean(found)) for step, found in own.items()} for key, own in values.items()}
+    return {
+        key: {step: float(np.mean(found)) for step, found in own.items()}
+        for key, own in values.items()
+    }
 
 
 def metric_name(name: str, number: int) -> str:
-    """``name`` in the letters that MLflow takes; with its ``number`` where others were replaced, so that it is one."""
+    """``name`` in the letters that MLflow takes; with its ``number`` where others were replaced, so
+    that it is one.
+    """
     plain = re.sub(r"[^A-Za-z0-9_. :-]+", "_", name.replace("=", ":"))
     return plain if plain == name.replace("=", ":") else f"{plain} {number}"
 
@@ -223,20 +275,31 @@ def write_view(
     cells: Sequence[tuple[Setting, CellRecord]],
     config: CompareConfig,
 ) -> None:
-    """Write the lines to the parent and the view to the experiment; nothing where no cell has a metric."""
+    """Write the lines to the parent and the view to the experiment; nothing where no cell has a
+    metric.
+    """
     client.set_tag(parent, COMPARISON, parent)
     metric = first_metric([record for _, record in cells], config)
     if metric is None:
         return
     lines = lines_of(cells, config, metric)
     now = int(time.time() * 1000)
-    points = [Metric(key, value, now, step) for key, own in lines.items() for step, value in sorted(own.items())]
+    points = [
+        Metric(key, value, now, step)
+        for key, own in lines.items()
+        for step, value in sorted(own.items())
+    ]
     client.log_batch(parent, metrics=points)
     names = {f"{prefix_of(setting)}.{metric}" for setting, _ in cells}
-    curves = {f"{prefix_of(s)}.curve.{metric}" for s, r in cells if any(metric in point for point in r["curve"])}
+    curves = {
+        f"{prefix_of(s)}.curve.{metric}"
+        for s, r in cells
+        if any(metric in point for point in r["curve"])
+    }
     key = f"dpflows-{parent[:12]}"
     best_first = sorted(lines, key=lambda line: -max(lines[line].values()))
-    for count in range(len(lines), -1, -1):  # a tag may be too short for the names of all lines: the best stay
+    # a tag may be too short for the names of all lines: the best stay
+    for count in range(len(lines), -1, -1):
         state = view_state(parent, sorted(names), sorted(best_first[:count]), sorted(curves))
         text = json.dumps(state, separators=(",", ":"))
         if len(text) <= TAG_LENGTH:
@@ -245,17 +308,28 @@ def write_view(
             return
 
 
-def view_state(parent: str, names: Sequence[str], lines: Sequence[str], curves: Sequence[str]) -> dict[str, Any]:
+def view_state(
+    parent: str, names: Sequence[str], lines: Sequence[str], curves: Sequence[str]
+) -> dict[str, Any]:
     """The state of MLflow's page of runs: filter, order, columns, the parent opened, and charts."""
     section = str(uuid5(NAMESPACE_URL, parent))
     charts: list[dict[str, Any]] = []
     if lines:
         charts.append(line_chart(f"{names[0]} against 1000 epsilon", lines))
     charts += [line_chart(f"{name} against iterations", [name]) for name in curves]
-    charts += [{"type": "BAR", "metricKey": name, "displayName": name} for name in (*names, "internal.fit_seconds")]
-    shared = {"metricSectionId": section, "deleted": False, "isGenerated": False, "runsCountToCompare": 100}
+    charts += [
+        {"type": "BAR", "metricKey": name, "displayName": name}
+        for name in (*names, "internal.fit_seconds")
+    ]
+    shared = {
+        "metricSectionId": section,
+        "deleted": False,
+        "isGenerated": False,
+        "runsCountToCompare": 100,
+    }
     columns = [f"params.`{key}`" for key in ("label", "epsilon", "delta", "adjacency", "loss")]
-    # MLflow shows metrics at the left of parameters: more of them would push epsilon out of the window.
+    # MLflow shows metrics at the left of parameters: more of them would push epsilon out of the
+    # window.
     columns += [f"metrics.`{key}`" for name in names for key in (name, f"{name}_sd")]
     return {
         "searchFilter": f"tags.`{COMPARISON}` = '{parent}'",
@@ -276,7 +350,9 @@ def view_state(parent: str, names: Sequence[str], lines: Sequence[str], curves: 
                 "isGenerated": False,
             }
         ],
-        "compareRunCharts": [{"uuid": f"{section}-{k}", **shared, **chart} for k, chart in enumerate(charts)],
+        "compareRunCharts": [
+            {"uuid": f"{section}-{k}", **shared, **chart} for k, chart in enumerate(charts)
+        ],
     }
 
 

@@ -1,8 +1,10 @@
 """An algorithm once more with other values of its parameters, one parameter at a time.
 
-Comparisons at given noise: nothing is asked of epsilon, which follows from the price of each algorithm.
+Comparisons at given noise: nothing is asked of epsilon, which follows from the price of each
+algorithm.
 
-What is minimised in a comparison: losses and strengths, the common ones or those of one data set or algorithm.
+What is minimised in a comparison: losses and strengths, the common ones or those of one data set or
+algorithm.
 
 The public side of each combination: its training configuration and what follows from it.
 """
@@ -21,14 +23,21 @@ from dpcore.errors import InputError
 from dpcore.problem import Adjacency
 from tasks.compare.config import LINES, AlgorithmEntry, CompareConfig, CompareData
 from tasks.config import TrainConfig
-from tasks.config.train import AlgorithmSection, DataSection, EvaluateSection, ObjectiveSection, PrivacySection
+from tasks.config.train import (
+    AlgorithmSection,
+    DataSection,
+    EvaluateSection,
+    ObjectiveSection,
+    PrivacySection,
+)
 from tasks.kinds.base import WEAK_EPSILON, Job
 from tasks.training import steps
 
 
 @dataclass(frozen=True)
 class Effect:
-    """One parameter of the entry ``of``: its ``values`` in order, with the entry's own, and the ``labels`` of the runs.
+    """One parameter of the entry ``of``: its ``values`` in order, with the entry's own, and the
+    ``labels`` of the runs.
 
     A value that the algorithm derives from public facts when it is left out is None.
     """
@@ -44,9 +53,11 @@ class Effect:
 
 
 def spread_out(entries: Iterable[AlgorithmEntry]) -> tuple[list[AlgorithmEntry], list[Effect]]:
-    """The entries, each followed by one for every other value under its ``vary``, and what is varied.
+    """The entries, each followed by one for every other value under its ``vary``, and what is
+    varied.
 
-    Raises ``InputError`` for a parameter that the algorithm lacks, for a line without privacy and for equal labels.
+    Raises ``InputError`` for a parameter that the algorithm lacks, for a line without privacy and
+    for equal labels.
     """
     found: list[AlgorithmEntry] = []
     effects: list[Effect] = []
@@ -55,7 +66,10 @@ def spread_out(entries: Iterable[AlgorithmEntry]) -> tuple[list[AlgorithmEntry],
         if not entry.vary:
             continue
         if entry.name in (*LINES, "auto"):
-            raise InputError(f"Expected an algorithm with parameters to vary, got name={entry.name!r}; leave vary out.")
+            raise InputError(
+                f"Expected an algorithm with parameters to vary, got "
+                f"name={entry.name!r}; leave vary out."
+            )
         for parameter, values in entry.vary.items():
             others, effect = _one_parameter(entry, parameter, values)
             found += others
@@ -64,7 +78,8 @@ def spread_out(entries: Iterable[AlgorithmEntry]) -> tuple[list[AlgorithmEntry],
     double = next((label for label in labels if labels.count(label) > 1), None)
     if double is not None:
         raise InputError(
-            f"Expected a label of its own for each algorithm and each varied value, but two are called {double!r}; "
+            f"Expected a label of its own for each algorithm and each varied value, but two are "
+            f"called {double!r}; "
             "give `label`, or leave one out."
         )
     return found, effects
@@ -75,14 +90,22 @@ def _one_parameter(
 ) -> tuple[list[AlgorithmEntry], Effect]:
     entry = entry.model_copy(update={"parameters": under_new_names(entry.name, entry.parameters)})
     [parameter] = under_new_names(entry.name, {parameter: None})
-    make(entry.name, entry.parameters | {parameter: values[0]}, entry.preset)  # names an unknown parameter
+    # names an unknown parameter
+    make(entry.name, entry.parameters | {parameter: values[0]}, entry.preset)
     own = make(entry.name, entry.parameters, entry.preset).given()[parameter]
     others = [_with(entry, parameter, value) for value in values if value != own]
-    labels = {repr(other.parameters[parameter]): other.shown for other in others} | {repr(own): entry.shown}
-    order = [*([] if own in values else [own]), *(own if value == own else value for value in values)]
+    labels = {repr(other.parameters[parameter]): other.shown for other in others} | {
+        repr(own): entry.shown
+    }
+    order = [
+        *([] if own in values else [own]),
+        *(own if value == own else value for value in values),
+    ]
     if all(_is_number(value) for value in order):
         order.sort()
-    return others, Effect(entry.shown, parameter, tuple(order), tuple(labels[repr(value)] for value in order))
+    return others, Effect(
+        entry.shown, parameter, tuple(order), tuple(labels[repr(value)] for value in order)
+    )
 
 
 def _with(entry: AlgorithmEntry, parameter: str, value: Any) -> AlgorithmEntry:
@@ -95,14 +118,18 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# A noise multiplier that is given "must fit" the target; this one is there to be converted and admits every price.
+# A noise multiplier that is given "must fit" the target; this one is there to be converted and
+# admits every price.
 OPEN_EPSILON = 1e12
-# Two prices that differ by no more than this share are one epsilon: folds differ in size by one record.
+# Two prices that differ by no more than this share are one epsilon: folds differ in size by one
+# record.
 SAME = 0.01
 
 
 def levels(config: CompareConfig, base: TrainConfig) -> list[tuple[TrainConfig, float | None]]:
-    """``base`` at every epsilon, or at every given noise multiplier (with it), in the order of the configuration."""
+    """``base`` at every epsilon, or at every given noise multiplier (with it), in the order of the
+    configuration.
+    """
     if config.privacy.noise_multiplier is None:
         return [(_at(base, epsilon), None) for epsilon in config.epsilons]
     found: list[tuple[TrainConfig, float | None]] = []
@@ -113,7 +140,9 @@ def levels(config: CompareConfig, base: TrainConfig) -> list[tuple[TrainConfig, 
 
 
 def _at(config: TrainConfig, epsilon: float) -> TrainConfig:
-    return config.model_copy(update={"privacy": config.privacy.model_copy(update={"epsilon": epsilon})})
+    return config.model_copy(
+        update={"privacy": config.privacy.model_copy(update={"epsilon": epsilon})}
+    )
 
 
 def weak(noise: float | None, spent: float) -> list[str]:
@@ -124,7 +153,9 @@ def weak(noise: float | None, spent: float) -> list[str]:
 
 
 def same_price(items: Sequence[tuple[Any, float | None]]) -> list[list[Any]]:
-    """Items with their epsilon, parted so that those of one part have the same one (within ``SAME``)."""
+    """Items with their epsilon, parted so that those of one part have the same one (within
+    ``SAME``).
+    """
     parts: list[list[Any]] = []
     first = -math.inf
     for item, spent in sorted(items, key=lambda pair: math.inf if pair[1] is None else pair[1]):
@@ -137,21 +168,29 @@ def same_price(items: Sequence[tuple[Any, float | None]]) -> list[list[Any]]:
 
 
 def price_words(curves: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
-    """Epsilon in the middle and at the end of the curves of each label, as the captions of Chen (2020), Figure 6.1.
+    """Epsilon in the middle and at the end of the curves of each label, as the captions of Chen
+    (2020), Figure 6.1.
 
-    Said once where all labels have the same; for more than two different ones the range alone: a table has them all.
+    Said once where all labels have the same; for more than two different ones the range alone: a
+    table has them all.
     """
     told: dict[str, list[str]] = {}
     ends: list[float] = []
     for label, points in curves.items():
-        spent = {int(point["step"]): float(point["spent_epsilon"]) for point in points if point.get("spent_epsilon")}
+        spent = {
+            int(point["step"]): float(point["spent_epsilon"])
+            for point in points
+            if point.get("spent_epsilon")
+        }
         if not spent:
             continue
         last = max(spent)
         middle = min(spent, key=lambda step: abs(step - last / 2))
         steps = dict.fromkeys((middle, last))
         ends.append(spent[last])
-        told.setdefault(", ".join(f"{spent[step]:.3g} at {step}" for step in steps), []).append(label)
+        told.setdefault(", ".join(f"{spent[step]:.3g} at {step}" for step in steps), []).append(
+            label
+        )
     if len(told) == 1:
         return f"epsilon {next(iter(told))}"
     if len(told) > 2:
@@ -183,8 +222,8 @@ def several(config: CompareConfig, name: str) -> dict[str, bool]:
 def objectives_of(
     config: CompareConfig, data: CompareData, entry: AlgorithmEntry | None = None
 ) -> Iterator[ObjectiveSection]:
-    """Every loss with every L1 and L2 strength. Those of an algorithm come before those of the data, these before the
-    common ones."""
+    """Every loss with every L1 and L2 strength. Those of an algorithm come before those of the
+    data, these before the common ones."""
     common = config.objective
     losses, strengths = losses_of(config, data), strengths_of(config, data)
     given = None
@@ -197,12 +236,15 @@ def objectives_of(
         yield ObjectiveSection(loss=loss, loss_parameters=parameters, l1=l1, l2=l2)
 
 
-# A problem does not depend on delta; the delta of a comparison is checked against the rows of a fold (``warnings_of``).
+# A problem does not depend on delta; the delta of a comparison is checked against the rows of a
+# fold (``warnings_of``).
 SMALL_DELTA = 1e-15
 
 
 class Jobs:
-    """The public side of each combination, made once: it does not depend on epsilon, delta or an algorithm's steps."""
+    """The public side of each combination, made once: it does not depend on epsilon, delta or an
+    algorithm's steps.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, Job] = {}
@@ -223,12 +265,18 @@ def given(job: Job, config: TrainConfig) -> Job:
 
 
 def training_config(
-    config: CompareConfig, data: CompareData, objective: ObjectiveSection, entry: AlgorithmEntry, adjacency: Adjacency
+    config: CompareConfig,
+    data: CompareData,
+    objective: ObjectiveSection,
+    entry: AlgorithmEntry,
+    adjacency: Adjacency,
 ) -> TrainConfig:
     """The configuration that trains one entry of a comparison, at the epsilon of a default."""
     privacy = config.privacy
     return TrainConfig(
-        data=DataSection(name=data.name, path=data.path, test_path=data.test_path, blocks=data.blocks),
+        data=DataSection(
+            name=data.name, path=data.path, test_path=data.test_path, blocks=data.blocks
+        ),
         preprocess=entry.preprocess or config.preprocess,
         objective=objective,
         ranking=entry.ranking or config.ranking,

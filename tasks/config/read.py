@@ -1,6 +1,8 @@
-"""YAML as people expect it: only true and false are booleans, dates and clock times stay text, no key twice.
+"""YAML as people expect it: only true and false are booleans, dates and clock times stay text, no
+key twice.
 
-Errors of a configuration on one line: what pydantic found in our words, and files that belong to another command.
+Errors of a configuration on one line: what pydantic found in our words, and files that belong to
+another command.
 """
 
 from __future__ import annotations
@@ -29,11 +31,17 @@ PlainLoader.yaml_implicit_resolvers = {
     first: [(tag, rule) for tag, rule in rules if tag.endswith((":null", ":merge"))]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-PlainLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
-PlainLoader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9][0-9_]*$"), list("-+0123456789"))
+PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf")
+)
+PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9][0-9_]*$"), list("-+0123456789")
+)
 PlainLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan)$"),
+    re.compile(
+        r"^(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan)$"
+    ),
     list("-+0123456789."),
 )
 
@@ -43,12 +51,16 @@ def _mapping(loader: PlainLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     keys = [loader.construct_object(key, deep=True) for key, _ in node.value]
     for key in keys:
         if keys.count(key) > 1:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands there twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} stands there twice", node.start_mark
+            )
     return loader.construct_mapping(node, deep=True)
 
 
 def _number(loader: PlainLoader, node: yaml.ScalarNode) -> float:
-    return float(loader.construct_scalar(node).replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
+    return float(
+        loader.construct_scalar(node).replace("_", "").replace(".inf", "inf").replace(".nan", "nan")
+    )
 
 
 def _integer(loader: PlainLoader, node: yaml.ScalarNode) -> int:
@@ -66,11 +78,17 @@ def load_yaml(text: str, where: str) -> dict[str, Any]:
         values = yaml.load(text, PlainLoader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"{where}{line}: not readable as YAML: {error.problem}; correct the file.") from None
+        raise InputError(
+            f"{where}{line}: not readable as YAML: {error.problem}; correct the file."
+        ) from None
     except yaml.YAMLError as error:
-        raise InputError(f"{where}: not readable as YAML: {' '.join(str(error).split())}; correct the file.") from None
+        raise InputError(
+            f"{where}: not readable as YAML: {' '.join(str(error).split())}; correct the file."
+        ) from None
     if not isinstance(values, dict):
-        raise InputError(f"{where}: expected keys with values, got {type(values).__name__}; see `dpflows init`.")
+        raise InputError(
+            f"{where}: expected keys with values, got {type(values).__name__}; see `dpflows init`."
+        )
     return values
 
 
@@ -102,7 +120,8 @@ RULES = {
     "missing": "a value",
 }
 
-# Keys by which a file shows for which command it was written: no other kind of file has them as sections.
+# Keys by which a file shows for which command it was written: no other kind of file has them as
+# sections.
 KINDS: dict[str, tuple[str, type]] = {
     "retrain": ("training", dict),
     "compare": ("algorithms", list),
@@ -111,14 +130,19 @@ KINDS: dict[str, tuple[str, type]] = {
 
 
 def require_kind(values: Mapping[str, Any], where: str, wanted: str) -> None:
-    """Raise ``InputError`` where a file was plainly written for another command than ``wanted``, a key of ``KINDS``."""
-    found = next((kind for kind, (key, form) in KINDS.items() if isinstance(values.get(key), form)), wanted)
+    """Raise ``InputError`` where a file was plainly written for another command than ``wanted``, a
+    key of ``KINDS``.
+    """
+    found = next(
+        (kind for kind, (key, form) in KINDS.items() if isinstance(values.get(key), form)), wanted
+    )
     if found == wanted:
         return
     key = KINDS[found][0]
     command = "bench" if found == "compare" and values.get("peers") else found
     raise InputError(
-        f"{where}: Expected a configuration with {KINDS[wanted][0]}, got one with {key}: this looks like a "
+        f"{where}: Expected a configuration with {KINDS[wanted][0]}, got one with {key}: this "
+        f"looks like a "
         f"configuration for `dpflows {command}`; use that command, or another file."
     )
 
@@ -131,22 +155,33 @@ def rule(finding: Mapping[str, Any]) -> str:
     return RULES.get(finding["type"], finding["msg"]).format(**context)
 
 
-def error_line(error: ValidationError, model: type[BaseModel], where: str, overrides: Sequence[str] = ()) -> str:
-    """The first finding of pydantic as one line: place (file or ``--set``), field, value, rule, way out."""
+def error_line(
+    error: ValidationError, model: type[BaseModel], where: str, overrides: Sequence[str] = ()
+) -> str:
+    """The first finding of pydantic as one line: place (file or ``--set``), field, value, rule, way
+    out.
+    """
     findings = error.errors(include_url=False)
     first = findings[0]
     path = [str(part) for part in first["loc"]]
     unknown = first["type"] == "extra_forbidden"
-    where = next((f"--set {'.'.join(key)}" for key in map(_key, overrides) if _concerns(key, path, unknown)), where)
+    where = next(
+        (f"--set {'.'.join(key)}" for key in map(_key, overrides) if _concerns(key, path, unknown)),
+        where,
+    )
     owner, field = _place(model, path)
     if unknown:
-        line = f"{where}: {unknown_name('key', path[-1], owner.model_fields, inside='.'.join(path[:-1]))}"
+        name = unknown_name("key", path[-1], owner.model_fields, inside=".".join(path[:-1]))
+        line = f"{where}: {name}"
     elif not path:  # a rule about several fields names them itself
         line = f"{where}: Expected {rule(first)}."
     else:
         description = owner.model_fields[field].description if field is not None else None
         way_out = f"; {description}" if description else ""
-        line = f"{where}: Expected {rule(first)} for {'.'.join(path)}, got {value_text(first['input'])}{way_out}."
+        line = (
+            f"{where}: Expected {rule(first)} for {'.'.join(path)}, got "
+            f"{value_text(first['input'])}{way_out}."
+        )
     more = len(findings) - 1
     return line if not more else f"{line} ({more} more {'fault' if more == 1 else 'faults'})"
 
@@ -156,12 +191,16 @@ def _key(override: str) -> list[str]:
 
 
 def _concerns(key: Sequence[str], path: Sequence[str], unknown: bool) -> bool:
-    """Whether ``--set`` of ``key`` brought what was found at ``path``: a section that is unknown came with its key."""
+    """Whether ``--set`` of ``key`` brought what was found at ``path``: a section that is unknown
+    came with its key.
+    """
     return path[: len(key)] == key or (unknown and key[: len(path)] == path)
 
 
 def _place(model: type[BaseModel], path: Sequence[str]) -> tuple[type[BaseModel], str | None]:
-    """The innermost section that ``path`` leads through, and its field there; places in a list are passed over."""
+    """The innermost section that ``path`` leads through, and its field there; places in a list are
+    passed over.
+    """
     owner, field = model, None
     for part in path:
         if part.isdigit():
@@ -180,7 +219,9 @@ def _place(model: type[BaseModel], path: Sequence[str]) -> tuple[type[BaseModel]
 def _section(annotation: Any) -> type[BaseModel] | None:
     """The section in an annotation such as ``Section | None`` or ``tuple[Section, ...]``."""
     parts: Iterable[Any] = (annotation, *get_args(annotation))
-    return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
+    return next(
+        (part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None
+    )
 
 
 def value_text(value: object) -> str:
@@ -190,12 +231,15 @@ def value_text(value: object) -> str:
 
 
 def find_config(name: str | None, default: str = "train.yaml") -> tuple[str, str]:
-    """Return (where, text) of a configuration: the file ``name``, else ./conf/ or ./, else the one in the package."""
+    """Return (where, text) of a configuration: the file ``name``, else ./conf/ or ./, else the one
+    in the package.
+    """
     if name is not None:
         path = Path(name)
         if not isfile(path):  # noqa: PTH113  (False for too long a name, where Path raises)
             raise InputError(
-                f"Expected a configuration file, got {name!r}, which is none; `dpflows init DIR` writes examples."
+                f"Expected a configuration file, got {name!r}, which is none; `dpflows init DIR` "
+                f"writes examples."
             )
         return name, read_text(path)
     for path in (Path("conf") / default, Path(default)):
@@ -209,29 +253,40 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Expected a readable UTF-8 file at {path}, got {error}; correct the file.") from error
+        raise InputError(
+            f"Expected a readable UTF-8 file at {path}, got {error}; correct the file."
+        ) from error
 
 
 def _base_config(name: str, where: str) -> tuple[str, str]:
-    """The configuration that the one at ``where`` extends: beside it, else as it would be found without a folder."""
+    """The configuration that the one at ``where`` extends: beside it, else as it would be found
+    without a folder.
+    """
     path = Path(name)
     beside = Path(where).parent / path
     if beside.is_file():
         return str(beside), read_text(beside)
     if path.parent == Path() and (CONF / path).is_file():
         return find_config(None, name)
-    raise InputError(f"{where}: Expected a configuration file for extends, got {name!r}, which is none; correct it.")
+    raise InputError(
+        f"{where}: Expected a configuration file for extends, got {name!r}, which is "
+        f"none; correct it."
+    )
 
 
 def extended(
     where: str, text: str, base: Callable[[str, str], tuple[str, str]], seen: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The values of a file which may say ``extends: OTHER``: its own keys then go over those of OTHER.
+    """The values of a file which may say ``extends: OTHER``: its own keys then go over those of
+    OTHER.
 
-    Sections are merged key by key, a null removes a key. ``base(OTHER, where)`` finds the other file and its text.
+    Sections are merged key by key, a null removes a key. ``base(OTHER, where)`` finds the other
+    file and its text.
     """
     if where in seen:
-        raise InputError(f"{where}: extends itself by way of {' -> '.join(seen)}; name another file.")
+        raise InputError(
+            f"{where}: extends itself by way of {' -> '.join(seen)}; name another file."
+        )
     values = load_yaml(text, where)
     if "extends" not in values:
         return values
@@ -259,10 +314,11 @@ def load(
     overrides: Sequence[str] = (),
     kind: str | None = None,
 ) -> tuple[M, str]:
-    """Read a configuration of one command, apply ``key=value`` overrides, and check it; return it and its place.
+    """Read a configuration of one command, apply ``key=value`` overrides, and check it; return it
+    and its place.
 
-    ``kind`` is the command's key of ``KINDS``: a file that was written for another is named as such. Raises
-    ``InputError`` on one line.
+    ``kind`` is the command's key of ``KINDS``: a file that was written for another is named as
+    such. Raises ``InputError`` on one line.
     """
     where, text = find_config(name, default)
     values = extended(where, text, _base_config)
@@ -273,7 +329,9 @@ def load(
     return parse(model, values, where, overrides), where
 
 
-def parse(model: type[M], values: Any, where: str = "configuration", overrides: Sequence[str] = ()) -> M:
+def parse(
+    model: type[M], values: Any, where: str = "configuration", overrides: Sequence[str] = ()
+) -> M:
     """Validate nested values; raises ``InputError`` that names field, value, rule and way out."""
     try:
         return model.model_validate(values)
@@ -286,8 +344,12 @@ def load_config(name: str | None = None, overrides: Sequence[str] = ()) -> Train
     return load(TrainConfig, name, "train.yaml", overrides, "train")[0]
 
 
-def parse_config(values: dict[str, Any], where: str = "configuration", overrides: Sequence[str] = ()) -> TrainConfig:
-    """The training that nested values describe; raises ``InputError`` that names field, value, rule and way out."""
+def parse_config(
+    values: dict[str, Any], where: str = "configuration", overrides: Sequence[str] = ()
+) -> TrainConfig:
+    """The training that nested values describe; raises ``InputError`` that names field, value, rule
+    and way out.
+    """
     return parse(TrainConfig, values, where, overrides)
 
 
@@ -297,7 +359,8 @@ def override(values: dict[str, Any], text: str) -> None:
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise InputError(
-            f"Expected --set key=value with a dotted key, got {text!r}; for example --set privacy.epsilon=0.5."
+            f"Expected --set key=value with a dotted key, got {text!r}; for example --set "
+            f"privacy.epsilon=0.5."
         )
     for depth, part in enumerate(parts[:-1], start=1):
         inner = values.setdefault(part, {})
@@ -307,9 +370,14 @@ def override(values: dict[str, Any], text: str) -> None:
             place, rest = ".".join(parts[:depth]), value.strip()
             for name in reversed(parts[depth:]):
                 rest = f"{{{name}: {rest}}}"
-            whole = f"{place}=[...]" if isinstance(inner, list) and parts[depth].isdigit() else f"{place}={rest}"
+            whole = (
+                f"{place}=[...]"
+                if isinstance(inner, list) and parts[depth].isdigit()
+                else f"{place}={rest}"
+            )
             raise InputError(
-                f"Expected a section at {place!r} for --set {text!r}, got the value {value_text(inner)}; set the whole "
+                f"Expected a section at {place!r} for --set {text!r}, got the value "
+                f"{value_text(inner)}; set the whole "
                 f"of it, for example --set '{whole}', or use another key."
             )
         values = inner

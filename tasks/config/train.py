@@ -1,4 +1,6 @@
-"""The configuration of a training: its fields with their rules, files, overrides, and errors on one line."""
+"""The configuration of a training: its fields with their rules, files, overrides, and errors on one
+line.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ SCHEMA_VERSION = 1
 
 
 def _number(value: object) -> object:
-    """Refuse what Python would silently take for a number: True is not 1, and infinity is no budget."""
+    """Refuse what Python would silently take for a number: True is not 1, and infinity is no
+    budget.
+    """
     if isinstance(value, bool):
         raise ValueError("a number")
     if isinstance(value, float) and not math.isfinite(value):
@@ -56,11 +60,17 @@ class Section(BaseModel):
 
 
 class DataSection(Section):
-    name: str = Field(default="census", min_length=1, description="name a schema of conf/data, or a YAML file")
+    name: str = Field(
+        default="census", min_length=1, description="name a schema of conf/data, or a YAML file"
+    )
     path: str | None = Field(default=None, description="name a file that exists")
     test_path: str | None = Field(default=None, description="name a file that exists")
-    blocks: tuple[str, ...] | None = Field(default=None, description="for example [2026-01, 2026-02]")
-    period: str | None = Field(default=None, description="leave it out: a scheduled retraining sets it")
+    blocks: tuple[str, ...] | None = Field(
+        default=None, description="for example [2026-01, 2026-02]"
+    )
+    period: str | None = Field(
+        default=None, description="leave it out: a scheduled retraining sets it"
+    )
 
     @field_validator("blocks")
     @classmethod
@@ -74,30 +84,51 @@ class PreprocessSection(Section):
         default=None, description="none, cap or unit; leave it out for what goes with the algorithm"
     )
     numeric: str | None = Field(
-        default=None, description="minmax, log, centred or hats(8); leave it out for what goes with the algorithm"
+        default=None,
+        description="minmax, log, centred or hats(8); leave it out for what goes "
+        "with the algorithm",
     )
-    intercept: bool = Field(default=True, description="true or false: a constant column beside the declared ones")
+    intercept: bool = Field(
+        default=True, description="true or false: a constant column beside the declared ones"
+    )
 
 
 class ObjectiveSection(Section):
     loss: str = Field(default="logistic", description="for example logistic or huber_hinge")
-    loss_parameters: dict[str, NumberOrTarget] = Field(default={}, description="for example {h: 0.5} for huber_hinge")
-    l2: Number | None = Field(default=None, ge=0, description="0 is no penalty; leave it out for the algorithm's rule")
-    l1: Number = Field(default=0.0, ge=0, description="0 is no penalty; of another kind: algorithm.penalty, by ADMM")
+    loss_parameters: dict[str, NumberOrTarget] = Field(
+        default={}, description="for example {h: 0.5} for huber_hinge"
+    )
+    l2: Number | None = Field(
+        default=None, ge=0, description="0 is no penalty; leave it out for the algorithm's rule"
+    )
+    l1: Number = Field(
+        default=0.0,
+        ge=0,
+        description="0 is no penalty; of another kind: algorithm.penalty, by ADMM",
+    )
 
 
 class RankingSection(Section):
-    """The model of ranked lists and what its metrics mean; see ``dpcore.ranking.metrics.Conventions``."""
+    """The model of ranked lists and what its metrics mean; see
+    ``dpcore.ranking.metrics.Conventions``.
+    """
 
-    features: tuple[Literal["raw", "rank"], ...] = Field(default=("raw", "rank"), description="[raw, rank]")
+    features: tuple[Literal["raw", "rank"], ...] = Field(
+        default=("raw", "rank"), description="[raw, rank]"
+    )
     scorer: Literal["linear", "mlp"] = Field(default="linear", description="linear or mlp")
-    hidden: tuple[Count, ...] = Field(default=(256,), description="widths of the mlp, for example [256]")
-    activation: Literal["relu", "tanh", "sigmoid"] = Field(default="relu", description="relu, tanh or sigmoid")
+    hidden: tuple[Count, ...] = Field(
+        default=(256,), description="widths of the mlp, for example [256]"
+    )
+    activation: Literal["relu", "tanh", "sigmoid"] = Field(
+        default="relu", description="relu, tanh or sigmoid"
+    )
     empty: Literal["skip", "zero", "one"] | None = Field(
         default=None, description="queries without a relevant document: skip, zero or one"
     )
     conventions: Literal["letor", "trec_eval"] | None = Field(
-        default=None, description="of MAP and NDCG, as LETOR's script or trec_eval: letor or trec_eval"
+        default=None,
+        description="of MAP and NDCG, as LETOR's script or trec_eval: letor or trec_eval",
     )
     ties: Literal["average", "worst"] = Field(default="average", description="average or worst")
     discount: Literal["log2", "letor"] | None = Field(default=None, description="log2 or letor")
@@ -110,7 +141,9 @@ class RankingSection(Section):
     gain: Literal["exponential", "linear"] | None = Field(
         default=None, description="of NDCG: exponential (2^grade - 1) or linear"
     )
-    relevant_from: Number = Field(default=1.0, gt=0, description="the least grade that counts as relevant")
+    relevant_from: Number = Field(
+        default=1.0, gt=0, description="the least grade that counts as relevant"
+    )
     at: tuple[Count, ...] = Field(default=(1, 2, 4, 8), description="ranks k of NDCG@k")
     map_at: tuple[Count, ...] = Field(default=(), description="ranks k of MAP@k, for example [10]")
 
@@ -118,18 +151,29 @@ class RankingSection(Section):
 class ModelSection(Section):
     """A neural network in place of a linear model; see ``dpcore.network.spec.NetworkSpec``."""
 
-    kind: str = Field(default="mlp", description="linear, mlp, cnn, small_cnn, deep_cnn, scattering or module")
-    hidden: tuple[Count, ...] = Field(default=(256, 256), description="widths of the mlp, for example [256, 256]")
+    kind: str = Field(
+        default="mlp", description="linear, mlp, cnn, small_cnn, deep_cnn, scattering or module"
+    )
+    hidden: tuple[Count, ...] = Field(
+        default=(256, 256), description="widths of the mlp, for example [256, 256]"
+    )
     activation: str = Field(default="tanh", description="tanh or relu")
     pool: str = Field(default="max", description="max or mean")
-    image: tuple[Count, ...] = Field(default=(), description="channels, height and width, for example [1, 28, 28]")
-    standardise: bool = Field(default=False, description="true or false: every record to mean 0 and variance 1")
+    image: tuple[Count, ...] = Field(
+        default=(), description="channels, height and width, for example [1, 28, 28]"
+    )
+    standardise: bool = Field(
+        default=False, description="true or false: every record to mean 0 and variance 1"
+    )
     path: str | None = Field(default=None, description="of kind module: package.module:Name")
-    arguments: dict[str, Any] = Field(default={}, description="of kind module, for example {width: 64}")
+    arguments: dict[str, Any] = Field(
+        default={}, description="of kind module, for example {width: 64}"
+    )
     precision: str = Field(default="single", description="single or double")
 
 
-# The odds of a guess about a record may change by e^100 here: what is larger is a slip, and promises nothing.
+# The odds of a guess about a record may change by e^100 here: what is larger is a slip, and
+# promises nothing.
 MOST_EPSILON = 100.0
 DELTA = (
     "take one well below 1/n, for example 1e-6; pure privacy comes from the noise, not from delta: "
@@ -138,23 +182,35 @@ DELTA = (
 
 
 class PrivacySection(Section):
-    epsilon: Number = Field(default=1.0, gt=0, le=MOST_EPSILON, description="usual values lie between 0.1 and 8")
+    epsilon: Number = Field(
+        default=1.0, gt=0, le=MOST_EPSILON, description="usual values lie between 0.1 and 8"
+    )
     delta: Number = Field(default=1e-6, gt=0, lt=1, description=DELTA)
-    adjacency: Adjacency = Field(default=Adjacency.ADD_REMOVE, description="it says which two tables are neighbours")
+    adjacency: Adjacency = Field(
+        default=Adjacency.ADD_REMOVE, description="it says which two tables are neighbours"
+    )
     conversion: Literal["cks", "prop21"] = Field(default="cks", description="one of cks, prop21")
     accountant: Literal["auto", "rdp", "pld", "gdp", "profile", "pure", "advanced"] = Field(
         default="auto", description="auto takes the exact one where there is one, else rdp"
     )
-    noise: Literal["rounded", "discrete"] = Field(default="rounded", description="discrete is exact and slower")
+    noise: Literal["rounded", "discrete"] = Field(
+        default="rounded", description="discrete is exact and slower"
+    )
 
 
 class SelectSection(Section):
     """A selection before the training, within its budget; see ``dpcore.algorithms.two_phase``."""
 
-    method: Literal["noisy_correlations"] = Field(default="noisy_correlations", description="noisy_correlations")
+    method: Literal["noisy_correlations"] = Field(
+        default="noisy_correlations", description="noisy_correlations"
+    )
     keep: Count | None = Field(default=None, description="how many columns stay, for example 25")
-    share: Number | None = Field(default=None, gt=0, lt=1, description="of the budget, for example 0.2")
-    clip_norm: Number | None = Field(default=None, gt=0, description="leave it out for the public rule")
+    share: Number | None = Field(
+        default=None, gt=0, lt=1, description="of the budget, for example 0.2"
+    )
+    clip_norm: Number | None = Field(
+        default=None, gt=0, description="leave it out for the public rule"
+    )
 
 
 class AlgorithmSection(Section):
@@ -162,8 +218,12 @@ class AlgorithmSection(Section):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str = Field(default="auto", min_length=1, description="for example auto, dp_sgd or output_gd")
-    preset: str | None = Field(default=None, description="paper takes the setting of the source; leave it out for ours")
+    name: str = Field(
+        default="auto", min_length=1, description="for example auto, dp_sgd or output_gd"
+    )
+    preset: str | None = Field(
+        default=None, description="paper takes the setting of the source; leave it out for ours"
+    )
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -179,22 +239,34 @@ class ReleaseSection(Section):
 
 class EvaluateSection(Section):
     baselines: bool = Field(default=True, description="true or false")
-    release: ReleaseSection | None = Field(default=None, description="for example {metric: accuracy, epsilon: 0.05}")
-    subgroup: str | None = Field(default=None, description="a declared column: accuracy by its groups, internal")
-    subgroup_least: Count = Field(default=50, description="the size below which groups are put together")
+    release: ReleaseSection | None = Field(
+        default=None, description="for example {metric: accuracy, epsilon: 0.05}"
+    )
+    subgroup: str | None = Field(
+        default=None, description="a declared column: accuracy by its groups, internal"
+    )
+    subgroup_least: Count = Field(
+        default=50, description="the size below which groups are put together"
+    )
 
 
 class TrialsSection(Section):
     distribution: Literal["poisson", "negative_binomial"] = Field(
         default="poisson", description="poisson or negative_binomial"
     )
-    mean: Number = Field(default=6.0, gt=1, le=200, description="expected number of trials, for example 6")
-    eta: Number | None = Field(default=None, ge=-0.5, le=10, description="of negative_binomial: 0 or 1")
+    mean: Number = Field(
+        default=6.0, gt=1, le=200, description="expected number of trials, for example 6"
+    )
+    eta: Number | None = Field(
+        default=None, ge=-0.5, le=10, description="of negative_binomial: 0 or 1"
+    )
 
 
 class ScoreSection(Section):
     metric: Literal["accuracy"] = Field(default="accuracy", description="accuracy")
-    share: Number = Field(default=0.05, gt=0, lt=1, description="of the cost of one trial, for example 0.05")
+    share: Number = Field(
+        default=0.05, gt=0, lt=1, description="of the cost of one trial, for example 0.05"
+    )
 
 
 class TuneSection(Section):
@@ -206,39 +278,69 @@ class TuneSection(Section):
 
 
 class AuditSection(Section):
-    """Made-up records in the training that show how much leaks: ``tasks.options.canaries``. Never released."""
+    """Made-up records in the training that show how much leaks: ``tasks.options.canaries``. Never
+    released.
+    """
 
-    canaries: Count | None = Field(default=None, ge=20, le=5000, description="leave it out for one a column")
+    canaries: Count | None = Field(
+        default=None, ge=20, le=5000, description="leave it out for one a column"
+    )
 
 
 class LedgerSection(Section):
-    url: str | None = Field(default=None, description="for example sqlite:////srv/privacy/ledger.db")
+    url: str | None = Field(
+        default=None, description="for example sqlite:////srv/privacy/ledger.db"
+    )
 
 
 class TrackingSection(Section):
-    experiment: str = Field(default="dpflows", min_length=1, description="name an MLflow experiment")
+    experiment: str = Field(
+        default="dpflows", min_length=1, description="name an MLflow experiment"
+    )
     name: str | None = Field(default=None, description="a name for the run")
 
 
 class TrainConfig(Section):
-    """Everything that decides about one training. ``seed`` is the public one: splits and starts, never noise."""
+    """Everything that decides about one training. ``seed`` is the public one: splits and starts,
+    never noise.
+    """
 
-    schema_version: Literal[1] = Field(default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
+    schema_version: Literal[1] = Field(
+        default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}"
+    )
     data: DataSection = Field(default=DataSection(), description="name and path of the data")
-    preprocess: PreprocessSection = Field(default=PreprocessSection(), description="normalise, numeric and intercept")
+    preprocess: PreprocessSection = Field(
+        default=PreprocessSection(), description="normalise, numeric and intercept"
+    )
     objective: ObjectiveSection = Field(default=ObjectiveSection(), description="loss, l2 and l1")
-    ranking: RankingSection | None = Field(default=None, description="for ranking data alone: features and scorer")
-    model: ModelSection | None = Field(default=None, description="a neural network: kind and its sizes")
-    privacy: PrivacySection = Field(default=PrivacySection(), description="epsilon, delta and adjacency")
-    select: SelectSection | None = Field(default=None, description="method, keep and share of a selection of columns")
-    algorithm: AlgorithmSection = Field(default=AlgorithmSection(), description="name and parameters")
-    tune: TuneSection | None = Field(default=None, description="grid, trials and score of a charged search")
+    ranking: RankingSection | None = Field(
+        default=None, description="for ranking data alone: features and scorer"
+    )
+    model: ModelSection | None = Field(
+        default=None, description="a neural network: kind and its sizes"
+    )
+    privacy: PrivacySection = Field(
+        default=PrivacySection(), description="epsilon, delta and adjacency"
+    )
+    select: SelectSection | None = Field(
+        default=None, description="method, keep and share of a selection of columns"
+    )
+    algorithm: AlgorithmSection = Field(
+        default=AlgorithmSection(), description="name and parameters"
+    )
+    tune: TuneSection | None = Field(
+        default=None, description="grid, trials and score of a charged search"
+    )
     evaluate: EvaluateSection = Field(default=EvaluateSection(), description="what is measured")
-    audit: AuditSection | None = Field(default=None, description="canaries: a run that measures and is never released")
+    audit: AuditSection | None = Field(
+        default=None, description="canaries: a run that measures and is never released"
+    )
     ledger: LedgerSection = Field(default=LedgerSection(), description="where the budget is kept")
     tracking: TrackingSection = Field(default=TrackingSection(), description="names in MLflow")
     seed: Whole = Field(default=0, ge=0, description="any whole number from 0")
-    unsafe_fixed_noise_seed: Whole | None = Field(default=None, ge=0, description="leave it out: it is for tests")
+    unsafe_fixed_noise_seed: Whole | None = Field(
+        default=None, ge=0, description="leave it out: it is for tests"
+    )
 
     def canonical(self) -> str:
         """Canonical JSON of the whole configuration, defaults included."""

@@ -1,4 +1,5 @@
-"""From a schema and its files to ``Data``: one pass over chunks, bounded memory, nothing learned from the rows.
+"""From a schema and its files to ``Data``: one pass over chunks, bounded memory, nothing learned
+from the rows.
 
 A quick look at a declared table before anything starts: header, columns, label and the first rows.
 """
@@ -39,14 +40,17 @@ from tasks.readers import Chunk, open_chunks, source_paths
 from tasks.readers.open import Paths, frame_chunks, sibling_paths
 from tasks.schema import Schema
 
-SPOOL_BYTES = 512 * 2**20  # text files from this size on are encoded into mapped files, not into memory
+# text files from this size on are encoded into mapped files, not into memory
+SPOOL_BYTES = 512 * 2**20
 BY_PLACE = ("tail", "position")  # splits by the place of a row in its file: of published rows alone
 UNPACKED = 8  # a guess of how much gzip saved
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Exact counts about the rows that were read: internal to the operator, never part of a release."""
+    """Exact counts about the rows that were read: internal to the operator, never part of a
+    release.
+    """
 
     rows_train: int
     rows_test: int
@@ -54,22 +58,35 @@ class Report:
     test: dict[str, dict[str, int]]
 
     def counts(self) -> dict[str, float]:
-        """``rows_train``, ``rows_test``, and of cells what there was: ``unknown_test``, ``clipped_train``, ..."""
+        """``rows_train``, ``rows_test``, and of cells what there was: ``unknown_test``,
+        ``clipped_train``, ...
+        """
         found = {"rows_train": float(self.rows_train), "rows_test": float(self.rows_test)}
         for side, tally in (("train", self.train), ("test", self.test)):
-            found |= {f"{what}_{side}": float(sum(columns.values())) for what, columns in tally.items() if columns}
+            found |= {
+                f"{what}_{side}": float(sum(columns.values()))
+                for what, columns in tally.items()
+                if columns
+            }
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        return {"rows_train": self.rows_train, "rows_test": self.rows_test, "train": self.train, "test": self.test}
+        return {
+            "rows_train": self.rows_train,
+            "rows_test": self.rows_test,
+            "train": self.train,
+            "test": self.test,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The training part, the test part if one is declared, what was counted, and where the rows came from.
+    """The training part, the test part if one is declared, what was counted, and where the rows
+    came from.
 
-    ``blocks`` and ``users`` (n,) give the ledger block and the person of each training row where they are declared.
-    ``groups`` gives the group of each row of the test part, without one of the training part, where it was asked for.
+    ``blocks`` and ``users`` (n,) give the ledger block and the person of each training row where
+    they are declared. ``groups`` gives the group of each row of the test part, without one of the
+    training part, where it was asked for.
     """
 
     train: Data | Sessions
@@ -98,7 +115,9 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows are decoded: of ``blocks`` (None: all), the test part too if ``test``; ``group`` names a column."""
+    """Which rows are decoded: of ``blocks`` (None: all), the test part too if ``test``; ``group``
+    names a column.
+    """
 
     blocks: Sequence[str] | None
     group: str | None
@@ -107,7 +126,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of a chunk that are read, their blocks, which of them are test rows, and where they stand in it."""
+    """The rows of a chunk that are read, their blocks, which of them are test rows, and where they
+    stand in it.
+    """
 
     chunk: Chunk
     where: np.ndarray | None
@@ -131,14 +152,16 @@ def load(
 ) -> Loaded:
     """Read, check and encode the declared data set.
 
-    ``path``/``test_path`` override the declared files, ``frame``/``test_frame`` replace them; of ``blocks`` only
-    the rows of those ledger blocks are decoded, in both parts; ``sides`` without "test" decodes no row of the test
-    part; under ``adjacency`` replace_one the rows must be exactly the declared n. ``group`` names a declared column
-    whose groups are kept beside the rows. Large files are encoded into private mapped files, under ``spool`` or the
-    home folder. Raises ``InputError`` with file, data row, column, rule and way out, before anything could be reserved.
-    Whether rows are as declared may hang on one record, so these refusals are for the operator alone: no store keeps
-    their words, and nothing is charged or drawn after one. Private records of one class, which may well be as declared,
-    are not refused where ``adjacency`` names a promise, but noted.
+    ``path``/``test_path`` override the declared files, ``frame``/``test_frame`` replace them; of
+    ``blocks`` only the rows of those ledger blocks are decoded, in both parts; ``sides`` without
+    "test" decodes no row of the test part; under ``adjacency`` replace_one the rows must be exactly
+    the declared n. ``group`` names a declared column whose groups are kept beside the rows. Large
+    files are encoded into private mapped files, under ``spool`` or the home folder. Raises
+    ``InputError`` with file, data row, column, rule and way out, before anything could be reserved.
+    Whether rows are as declared may hang on one record, so these refusals are for the operator
+    alone: no store keeps their words, and nothing is charged or drawn after one. Private records of
+    one class, which may well be as declared, are not refused where ``adjacency`` names a promise,
+    but noted.
     """
     files = [] if frame is not None else source_paths(schema, path, schema.source.path)
     own = frame is None and test_frame is None and "test" in sides
@@ -146,9 +169,14 @@ def load(
     if group is not None:
         check_group(schema, group)
     if frame is None and not files and schema.source.kind == "file":
-        raise InputError(f"Expected a file for data set {schema.name!r}, got none; give data.path. {schema.source.how}")
+        raise InputError(
+            f"Expected a file for data set {schema.name!r}, got none; give data.path. "
+            f"{schema.source.how}"
+        )
     large = spool is not None or _large([*files, *tests])
-    with private_folder(spool or Home.find().root / "rows") if large else nullcontext(None) as folder:
+    with (
+        private_folder(spool or Home.find().root / "rows") if large else nullcontext(None) as folder
+    ):
         wanted = Wanted(blocks, group, "test" in sides)
         return _load(schema, encoder, files, tests, frame, test_frame, adjacency, wanted, folder)
 
@@ -166,10 +194,28 @@ def _load(
 ) -> Loaded:
     sides = [_side(schema, encoder, folder, side) for side in ("train", "test")]
     blocks, mine = wanted.blocks, mine_of(schema, wanted.blocks)
-    chunks = frame_chunks(schema, frame) if frame is not None else open_chunks(schema, files, mine=mine)
-    _read(schema, encoder, chunks, sides[0], sides[1], ", ".join(map(str, files)) or schema.name, wanted)
+    chunks = (
+        frame_chunks(schema, frame) if frame is not None else open_chunks(schema, files, mine=mine)
+    )
+    _read(
+        schema,
+        encoder,
+        chunks,
+        sides[0],
+        sides[1],
+        ", ".join(map(str, files)) or schema.name,
+        wanted,
+    )
     if test_frame is not None:
-        _read(schema, encoder, frame_chunks(schema, test_frame, "the test frame"), sides[1], None, "test frame", wanted)
+        _read(
+            schema,
+            encoder,
+            frame_chunks(schema, test_frame, "the test frame"),
+            sides[1],
+            None,
+            "test frame",
+            wanted,
+        )
     elif tests:
         chunks = open_chunks(schema, tests, schema.split.skip_lines, mine)
         _read(schema, encoder, chunks, sides[1], None, ", ".join(map(str, tests)), wanted)
@@ -180,16 +226,26 @@ def _load(
         train=_finish(schema, encoder, train),
         test=_finish(schema, encoder, test) if test.y.rows else None,
         report=report,
-        source=", ".join(map(str, [*files, *tests])) or schema.source.kind if frame is None else "data frame",
+        source=", ".join(map(str, [*files, *tests])) or schema.source.kind
+        if frame is None
+        else "data frame",
         blocks=np.concatenate(train.blocks) if train.blocks else None,
         users=np.concatenate(train.users) if train.users else None,
-        groups=np.concatenate(seen.groups) if (seen := test if test.y.rows else train).groups else None,
+        groups=np.concatenate(seen.groups)
+        if (seen := test if test.y.rows else train).groups
+        else None,
         one_class=_one_class(schema, train),
     )
 
 
-def _side(schema: Schema, encoder: Encoder | MatrixEncoder, folder: Path | None, name: str) -> _Part:
-    return _Part(Matrix(encoder.design.dimension, folder, name), GrowingArray(folder, f"{name}.y"), EncodingReport())
+def _side(
+    schema: Schema, encoder: Encoder | MatrixEncoder, folder: Path | None, name: str
+) -> _Part:
+    return _Part(
+        Matrix(encoder.design.dimension, folder, name),
+        GrowingArray(folder, f"{name}.y"),
+        EncodingReport(),
+    )
 
 
 def _read(
@@ -201,7 +257,9 @@ def _read(
     source: str,
     wanted: Wanted,
 ) -> None:
-    """Encode chunks into ``part``; rows of the test side of a split by hash or position go to ``test``."""
+    """Encode chunks into ``part``; rows of the test side of a split by hash or position go to
+    ``test``.
+    """
     row, whole = 0, Whole(wanted.blocks)
     for chunk in chunks:
         part.tally.source, part.tally.rows, part.tally.places = source, row, None
@@ -210,16 +268,26 @@ def _read(
         chunk, aside = rows.chunk, rows.aside
         if not chunk.rows:
             continue
-        cells = pd.Series(chunk.labels) if chunk.labels is not None else chunk.table[schema.label.column]
+        cells = (
+            pd.Series(chunk.labels)
+            if chunk.labels is not None
+            else chunk.table[schema.label.column]
+        )
         y = decode_labels(schema.label, cells, part.tally, schema.text.strip)
         part.tally.raise_faults()
         lost = np.isnan(y)
         if lost.any():
             aside = None if aside is None else aside & ~lost
-        keep = None if aside is None and not lost.any() else ~(lost if aside is None else lost | aside)
+        keep = (
+            None if aside is None and not lost.any() else ~(lost if aside is None else lost | aside)
+        )
         if chunk.labels is None:
             _keys(schema, chunk.table, rows.where, keep, part)
-        names = None if wanted.group is None else group_names(schema, wanted.group, chunk.table[wanted.group])
+        names = (
+            None
+            if wanted.group is None
+            else group_names(schema, wanted.group, chunk.table[wanted.group])
+        )
         _append(part, encoder, chunk, y, start, rows.places, keep)
         _note(part, names, keep)
         if test is not None and aside is not None:
@@ -229,11 +297,19 @@ def _read(
 
 
 def _rows(
-    schema: Schema, chunk: Chunk, start: int, tally: EncodingReport, whole: Whole, wanted: Wanted, split: bool
+    schema: Schema,
+    chunk: Chunk,
+    start: int,
+    tally: EncodingReport,
+    whole: Whole,
+    wanted: Wanted,
+    split: bool,
 ) -> _Rows:
-    """The rows of a chunk that are read: of the others only the cells that say where a row belongs are looked at.
+    """The rows of a chunk that are read: of the others only the cells that say where a row belongs
+    are looked at.
 
-    A row that names no block may be of any of them, so it is refused; so is a session that a wanted block shares.
+    A row that names no block may be of any of them, so it is refused; so is a session that a wanted
+    block shares.
     """
     where = row_blocks(schema, chunk.table, tally) if chunk.labels is None else None
     if where is not None and schema.label.kind == "relevance":
@@ -243,7 +319,11 @@ def _rows(
     aside = test_rows(schema, chunk, start) if split and schema.split.kind in BY_PLACE else None
     if where is not None and wanted.blocks is not None:
         places = np.flatnonzero(named_in(where, wanted.blocks))
-        chunk, where, aside = chunk.take(places), where[places], None if aside is None else aside[places]
+        chunk, where, aside = (
+            chunk.take(places),
+            where[places],
+            None if aside is None else aside[places],
+        )
     tally.places = places
     if chunk.rows:
         chunk = with_queries(schema, chunk, tally)
@@ -265,7 +345,9 @@ def _append(
     places: np.ndarray | None,
     keep: np.ndarray | None,
 ) -> None:
-    """Encode the kept rows of a chunk (None: all), at ``places`` (None: in order) after row ``row``."""
+    """Encode the kept rows of a chunk (None: all), at ``places`` (None: in order) after row
+    ``row``.
+    """
     table, queries = chunk.table, chunk.queries
     part.tally.rows, part.tally.places = row, places
     if keep is not None:
@@ -287,7 +369,9 @@ def _note(part: _Part, names: np.ndarray | None, keep: np.ndarray | None) -> Non
         part.groups.append(names if keep is None else names[keep])
 
 
-def _keys(schema: Schema, table: Any, blocks: np.ndarray | None, keep: np.ndarray | None, part: _Part) -> None:
+def _keys(
+    schema: Schema, table: Any, blocks: np.ndarray | None, keep: np.ndarray | None, part: _Part
+) -> None:
     rows = slice(None) if keep is None else keep
     if blocks is not None:
         part.blocks.append(blocks[rows])
@@ -296,14 +380,19 @@ def _keys(schema: Schema, table: Any, blocks: np.ndarray | None, keep: np.ndarra
             part.users.append(unit_names(schema, table[name], part.tally, "user")[rows])
 
 
-def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, blocks: Sequence[str] | None) -> None:
+def _check(
+    schema: Schema, train: _Part, adjacency: Adjacency | str | None, blocks: Sequence[str] | None
+) -> None:
     """Rows, both classes, and the exact count where the relation needs it."""
     if not train.y.rows:
-        raise InputError(f"{train.tally.source}: no row belongs to the training part; check split and blocks.")
+        raise InputError(
+            f"{train.tally.source}: no row belongs to the training part; check split and blocks."
+        )
     promised = adjacency is not None and not schema.public.public
     if _one_class(schema, train) and not promised:
         raise InputError(
-            f"{train.tally.source}: the training part has one class only (label {schema.label.column!r}); check"
+            f"{train.tally.source}: the training part has one class only (label "
+            f"{schema.label.column!r}); check"
             " label.positive and label.negative, or the split. Nothing was spent."
         )
     # For unit user it is the number of users that is public; the training counts them.
@@ -311,14 +400,17 @@ def _check(schema: Schema, train: _Part, adjacency: Adjacency | str | None, bloc
     if adjacency is not None and Adjacency(adjacency) is Adjacency.REPLACE_ONE and counted:
         if schema.label.undeclared == "drop":
             raise InputError(
-                "label.undeclared=drop makes the number of rows depend on private labels; under replace_one declare"
+                "label.undeclared=drop makes the number of rows depend on private labels; under "
+                "replace_one declare"
                 " refuse, or use adjacency add_remove."
             )
         declared = schema.n(len(blocks) if blocks else 1)
         if train.y.rows != declared:
             raise InputError(
-                f"{train.tally.source}: {train.y.rows} training rows, public.n={declared}; under replace_one n is the"
-                " exact public count: correct public.n, or use adjacency add_remove, where n is nominal."
+                f"{train.tally.source}: {train.y.rows} training rows, public.n={declared}; under "
+                f"replace_one n is the"
+                " exact public count: correct public.n, or use adjacency add_remove, where n is "
+                "nominal."
             )
 
 
@@ -330,7 +422,9 @@ def _one_class(schema: Schema, train: _Part) -> bool:
 def _finish(schema: Schema, encoder: Any, part: _Part) -> Data | Sessions:
     X, y = part.X.finish(), part.y.finish()
     if part.queries:
-        return Sessions.from_rows(X.toarray() if issparse(X) else X, y, np.concatenate(part.queries), canonical=True)
+        return Sessions.from_rows(
+            X.toarray() if issparse(X) else X, y, np.concatenate(part.queries), canonical=True
+        )
     return Data(X, y, encoder.design)
 
 
@@ -372,7 +466,11 @@ def peek(
 
 
 def _check_first(
-    schema: Schema, encoder: Encoder | MatrixEncoder, chunk: Chunk, files: list[Path], blocks: Sequence[str] | None
+    schema: Schema,
+    encoder: Encoder | MatrixEncoder,
+    chunk: Chunk,
+    files: list[Path],
+    blocks: Sequence[str] | None,
 ) -> None:
     chunk = chunk.take(np.arange(min(PEEK_ROWS, chunk.rows)))
     tally = EncodingReport(source=", ".join(map(str, files)))

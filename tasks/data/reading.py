@@ -1,4 +1,6 @@
-"""The rows that one charge pays for: data set, files, blocks, sides. Steps of the product open rows in no other way."""
+"""The rows that one charge pays for: data set, files, blocks, sides. Steps of the product open rows
+in no other way.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,12 @@ SIDES = ("train", "test")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What may be read of the data set that ``schema`` declares: rows of ``blocks`` (None: it has one) on ``sides``.
+    """What may be read of the data set that ``schema`` declares: rows of ``blocks`` (None: it has
+    one) on ``sides``.
 
-    A charge is made of the same object (``tasks.kinds.charge.charge_of``), so what is read is what is charged.
-    Rows of other blocks are neither decoded nor checked, in the test part as in the training part.
+    A charge is made of the same object (``tasks.kinds.charge.charge_of``), so what is read is what
+    is charged. Rows of other blocks are neither decoded nor checked, in the test part as in the
+    training part.
     """
 
     schema: Schema
@@ -40,14 +44,26 @@ class Reading:
     frame: pd.DataFrame | None = None  # in place of the files
 
     def of(self, schema: Schema) -> Reading:
-        """The same rows where bounds or levels are known by now, or stand in for those that are not."""
+        """The same rows where bounds or levels are known by now, or stand in for those that are
+        not.
+        """
         return replace(self, schema=schema)
 
     def load(
-        self, encoder: Encoder | MatrixEncoder, adjacency: Adjacency | None = None, group: str | None = None
+        self,
+        encoder: Encoder | MatrixEncoder,
+        adjacency: Adjacency | None = None,
+        group: str | None = None,
     ) -> Loaded:
-        """Read, check and encode; raises ``InputError`` naming file, row, column, rule and way out."""
-        more: dict[str, Any] = {"adjacency": adjacency, "blocks": self.blocks, "sides": self.sides, "group": group}
+        """Read, check and encode; raises ``InputError`` naming file, row, column, rule and way
+        out.
+        """
+        more: dict[str, Any] = {
+            "adjacency": adjacency,
+            "blocks": self.blocks,
+            "sides": self.sides,
+            "group": group,
+        }
         return load(self.schema, encoder, self.path, self.test_path, frame=self.frame, **more)
 
     def training_chunks(self) -> Iterator[Chunk]:
@@ -73,11 +89,12 @@ UNREADABLE = "\ufffd"  # what stands for bytes that are no text, of whatever let
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """What may be read of one file before a schema describes it: all of its rows, which are charged on ``blocks``.
+    """What may be read of one file before a schema describes it: all of its rows, which are charged
+    on ``blocks``.
 
-    With ``user``, the column that says whose row a row is, at most the first ``rows_per_user`` of each person's are
-    read, and none that names nobody: empty, one of ``marks``, or of bytes that are no text. Ids compare by the
-    identity rule with the mark of ``decimal``.
+    With ``user``, the column that says whose row a row is, at most the first ``rows_per_user`` of
+    each person's are read, and none that names nobody: empty, one of ``marks``, or of bytes that
+    are no text. Ids compare by the identity rule with the mark of ``decimal``.
     """
 
     path: Path
@@ -88,7 +105,8 @@ class FileReading:
     marks: frozenset[str] = frozenset()
 
     def cells(self, notes: list[str], by_row: bool = False) -> tuple[pd.DataFrame, dict[str, Any]]:
-        """The cells as texts and the keys of the layout, as ``tasks.readers.cells.read_cells`` gives them.
+        """The cells as texts and the keys of the layout, as ``tasks.readers.cells.read_cells``
+        gives them.
 
         Raises ``InputError`` for a file that is no table, or lacks the column of users.
         """
@@ -97,11 +115,14 @@ class FileReading:
             return frame, layout
         if self.user not in frame:
             raise InputError(
-                f"Expected the user column {self.user!r} of the budget in {self.path}, got {', '.join(frame.columns)}; "
+                f"Expected the user column {self.user!r} of the budget in {self.path}, got "
+                f"{', '.join(frame.columns)}; "
                 "whose row a row is has to stand in the file."
             )
         ids = frame[self.user].map(lambda cell: canonical(cell, decimal=self.decimal))
         frame[self.user] = ids
-        named = ~ids.map(lambda text: UNREADABLE in text or names_nobody(text, self.marks)).to_numpy(dtype=bool)
+        named = ~ids.map(
+            lambda text: UNREADABLE in text or names_nobody(text, self.marks)
+        ).to_numpy(dtype=bool)
         frame = frame[named]
         return frame[frame.groupby(self.user).cumcount().to_numpy() < self.rows_per_user], layout

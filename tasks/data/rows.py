@@ -2,7 +2,8 @@
 
 Targets from raw cells: +1 and -1, a scaled number, a class, a grade of relevance.
 
-Which documents of a table were shown together: the session that a row belongs to, and the block that holds it.
+Which documents of a table were shown together: the session that a row belongs to, and the block
+that holds it.
 
 Which group of a declared column a row belongs to: for quality by group, an internal number.
 """
@@ -52,7 +53,10 @@ def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None
         names = list(split.by) or list(chunk.table.columns)
         for name in names:
             if name not in chunk.table:
-                raise InputError(f"Expected the split column {name!r} (split.by), which the table lacks; name another.")
+                raise InputError(
+                    f"Expected the split column {name!r} (split.by), which the table "
+                    f"lacks; name another."
+                )
         columns = [factors(chunk.table[name]) for name in names]
     else:
         table = chunk.table.toarray() if issparse(chunk.table) else np.asarray(chunk.table)
@@ -60,18 +64,25 @@ def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None
     return hash_share(columns, split.salt, schema.text) < split.test_share
 
 
-def hash_share(columns: list[tuple[np.ndarray, list]], salt: str, text: TextSpec = PLAIN) -> np.ndarray:
-    """A number in [0, 1) for each row, from the cells' canonical texts alone: the same in every file format, for ever.
+def hash_share(
+    columns: list[tuple[np.ndarray, list]], salt: str, text: TextSpec = PLAIN
+) -> np.ndarray:
+    """A number in [0, 1) for each row, from the cells' canonical texts alone: the same in every
+    file format, for ever.
 
-    ``columns``: codes and distinct values of each column; the code -1 is for no value. A cell becomes 8 bytes of
-    BLAKE2b of its text (keyed by ``salt``), by the identity rule with the blanks and the decimal mark of ``text``; a
-    row the polynomial of its cells modulo 2^64, mixed at the end as in SplitMix64.
+    ``columns``: codes and distinct values of each column; the code -1 is for no value. A cell
+    becomes 8 bytes of BLAKE2b of its text (keyed by ``salt``), by the identity rule with the blanks
+    and the decimal mark of ``text``; a row the polynomial of its cells modulo 2^64, mixed at the
+    end as in SplitMix64.
     """
     key = salt.encode()[:64]
     row = np.zeros(len(columns[0][0]), dtype=np.uint64)
     for codes, uniques in columns:
         texts = [*(canonical(value, text.strip, text.decimal) for value in uniques), ""]
-        digests = [int.from_bytes(blake2b(t.encode(), digest_size=8, key=key).digest(), "big") for t in texts]
+        digests = [
+            int.from_bytes(blake2b(t.encode(), digest_size=8, key=key).digest(), "big")
+            for t in texts
+        ]
         row = row * np.uint64(0x9E3779B97F4A7C15) + np.array(digests, dtype=np.uint64)[codes]
     row = (row ^ (row >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     row = (row ^ (row >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -79,7 +90,10 @@ def hash_share(columns: list[tuple[np.ndarray, list]], salt: str, text: TextSpec
 
 
 def in_blocks(
-    schema: Schema, blocks: Sequence[str] | None, frame: pd.DataFrame, tally: EncodingReport | None = None
+    schema: Schema,
+    blocks: Sequence[str] | None,
+    frame: pd.DataFrame,
+    tally: EncodingReport | None = None,
 ) -> Any:
     """Which rows of a frame lie in one of ``blocks``, shape (n,); None where all are read.
 
@@ -92,22 +106,31 @@ def in_blocks(
 
 
 def named_in(where: np.ndarray, blocks: Sequence[str]) -> np.ndarray:
-    """Which of the names ``where`` are ``blocks``, shape (n,); numpy's own texts would lose NULs at their end."""
+    """Which of the names ``where`` are ``blocks``, shape (n,); numpy's own texts would lose NULs at
+    their end.
+    """
     return np.asarray(np.isin(where, np.array([*blocks], dtype=object)))
 
 
 def mine_of(schema: Schema, blocks: Sequence[str] | None) -> Mine | None:
-    """The rows of a frame that a run on ``blocks`` reads, as readers ask for it; None where it reads all."""
+    """The rows of a frame that a run on ``blocks`` reads, as readers ask for it; None where it
+    reads all.
+    """
     return None if blocks is None or schema.block is None else partial(in_blocks, schema, blocks)
 
 
 def row_blocks(schema: Schema, frame: pd.DataFrame, tally: EncodingReport) -> np.ndarray | None:
-    """The ledger block of each row as text, shape (n,); None where the schema declares no blocks."""
+    """The ledger block of each row as text, shape (n,); None where the schema declares no
+    blocks.
+    """
     block = schema.block
     if block is None:
         return None
     if block.column not in frame:
-        raise InputError(f"Expected the block column {block.column!r}, which the table lacks; correct block.column.")
+        raise InputError(
+            f"Expected the block column {block.column!r}, which the table lacks; "
+            f"correct block.column."
+        )
     cells = frame[block.column]
     codes, texts = unit_codes(schema, cells, tally)
     marks = schema.marks(block.column)
@@ -118,17 +141,26 @@ def row_blocks(schema: Schema, frame: pd.DataFrame, tally: EncodingReport) -> np
     elif block.by == "value":
         names = texts
     else:
-        names = [date_block(value, block.by, block.format, schema.text.strip) for value in factors(cells)[1]] + [""]
-    found = np.array(["" if gone else name for name, gone in zip(names, absent, strict=True)], dtype=object)[codes]
+        names = [
+            date_block(value, block.by, block.format, schema.text.strip)
+            for value in factors(cells)[1]
+        ] + [""]
+    found = np.array(
+        ["" if gone else name for name, gone in zip(names, absent, strict=True)], dtype=object
+    )[codes]
     empty = np.flatnonzero(found == "")
     if len(empty):
         shown = [repr(text) if (text := texts[codes[r]]) else "no value" for r in empty[:11]]
-        tally.fault(empty, block.column, shown, f"every row needs a block ({block.by}); correct the row")
+        tally.fault(
+            empty, block.column, shown, f"every row needs a block ({block.by}); correct the row"
+        )
     return found
 
 
 def date_block(value: object, by: str, form: str, strip: bool) -> str:
-    """The day, week, month or year of a cell, by its own text (2026.10 is no number); zoned moments count in UTC."""
+    """The day, week, month or year of a cell, by its own text (2026.10 is no number); zoned moments
+    count in UTC.
+    """
     text = value if isinstance(value, datetime) else text_of(value, strip)
     moment = pd.to_datetime(text, format=None if text is value else form, errors="coerce")
     if pd.isna(moment):
@@ -139,11 +171,15 @@ def date_block(value: object, by: str, form: str, strip: bool) -> str:
 BAD = -9
 
 
-def decode_labels(label: LabelSpec, cells: pd.Series, tally: EncodingReport, strip: bool = True) -> np.ndarray:
-    """Targets as float64, shape (n,); undeclared texts and non-finite numbers become faults of ``tally``.
+def decode_labels(
+    label: LabelSpec, cells: pd.Series, tally: EncodingReport, strip: bool = True
+) -> np.ndarray:
+    """Targets as float64, shape (n,); undeclared texts and non-finite numbers become faults of
+    ``tally``.
 
-    Binary: {-1, +1}. Regression: clipped to [low, high] and scaled linearly onto ``scaled_to``. Classes: the position
-    in ``levels``. Relevance: a whole number from 0 to ``high``. NaN marks rows to be left out (``undeclared: drop``).
+    Binary: {-1, +1}. Regression: clipped to [low, high] and scaled linearly onto ``scaled_to``.
+    Classes: the position in ``levels``. Relevance: a whole number from 0 to ``high``. NaN marks
+    rows to be left out (``undeclared: drop``).
     """
     if label.kind in ("regression", "relevance") or label.positive_from is not None:
         return _numbers(label, cells, tally)
@@ -159,9 +195,13 @@ def decode_labels(label: LabelSpec, cells: pd.Series, tally: EncodingReport, str
         tally.count("dropped", label.column, y == BAD)
         y[rows] = np.nan
     elif len(rows):
-        shown = ["no value" if codes[r] < 0 else repr(canonical(uniques[codes[r]], strip)) for r in rows[:11]]
+        shown = [
+            "no value" if codes[r] < 0 else repr(canonical(uniques[codes[r]], strip))
+            for r in rows[:11]
+        ]
         rule = (
-            f"declared are {', '.join(map(repr, list(known)[:12]))}; correct the row or the label's declaration, or "
+            f"declared are {', '.join(map(repr, list(known)[:12]))}; correct the row or the "
+            f"label's declaration, or "
             "leave such rows out by label.undeclared: drop (under add_remove)"
         )
         tally.fault(rows, label.column, [f"{text} is not a declared label" for text in shown], rule)
@@ -182,7 +222,11 @@ def _numbers(label: LabelSpec, cells: pd.Series, tally: EncodingReport) -> np.nd
     if bad.any():
         rows = np.flatnonzero(bad)
         shown = [f"{cells.iloc[r]!r} is not a usable target" for r in rows[:11]]
-        rule = f"a whole number up to {label.high} is needed" if label.kind == "relevance" else "a number is needed"
+        rule = (
+            f"a whole number up to {label.high} is needed"
+            if label.kind == "relevance"
+            else "a number is needed"
+        )
         tally.fault(rows, label.column, shown, f"{rule}; correct the row")
         return values
     if label.positive_from is not None:
@@ -194,17 +238,21 @@ def _numbers(label: LabelSpec, cells: pd.Series, tally: EncodingReport) -> np.nd
     return scale_target(values, low, high, label.scaled_to)
 
 
-def scale_target(values: np.ndarray, low: float, high: float, onto: tuple[float, float]) -> np.ndarray:
+def scale_target(
+    values: np.ndarray, low: float, high: float, onto: tuple[float, float]
+) -> np.ndarray:
     """Clip to [low, high] and map linearly onto ``onto``."""
     share = (np.clip(values, low, high) - low) / (high - low)
     return np.clip(onto[0] + share * (onto[1] - onto[0]), *onto)
 
 
 def with_queries(schema: Schema, chunk: Chunk, tally: EncodingReport) -> Chunk:
-    """``chunk`` with the canonical id of each row's session, from the file itself or from the column ``query``.
+    """``chunk`` with the canonical id of each row's session, from the file itself or from the
+    column ``query``.
 
-    A row without one is noted in ``tally``: it would be in a session with strangers. Raises ``InputError`` where the
-    labels are grades of documents and nothing says which documents were shown together.
+    A row without one is noted in ``tally``: it would be in a session with strangers. Raises
+    ``InputError`` where the labels are grades of documents and nothing says which documents were
+    shown together.
     """
     if chunk.queries is None and schema.label.kind != "relevance":
         return chunk
@@ -215,14 +263,16 @@ def with_queries(schema: Schema, chunk: Chunk, tally: EncodingReport) -> Chunk:
     else:
         place = f"{tally.source}: " if tally.source else ""
         raise InputError(
-            f"{place}Expected the session of every document (label.kind relevance), got rows without one; use "
+            f"{place}Expected the session of every document (label.kind relevance), got rows "
+            f"without one; use "
             f"source.format letor or svmlight with qid, or a table with a column {QUERY!r}."
         )
     return Chunk(chunk.table, chunk.labels, unit_names(schema, cells, tally, "query"))
 
 
 class Whole:
-    """Watches that a session lies in one block: a block pays for whole sessions, so one in two would be paid half.
+    """Watches that a session lies in one block: a block pays for whole sessions, so one in two
+    would be paid half.
 
     With ``blocks`` only sessions that have a document in one of those are of concern.
     """
@@ -231,11 +281,15 @@ class Whole:
         self._block: dict[str, str] = {}
         self._blocks = None if blocks is None else frozenset(blocks)
 
-    def check(self, schema: Schema, chunk: Chunk, blocks: np.ndarray, tally: EncodingReport) -> None:
+    def check(
+        self, schema: Schema, chunk: Chunk, blocks: np.ndarray, tally: EncodingReport
+    ) -> None:
         """Note rows whose session was seen in another block."""
         if chunk.queries is None and QUERY not in chunk.table:
             return
-        cells = chunk.table[QUERY] if chunk.queries is None else pd.Series(chunk.queries, name=QUERY)
+        cells = (
+            chunk.table[QUERY] if chunk.queries is None else pd.Series(chunk.queries, name=QUERY)
+        )
         codes, texts = named(cells, schema.text.strip, schema.text.decimal)
         queries = np.array(texts, dtype=object)[codes]
         pairs = pd.DataFrame({"query": queries, "block": blocks}).drop_duplicates()
@@ -243,7 +297,10 @@ class Whole:
         for row, query, block in zip(pairs.index, pairs["query"], pairs["block"], strict=True):
             first = self._block.setdefault(query, block)
             if first != block and query and (self._blocks is None or {first, block} & self._blocks):
-                rule = f"its session {query!r} began in block {first!r}: give each session an id of its own"
+                rule = (
+                    f"its session {query!r} began in block {first!r}: give each session an id of "
+                    f"its own"
+                )
                 tally.fault(np.array([row]), column, [repr(block)], rule)
 
 
@@ -256,7 +313,8 @@ def check_group(schema: Schema, name: str) -> None:
     """Raise ``InputError`` for a column that is not declared or does not make groups."""
     if schema.label.kind == "relevance" or not schema.columns:
         raise InputError(
-            f"Expected a table of declared columns for evaluate.subgroup={name!r}, got {schema.name!r}, which has none;"
+            f"Expected a table of declared columns for evaluate.subgroup={name!r}, got "
+            f"{schema.name!r}, which has none;"
             " leave it out."
         )
     if name not in schema.columns:
@@ -264,15 +322,23 @@ def check_group(schema: Schema, name: str) -> None:
     spec = schema.columns[name]
     if spec.kind not in KINDS:
         raise InputError(
-            f"Expected a column of kind {', '.join(KINDS)} for evaluate.subgroup, got {name!r} of kind {spec.kind};"
+            f"Expected a column of kind {', '.join(KINDS)} for evaluate.subgroup, got {name!r} of "
+            f"kind {spec.kind};"
             " name another."
         )
-    if spec.kind == "numeric" and not (isinstance(spec.low, int | float) and isinstance(spec.high, int | float)):
-        raise InputError(f"Expected declared low and high of the evaluate.subgroup column {name!r}; declare them.")
+    if spec.kind == "numeric" and not (
+        isinstance(spec.low, int | float) and isinstance(spec.high, int | float)
+    ):
+        raise InputError(
+            f"Expected declared low and high of the evaluate.subgroup column "
+            f"{name!r}; declare them."
+        )
 
 
 def group_names(schema: Schema, name: str, cells: pd.Series) -> np.ndarray:
-    """The group of each cell as text, shape (n,): its value, or the quarter of the declared bounds that it lies in."""
+    """The group of each cell as text, shape (n,): its value, or the quarter of the declared bounds
+    that it lies in.
+    """
     spec = schema.columns[name]
     codes, texts = named(cells, schema.text.strip)
     if spec.kind == "numeric":

@@ -13,7 +13,9 @@ from scipy.sparse import csr_array, issparse
 
 
 class GrowingArray:
-    """One growing array along its first axis: in a file, or in memory that is enlarged in place by a quarter."""
+    """One growing array along its first axis: in a file, or in memory that is enlarged in place by
+    a quarter.
+    """
 
     def __init__(self, folder: Path | None, name: str) -> None:
         self.path = folder / name if folder else None
@@ -48,7 +50,8 @@ class GrowingArray:
             return
         shape = (rows + rows // 4, *self.held.shape[1:])
         if self.held.flags.owndata and self.held.flags.c_contiguous:
-            self.held.resize(shape, refcheck=False)  # the allocator moves pages, not bytes, so there is no second copy
+            # the allocator moves pages, not bytes, so there is no second copy
+            self.held.resize(shape, refcheck=False)
         else:
             larger = np.empty(shape, self.held.dtype)
             larger[: self.rows] = self.held[: self.rows]
@@ -85,7 +88,9 @@ class Matrix:
         indices = self.columns["indices"].finish()
         if ends.dtype == np.int64:
             indices = indices.astype(np.int64)
-        matrix = csr_array((self.columns["data"].finish(), indices, ends), shape=(len(ends) - 1, self.width))
+        matrix = csr_array(
+            (self.columns["data"].finish(), indices, ends), shape=(len(ends) - 1, self.width)
+        )
         matrix.has_canonical_format = True
         return matrix
 
@@ -97,9 +102,11 @@ class Matrix:
 
 @contextmanager
 def private_folder(parent: Path | None) -> Iterator[Path]:
-    """A folder that only this user can read, gone at the end; files that are mapped live on without a name (on
-    Windows, which allows no such thing, they stay until the folder is removed)."""
+    """A folder that only this user can read, gone at the end; files that are mapped live on without
+    a name (on Windows, which allows no such thing, they stay until the folder is removed)."""
     if parent is not None:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="dpflows-rows-", dir=parent, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="dpflows-rows-", dir=parent, ignore_cleanup_errors=True
+    ) as folder:
         yield Path(folder)

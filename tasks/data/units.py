@@ -1,4 +1,6 @@
-"""Whose row a row is: users, sessions and blocks by the identity rule; a row that names nobody is refused."""
+"""Whose row a row is: users, sessions and blocks by the identity rule; a row that names nobody is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ from tasks.schema import Schema
 
 
 def unit_names(schema: Schema, cells: pd.Series, tally: EncodingReport, what: str) -> np.ndarray:
-    """The canonical id of each row in a column of users, sessions or blocks (``what``), shape (n,), as texts.
+    """The canonical id of each row in a column of users, sessions or blocks (``what``), shape (n,),
+    as texts.
 
-    Rows without an id, or with a declared mark of no value, become faults of ``tally``: such rows of several people
-    would be one unit. Raises ``InputError`` for numbers that stand for several ids.
+    Rows without an id, or with a declared mark of no value, become faults of ``tally``: such rows
+    of several people would be one unit. Raises ``InputError`` for numbers that stand for several
+    ids.
     """
     name = str(cells.name)
     none = NO_VALUE | schema.marks(name)
@@ -34,14 +38,25 @@ def unit_names(schema: Schema, cells: pd.Series, tally: EncodingReport, what: st
     rows = np.flatnonzero(nobody[codes])
     if len(rows):
         shown = [repr(text) if (text := texts[codes[r]]) else "no value" for r in rows[:11]]
-        tally.fault(rows, name, shown, f"every row needs its {what}; correct the row, or leave it out of the file")
+        tally.fault(
+            rows,
+            name,
+            shown,
+            f"every row needs its {what}; correct the row, or leave it out of the file",
+        )
     return np.array(texts, dtype=object)[codes]
 
 
 def _plain(schema: Schema, cells: pd.Series, none: frozenset[str]) -> np.ndarray | None:
-    """The ids of cells that are canonical but for blanks and ``.0``; None where they are looked at one by one."""
+    """The ids of cells that are canonical but for blanks and ``.0``; None where they are looked at
+    one by one.
+    """
     if isinstance(cells.dtype, np.dtype) and cells.dtype.kind in "iu":
-        return None if any(text.lstrip("-").isdigit() for text in none) else cells.astype(str).to_numpy(dtype=object)
+        return (
+            None
+            if any(text.lstrip("-").isdigit() for text in none)
+            else cells.astype(str).to_numpy(dtype=object)
+        )
     if not isinstance(cells.dtype, pd.StringDtype) or cells.hasnans:
         return None
     if cells.dtype.storage != "pyarrow":
@@ -81,11 +96,15 @@ WIDE_BLANKS = "".join(letter for letter in BLANKS if not letter.isascii())
 
 
 def _plain_part(part: Any, none: frozenset[str], strip: bool, decimal: str) -> Any:
-    """An array of canonical ids, as ``canonical`` gives them one by one, or None where this way is not sure of them."""
+    """An array of canonical ids, as ``canonical`` gives them one by one, or None where this way is
+    not sure of them.
+    """
     seen = _Bytes(part)
     if not seen.whole.isascii():
         text = seen.whole.decode()
-        if not is_normalized("NFC", text) or (strip and any(blank in text for blank in WIDE_BLANKS)):
+        if not is_normalized("NFC", text) or (
+            strip and any(blank in text for blank in WIDE_BLANKS)
+        ):
             return None
     if strip and any(blank.encode() in seen.whole for blank in ASCII_BLANKS):
         part = pc.ascii_trim(part, characters=ASCII_BLANKS)
@@ -99,18 +118,29 @@ def _plain_part(part: Any, none: frozenset[str], strip: bool, decimal: str) -> A
 
 
 def _has_fraction(letters: bytes, mark: bytes) -> bool:
-    """Whether the mark stands between digits somewhere; a letter is found faster than a pattern, and mostly is not."""
-    return mark in letters and re.search(rb"(?<=[0-9])" + re.escape(mark) + rb"[0-9]", letters) is not None
+    """Whether the mark stands between digits somewhere; a letter is found faster than a pattern,
+    and mostly is not.
+    """
+    return (
+        mark in letters
+        and re.search(rb"(?<=[0-9])" + re.escape(mark) + rb"[0-9]", letters) is not None
+    )
 
 
 def _whole_numbers(part: Any) -> Any:
-    """Texts that are a whole number and ``.0`` without the latter; digits without leading zeros alone are a number."""
+    """Texts that are a whole number and ``.0`` without the latter; digits without leading zeros
+    alone are a number.
+    """
     bare = pc.utf8_slice_codeunits(part, start=0, stop=-2)
-    number = pc.and_(pc.ascii_is_decimal(bare), pc.or_(pc.invert(pc.starts_with(bare, "0")), pc.equal(bare, "0")))
+    number = pc.and_(
+        pc.ascii_is_decimal(bare), pc.or_(pc.invert(pc.starts_with(bare, "0")), pc.equal(bare, "0"))
+    )
     return pc.if_else(pc.and_(number, pc.ends_with(part, ".0")), bare, part)
 
 
-def unit_codes(schema: Schema, cells: pd.Series, tally: EncodingReport) -> tuple[np.ndarray, list[str]]:
+def unit_codes(
+    schema: Schema, cells: pd.Series, tally: EncodingReport
+) -> tuple[np.ndarray, list[str]]:
     """Codes (n,) into canonical texts, the last for no value; errors name file and column."""
     try:
         return named(cells, schema.text.strip, schema.text.decimal, unit=True)

@@ -1,6 +1,8 @@
-"""One figure: lines over a common axis, one panel for each guarantee. matplotlib is imported when it draws.
+"""One figure: lines over a common axis, one panel for each guarantee. matplotlib is imported when
+it draws.
 
-How lines of a comparison look: colours that most eyes tell apart, markers, and labels that do not overlap.
+How lines of a comparison look: colours that most eyes tell apart, markers, and labels that do not
+overlap.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# Okabe & Ito (2008) without their yellow, which is lost on white paper. Markers and dashes tell more than seven apart.
+# Okabe & Ito (2008) without their yellow, which is lost on white paper. Markers and dashes tell
+# more than seven apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*X<>ph"
 DASHES = ("-", "--", "-.", ":")
@@ -52,15 +55,20 @@ def wrapped(label: str) -> str:
     return "\n".join(textwrap.wrap(label, LABEL_WIDTH, break_on_hyphens=False)) or "(no name)"
 
 
-def spread(wanted: Sequence[float], heights: Sequence[float], low: float, high: float) -> np.ndarray:
-    """Centres near ``wanted`` for boxes of ``heights`` that do not overlap, in the same order, within [low, high].
+def spread(
+    wanted: Sequence[float], heights: Sequence[float], low: float, high: float
+) -> np.ndarray:
+    """Centres near ``wanted`` for boxes of ``heights`` that do not overlap, in the same order,
+    within [low, high].
 
-    Least squares under the order constraint (pool adjacent violators, Ayer et al. 1955), then moved into the range. Too
-    many boxes for the range are packed from ``low`` upwards and leave it at the top.
+    Least squares under the order constraint (pool adjacent violators, Ayer et al. 1955), then moved
+    into the range. Too many boxes for the range are packed from ``low`` upwards and leave it at the
+    top.
     """
     order = np.argsort(wanted, kind="stable")
     size = np.asarray(heights, dtype=float)[order]
-    below = np.concatenate([[0.0], np.cumsum(size)[:-1]]) + size / 2  # centre of a box when all are packed from 0
+    # centre of a box when all are packed from 0
+    below = np.concatenate([[0.0], np.cumsum(size)[:-1]]) + size / 2
     pools: list[tuple[float, int]] = []
     for offset in np.asarray(wanted, dtype=float)[order] - below:
         mean, count = float(offset), 1
@@ -75,8 +83,11 @@ def spread(wanted: Sequence[float], heights: Sequence[float], low: float, high: 
     return centres
 
 
-def label_at_right(panel: Any, ends: Sequence[tuple[str, float, float, str]], height: float) -> None:
-    """Name lines at the right of ``panel``, with a thin leader from the end of each: (label, x, y, colour).
+def label_at_right(
+    panel: Any, ends: Sequence[tuple[str, float, float, str]], height: float
+) -> None:
+    """Name lines at the right of ``panel``, with a thin leader from the end of each: (label, x, y,
+    colour).
 
     ``height`` is that of the panel in inches; axis limits must be final.
     """
@@ -119,7 +130,9 @@ MANY_DECADES = 20.0  # a positive axis of a larger ratio is logarithmic
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Means of one algorithm at ``x``, with an interval where there is one. A reference has one mean and no x."""
+    """Means of one algorithm at ``x``, with an interval where there is one. A reference has one
+    mean and no x.
+    """
 
     label: str
     x: tuple[float, ...]
@@ -131,7 +144,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What may share axes: one adjacency and one delta, said in ``title``; ``note`` stands below it."""
+    """What may share axes: one adjacency and one delta, said in ``title``; ``note`` stands below
+    it.
+    """
 
     title: str
     lines: tuple[Line, ...]
@@ -148,7 +163,8 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """``stem`` names the files; ``description`` says in words what is seen. ``logarithmic`` is about the x axis.
+    """``stem`` names the files; ``description`` says in words what is seen. ``logarithmic`` is
+    about the x axis.
 
     ``x_labels`` name places 0, 1, ... where x is no number; their points are not joined.
     """
@@ -189,7 +205,9 @@ class Chart:
             | {"low": low, "high": high}
             for panel in self.panels
             for line in panel.lines
-            for x, mean, low, high in zip(line.x or (None,), line.mean, line.low, line.high, strict=True)
+            for x, mean, low, high in zip(
+                line.x or (None,), line.mean, line.low, line.high, strict=True
+            )
         ]
         frame = pd.DataFrame(rows, columns=["panel", "label", self.x_name, "mean", "low", "high"])
         numeric = ["mean", "low", "high", *([] if self.x_labels else [self.x_name])]
@@ -200,7 +218,9 @@ class Chart:
 
 
 def save(chart: Chart, looks: Mapping[str, Look], folder: Path) -> list[Path]:
-    """Draw ``chart`` and write STEM.png, .svg, .csv and .parquet; title and description travel inside the pictures."""
+    """Draw ``chart`` and write STEM.png, .svg, .csv and .parquet; title and description travel
+    inside the pictures.
+    """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -211,7 +231,9 @@ def save(chart: Chart, looks: Mapping[str, Look], folder: Path) -> list[Path]:
         _lines(figure, chart, looks)
     else:
         _dots(figure, chart, looks)
-    figure.suptitle(chart.title, x=0.012, ha="left", y=1 - 0.1 / figure.get_figheight(), va="top", fontsize=10)
+    figure.suptitle(
+        chart.title, x=0.012, ha="left", y=1 - 0.1 / figure.get_figheight(), va="top", fontsize=10
+    )
     words = {"Title": chart.title, "Description": chart.description}
     png, svg = folder / f"{chart.stem}.png", folder / f"{chart.stem}.svg"
     figure.savefig(png, metadata=words)
@@ -221,7 +243,9 @@ def save(chart: Chart, looks: Mapping[str, Look], folder: Path) -> list[Path]:
 
 
 def description_of(png: Path) -> str:
-    """What a picture written by ``save`` says of itself; the words of its name for any other picture."""
+    """What a picture written by ``save`` says of itself; the words of its name for any other
+    picture.
+    """
     from PIL import Image
 
     with Image.open(png) as image:
@@ -229,21 +253,29 @@ def description_of(png: Path) -> str:
     return str(text) if text else png.stem.replace("_", " ")
 
 
-def _stacked(figure: Any, widths: tuple[float, float, float], heights: Sequence[float]) -> list[Any]:
+def _stacked(
+    figure: Any, widths: tuple[float, float, float], heights: Sequence[float]
+) -> list[Any]:
     """Axes below each other, of the given heights in inches; the figure grows with them."""
     left, wide, right = widths
     whole = HEAD + sum(height + ABOVE + BELOW for height in heights)
     figure.set_size_inches(left + wide + right, whole)
     panels, top = [], whole - HEAD
     for height in heights:
-        box = (left / (left + wide + right), (top - ABOVE - height) / whole, wide / (left + wide + right))
+        box = (
+            left / (left + wide + right),
+            (top - ABOVE - height) / whole,
+            wide / (left + wide + right),
+        )
         panels.append(figure.add_axes((*box, height / whole)))
         top -= height + ABOVE + BELOW
     return panels
 
 
 def _lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
-    heights = [max(TALL, 1.05 * label_height(line.label for line in panel.lines)) for panel in chart.panels]
+    heights = [
+        max(TALL, 1.05 * label_height(line.label for line in panel.lines)) for panel in chart.panels
+    ]
     axes = _stacked(figure, (LEFT, WIDE, RIGHT), heights)
     limits = _limits(chart)
     for panel, shown, height in zip(axes, chart.panels, heights, strict=True):
@@ -252,10 +284,14 @@ def _lines(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
         panel.set_ylim(*limits[:2])
         panel.set(ylabel=chart.y_name)
         _heading(panel, shown)
-        ends = [_curve(panel, line, looks[line.label], not chart.x_labels) for line in shown.private]
+        ends = [
+            _curve(panel, line, looks[line.label], not chart.x_labels) for line in shown.private
+        ]
         right = panel.get_xlim()[1]
         for line in shown.references:
-            panel.axhline(line.mean[0], color=REFERENCE, linestyle=(0, (5, 3)), linewidth=1.1, zorder=1)
+            panel.axhline(
+                line.mean[0], color=REFERENCE, linestyle=(0, (5, 3)), linewidth=1.1, zorder=1
+            )
             ends.append((line.label, right, line.mean[0], REFERENCE))
         label_at_right(panel, ends, height)
 
@@ -280,10 +316,15 @@ def _curve(panel: Any, line: Line, look: Look, joined: bool) -> tuple[str, float
 
 def _dots(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
     """With a single x there is no line to draw: one row for each algorithm, the best on top."""
-    rows = [sorted(panel.lines, key=lambda line: line.mean[0], reverse=chart.low_at_left) for panel in chart.panels]
+    rows = [
+        sorted(panel.lines, key=lambda line: line.mean[0], reverse=chart.low_at_left)
+        for panel in chart.panels
+    ]
     heights = [max(0.8, 0.18 + sum(_row_height(line.label) for line in lines)) for lines in rows]
     limits = _limits(chart)
-    for panel, shown, lines in zip(_stacked(figure, (RIGHT, WIDE, 0.3), heights), chart.panels, rows, strict=True):
+    for panel, shown, lines in zip(
+        _stacked(figure, (RIGHT, WIDE, 0.3), heights), chart.panels, rows, strict=True
+    ):
         tops = np.concatenate([[0.0], np.cumsum([_row_height(line.label) for line in lines])])
         places = (tops[:-1] + tops[1:]) / 2
         for line, place in zip(lines, places, strict=True):
@@ -302,12 +343,24 @@ def _row_height(label: str) -> float:
 
 
 def _dot(panel: Any, line: Line, place: float, look: Look | None) -> None:
-    colour, [mean], [low], [high] = look.colour if look else REFERENCE, line.mean, line.low, line.high
+    colour, [mean], [low], [high] = (
+        look.colour if look else REFERENCE,
+        line.mean,
+        line.low,
+        line.high,
+    )
     if look is None:
         panel.axvline(mean, color=REFERENCE, linestyle=(0, (5, 3)), linewidth=0.9, zorder=1)
     if low is not None and high is not None:
         panel.plot([low, high], [place, place], color=colour, linewidth=2.2, solid_capstyle="butt")
-    panel.plot([mean], [place], marker=look.marker if look else "|", color=colour, markersize=6.5, linestyle="none")
+    panel.plot(
+        [mean],
+        [place],
+        marker=look.marker if look else "|",
+        color=colour,
+        markersize=6.5,
+        linestyle="none",
+    )
 
 
 def _limits(chart: Chart) -> tuple[float, float, bool]:
@@ -364,7 +417,9 @@ def _apart(points: np.ndarray) -> list[float]:
 
 
 def _heading(panel: Any, shown: Panel) -> None:
-    panel.set_title("\n".join(filter(None, (shown.title, shown.note))), fontsize=9, loc="left", color=INK)
+    panel.set_title(
+        "\n".join(filter(None, (shown.title, shown.note))), fontsize=9, loc="left", color=INK
+    )
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
 

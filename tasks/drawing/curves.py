@@ -1,6 +1,8 @@
-"""Curves of metrics over the iterations of a ranker or network, as Fig. 5.5, 6.1 and 6.2 of Chen (2020) show them.
+"""Curves of metrics over the iterations of a ranker or network, as Fig. 5.5, 6.1 and 6.2 of Chen
+(2020) show them.
 
-The figure of one run, from released numbers alone; which points of a trace become curves, and under which names.
+The figure of one run, from released numbers alone; which points of a trace become curves, and under
+which names.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ CURVE = "curve."
 TITLES = {"map": "MAP", "accuracy": "accuracy", "objective": "objective", "step_size": "step size"}
 
 
-def mean_curves(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, tuple[list[int], np.ndarray]]:
-    """Iterations and the mean of ``metric`` over folds and draws for each label whose rows hold a ``curve``.
+def mean_curves(
+    rows: Sequence[Mapping[str, Any]], metric: str
+) -> dict[str, tuple[list[int], np.ndarray]]:
+    """Iterations and the mean of ``metric`` over folds and draws for each label whose rows hold a
+    ``curve``.
 
     A point without a finite number counts for nothing: there is no mean where none has one.
     """
@@ -37,12 +42,17 @@ def mean_curves(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, tup
 
 
 def curve_figure(
-    rows: Sequence[Mapping[str, Any]], baselines: Mapping[str, float], metric: str, title: str, path: Path
+    rows: Sequence[Mapping[str, Any]],
+    baselines: Mapping[str, float],
+    metric: str,
+    title: str,
+    path: Path,
 ) -> None:
-    """Draw the mean curve of every label and the models without privacy as dashed lines; write a PNG to ``path``.
+    """Draw the mean curve of every label and the models without privacy as dashed lines; write a
+    PNG to ``path``.
 
-    Each of ``rows`` has a ``label`` and a ``curve`` of points with ``iteration`` and ``metric``; ``baselines`` are
-    means by label. Exact metrics: internal where the records are private.
+    Each of ``rows`` has a ``label`` and a ``curve`` of points with ``iteration`` and ``metric``;
+    ``baselines`` are means by label. Exact metrics: internal where the records are private.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -53,7 +63,9 @@ def curve_figure(
     for label, (iterations, means) in mean_curves(rows, metric).items():
         panel.plot(iterations, means, label=label, linewidth=1.4)
     for number, (label, value) in enumerate(baselines.items()):
-        panel.axhline(value, label=label, linestyle="--", linewidth=1.0, color=str(0.1 + 0.2 * (number % 4)))
+        panel.axhline(
+            value, label=label, linestyle="--", linewidth=1.0, color=str(0.1 + 0.2 * (number % 4))
+        )
     panel.set_xlabel("iteration")
     panel.set_ylabel(TITLES.get(metric, metric.upper().replace("_AT_", "@")))
     panel.set_title(title, fontsize=10)
@@ -63,13 +75,18 @@ def curve_figure(
 
 
 def curve_rows(folder: Path, report: str) -> list[dict[str, float]]:
-    """The curve stored in ``report`` as trace rows; ``release`` counts the releases that the iterate has seen."""
+    """The curve stored in ``report`` as trace rows; ``release`` counts the releases that the
+    iterate has seen.
+    """
     if not (folder / report).is_file():
         return []
     stored = json.loads((folder / report).read_text(encoding="utf-8"))
     prefix = "internal." if stored["internal"] else "released."
     return [
-        {"release": row["iteration"], **{f"{prefix}{CURVE}{k}": v for k, v in row.items() if k != "iteration"}}
+        {
+            "release": row["iteration"],
+            **{f"{prefix}{CURVE}{k}": v for k, v in row.items() if k != "iteration"},
+        }
         for row in stored["curve"]
     ]
 
@@ -81,14 +98,22 @@ def written(folder: Path, report: str, figures: str) -> Iterable[str]:
 
 
 # Axis titles of the numbers that algorithms note; others are shown under their own name.
-BUDGET_TITLES = {"step_size": "step size", "noise_scale": "noise scale", "spent_epsilon": "epsilon spent"}
+BUDGET_TITLES = {
+    "step_size": "step size",
+    "noise_scale": "noise scale",
+    "spent_epsilon": "epsilon spent",
+}
 MOST_PANELS = 3
 
 
-def budget_figure(trace: Sequence[Mapping[str, float]], title: str, delta: float, path: Path) -> None:
-    """Draw epsilon spent so far against the release, and below it noted numbers that change; write a PNG to ``path``.
+def budget_figure(
+    trace: Sequence[Mapping[str, float]], title: str, delta: float, path: Path
+) -> None:
+    """Draw epsilon spent so far against the release, and below it noted numbers that change; write
+    a PNG to ``path``.
 
-    ``trace`` has rows with ``release``, ``spent_epsilon`` and noted numbers, all of them public or released.
+    ``trace`` has rows with ``release``, ``spent_epsilon`` and noted numbers, all of them public or
+    released.
     """
     # The object interface draws without a display and without pyplot's state, in any thread.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -101,7 +126,12 @@ def budget_figure(trace: Sequence[Mapping[str, float]], title: str, delta: float
     for panel, key in zip(panels, keys, strict=True):
         rows = [row for row in trace if key in row]
         marker = "o" if len(rows) < 3 else None
-        panel.plot([row["release"] for row in rows], [row[key] for row in rows], color="#1f4e79", marker=marker)
+        panel.plot(
+            [row["release"] for row in rows],
+            [row[key] for row in rows],
+            color="#1f4e79",
+            marker=marker,
+        )
         panel.set_ylabel(BUDGET_TITLES.get(key, key.replace("_", " ")))
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.3)

@@ -1,6 +1,8 @@
-"""One self-contained HTML page: inline style, no script, no remote asset; fit for phones and screen readers.
+"""One self-contained HTML page: inline style, no script, no remote asset; fit for phones and screen
+readers.
 
-A table that sorts on a click or a key, in a few lines of script; without script it is a plain table.
+A table that sorts on a click or a key, in a few lines of script; without script it is a plain
+table.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def page(title: str, parts: Iterable[str]) -> str:
     body = "\n".join(parts)
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width, '
+        f'initial-scale=1">\n<title>{escape(title)}</title>\n'
         f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
@@ -50,7 +53,10 @@ def paragraph(text: str, kind: str = "") -> str:
 
 def rows(pairs: Sequence[tuple[str, str]]) -> str:
     """A table of names and values."""
-    lines = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in pairs)
+    lines = (
+        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>'
+        for name, value in pairs
+    )
     return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 
 
@@ -70,15 +76,19 @@ def grid(caption: str, names: Sequence[str], lines: Iterable[Sequence[str]]) -> 
     )
 
 
-def figure(png: bytes, description: str, caption: str | None = None, width: int | None = None) -> str:
-    """A picture inside the page, at most ``width`` wide (CSS pixels); ``description`` says in words what it shows.
+def figure(
+    png: bytes, description: str, caption: str | None = None, width: int | None = None
+) -> str:
+    """A picture inside the page, at most ``width`` wide (CSS pixels); ``description`` says in words
+    what it shows.
 
     ``caption`` stands below it, by default the description.
     """
     data = base64.b64encode(png).decode()
     size = "" if width is None else f' width="{width}"'
     return (
-        f'<figure><img src="data:image/png;base64,{data}" alt="{escape(description, quote=True)}"{size}>'
+        f'<figure><img src="data:image/png;base64,{data}" '
+        f'alt="{escape(description, quote=True)}"{size}>'
         f"<figcaption>{escape(description if caption is None else caption)}</figcaption></figure>"
     )
 
@@ -90,7 +100,9 @@ def beside(figures: Iterable[str]) -> str:
 
 def tiles(pairs: Iterable[tuple[str, str]]) -> str:
     """A few numbers to see first: (number, what it is)."""
-    inner = "".join(f"<li><strong>{escape(value)}</strong> {escape(name)}</li>" for value, name in pairs)
+    inner = "".join(
+        f"<li><strong>{escape(value)}</strong> {escape(name)}</li>" for value, name in pairs
+    )
     return f'<ul class="tiles">{inner}</ul>'
 
 
@@ -141,9 +153,14 @@ document.querySelectorAll("table.sortable").forEach(function (table) {
 
 
 def sortable(caption: str, names: Sequence[str], lines: Iterable[Sequence[Cell]]) -> str:
-    """The table; the first cell of a line names it. ``STYLE`` and ``SCRIPT`` go into the page once."""
+    """The table; the first cell of a line names it. ``STYLE`` and ``SCRIPT`` go into the page
+    once.
+    """
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    body = "".join(f"<tr>{''.join(_cell(cell, index == 0) for index, cell in enumerate(line))}</tr>" for line in lines)
+    body = "".join(
+        f"<tr>{''.join(_cell(cell, index == 0) for index, cell in enumerate(line))}</tr>"
+        for line in lines
+    )
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption, quote=True)}">'
         f'<table class="sortable"><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'

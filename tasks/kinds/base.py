@@ -1,4 +1,6 @@
-"""What a training is of: the public side of one (``Job``), and what differs between kinds of model (``Kind``)."""
+"""What a training is of: the public side of one (``Job``), and what differs between kinds of model
+(``Kind``).
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,22 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The public side of a training: nothing here was read from a record, and no file of the data was opened."""
+    """The public side of a training: nothing here was read from a record, and no file of the data
+    was opened.
+    """
 
     config: TrainConfig  # as it was given: its hash closes the ledger's entry
     schema: Schema  # as it was declared, open bounds included
-    algorithm: AlgorithmSection  # what runs: a selection makes it ``two_phase`` around the one that was asked for
+    # what runs: a selection makes it ``two_phase`` around the one that was asked for
+    algorithm: AlgorithmSection
     kind: Kind
     model: Any  # what the kind needs beside the problem: RankingModel, NetworkSpec; None of a table
     encoder: Encoder | MatrixEncoder
     problem: Problem
     blocks: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    options: tuple[Any, ...] = ()  # what the configuration adds, in the order of ``tasks.options.OPTIONS``
+    # what the configuration adds, in the order of ``tasks.options.OPTIONS``
+    options: tuple[Any, ...] = ()
 
     @property
     def public(self) -> bool:
@@ -51,11 +57,12 @@ class Job:
 class Words:
     """What a run says of itself beside its numbers; those of several parts add up, in their order.
 
-    Lines of the statement: what is ``released``, and ``first``, before the weights; ``arguments`` for the sensitivity
-    of releases beside the algorithm's; ``limits``, and the names of those of all runs that they stand in for
-    (``covers``); ``reasons`` why it may not be released. ``warnings`` are said before anything is spent, ``report`` is
-    for the plan that a person asks for; ``params`` and ``tags`` belong to the tracked run, and
-    an audit knows those of ``tasks.audit.rules_names`` alone.
+    Lines of the statement: what is ``released``, and ``first``, before the weights; ``arguments``
+    for the sensitivity of releases beside the algorithm's; ``limits``, and the names of those of
+    all runs that they stand in for (``covers``); ``reasons`` why it may not be released.
+    ``warnings`` are said before anything is spent, ``report`` is for the plan that a person asks
+    for; ``params`` and ``tags`` belong to the tracked run, and an audit knows those of
+    ``tasks.audit.rules_names`` alone.
     """
 
     released: tuple[str, ...] = ()
@@ -70,7 +77,9 @@ class Words:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __add__(self, other: Words) -> Words:
-        mine, theirs = ({one.name: getattr(part, one.name) for one in fields(Words)} for part in (self, other))
+        mine, theirs = (
+            {one.name: getattr(part, one.name) for one in fields(Words)} for part in (self, other)
+        )
         return Words(**{name: _sum(value, theirs[name]) for name, value in mine.items()})
 
 
@@ -80,16 +89,20 @@ def _sum(one: Any, other: Any) -> Any:
 
 
 class Kind(ABC):
-    """What differs between kinds of model: what the problem is, what its sums are, how good a model is.
+    """What differs between kinds of model: what the problem is, what its sums are, how good a model
+    is.
 
-    Kinds hold nothing: what one training has of its own stands in its job (``Job.model``). ``Records`` are what
-    ``load`` made of the rows: ``Data`` of a table, ``Sessions`` of ranked lists.
+    Kinds hold nothing: what one training has of its own stands in its job (``Job.model``).
+    ``Records`` are what ``load`` made of the rows: ``Data`` of a table, ``Sessions`` of ranked
+    lists.
     """
 
     name: ClassVar[str]
-    # Numbers and curves go to report/NAME.json and figures/NAME/*.png; a kind without the name writes none.
+    # Numbers and curves go to report/NAME.json and figures/NAME/*.png; a kind without the name
+    # writes none.
     report: ClassVar[str] = ""
-    # How figures call a model of this kind, what it was measured on, and its baselines (by their prefix else).
+    # How figures call a model of this kind, what it was measured on, and its baselines (by their
+    # prefix else).
     noun: ClassVar[str] = "model"
     measured_on: ClassVar[str] = ""
     baseline_words: ClassVar[Mapping[str, str]] = {}
@@ -97,7 +110,8 @@ class Kind(ABC):
     param_names: ClassVar[tuple[str, ...]] = ()
     # Packages that a training needs beside those of dpflows.
     packages: ClassVar[tuple[str, ...]] = ()
-    # Whether models compare by what they minimise; rankers do by the order that they give, whatever their losses.
+    # Whether models compare by what they minimise; rankers do by the order that they give, whatever
+    # their losses.
     by_objective: ClassVar[bool] = True
     # Whether ``Problem.norm_bound`` bounds the norm of a record.
     bounds_norms: ClassVar[bool] = True
@@ -120,7 +134,8 @@ class Kind(ABC):
 
     @abstractmethod
     def describe(self, config: TrainConfig, schema: Schema) -> Job:
-        """The job, from public facts; no file is opened. All bounds and levels of ``schema`` are known or stand in.
+        """The job, from public facts; no file is opened. All bounds and levels of ``schema`` are
+        known or stand in.
 
         Raises ``InputError`` for what does not fit together.
         """
@@ -135,25 +150,34 @@ class Kind(ABC):
 
     @abstractmethod
     def metric_names(self, job: Job) -> tuple[str, ...]:
-        """The names that ``quality`` may give; one that ends before ``_at_`` stands for all that begin so."""
+        """The names that ``quality`` may give; one that ends before ``_at_`` stands for all that
+        begin so.
+        """
 
     @abstractmethod
     def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
-        """The same numbers of what has no guarantee, by prefix (``majority_``): exact, so only their quality is kept.
+        """The same numbers of what has no guarantee, by prefix (``majority_``): exact, so only
+        their quality is kept.
 
         It learns from the records ``train`` and their ``sums``, and is measured on ``part``.
         """
 
     def check(self, job: Job) -> None:
-        """Raise ``InputError`` where the algorithm and what it is given do not go with this problem."""
+        """Raise ``InputError`` where the algorithm and what it is given do not go with this
+        problem.
+        """
         return
 
     def load(self, job: Job, rows: Reading) -> Loaded:
-        """Read, check and encode; raises ``InputError`` naming file, row, column, rule and way out."""
+        """Read, check and encode; raises ``InputError`` naming file, row, column, rule and way
+        out.
+        """
         return rows.load(job.encoder, job.problem.adjacency, job.config.evaluate.subgroup)
 
     def training_sums(self, job: Job, data: Loaded) -> Any:
-        """The sums over the training part, checked against the public facts that the price relies on."""
+        """The sums over the training part, checked against the public facts that the price relies
+        on.
+        """
         sums = self.sums(job, data.train)
         sums.check(job.problem)
         return sums
@@ -163,11 +187,15 @@ class Kind(ABC):
         return planned
 
     def held_out(self, job: Job, data: Loaded, sums: Any) -> Any:
-        """What ``quality`` is measured on: the test part where there is one, else the training records."""
+        """What ``quality`` is measured on: the test part where there is one, else the training
+        records.
+        """
         return data.train if data.test is None else data.test
 
     def by_record(self, job: Job, part: Any, weights: Array) -> tuple[str, Array] | None:
-        """A metric and its value for each record of ``part`` (n,), for means by group; None where there are none."""
+        """A metric and its value for each record of ``part`` (n,), for means by group; None where
+        there are none.
+        """
         return None
 
     def counts(self, job: Job, data: Loaded) -> Metrics:
@@ -175,11 +203,17 @@ class Kind(ABC):
         return data.report.counts()
 
     def iterates(self, job: Job, planned: Planned) -> Iterates | None:
-        """The observer of a training that keeps what ``curve`` shows; None for a kind or an algorithm without one."""
+        """The observer of a training that keeps what ``curve`` shows; None for a kind or an
+        algorithm without one.
+        """
         return None
 
-    def curve(self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any) -> list[Metrics]:
-        """Rows (iteration, metrics on ``part``) of iterates, which the algorithm released anyway."""
+    def curve(
+        self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any
+    ) -> list[Metrics]:
+        """Rows (iteration, metrics on ``part``) of iterates, which the algorithm released
+        anyway.
+        """
         return []
 
     def curves(self, job: Job) -> tuple[str, ...]:
@@ -187,18 +221,23 @@ class Kind(ABC):
         return ()
 
     def page(self, job: Job, named: Mapping[str, Metrics], found: Metrics) -> dict[str, Any]:
-        """What ``report/NAME.json`` says beside the curve: of the metrics of each model, or all that was ``found``."""
+        """What ``report/NAME.json`` says beside the curve: of the metrics of each model, or all
+        that was ``found``.
+        """
         return {"metrics": found}
 
     def write_notes(self, folder: Path, job: Job, notes: Sequence[Mapping[str, float]]) -> None:
-        """Draw what the algorithm noted; notes follow from releases alone, so the figures may leave with them."""
+        """Draw what the algorithm noted; notes follow from releases alone, so the figures may leave
+        with them.
+        """
         return
 
     def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
-        """Write what scoring needs beside ``weights.npz`` to ``folder``; return what ``model.json`` says of it.
+        """Write what scoring needs beside ``weights.npz`` to ``folder``; return what ``model.json``
+        says of it.
 
-        One scorer serves all kinds (``tasks.record.scoring``), since an audit knows it byte for byte: new ways of
-        scoring are added there.
+        One scorer serves all kinds (``tasks.record.scoring``), since an audit knows it byte for
+        byte: new ways of scoring are added there.
         """
         return {}
 
@@ -207,11 +246,15 @@ class Kind(ABC):
         return Words()
 
     def conventions(self, job: Job) -> dict[str, Any]:
-        """What the metrics of this kind mean, where the literature disagrees; empty where it does not."""
+        """What the metrics of this kind mean, where the literature disagrees; empty where it does
+        not.
+        """
         return {}
 
     def encoding(self, job: Job) -> dict[str, Any]:
-        """Sections of a configuration that say how records become columns, and leave nothing to a preset's rule."""
+        """Sections of a configuration that say how records become columns, and leave nothing to a
+        preset's rule.
+        """
         return {"preprocess": job.config.preprocess}
 
     def encoding_words(self, job: Job) -> str:
@@ -225,7 +268,9 @@ class Kind(ABC):
         return ", ".join(f"{key} {value}" for key, value in self.conventions(job).items())
 
     def simplest(self, job: Job) -> str:
-        """The line of a comparison that any model has to beat: ``majority``, ``mean_label``, or none."""
+        """The line of a comparison that any model has to beat: ``majority``, ``mean_label``, or
+        none.
+        """
         return ""
 
     def exact_parameters(self, job: Job) -> dict[str, Any]:
@@ -235,15 +280,21 @@ class Kind(ABC):
     def exact_problem(self, job: Job) -> Problem:
         """What the line without privacy minimises, beside a training and in a comparison alike.
 
-        No L1; the ridge of the configuration, for a penalty that one private algorithm needs for its proof would lower
-        the ceiling.
+        No L1; the ridge of the configuration, for a penalty that one private algorithm needs for
+        its proof would lower the ceiling.
         """
         given = job.config.objective.l2
-        return replace(job.problem, l1=0.0, l2=float(registry["non_private"].default_l2) if given is None else given)
+        return replace(
+            job.problem,
+            l1=0.0,
+            l2=float(registry["non_private"].default_l2) if given is None else given,
+        )
 
 
 class Sealed:
-    """A value that an orchestrator may carry from step to step but neither look into, print nor store."""
+    """A value that an orchestrator may carry from step to step but neither look into, print nor
+    store.
+    """
 
     __slots__ = ("_value",)
 
@@ -266,8 +317,11 @@ def described(job: Job, schema: Schema) -> Job:
     return replace(complete, config=job.config, options=job.options)
 
 
-def reading_of(job: Job, blocks: tuple[str, ...] | None = None, sides: tuple[str, ...] = SIDES) -> Reading:
-    """The rows that a step of this job may open: of the blocks that it is charged on, or of some ``blocks`` of them.
+def reading_of(
+    job: Job, blocks: tuple[str, ...] | None = None, sides: tuple[str, ...] = SIDES
+) -> Reading:
+    """The rows that a step of this job may open: of the blocks that it is charged on, or of some
+    ``blocks`` of them.
 
     A data set without blocks is read whole.
     """
@@ -282,14 +336,20 @@ def target_of(config: TrainConfig) -> Target:
 
 
 def check_delta(config: TrainConfig, n: int) -> tuple[str, ...]:
-    """Refuse delta >= 1/n, which would allow a record to be published; warn only where a paper's setting has it."""
+    """Refuse delta >= 1/n, which would allow a record to be published; warn only where a paper's
+    setting has it.
+    """
     delta = config.privacy.delta
     if delta < 1 / n:
         return ()
     if config.algorithm.preset == "paper":
-        return (f"privacy.delta={delta:g} is not below 1/n={1 / n:.3g}: this run can never be released.",)
+        return (
+            f"privacy.delta={delta:g} is not below 1/n={1 / n:.3g}: this run can never be "
+            f"released.",
+        )
     raise InputError(
-        f"Expected privacy.delta below 1/n={1 / n:.3g} for the public n={n}, got {delta:g}; lower it, for example to "
+        f"Expected privacy.delta below 1/n={1 / n:.3g} for the public n={n}, got {delta:g}; lower "
+        f"it, for example to "
         f"{0.1 / n:.1g} (algorithm.preset=paper allows it for a run that is never released)."
     )
 
@@ -304,6 +364,7 @@ def weak_promise(config: TrainConfig) -> tuple[str, ...]:
     if epsilon <= WEAK_EPSILON:
         return ()
     return (
-        f"privacy.epsilon={epsilon:g} protects hardly anybody: the odds of a guess about a record may change by a "
+        f"privacy.epsilon={epsilon:g} protects hardly anybody: the odds of a guess about a record "
+        f"may change by a "
         f"factor of e^{epsilon:g}; usual values lie between 0.1 and 8.",
     )

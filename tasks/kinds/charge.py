@@ -1,4 +1,6 @@
-"""What a training charges, from its public side: files, blocks, division and reading; no file is opened."""
+"""What a training charges, from its public side: files, blocks, division and reading; no file is
+opened.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tasks.readers import source_paths
 
 
 def require_files(job: Job) -> list[Path]:
-    """The files of the training table, which may be none; raises ``InputError`` for one that is not there.
+    """The files of the training table, which may be none; raises ``InputError`` for one that is not
+    there.
 
     Nothing is opened.
     """
@@ -28,24 +31,32 @@ def require_files(job: Job) -> list[Path]:
 
 
 def all_files(job: Job) -> list[Path]:
-    """The files of the training and the test part; raises ``InputError`` for one that is not there."""
+    """The files of the training and the test part; raises ``InputError`` for one that is not
+    there.
+    """
     found = require_files(job)
     return [*found, *test_files(job.schema, found, job.config.data.test_path)] if found else []
 
 
 def require_public(job: Job, ledger: LedgerReader) -> None:
-    """Raise ``InputError`` where the data are declared public and the ledger knows their name or a file as private."""
+    """Raise ``InputError`` where the data are declared public and the ledger knows their name or a
+    file as private.
+    """
     if job.public:
         ledger.require_public(job.schema.name, all_files(job))
 
 
 def require_declared(job: Job, ledger: LedgerReader) -> None:
-    """Raise ``InputError`` where the ledger fixed other facts of the rows, or delta is not below 1/n; reads no file."""
+    """Raise ``InputError`` where the ledger fixed other facts of the rows, or delta is not below
+    1/n; reads no file.
+    """
     ledger.require_facts(job.schema.name, RowFacts.of(job.schema), job.problem.n)
 
 
 def charge_of(job: Job, reading: Reading | None = None) -> Charge:
-    """What a release of this job charges: the blocks that it reads, or those of another ``reading`` of its data."""
+    """What a release of this job charges: the blocks that it reads, or those of another ``reading``
+    of its data.
+    """
     rows = reading_of(job) if reading is None else reading
     files, all_of_them = require_files(job), all_files(job)
     charge = Charge(
@@ -68,10 +79,24 @@ def charge_of(job: Job, reading: Reading | None = None) -> Charge:
 
 
 def described_reading(job: Job) -> dict[str, Any]:
-    """What a reservation records of what is read: public counts, the split and where test rows come from."""
+    """What a reservation records of what is read: public counts, the split and where test rows come
+    from.
+    """
     public, split = job.schema.public, job.schema.split
-    stated = {"n": job.problem.n, "rows_per_block": public.rows_per_block, "rows_per_user": public.rows_per_user}
-    test = "a file of its own" if job.config.data.test_path is not None or split.kind == "file" else split.kind
-    drawn = {"by": list(split.by), "test_share": split.test_share, "salt": split.salt} if split.kind == "hash" else {}
+    stated = {
+        "n": job.problem.n,
+        "rows_per_block": public.rows_per_block,
+        "rows_per_user": public.rows_per_user,
+    }
+    test = (
+        "a file of its own"
+        if job.config.data.test_path is not None or split.kind == "file"
+        else split.kind
+    )
+    drawn = (
+        {"by": list(split.by), "test_share": split.test_share, "salt": split.salt}
+        if split.kind == "hash"
+        else {}
+    )
     known = {key: value for key, value in stated.items() if value is not None}
     return known | {"split": {"kind": split.kind, **drawn}, "test": test}

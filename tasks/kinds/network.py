@@ -1,6 +1,7 @@
 """Networks: model, encoder and public problem, private sums, and the stored state.
 
-How well a trained network classifies, beside the majority class and Adam without privacy: internal numbers.
+How well a trained network classifies, beside the majority class and Adam without privacy: internal
+numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ import numpy as np
 
 from dpcore.accounting.observers import Iterates
 from dpcore.errors import InputError
-from dpcore.metrics import average_precision, balanced_accuracy, brier_score, mean_recall, probabilities, roc_auc
+from dpcore.metrics import (
+    average_precision,
+    balanced_accuracy,
+    brier_score,
+    mean_recall,
+    probabilities,
+    roc_auc,
+)
 from dpcore.network.spec import IMAGES, PACKAGES, NetworkSpec, network_problem
 from dpcore.preprocess.design import Data
 from dpcore.train import Planned, plan, run
@@ -29,15 +37,19 @@ from tasks.kinds.quality import BY_LABEL
 from tasks.schema import Schema
 
 STATE = "state.safetensors"
-# Losses that a configuration may name: the one of the output layer, and its special case of two classes.
+# Losses that a configuration may name: the one of the output layer, and its special case of two
+# classes.
 LOSSES = ("cross_entropy", "softmax", "logistic")
-# What is remembered of a run to draw its curves: together at most this many numbers, and at most so many iterates.
+# What is remembered of a run to draw its curves: together at most this many numbers, and at most so
+# many iterates.
 REMEMBERED, MOST_ITERATES = 20_000_000, 30
 # Records that the curve of the objective is computed on.
 CURVE_RECORDS = 10_000
 SINGLE = (
-    "the network computes in single precision: its clips are cut by 0.2 percent to cover the rounding of sums, proved "
-    "above 65,536 records, where sums are in double precision, and twice the worst that was found on adversarial ones "
+    "the network computes in single precision: its clips are cut by 0.2 percent to cover the "
+    "rounding of sums, proved "
+    "above 65,536 records, where sums are in double precision, and twice the worst that was found "
+    "on adversarial ones "
     "below; with model.precision double 0.01 percent is cut, and proved"
 )
 
@@ -61,7 +73,9 @@ class Network(Kind):
         named = config.preprocess.model_dump(exclude_none=True)
         try:
             encoder = schema.encoder(
-                **{"normalise": "none", "numeric": "minmax", **named, "intercept": False}, sparse=False, dtype="float32"
+                **{"normalise": "none", "numeric": "minmax", **named, "intercept": False},
+                sparse=False,
+                dtype="float32",
             )
         except InputError as error:
             raise type(error)(f"preprocess: {error}") from None
@@ -80,14 +94,20 @@ class Network(Kind):
             raise type(error)(f"model: {error}") from None
         blocks = tuple(config.data.blocks or ())
         privacy, l2 = config.privacy, config.objective.l2 or 0.0
-        problem = network_problem(network, schema.n(len(blocks) or 1), privacy.adjacency, l2=l2, unit=schema.unit)
-        return Job(config, schema, config.algorithm, self, spec, encoder, problem, blocks or ("all",))
+        problem = network_problem(
+            network, schema.n(len(blocks) or 1), privacy.adjacency, l2=l2, unit=schema.unit
+        )
+        return Job(
+            config, schema, config.algorithm, self, spec, encoder, problem, blocks or ("all",)
+        )
 
     def sums(self, job: Job, part: Any) -> Any:
         from dpcore.network.network import NetworkObjective
 
         if not isinstance(part, Data):
-            raise InputError("Expected a table of records for a network, got sessions; leave out section model.")
+            raise InputError(
+                "Expected a table of records for a network, got sessions; leave out section model."
+            )
         return NetworkObjective(job.model.build(), part.X, class_numbers(part.y, job.model))
 
     def held_out(self, job: Job, data: Loaded, sums: Any) -> Any:
@@ -114,10 +134,16 @@ class Network(Kind):
         return "accuracy", np.argmax(part.scores(weights), axis=1) == part.y
 
     def iterates(self, job: Job, planned: Planned) -> Iterates:
-        return Iterates(max(4, min(MOST_ITERATES, REMEMBERED // job.problem.dimension)), of="gradients")
+        return Iterates(
+            max(4, min(MOST_ITERATES, REMEMBERED // job.problem.dimension)), of="gradients"
+        )
 
-    def curve(self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any) -> list[Metrics]:
-        """Accuracy, and the mean loss with the L2 term on at most 10,000 training records: Fig. 5.5 of Chen (2020)."""
+    def curve(
+        self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any
+    ) -> list[Metrics]:
+        """Accuracy, and the mean loss with the L2 term on at most 10,000 training records: Fig. 5.5
+        of Chen (2020).
+        """
         stride = max(1, -(-sums.n // CURVE_RECORDS))
         some = sums.take(slice(0, None, stride))
         rows = []
@@ -131,14 +157,22 @@ class Network(Kind):
         return "accuracy", "objective"
 
     def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
-        """The parameters go to ``state.safetensors``; the card names the network and the hash of that file."""
+        """The parameters go to ``state.safetensors``; the card names the network and the hash of
+        that file.
+        """
         return {"network": save_state(folder, job.model, weights)}
 
     def words(self, job: Job, planned: Planned, weights: Array) -> Words:
-        shown = {key: value for key, value in asdict(job.model).items() if key not in ("arguments", "seed")}
+        shown = {
+            key: value
+            for key, value in asdict(job.model).items()
+            if key not in ("arguments", "seed")
+        }
         return Words(
             limits=(SINGLE,) if job.model.precision == "single" else (),
-            params={f"model.{key}": value for key, value in shown.items() if value not in (None, ())},
+            params={
+                f"model.{key}": value for key, value in shown.items() if value not in (None, ())
+            },
         )
 
     def write_notes(self, folder: Path, job: Job, notes: Sequence[Mapping[str, float]]) -> None:
@@ -149,11 +183,15 @@ class Network(Kind):
         place = folder / self.figures / "step_size.png"
         place.parent.mkdir(parents=True, exist_ok=True)
         path = [{"iteration": number, "step_size": step} for number, step in enumerate(steps, 1)]
-        curve_figure([{"label": job.algorithm.name, "curve": path}], {}, "step_size", job.schema.name, place)
+        curve_figure(
+            [{"label": job.algorithm.name, "curve": path}], {}, "step_size", job.schema.name, place
+        )
 
 
 def save_state(folder: Path, spec: NetworkSpec, weights: Array) -> dict[str, Any]:
-    """Write the parameters to ``state.safetensors``; return what the card says: the network and that file's hash."""
+    """Write the parameters to ``state.safetensors``; return what the card says: the network and
+    that file's hash.
+    """
     from safetensors.numpy import save
 
     data = save(spec.build().state(weights))
@@ -162,7 +200,9 @@ def save_state(folder: Path, spec: NetworkSpec, weights: Array) -> dict[str, Any
 
 
 def image_of(kind: str, inputs: int) -> tuple[int, ...]:
-    """A square image of one or three colours with ``inputs`` numbers, for a kind that reads images; else nothing."""
+    """A square image of one or three colours with ``inputs`` numbers, for a kind that reads images;
+    else nothing.
+    """
     for colours in (1, 3):
         side = isqrt(inputs // colours)
         if kind in IMAGES and colours * side * side == inputs:
@@ -174,32 +214,43 @@ def check_network(config: TrainConfig, schema: Schema) -> None:
     """Raise ``InputError`` where data or objective do not go with a network."""
     if schema.public.n is None and not config.data.blocks:
         raise InputError(
-            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
+            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got "
+            f"none; list the "
             "blocks to train on."
         )
     if config.objective.loss not in LOSSES:
         raise InputError(
-            f"Expected objective.loss {' or '.join(LOSSES)} for a network (all of them cross-entropy), got "
+            f"Expected objective.loss {' or '.join(LOSSES)} for a network (all of them "
+            f"cross-entropy), got "
             f"{config.objective.loss!r}; set objective.loss=cross_entropy."
         )
     if schema.label.weights is not None:
         raise InputError(
-            f"Expected no label.weights in schema {schema.name!r} for a network, whose loss has none; leave them out."
+            f"Expected no label.weights in schema {schema.name!r} for a network, whose loss has "
+            f"none; leave them out."
         )
     if config.objective.l1 > 0:
-        raise InputError(f"Expected objective.l1=0 for a network, got {config.objective.l1:g}; use l2.")
+        raise InputError(
+            f"Expected objective.l1=0 for a network, got {config.objective.l1:g}; use l2."
+        )
 
 
 def class_numbers(y: Array, spec: NetworkSpec) -> Array:
     """Class numbers of labels; of two classes -1 is class 0 and +1 is class 1."""
-    return (np.asarray(y) + 1.0) / 2.0 if spec.outputs == 2 and np.min(y, initial=0.0) < 0 else np.asarray(y)
+    return (
+        (np.asarray(y) + 1.0) / 2.0
+        if spec.outputs == 2 and np.min(y, initial=0.0) < 0
+        else np.asarray(y)
+    )
 
 
 def classified(y: Array, scores: Array) -> Metrics:
-    """Accuracy, balanced accuracy and Brier score; of two classes ROC AUC and average precision of the lead as well.
+    """Accuracy, balanced accuracy and Brier score; of two classes ROC AUC and average precision of
+    the lead as well.
 
-    The same numbers as of linear models (``tasks.kinds.quality.predicted``): a softmax of scores is what cross-entropy
-    takes for the chances of the classes, and of two classes their difference for the log-odds.
+    The same numbers as of linear models (``tasks.kinds.quality.predicted``): a softmax of scores is
+    what cross-entropy takes for the chances of the classes, and of two classes their difference for
+    the log-odds.
     """
     label = np.argmax(scores, axis=1)
     found = {"accuracy": float(np.mean(label == y))}

@@ -1,6 +1,7 @@
 """How well scores predict labels, by kind of label; and in each group of a declared column.
 
-Which attributes a sparse model uses: a table of its weights, words for the statement, coverage of a known truth.
+Which attributes a sparse model uses: a table of its weights, words for the statement, coverage of a
+known truth.
 
 Everything here follows from released weights and declarations, so it may leave with them.
 """
@@ -62,10 +63,12 @@ def check_subgroup(config: TrainConfig, schema: Schema) -> None:
 
 
 def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, float]:
-    """Metrics of linear ``weights`` that were trained with ``loss``; "" for the majority class, which scores all alike.
+    """Metrics of linear ``weights`` that were trained with ``loss``; "" for the majority class,
+    which scores all alike.
 
-    Two classes: accuracy, balanced accuracy, ROC AUC, average precision. Several (weights (outputs * d,), class after
-    class): accuracy and balanced accuracy of the class with the largest score. Both: the Brier score, where the loss
+    Two classes: accuracy, balanced accuracy, ROC AUC, average precision. Several (weights (outputs
+    * d,), class after class): accuracy and balanced accuracy of the class with the largest score.
+      Both: the Brier score, where the loss
     estimates probabilities. A regression: see ``regression_errors``.
     """
     kind = job.schema.label.kind
@@ -74,7 +77,10 @@ def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, floa
         return regression_errors(job.schema.label, part.y, scores)
     if kind == "classes":
         label = np.argmax(scores, axis=1)
-        found = {"accuracy": float(np.mean(label == part.y)), "balanced_accuracy": mean_recall(part.y, label)}
+        found = {
+            "accuracy": float(np.mean(label == part.y)),
+            "balanced_accuracy": mean_recall(part.y, label),
+        }
     else:
         found = {
             "accuracy": accuracy(part.y, scores),
@@ -90,8 +96,9 @@ def predicted(job: Job, part: Data, weights: Array, loss: str) -> dict[str, floa
 def regression_errors(label: LabelSpec, y: Array, predicted: Array) -> dict[str, float]:
     """Errors of predictions (n,) of scaled labels ``y`` (n,).
 
-    ``mean_squared_error`` is in the scale of the training (``label.scaled_to``); root_mean_squared_error and
-    mean_absolute_error are in the label's own unit. Labels were cut to their declared bounds before.
+    ``mean_squared_error`` is in the scale of the training (``label.scaled_to``);
+    root_mean_squared_error and mean_absolute_error are in the label's own unit. Labels were cut to
+    their declared bounds before.
     """
     low, high = float(label.low or 0.0), float(label.high or 0.0)
     unit = (high - low) / (label.scaled_to[1] - label.scaled_to[0])
@@ -106,11 +113,14 @@ def regression_errors(label: LabelSpec, y: Array, predicted: Array) -> dict[str,
 def same_scores(job: Job, part: Data, weights: Array) -> Array:
     """The weights of the constant column as the scores of every record.
 
-    Where rows are scaled to unit norm their constant column is not, and would rank the records by their norms.
+    Where rows are scaled to unit norm their constant column is not, and would rank the records by
+    their norms.
     """
     constant = weights.reshape(job.problem.outputs, -1)[:, -1]
     return (
-        np.tile(constant, (len(part.y), 1)) if job.schema.label.kind == "classes" else np.full(len(part.y), constant[0])
+        np.tile(constant, (len(part.y), 1))
+        if job.schema.label.kind == "classes"
+        else np.full(len(part.y), constant[0])
     )
 
 
@@ -122,7 +132,9 @@ def scores_of(job: Job, part: Data, weights: Array) -> Array:
 
 
 def right_or_error(job: Job, part: Data, weights: Array) -> tuple[str, Array]:
-    """Whether each record is predicted rightly (``accuracy``), or its squared error; with the name of the mean."""
+    """Whether each record is predicted rightly (``accuracy``), or its squared error; with the name
+    of the mean.
+    """
     scores, kind = scores_of(job, part, weights), job.schema.label.kind
     if kind == "regression":
         return "mean_squared_error", (scores - part.y) ** 2
@@ -131,11 +143,15 @@ def right_or_error(job: Job, part: Data, weights: Array) -> tuple[str, Array]:
     return "accuracy", (scores >= 0.0) == (np.asarray(part.y) > 0.0)
 
 
-def means_by_group(job: Job, values: Array, metric: str, groups: Array | None, folder: Path | None) -> dict[str, float]:
-    """Mean of ``values`` (n,) and size of every group, as ``subgroup.NAME.metric``; empty without ``groups``.
+def means_by_group(
+    job: Job, values: Array, metric: str, groups: Array | None, folder: Path | None
+) -> dict[str, float]:
+    """Mean of ``values`` (n,) and size of every group, as ``subgroup.NAME.metric``; empty without
+    ``groups``.
 
-    Groups below ``evaluate.subgroup_least`` records are put together. With ``folder`` the table is written to
-    ``report/subgroups.json`` under the names as they are; a metric's name takes fewer letters.
+    Groups below ``evaluate.subgroup_least`` records are put together. With ``folder`` the table is
+    written to ``report/subgroups.json`` under the names as they are; a metric's name takes fewer
+    letters.
     """
     if groups is None:
         return {}
@@ -146,9 +162,16 @@ def means_by_group(job: Job, values: Array, metric: str, groups: Array | None, f
             {"group": name, "rows": size, "value": value if math.isfinite(value) else None}
             for name, (size, value) in table.items()
         ]
-        head = {"schema_version": 1, "column": job.config.evaluate.subgroup, "least": least, "metric": metric}
+        head = {
+            "schema_version": 1,
+            "column": job.config.evaluate.subgroup,
+            "least": least,
+            "metric": metric,
+        }
         (folder / SUBGROUPS).parent.mkdir(parents=True, exist_ok=True)
-        (folder / SUBGROUPS).write_text(json.dumps({**head, "groups": rows}, indent=1), encoding="utf-8")
+        (folder / SUBGROUPS).write_text(
+            json.dumps({**head, "groups": rows}, indent=1), encoding="utf-8"
+        )
     found: dict[str, float] = {}
     for key, (size, value) in zip(plain_names(table), table.values(), strict=True):
         found |= {f"subgroup.{key}.{metric}": value, f"subgroup.{key}.rows": float(size)}
@@ -168,7 +191,8 @@ TABLE = "tables/attributes.json"
 # How MLflow knows which files of a run are tables.
 TABLE_TAG = "mlflow.loggedArtifacts"
 TABLE_NOTE = json.dumps([{"path": TABLE, "type": "table"}])
-# What stands between the name of an attribute and the part of it that a column holds: a level, a hat, part of a date.
+# What stands between the name of an attribute and the part of it that a column holds: a level, a
+# hat, part of a date.
 MARKS = ("=", "~", ".")
 # Sizes K of a selection for which coverage of the truth is measured (Chen 2020, 4.6.6).
 COUNTS = (20, 25, 30, 40)
@@ -177,14 +201,18 @@ NAMED = 60
 
 
 def is_sparse(job: Job, planned: Planned) -> bool:
-    """Whether the model is one of few columns: trained with an L1 penalty, or by an algorithm that selects."""
+    """Whether the model is one of few columns: trained with an L1 penalty, or by an algorithm that
+    selects.
+    """
     return job.problem.kind == "linear" and (job.problem.l1 > 0 or registry[planned.name].selects)
 
 
 def used(job: Job, weights: Array) -> list[dict[str, Any]]:
-    """One row for each weight that is not zero, by falling size: rank, attribute, column, (class,) weight, sign.
+    """One row for each weight that is not zero, by falling size: rank, attribute, column, (class,)
+    weight, sign.
 
-    Sizes compare where columns have one scale, as one-hot, min-max and centred columns have. Without the constant.
+    Sizes compare where columns have one scale, as one-hot, min-max and centred columns have.
+    Without the constant.
     """
     names, owners = job.encoder.design.names, attributes(job.encoder)
     W = weights.reshape(job.problem.outputs, -1)
@@ -195,12 +223,16 @@ def used(job: Job, weights: Array) -> list[dict[str, Any]]:
                 continue
             kind = {"class": job.schema.label.levels[label]} if job.problem.outputs > 1 else {}
             place = {"rank": len(rows) + 1, "attribute": owners[column], "column": names[column]}
-            rows.append({**place, **kind, "weight": float(weight), "sign": "+" if weight > 0 else "-"})
+            rows.append(
+                {**place, **kind, "weight": float(weight), "sign": "+" if weight > 0 else "-"}
+            )
     return rows
 
 
 def write_table(folder: Path, job: Job, planned: Planned, weights: Array) -> list[str]:
-    """Write the table of ``used`` to ``folder`` in MLflow's layout; return the columns' names, largest weight first."""
+    """Write the table of ``used`` to ``folder`` in MLflow's layout; return the columns' names,
+    largest weight first.
+    """
     rows = used(job, weights)
     heads = list(rows[0]) if rows else ["rank", "attribute", "column", "weight", "sign"]
     path = folder / TABLE
@@ -211,7 +243,9 @@ def write_table(folder: Path, job: Job, planned: Planned, weights: Array) -> lis
 
 
 def columns_used(job: Job, planned: Planned, weights: Array) -> list[str]:
-    """Names of the columns with a weight, largest first; empty where the model is not a sparse one."""
+    """Names of the columns with a weight, largest first; empty where the model is not a sparse
+    one.
+    """
     if not is_sparse(job, planned):
         return []
     return list(dict.fromkeys(row["column"] for row in used(job, weights)))
@@ -225,14 +259,20 @@ def columns_words(job: Job, planned: Planned, weights: Array) -> list[str]:
     shown = ", ".join(names[:NAMED]) or "none"
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     total = job.problem.dimension - int(job.problem.intercept)
-    return [f"the columns that the model uses, {len(names)} of {total}, which its weights show: {shown}{more}"]
+    return [
+        f"the columns that the model uses, {len(names)} of {total}, which its weights show: "
+        f"{shown}{more}"
+    ]
 
 
 def attributes(encoder: Encoder | MatrixEncoder) -> list[str]:
     """The declared column that each column of the design comes from, the constant left out."""
     declared = sorted(encoder.inputs, key=len, reverse=True)
     names = encoder.design.names[: -1 if encoder.design.intercept else None]
-    return [next((c for c in declared if name == c or name.startswith(_starts(c))), name) for name in names]
+    return [
+        next((c for c in declared if name == c or name.startswith(_starts(c))), name)
+        for name in names
+    ]
 
 
 def _starts(column: str) -> tuple[str, ...]:
@@ -240,7 +280,8 @@ def _starts(column: str) -> tuple[str, ...]:
 
 
 def truth_covered(job: Job, weights: Array) -> dict[str, float]:
-    """xi_K, precision and recall of the attributes that the schema declares as relevant; empty where it does not.
+    """xi_K, precision and recall of the attributes that the schema declares as relevant; empty
+    where it does not.
 
     An attribute counts by its largest weight.
     """
@@ -248,9 +289,17 @@ def truth_covered(job: Job, weights: Array) -> dict[str, float]:
         return {}
     owners = attributes(job.encoder)
     names = list(dict.fromkeys(owners))
-    sizes = np.abs(features(weights.reshape(job.problem.outputs, -1), job.problem.intercept)).max(axis=0)
-    largest = np.array([max(size for size, owner in zip(sizes, owners, strict=True) if owner == n) for n in names])
+    sizes = np.abs(features(weights.reshape(job.problem.outputs, -1), job.problem.intercept)).max(
+        axis=0
+    )
+    largest = np.array(
+        [max(size for size, owner in zip(sizes, owners, strict=True) if owner == n) for n in names]
+    )
     relevant = [names.index(name) for name in job.schema.relevant]
     precision, recall = support_precision_recall(largest, relevant)
-    found = {f"coverage_at_{count}": coverage(largest, relevant, count) for count in COUNTS if count <= len(names)}
+    found = {
+        f"coverage_at_{count}": coverage(largest, relevant, count)
+        for count in COUNTS
+        if count <= len(names)
+    }
     return {**found, "support_precision": precision, "support_recall": recall}

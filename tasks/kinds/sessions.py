@@ -1,6 +1,8 @@
-"""Rankers of documents in sessions: model, public problem, session sums, and what only sessions can check.
+"""Rankers of documents in sessions: model, public problem, session sums, and what only sessions can
+check.
 
-How well a trained ranker orders documents, beside random order, the best feature and the model without privacy.
+How well a trained ranker orders documents, beside random order, the best feature and the model
+without privacy.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ from tasks.schema import Schema
 
 # A figure shows no more iterates than this, and each costs one pass over the test sessions.
 MOST_ITERATES = 100
-# Ridge of the model without privacy where the run has none: without one it follows the training labels too closely.
+# Ridge of the model without privacy where the run has none: without one it follows the training
+# labels too closely.
 BASELINE_L2 = {"listnet": 0.01, "listmle": 0.02, "bayesrank": 0.001}
 NETWORK_STEPS = 60
 PUBLIC_DOCUMENTS = (
-    "Documents, their features and which of them were shown together are taken as public, and the number of sessions "
+    "Documents, their features and which of them were shown together are taken as public, and the "
+    "number of sessions "
     "too: what is protected is the labels of one session."
 )
 
@@ -47,7 +51,8 @@ class Ranking(Kind):
     report = "ranking"
     measured_on = ", test sessions"
     param_names = tuple(
-        f"ranking.{key}" for key in ("features", "scorer", "at", *(field.name for field in fields(Conventions)))
+        f"ranking.{key}"
+        for key in ("features", "scorer", "at", *(field.name for field in fields(Conventions)))
     )
     by_objective = False
     bounds_norms = False
@@ -62,19 +67,26 @@ class Ranking(Kind):
         encoder = schema.encoder(**{"normalise": "none", **named, "intercept": False})
         model, blocks = ranker(config), tuple(config.data.blocks or ())
         public = (encoder.design.dimension, schema.n(len(blocks) or 1), config.privacy.adjacency)
-        problem = model.public_problem(*public, l2=config.objective.l2 or 0.0, l1=config.objective.l1)
-        return Job(config, schema, config.algorithm, self, model, encoder, problem, blocks or ("all",))
+        problem = model.public_problem(
+            *public, l2=config.objective.l2 or 0.0, l1=config.objective.l1
+        )
+        return Job(
+            config, schema, config.algorithm, self, model, encoder, problem, blocks or ("all",)
+        )
 
     def sums(self, job: Job, part: Any) -> SessionObjective:
         if not isinstance(part, Sessions):
             raise InputError(
-                "Expected ranking sessions, got rows; use source.format letor, or a table with column query."
+                "Expected ranking sessions, got rows; use source.format letor, or a table with "
+                "column query."
             )
         made: SessionObjective = job.model.objective(part)
         return made
 
     def runnable(self, planned: Planned, sums: Any) -> Planned:
-        """The plan with the documents in its problem, where they are public; plan and price do not depend on them."""
+        """The plan with the documents in its problem, where they are public; plan and price do not
+        depend on them.
+        """
         if planned.problem.adjacency is not Adjacency.REPLACE_LABELS:
             return planned
         return replace(planned, problem=replace(planned.problem, documents=sums.public))
@@ -88,10 +100,11 @@ class Ranking(Kind):
         return "map", *cut, "ndcg", *(f"ndcg_at_{k}" for k in ranks(job.config))
 
     def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
-        """Random order: equal scores, whose metric is the mean over all orders (the worst one under ``ties: worst``).
+        """Random order: equal scores, whose metric is the mean over all orders (the worst one under
+        ``ties: worst``).
 
-        Best feature: the one of highest MAP on the training sessions, exactly; the bound of the private
-        ``best_feature``.
+        Best feature: the one of highest MAP on the training sessions, exactly; the bound of the
+        private ``best_feature``.
         """
         best = int(np.argmax(RankingModel(("raw",)).objective(train).feature_precision_sum()))
         exact = plan("non_private", self.exact_parameters(job), self.exact_problem(job))
@@ -112,9 +125,15 @@ class Ranking(Kind):
 
     def iterates(self, job: Job, planned: Planned) -> Iterates | None:
         """Those of an algorithm that releases them all."""
-        return Iterates(MOST_ITERATES, of="gradients") if planned.algorithm.releases == "every iterate" else None
+        return (
+            Iterates(MOST_ITERATES, of="gradients")
+            if planned.algorithm.releases == "every iterate"
+            else None
+        )
 
-    def curve(self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any) -> list[Metrics]:
+    def curve(
+        self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any
+    ) -> list[Metrics]:
         path = metric_curve(job.model, iterates, part, ranks(job.config), conventions(job.config))
         return [{at_name(key): value for key, value in row.items()} for row in path]
 
@@ -123,12 +142,20 @@ class Ranking(Kind):
         return tuple(dict.fromkeys(("map", f"ndcg_at_{max(at)}" if at else "map")))
 
     def page(self, job: Job, named: Mapping[str, Metrics], found: Metrics) -> dict[str, Any]:
-        """The metrics by model with their conventions; null for a mean over no query that counts."""
+        """The metrics by model with their conventions; null for a mean over no query that
+        counts.
+        """
         metrics = {
-            name.rstrip("_") or "model": {key: value if isfinite(value) else None for key, value in values.items()}
+            name.rstrip("_") or "model": {
+                key: value if isfinite(value) else None for key, value in values.items()
+            }
             for name, values in named.items()
         }
-        return {"conventions": self.conventions(job), "ndcg_ranks": list(ranks(job.config)), "metrics": metrics}
+        return {
+            "conventions": self.conventions(job),
+            "ndcg_ranks": list(ranks(job.config)),
+            "metrics": metrics,
+        }
 
     def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
         return {"ranker": asdict(job.model)}
@@ -148,14 +175,20 @@ class Ranking(Kind):
     def encoding(self, job: Job) -> dict[str, Any]:
         """With what the metrics mean, for a preset may have conventions of its own."""
         meant = conventions(job.config)
-        said = {name: getattr(meant, name) for name in ("empty", "discount", "divisor", "short", "gain")}
+        said = {
+            name: getattr(meant, name) for name in ("empty", "discount", "divisor", "short", "gain")
+        }
         own = section(job.config).model_copy(update={"conventions": None, **said})
         return {"preprocess": job.config.preprocess, "ranking": own}
 
     def encoding_words(self, job: Job) -> str:
         """Of documents: "raw rank", or with the widths of the network that scores them."""
         model = job.model
-        network = [] if model.scorer == "linear" else [f"{model.scorer}{list(model.hidden)}", model.activation]
+        network = (
+            []
+            if model.scorer == "linear"
+            else [f"{model.scorer}{list(model.hidden)}", model.activation]
+        )
         return " ".join([*model.features, *network])
 
     def convention_words(self, job: Job) -> str:
@@ -178,7 +211,8 @@ def ranker(config: TrainConfig) -> RankingModel:
     loss = config.objective.loss
     if loss not in ranking_losses:
         raise InputError(
-            f"Expected objective.loss {', '.join(ranking_losses)} for a label of kind relevance, got {loss!r}; "
+            f"Expected objective.loss {', '.join(ranking_losses)} for a label of kind relevance, "
+            f"got {loss!r}; "
             "conf/ranking.yaml is an example."
         )
     parameters = config.objective.loss_parameters
@@ -208,7 +242,8 @@ def section(config: TrainConfig) -> RankingSection:
 def conventions(config: TrainConfig) -> Conventions:
     """What MAP and NDCG mean in this run.
 
-    What is left out is as in the script that ``ranking.conventions`` names, else as ours, or the source's with
+    What is left out is as in the script that ``ranking.conventions`` names, else as ours, or the
+    source's with
     ``preset: paper``.
     """
     chosen = section(config)
@@ -232,7 +267,9 @@ def unusual(meant: Conventions) -> dict[str, str]:
 
 
 def limits(config: TrainConfig) -> list[str]:
-    """What a statement has to say about the metrics of a ranking: they compare with their own kind alone."""
+    """What a statement has to say about the metrics of a ranking: they compare with their own kind
+    alone.
+    """
     meant = conventions(config)
     if meant == USUAL:
         return []
@@ -249,21 +286,26 @@ def ranks(config: TrainConfig) -> tuple[int, ...]:
 def check_sessions(config: TrainConfig, schema: Schema) -> None:
     """Raise ``InputError`` where a ranking schema lacks what a guarantee for sessions needs.
 
-    With blocks ``rows_per_block`` counts sessions, and each session lies in one block (``tasks.data.rows``).
+    With blocks ``rows_per_block`` counts sessions, and each session lies in one block
+    (``tasks.data.rows``).
     """
     if schema.columns and (QUERY not in schema.columns or schema.columns[QUERY].feature):
         raise InputError(
-            f"Expected a column {QUERY!r} of kind id in schema {schema.name!r}, whose rows are documents; declare it: "
+            f"Expected a column {QUERY!r} of kind id in schema {schema.name!r}, whose rows are "
+            f"documents; declare it: "
             "documents of one session share its value."
         )
     if config.data.blocks and not schema.columns:
         raise InputError(
-            f"Expected no data.blocks for sessions without declared columns, got {list(config.data.blocks)} with "
-            f"schema {schema.name!r}: a block follows from a column; declare columns and block, or leave it out."
+            f"Expected no data.blocks for sessions without declared columns, got "
+            f"{list(config.data.blocks)} with "
+            f"schema {schema.name!r}: a block follows from a column; declare columns and block, or "
+            f"leave it out."
         )
     if schema.public.n is None and not config.data.blocks:
         raise InputError(
-            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
+            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got "
+            f"none; list the "
             "blocks to train on."
         )
 

@@ -1,4 +1,5 @@
-"""Linear models of a table: do schema, objective and promise belong together, private sums, quality, exact baselines.
+"""Linear models of a table: do schema, objective and promise belong together, private sums,
+quality, exact baselines.
 
 What fits together is decided from declarations alone, before a file is opened.
 """
@@ -68,7 +69,9 @@ class Table(Kind):
             intercept=design.intercept,
             outputs=len(schema.label.levels) if schema.label.kind == "classes" else 1,
         )
-        return Job(config, schema, config.algorithm, self, None, encoder, problem, blocks or ("all",))
+        return Job(
+            config, schema, config.algorithm, self, None, encoder, problem, blocks or ("all",)
+        )
 
     def check(self, job: Job) -> None:
         check_kept(job, "algorithm.keep")
@@ -79,7 +82,8 @@ class Table(Kind):
     def sums(self, job: Job, part: Any) -> LinearObjective:
         if not isinstance(part, Data):
             raise InputError(
-                f"Expected a table of records in {job.schema.name!r}, got sessions; declare a label of kind relevance."
+                f"Expected a table of records in {job.schema.name!r}, got sessions; declare a "
+                f"label of kind relevance."
             )
         made = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
         return made(part.X, part.y, job.problem.loss)
@@ -91,7 +95,9 @@ class Table(Kind):
         return sums
 
     def quality(self, job: Job, part: Any, weights: Array) -> Metrics:
-        """Metrics of the label (see ``predicted``); how many columns are found where the schema says which matter."""
+        """Metrics of the label (see ``predicted``); how many columns are found where the schema
+        says which matter.
+        """
         loss = "" if job.algorithm.name == "majority" else job.problem.loss.name
         return predicted(job, part, weights, loss) | truth_covered(job, weights)
 
@@ -101,18 +107,30 @@ class Table(Kind):
     def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
         """What is ``simplest``, and the model without privacy.
 
-        The baselines are fitted to single rows; the sums of a training by users are those of other terms.
+        The baselines are fitted to single rows; the sums of a training by users are those of other
+        terms.
         """
         if job.schema.unit != "record":
             return {}
         problem, simplest = self.exact_problem(job), self.simplest(job)
-        names = {**({"majority": ""} if simplest == "majority" else {}), "non_private": problem.loss.name}
-        # Threads of linear algebra find nothing to share in vectors of some hundred numbers, and spin: four times the
-        # time.
+        names = {
+            **({"majority": ""} if simplest == "majority" else {}),
+            "non_private": problem.loss.name,
+        }
+        # Threads of linear algebra find nothing to share in vectors of some hundred numbers, and
+        # spin: four times the time.
         with threadpool_limits(1):
-            fitted = {name: run(plan(name, {}, problem), sums, seed=job.config.seed).weights for name in names}
-        found = {f"{name}_": predicted(job, part, w, names[name]) | truth_covered(job, w) for name, w in fitted.items()}
-        return found | ({"mean_label_": constant(job, train, part)} if simplest == "mean_label" else {})
+            fitted = {
+                name: run(plan(name, {}, problem), sums, seed=job.config.seed).weights
+                for name in names
+            }
+        found = {
+            f"{name}_": predicted(job, part, w, names[name]) | truth_covered(job, w)
+            for name, w in fitted.items()
+        }
+        return found | (
+            {"mean_label_": constant(job, train, part)} if simplest == "mean_label" else {}
+        )
 
     def by_record(self, job: Job, part: Any, weights: Array) -> tuple[str, Array] | None:
         return right_or_error(job, part, weights)
@@ -125,7 +143,9 @@ class Table(Kind):
         return Words(released=tuple(columns_words(job, planned, weights)))
 
     def encoding(self, job: Job) -> dict[str, Any]:
-        return {"preprocess": PreprocessSection(**encoding_of(job.config, job.problem.loss, job.schema))}
+        return {
+            "preprocess": PreprocessSection(**encoding_of(job.config, job.problem.loss, job.schema))
+        }
 
     def simplest(self, job: Job) -> str:
         """Without a constant column no weights stand for the majority class."""
@@ -144,16 +164,25 @@ def make_loss(objective: ObjectiveSection, schema: Schema) -> Loss:
 
     Several classes have ``softmax`` besides; any other loss then sees each class against the rest.
     """
-    known_losses: dict[str, type] = {**losses, **({Softmax.name: Softmax} if schema.label.kind == "classes" else {})}
+    known_losses: dict[str, type] = {
+        **losses,
+        **({Softmax.name: Softmax} if schema.label.kind == "classes" else {}),
+    }
     if objective.loss not in known_losses:
         raise unknown_name("loss", objective.loss, known_losses)
     kind = known_losses[objective.loss]
     known = list(getattr(kind, "__dataclass_fields__", {}))
     for name in objective.loss_parameters:
         if isinstance(objective.loss_parameters[name], str):
-            raise InputError(f"Expected a number for objective.loss_parameters.{name}, got text; give a number.")
+            raise InputError(
+                f"Expected a number for objective.loss_parameters.{name}, got text; give a number."
+            )
         if name not in known:
-            raise unknown_name(f"parameter of loss {objective.loss!r}", name, known or ["none: it has no parameter"])
+            raise unknown_name(
+                f"parameter of loss {objective.loss!r}",
+                name,
+                known or ["none: it has no parameter"],
+            )
     loss: Any = kind(**objective.loss_parameters)
     weights = schema.label.weights
     made: Loss = loss if weights is None else Weighted(loss, weights.positive, weights.negative)
@@ -164,23 +193,27 @@ def check_fit(schema: Schema, loss: Loss, blocks: tuple[str, ...]) -> None:
     """Raise ``InputError`` where schema and objective do not belong together."""
     if schema.label.kind == "regression" and loss.argument == "margin":
         raise InputError(
-            f"Expected a loss of residuals for a regression label ({schema.name!r}), got objective.loss={loss.name!r}; "
+            f"Expected a loss of residuals for a regression label ({schema.name!r}), got "
+            f"objective.loss={loss.name!r}; "
             "use squared or huber_regression."
         )
     if schema.unit == "user" and schema.public.rows_per_user is None:
         raise InputError(
-            f"Expected public.rows_per_user for unit user in schema {schema.name!r}, got none; declare the most rows "
+            f"Expected public.rows_per_user for unit user in schema {schema.name!r}, got none; "
+            f"declare the most rows "
             "that a training keeps of one user."
         )
     if schema.public.n is None and not blocks:
         raise InputError(
-            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got none; list the "
+            f"Expected data.blocks for schema {schema.name!r}, which declares rows_per_block, got "
+            f"none; list the "
             "blocks to train on."
         )
 
 
 def check_kept(job: Job, where: str) -> None:
-    """Raise ``InputError`` where more columns are to be kept than there are: a selection of all is paid for nothing.
+    """Raise ``InputError`` where more columns are to be kept than there are: a selection of all is
+    paid for nothing.
 
     ``where``: the key that says how many.
     """
@@ -189,53 +222,70 @@ def check_kept(job: Job, where: str) -> None:
     if not isinstance(keep, int) or keep <= columns:
         return
     raise InputError(
-        f"Expected {where} of at most {columns}, the encoded columns without the constant, got {where}={keep}: all "
-        "would be kept, and the selection paid for nothing; keep fewer, or train without a selection."
+        f"Expected {where} of at most {columns}, the encoded columns without the constant, got "
+        f"{where}={keep}: all "
+        "would be kept, and the selection paid for nothing; keep fewer, or train without a "
+        "selection."
     )
 
 
-# A table of fewer than half or more than twice the nominal count is more likely a wrong path than a nominal count.
+# A table of fewer than half or more than twice the nominal count is more likely a wrong path than a
+# nominal count.
 FAR = 2.0
 
 
 def count_warning(n: int, found: int, unit: str) -> str:
-    """What the operator alone is told where the real count is far from the nominal one; empty where it is not.
+    """What the operator alone is told where the real count is far from the nominal one; empty where
+    it is not.
 
-    It is an exact number on records: it goes to the terminal, and nothing that is stored or decided depends on it. A
-    refusal would be seen by others, so a table of the wrong size trains on, with noise for the declared size.
+    It is an exact number on records: it goes to the terminal, and nothing that is stored or decided
+    depends on it. A refusal would be seen by others, so a table of the wrong size trains on, with
+    noise for the declared size.
     """
     if n / FAR <= found <= n * FAR:
         return ""
     return (
-        f"for the operator alone: {found} units ({unit}) were read for training, the schema declares {n}. Path, split, "
-        "blocks, public.n or public.rows_per_block may be wrong: steps and noise are those of the declared number."
+        f"for the operator alone: {found} units ({unit}) were read for training, the schema "
+        f"declares {n}. Path, split, "
+        "blocks, public.n or public.rows_per_block may be wrong: steps and noise are those of the "
+        "declared number."
     )
 
 
 def class_warning(one_class: bool, label: str) -> str:
-    """What the operator alone is told where all records have one label; as of ``count_warning``, it refuses nothing."""
+    """What the operator alone is told where all records have one label; as of ``count_warning``, it
+    refuses nothing.
+    """
     if not one_class:
         return ""
     return (
-        f"for the operator alone: all training records have one label ({label!r}); path, split, label.positive or "
+        f"for the operator alone: all training records have one label ({label!r}); path, split, "
+        f"label.positive or "
         "label.negative may be wrong. The training goes on, for a refusal would tell others so."
     )
 
 
-# Algorithms whose bound uses one unit's loss only as one convex, Lipschitz, smooth term of the sum, or clips it.
+# Algorithms whose bound uses one unit's loss only as one convex, Lipschitz, smooth term of the sum,
+# or clips it.
 USER_LEVEL = ("dp_sgd", "dp_adam", "output_gd")
 
 
 def check_user_level(config: TrainConfig, schema: Schema, name: str) -> None:
-    """Raise ``InputError`` where a bound for one record is none for one user with several of them."""
+    """Raise ``InputError`` where a bound for one record is none for one user with several of
+    them.
+    """
     if name in ("objective_perturbation", "amp"):
-        reason = "its proof needs a unit whose Hessian has rank one, and that of a user with m rows has rank m"
+        reason = (
+            "its proof needs a unit whose Hessian has rank one, and that of a user with m rows has "
+            "rank m"
+        )
     elif name not in USER_LEVEL:
         reason = "its releases or its clipping go by single rows"
     else:
         return
     raise InputError(
-        f"Expected an algorithm with user-level sensitivity for {schema.name!r}, got algorithm.name={name!r}: "
+        f"Expected an algorithm with user-level sensitivity for {schema.name!r}, got "
+        f"algorithm.name={name!r}: "
         f"{reason}; use {', '.join(USER_LEVEL)}."
     )
 
@@ -253,7 +303,9 @@ def encoding_of(config: TrainConfig, loss: Loss, schema: Schema) -> dict[str, An
 
 
 def l2_of(config: TrainConfig, loss: Loss, unit: str = "record") -> float:
-    """The ridge of the configuration, else the public rule of the algorithm (none where it needs none)."""
+    """The ridge of the configuration, else the public rule of the algorithm (none where it needs
+    none).
+    """
     if config.objective.l2 is not None:
         return config.objective.l2
     name = resolve_name(config.algorithm.name, plain_name(loss), unit=unit)
@@ -261,18 +313,23 @@ def l2_of(config: TrainConfig, loss: Loss, unit: str = "record") -> float:
 
 
 def by_user(job: Job, objective: LinearObjective, data: Loaded) -> UserObjective:
-    """The same sums with a user as what is drawn, clipped and counted; checked against the public number of users."""
+    """The same sums with a user as what is drawn, clipped and counted; checked against the public
+    number of users.
+    """
     assert job.schema.public.rows_per_user is not None and data.users is not None
     users = UserObjective(objective, data.users, job.schema.public.rows_per_user, canonical=True)
     if job.problem.adjacency is Adjacency.REPLACE_ONE and users.n != job.problem.n:
         raise InputError(
-            f"Expected exactly {job.problem.n} users under replace_one, where their number is public, got {users.n}; "
+            f"Expected exactly {job.problem.n} users under replace_one, where their number is "
+            f"public, got {users.n}; "
             "declare it in public.n, or use adjacency add_remove."
         )
     return users
 
 
 def constant(job: Job, train: Any, part: Any) -> Metrics:
-    """Errors on ``part`` of whoever predicts the mean of ``train.y`` for every record, by the names of ``quality``."""
+    """Errors on ``part`` of whoever predicts the mean of ``train.y`` for every record, by the names
+    of ``quality``.
+    """
     mean = float(np.mean(train.y))
     return regression_errors(job.schema.label, part.y, np.full(len(part.y), mean))

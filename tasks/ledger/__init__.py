@@ -1,4 +1,6 @@
-"""The budget ledger: what was promised for each data set, and every run that was charged against it."""
+"""The budget ledger: what was promised for each data set, and every run that was charged against
+it.
+"""
 
 from tasks.ledger.blocks import Blocks
 from tasks.ledger.charge import Charge, charged_once

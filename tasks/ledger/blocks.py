@@ -1,6 +1,8 @@
-"""Blocks of a data set in the ledger: which names they can have, what a window names, what a run is charged on.
+"""Blocks of a data set in the ledger: which names they can have, what a window names, what a run is
+charged on.
 
-Which row falls into which block is decided where the table is read (``tasks.data``); both use the same names.
+Which row falls into which block is decided where the table is read (``tasks.data``); both use the
+same names.
 """
 
 from __future__ import annotations
@@ -27,14 +29,16 @@ DIVISIONS = ("one", "value", "hash", *FORMS)
 class Blocks:
     """How a data set is divided. Public, fixed when the data set is opened.
 
-    ``by``: ``one`` block; the ``value`` of ``column``; its ``day``, ISO ``week``, ``month`` or ``year``; or ``count``
-    parts by a ``hash`` of it. Blocks compose in parallel (Lécuyer et al. 2019, Theorem 4.2): a record is in one block,
-    and under replace-one it is replaced within it. What is bounded is the *record*; a *person* is covered once for
-    each block that holds a record of theirs, unless blocks are hashes of the person's id (``column`` is
-    ``user_column``), or ``one_block_per_person`` is declared.
+    ``by``: ``one`` block; the ``value`` of ``column``; its ``day``, ISO ``week``, ``month`` or
+    ``year``; or ``count`` parts by a ``hash`` of it. Blocks compose in parallel (Lécuyer et al.
+    2019, Theorem 4.2): a record is in one block, and under replace-one it is replaced within it.
+    What is bounded is the *record*; a *person* is covered once for each block that holds a record
+    of theirs, unless blocks are hashes of the person's id (``column`` is ``user_column``), or
+    ``one_block_per_person`` is declared.
 
-    ``rows_per_block`` is a declared nominal number under add/remove, never a count. ``user_column`` with
-    ``rows_per_user`` declares how many rows of one user a training keeps (the training truncates and clips per user).
+    ``rows_per_block`` is a declared nominal number under add/remove, never a count. ``user_column``
+    with ``rows_per_user`` declares how many rows of one user a training keeps (the training
+    truncates and clips per user).
     """
 
     by: str = "one"
@@ -51,24 +55,37 @@ class Blocks:
             if getattr(self, name) is not None:
                 require_count(**{name: getattr(self, name)})
         if (self.by == "one") == (self.column is not None):
-            rule = "no column for one block" if self.by == "one" else f"a column for blocks by {self.by}"
-            raise InputError(f"Expected {rule}, got column={self.column!r}; e.g. by='week', column='visit_date'.")
+            rule = (
+                "no column for one block"
+                if self.by == "one"
+                else f"a column for blocks by {self.by}"
+            )
+            raise InputError(
+                f"Expected {rule}, got column={self.column!r}; e.g. by='week', column='visit_date'."
+            )
         if (self.by == "hash") == (self.count is None):
             raise InputError(
-                f"Expected a count for blocks by hash and only there, got by={self.by!r}, count={self.count!r}; e.g. "
+                f"Expected a count for blocks by hash and only there, got by={self.by!r}, "
+                f"count={self.count!r}; e.g. "
                 "by='hash', column='patient_id', count=16."
             )
         if (self.user_column is None) != (self.rows_per_user is None):
             raise InputError(
-                f"Expected user_column and rows_per_user together, got user_column={self.user_column!r}, "
-                f"rows_per_user={self.rows_per_user!r}; declare the most rows that a training keeps of one user."
+                f"Expected user_column and rows_per_user together, got "
+                f"user_column={self.user_column!r}, "
+                f"rows_per_user={self.rows_per_user!r}; declare the most rows that a training "
+                f"keeps of one user."
             )
 
     @classmethod
-    def of(cls, schema: Schema, one_block_per_person: bool = False, rows_per_user: int | None = None) -> Blocks:
+    def of(
+        cls, schema: Schema, one_block_per_person: bool = False, rows_per_user: int | None = None
+    ) -> Blocks:
         """Return the division that a data schema declares."""
         block, rows = schema.block, schema.public.rows_per_block
-        user = next((name for name, column in schema.columns.items() if column.kind == "user"), None)
+        user = next(
+            (name for name, column in schema.columns.items() if column.kind == "user"), None
+        )
         rows_per_user = rows_per_user or schema.public.rows_per_user
         return cls(
             by=block.by if block else "one",
@@ -94,15 +111,20 @@ class Blocks:
         return cls(**fields)
 
     def require_same(self, other: Blocks, dataset: str) -> None:
-        """Raise InputError unless ``other`` divides alike: other blocks of the same rows would be fresh budget."""
+        """Raise InputError unless ``other`` divides alike: other blocks of the same rows would be
+        fresh budget.
+        """
         if (self.by, self.column, self.count) != (other.by, other.column, other.count):
             raise InputError(
-                f"Expected {dataset!r} divided by {self.words()} as it was opened, got {other.words()}; a division is "
+                f"Expected {dataset!r} divided by {self.words()} as it was opened, got "
+                f"{other.words()}; a division is "
                 "never changed: restore `block` in the data schema."
             )
 
     def check_block(self, name: str) -> str:
-        """Return ``name`` where this division can have such a block; raises InputError otherwise."""
+        """Return ``name`` where this division can have such a block; raises InputError
+        otherwise.
+        """
         if self.by == "one":
             fits = name == ALL
         elif self.by == "hash":
@@ -113,12 +135,14 @@ class Blocks:
             fits = _is_date_block(name, self.by)
         if not fits and name == ALL:
             raise InputError(
-                f"Expected the blocks to read, which each have a budget of their own, got none; name them, for example "
+                f"Expected the blocks to read, which each have a budget of their own, got none; "
+                f"name them, for example "
                 f"data.blocks=[{self._example()}]: the division is by {self.words()}."
             )
         if not fits:
             raise InputError(
-                f"Expected a block like {self._example()!r}, got block={name!r}; the division is by {self.words()}."
+                f"Expected a block like {self._example()!r}, got block={name!r}; the division is "
+                f"by {self.words()}."
             )
         return name
 
@@ -129,12 +153,17 @@ class Blocks:
         return tuple(f"h{part:0{width}d}" for part in range(self.count))
 
     def window(self, last: str | int, until: date) -> tuple[str, ...]:
-        """Return the newest blocks, oldest first; the block that holds the day ``until`` is the newest.
+        """Return the newest blocks, oldest first; the block that holds the day ``until`` is the
+        newest.
 
-        ``last`` is 12 or "12 weeks". Raises InputError unless blocks are by day, week, month or year.
+        ``last`` is 12 or "12 weeks". Raises InputError unless blocks are by day, week, month or
+        year.
         """
         if self.by not in FORMS:
-            raise InputError(f"Expected blocks by date for a window, got {self.words()}; name the blocks, or read all.")
+            raise InputError(
+                f"Expected blocks by date for a window, got {self.words()}; name the "
+                f"blocks, or read all."
+            )
         day = until.date() if isinstance(until, datetime) else until
         names: list[str] = []
         for _ in range(self._window_length(last)):
@@ -143,34 +172,45 @@ class Blocks:
         return tuple(reversed(names))
 
     def neighbours(self, block: str) -> tuple[str, ...]:
-        """Return the blocks before and after one by date; raises InputError for a text that is no such block."""
+        """Return the blocks before and after one by date; raises InputError for a text that is no
+        such block.
+        """
         day = _first_day(self.check_block(block), self.by)
         found = []
         with suppress(OverflowError):  # the calendar ends
             found.append(_before(day, self.by))
         with suppress(OverflowError):
-            found.append(day + timedelta(days={"day": 1, "week": 7, "month": 31, "year": 366}[self.by]))
+            found.append(
+                day + timedelta(days={"day": 1, "week": 7, "month": 31, "year": 366}[self.by])
+            )
         return tuple(other.strftime(FORMS[self.by]) for other in found)
 
     def _window_length(self, last: str | int) -> int:
         match = re.fullmatch(r"\s*(\d{1,4})\s*(?:(day|week|month|year)s?)?\s*", str(last))
         if not match or int(match[1]) < 1 or (match[2] or self.by) != self.by:
-            raise InputError(f"Expected a window of whole {self.by}s, got last={last!r}; e.g. '12 {self.by}s'.")
+            raise InputError(
+                f"Expected a window of whole {self.by}s, got last={last!r}; e.g. '12 {self.by}s'."
+            )
         return int(match[1])
 
     def charged(self, read: Sequence[str], unit: str) -> tuple[str, ...]:
         """Return the blocks on which a run that reads ``read`` is charged.
 
-        For unit ``user`` a person may have rows in every block, past and to come, so all runs share one block,
-        unless a person is in one block only: blocks by the hash of the user column, or ``one_block_per_person``.
+        For unit ``user`` a person may have rows in every block, past and to come, so all runs share
+        one block, unless a person is in one block only: blocks by the hash of the user column, or
+        ``one_block_per_person``.
         """
         if not read:
-            raise InputError("Expected at least one block to read, got blocks=(); name a window that holds data.")
+            raise InputError(
+                "Expected at least one block to read, got blocks=(); name a window that holds data."
+            )
         names = tuple(dict.fromkeys(self.check_block(name) for name in read))
         return names if unit != "user" or self.person_in_one_block else (ALL,)
 
     def unnamed(self, charged: Sequence[str], unit: str) -> str | None:
-        """Return a block by value that may stand for others: ``all``, or one that ends where another text goes on."""
+        """Return a block by value that may stand for others: ``all``, or one that ends where
+        another text goes on.
+        """
         if self.by != "value" or (unit == "user" and not self.person_in_one_block):
             return None
         return next((name for name in charged if name == ALL or "\0" in name), None)
@@ -178,7 +218,11 @@ class Blocks:
     @property
     def person_in_one_block(self) -> bool:
         """Whether all rows of a person are in one block, by construction or by declaration."""
-        return self.by == "one" or self.one_block_per_person or (self.by == "hash" and self.column == self.user_column)
+        return (
+            self.by == "one"
+            or self.one_block_per_person
+            or (self.by == "hash" and self.column == self.user_column)
+        )
 
     def words(self) -> str:
         """Return the division in words."""
@@ -189,7 +233,11 @@ class Blocks:
     def covers(self, unit: str) -> str:
         """Return in words what the budget of a block bounds."""
         if unit == "user" or self.one_block_per_person:
-            return "each person, with all their rows" if unit == "user" else f"each {unit}; a person is in one block"
+            return (
+                "each person, with all their rows"
+                if unit == "user"
+                else f"each {unit}; a person is in one block"
+            )
         if self.by == "one":
             return f"each {unit}"
         if self.by == "hash":
@@ -210,7 +258,9 @@ def _before(day: date, by: str) -> date:
 
 
 def _first_day(name: str, by: str) -> date:
-    return date.fromisoformat({"day": name, "week": f"{name}-1", "month": f"{name}-01", "year": f"{name}-01-01"}[by])
+    return date.fromisoformat(
+        {"day": name, "week": f"{name}-1", "month": f"{name}-01", "year": f"{name}-01-01"}[by]
+    )
 
 
 def _is_date_block(name: str, by: str) -> bool:

@@ -1,4 +1,6 @@
-"""Queries and appends inside one transaction: the hash chain, the running totals, the stored mechanisms."""
+"""Queries and appends inside one transaction: the hash chain, the running totals, the stored
+mechanisms.
+"""
 
 from __future__ import annotations
 
@@ -44,21 +46,30 @@ class Chain:
 def newest(connection: Connection) -> tuple[int, str] | None:
     """Return (seq, hash) of the newest record."""
     table = schema.records
-    row = connection.execute(select(table.c.seq, table.c.hash).order_by(table.c.seq.desc()).limit(1)).one_or_none()
+    row = connection.execute(
+        select(table.c.seq, table.c.hash).order_by(table.c.seq.desc()).limit(1)
+    ).one_or_none()
     return None if row is None else (row.seq, row.hash)
 
 
 def find_dataset(connection: Connection, name: str) -> Dataset | None:
     """Return a data set as it was opened."""
     table = schema.records
-    row = connection.execute(select(table).where(schema.IS_OPENING, table.c.dataset == name)).one_or_none()
+    row = connection.execute(
+        select(table).where(schema.IS_OPENING, table.c.dataset == name)
+    ).one_or_none()
     return None if row is None else Dataset.from_record(Record(*row))
 
 
 def fixed_facts(connection: Connection, name: str) -> RowFacts | None:
     """Return what a record ``fixed`` states about a data set that was opened by name alone."""
     table = schema.records
-    fixed = select(table.c.body).where(table.c.kind == FIXED, table.c.dataset == name).order_by(table.c.seq).limit(1)
+    fixed = (
+        select(table.c.body)
+        .where(table.c.kind == FIXED, table.c.dataset == name)
+        .order_by(table.c.seq)
+        .limit(1)
+    )
     body = connection.scalars(fixed).one_or_none()
     return None if body is None else RowFacts.from_dict(json.loads(body)["facts"])
 
@@ -73,15 +84,23 @@ def history(connection: Connection, entry: str) -> list[Record]:
 def drawn_at(connection: Connection, entry: str) -> int:
     """Return the number of the record of an entry's first draw, 0 where nothing was drawn."""
     table = schema.records
-    found = connection.scalars(select(table.c.seq).where(table.c.entry == entry, table.c.kind == schema.DRAWN))
+    found = connection.scalars(
+        select(table.c.seq).where(table.c.entry == entry, table.c.kind == schema.DRAWN)
+    )
     return min(found, default=0)
 
 
 def open_entries(connection: Connection) -> list[Record]:
     """Return the reserving records of entries that nothing closed, oldest first."""
     table, closing = schema.records, schema.records.alias()
-    closed = select(closing.c.seq).where(closing.c.entry == table.c.entry, closing.c.kind.in_(schema.CLOSING)).exists()
-    rows = connection.execute(select(table).where(schema.IS_RESERVING, ~closed).order_by(table.c.seq))
+    closed = (
+        select(closing.c.seq)
+        .where(closing.c.entry == table.c.entry, closing.c.kind.in_(schema.CLOSING))
+        .exists()
+    )
+    rows = connection.execute(
+        select(table).where(schema.IS_RESERVING, ~closed).order_by(table.c.seq)
+    )
     return [Record(*row) for row in rows]
 
 
@@ -92,10 +111,14 @@ class Balance(NamedTuple):
     units: int = 0
 
 
-def balances(connection: Connection, dataset: str, blocks: Iterable[str] | None = None) -> dict[str, Balance]:
-    """Return the newest total of ``blocks``, zero for untouched ones; without ``blocks`` of all touched, sorted.
+def balances(
+    connection: Connection, dataset: str, blocks: Iterable[str] | None = None
+) -> dict[str, Balance]:
+    """Return the newest total of ``blocks``, zero for untouched ones; without ``blocks`` of all
+    touched, sorted.
 
-    One statement that jumps to the newest row of each block by the index, however many entries there are.
+    One statement that jumps to the newest row of each block by the index, however many entries
+    there are.
     """
     first, table = schema.balances.alias(), schema.balances
     newest_row = select(table.c.ordinal, table.c.units).where(
@@ -104,43 +127,70 @@ def balances(connection: Connection, dataset: str, blocks: Iterable[str] | None 
     newest_row = newest_row.order_by(table.c.ordinal.desc()).limit(1)
     ordinal = newest_row.with_only_columns(table.c.ordinal).scalar_subquery()
     units = newest_row.with_only_columns(table.c.units).scalar_subquery()
-    query = select(first.c.block, ordinal, units).where(first.c.dataset == dataset, first.c.ordinal == 1)
+    query = select(first.c.block, ordinal, units).where(
+        first.c.dataset == dataset, first.c.ordinal == 1
+    )
     if blocks is None:
-        return {row[0]: Balance(row[1], row[2]) for row in connection.execute(query.order_by(first.c.block))}
+        return {
+            row[0]: Balance(row[1], row[2])
+            for row in connection.execute(query.order_by(first.c.block))
+        }
     names = list(blocks)
-    found = {row[0]: Balance(row[1], row[2]) for row in connection.execute(query.where(first.c.block.in_(names)))}
+    found = {
+        row[0]: Balance(row[1], row[2])
+        for row in connection.execute(query.where(first.c.block.in_(names)))
+    }
     return {name: found.get(name, Balance()) for name in names}
 
 
 def counted(
-    connection: Connection, target: Dataset, blocks: Iterable[str] | None = None, facts: RowFacts | None = None
+    connection: Connection,
+    target: Dataset,
+    blocks: Iterable[str] | None = None,
+    facts: RowFacts | None = None,
 ) -> dict[str, int]:
-    """Return the units that count against each of ``blocks`` (None: all touched): its own and those ``carried``.
+    """Return the units that count against each of ``blocks`` (None: all touched): its own and those
+    ``carried``.
 
-    ``facts`` are those of a run that is about to fix them. Older versions let a run on blocks by value read all rows
-    for a charge on a block ``all``, so that one counts against each.
+    ``facts`` are those of a run that is about to fix them. Older versions let a run on blocks by
+    value read all rows for a charge on a block ``all``, so that one counts against each.
     """
-    own = {block: balance.units for block, balance in balances(connection, target.name, blocks).items()}
+    own = {
+        block: balance.units for block, balance in balances(connection, target.name, blocks).items()
+    }
     if target.blocks.by == "value":
         whole = balances(connection, target.name, [ALL])[ALL].units
         own = {block: units + (whole if block != ALL else 0) for block, units in own.items()}
     if target.facts is not None or target.blocks.by == "one" or not target.limited:
         return own
     table = schema.records
-    fixing = select(func.min(table.c.seq)).where(table.c.kind == FIXED, table.c.dataset == target.name)
+    fixing = select(func.min(table.c.seq)).where(
+        table.c.kind == FIXED, table.c.dataset == target.name
+    )
     old = _balances_before(connection, target.name, connection.scalar(fixing))
     facts = fixed_facts(connection, target.name) or facts
-    return {block: units + carried(target.blocks, facts, old, block) for block, units in own.items()}
+    return {
+        block: units + carried(target.blocks, facts, old, block) for block, units in own.items()
+    }
 
 
 def _balances_before(connection: Connection, dataset: str, seq: int | None) -> dict[str, int]:
     """Return what each block had spent before record ``seq`` (None: until now)."""
     table = schema.balances
-    ours = table.c.dataset == dataset if seq is None else (table.c.dataset == dataset) & (table.c.seq < seq)
-    last = select(table.c.block, func.max(table.c.ordinal).label("ordinal")).where(ours).group_by(table.c.block)
+    ours = (
+        table.c.dataset == dataset
+        if seq is None
+        else (table.c.dataset == dataset) & (table.c.seq < seq)
+    )
+    last = (
+        select(table.c.block, func.max(table.c.ordinal).label("ordinal"))
+        .where(ours)
+        .group_by(table.c.block)
+    )
     newest_rows = last.subquery()
     query = select(table.c.block, table.c.units).join(
-        newest_rows, (table.c.block == newest_rows.c.block) & (table.c.ordinal == newest_rows.c.ordinal)
+        newest_rows,
+        (table.c.block == newest_rows.c.block) & (table.c.ordinal == newest_rows.c.ordinal),
     )
     return {row[0]: row[1] for row in connection.execute(query.where(table.c.dataset == dataset))}
 
@@ -153,14 +203,18 @@ def admit(
     cost: float,
     facts: RowFacts | None = None,
 ) -> None:
-    """Raise BudgetExceeded where a block would pass its limit; the caller's transaction keeps other writers out."""
+    """Raise BudgetExceeded where a block would pass its limit; the caller's transaction keeps other
+    writers out.
+    """
     for block, spent in counted(connection, target, blocks, facts).items():
         if spent + units > target.limit:
             raise refusal(target, block, cost, spent)
 
 
 def move(connection: Connection, record: Record, blocks: Iterable[str], units: int) -> None:
-    """Store the total of every block after ``record``, which changes it by ``units``; nothing for 0 units."""
+    """Store the total of every block after ``record``, which changes it by ``units``; nothing for 0
+    units.
+    """
     if not units:
         return
     rows = []
@@ -176,8 +230,10 @@ def refusal(target: Dataset, block: str, cost: float, spent: int) -> BudgetExcee
     left = left_of(target.budget, spent)
     where = f"{target.name!r}" if block == ALL else f"block {block} of {target.name!r}"
     return BudgetExceeded(
-        f"Expected a run within the budget of {where}: at its order {target.order:g} the run costs {cost:.6g} and "
-        f"{left:.6g} of {target.budget:.6g} is left; nothing was reserved. The guarantee is {target.guarantee()}; "
+        f"Expected a run within the budget of {where}: at its order {target.order:g} the run costs "
+        f"{cost:.6g} and "
+        f"{left:.6g} of {target.budget:.6g} is left; nothing was reserved. The guarantee is "
+        f"{target.guarantee()}; "
         "lower the run's epsilon, or train on blocks with room.",
         asked=cost,
         left=left,
@@ -187,7 +243,10 @@ def refusal(target: Dataset, block: str, cost: float, spent: int) -> BudgetExcee
 def store_events(connection: Connection, digest: str, text: str) -> None:
     """Store a list of mechanisms once, by its SHA-256."""
     table = schema.events
-    if connection.scalars(select(table.c.sha256).where(table.c.sha256 == digest)).one_or_none() is None:
+    if (
+        connection.scalars(select(table.c.sha256).where(table.c.sha256 == digest)).one_or_none()
+        is None
+    ):
         connection.execute(table.insert().values(sha256=digest, text=text))
 
 
@@ -195,7 +254,9 @@ def period_state(connection: Connection, dataset: str, period: str) -> str | Non
     """Return the state of the newest run of a scheduled period that was not cancelled."""
     table = schema.records
     entries = select(table.c.entry).where(table.c.dataset == dataset, table.c.period == period)
-    kinds = select(table.c.entry, table.c.kind).where(table.c.entry.in_(entries)).order_by(table.c.seq)
+    kinds = (
+        select(table.c.entry, table.c.kind).where(table.c.entry.in_(entries)).order_by(table.c.seq)
+    )
     rows = connection.execute(kinds)
     states = {row.entry: row.kind for row in rows if row.kind != schema.DRAWN}
     kept = [state for state in states.values() if state != "cancelled"]

@@ -1,4 +1,6 @@
-"""What a run charges, built once by its job, and the one way to a single noisy number: reserve, release, commit."""
+"""What a run charges, built once by its job, and the one way to a single noisy number: reserve,
+release, commit.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,14 @@ from tasks.ledger.reservation import Reservation
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a run reads and pays for: data set, ``blocks``, division of its rows, period, files, configuration.
+    """What a run reads and pays for: data set, ``blocks``, division of its rows, period, files,
+    configuration.
 
-    ``facts`` map rows to units and blocks (``tasks.ledger.facts``); ``reading`` says what else was read of the files.
+    ``facts`` map rows to units and blocks (``tasks.ledger.facts``); ``reading`` says what else was
+    read of the files.
 
-    ``unit``, ``adjacency`` and form of the ``noise`` are those of the run: a number that is released beside a training
-    has the same ones.
+    ``unit``, ``adjacency`` and form of the ``noise`` are those of the run: a number that is
+    released beside a training has the same ones.
     """
 
     dataset: str
@@ -46,11 +50,15 @@ class Charge:
     reading: Mapping[str, Any] | None = None
 
     def require_own_test(self, owners: Iterable[str]) -> None:
-        """Raise ``InputError`` where the test table belongs to other private data sets: this charge is not theirs."""
+        """Raise ``InputError`` where the test table belongs to other private data sets: this charge
+        is not theirs.
+        """
         if others := sorted(set(owners) - {self.dataset}):
             raise InputError(
-                f"Expected test rows of {self.dataset!r}, got {', '.join(map(str, self.test_files))}, which belongs to "
-                f"the private {others[0]!r}: numbers about its rows would be charged to the wrong budget; correct "
+                f"Expected test rows of {self.dataset!r}, got "
+                f"{', '.join(map(str, self.test_files))}, which belongs to "
+                f"the private {others[0]!r}: numbers about its rows would be charged to the wrong "
+                f"budget; correct "
                 f"data.test_path, or train on {others[0]!r}."
             )
 
@@ -61,14 +69,21 @@ class Charge:
     def reserve(self, ledger: Ledger, events: Events) -> Reservation:
         """Charge ``events``; on disk when this returns.
 
-        Raises ``BudgetExceeded`` where a block has no room, ``InputError`` for test rows of another private data set.
+        Raises ``BudgetExceeded`` where a block has no room, ``InputError`` for test rows of another
+        private data set.
         """
-        self.require_own_test(ledger.private_names(None, self.test_files) if self.test_files else ())
+        self.require_own_test(
+            ledger.private_names(None, self.test_files) if self.test_files else ()
+        )
         return ledger.reserve(
             self.dataset,
             events,
             self.blocks,
-            {key: found for key, found in (("config", self.config_sha256), (OF, self.weights_sha256)) if found},
+            {
+                key: found
+                for key, found in (("config", self.config_sha256), (OF, self.weights_sha256))
+                if found
+            },
             public=self.public,
             period=self.period,
             fingerprint=ledger.fingerprint(self.files) if self.files else None,
@@ -90,8 +105,9 @@ def charged_once(
 ) -> tuple[Any, str]:
     """Reserve, release once, and close the entry with the hash of what is said about it.
 
-    ``tell(value, events, entry)`` gives the text that leaves; the entry is closed with its SHA-256 under the name
-    ``result``. Returns the released value and the text. Raises ``BudgetExceeded`` before anything is drawn.
+    ``tell(value, events, entry)`` gives the text that leaves; the entry is closed with its SHA-256
+    under the name ``result``. Returns the released value and the text. Raises ``BudgetExceeded``
+    before anything is drawn.
     """
     events = charge.events(mechanism)
     with charge.reserve(ledger, events) as reservation:

@@ -1,8 +1,9 @@
 """What maps a row of a file to the unit that a budget protects and to the block that pays for it.
 
-A budget promises something about people. Whose row a row is, and where it is charged, follows from these declarations,
-so a ledger fixes them once: in the opening record, or, for data that were opened by name alone, in a record ``fixed``
-before the first reservation. Each reservation states them; of undivided records alone there is nothing to state.
+A budget promises something about people. Whose row a row is, and where it is charged, follows from
+these declarations, so a ledger fixes them once: in the opening record, or, for data that were
+opened by name alone, in a record ``fixed`` before the first reservation. Each reservation states
+them; of undivided records alone there is nothing to state.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ DECLARED = {
 
 @dataclass(frozen=True, slots=True)
 class RowFacts:
-    """The declarations of one data set that a ledger fixes; None where one has no part in the mapping."""
+    """The declarations of one data set that a ledger fixes; None where one has no part in the
+    mapping.
+    """
 
     unit: str
     id_column: str | None = None
@@ -60,7 +63,9 @@ class RowFacts:
     def of(cls, schema: Schema) -> RowFacts:
         """What a data schema declares; no file is opened."""
         block, by_id = schema.block, schema.unit != "record"
-        user = next((name for name, column in schema.columns.items() if column.kind == "user"), None)
+        user = next(
+            (name for name, column in schema.columns.items() if column.kind == "user"), None
+        )
         if not by_id and block is None:
             return cls(schema.unit)
         by_kind = {"user": user, "record": None}
@@ -89,10 +94,15 @@ class RowFacts:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> RowFacts:
-        """What ``to_dict`` gave; raises ``InputError`` for a fact that this version does not know."""
+        """What ``to_dict`` gave; raises ``InputError`` for a fact that this version does not
+        know.
+        """
         unknown = sorted(set(stored) - {field.name for field in fields(cls)})
         if unknown:
-            raise InputError(f"Unknown fact {unknown[0]!r} of rows; it was fixed by a newer dpflows: upgrade this one.")
+            raise InputError(
+                f"Unknown fact {unknown[0]!r} of rows; it was fixed by a newer "
+                f"dpflows: upgrade this one."
+            )
         return cls(**{**stored, "missing": tuple(stored.get("missing", ()))})
 
     def differences(self, other: RowFacts) -> list[str]:
@@ -106,11 +116,14 @@ class RowFacts:
 
     @staticmethod
     def follow(unit: str, blocks: Blocks) -> bool:
-        """Whether the opening alone says what a row is: of undivided records no column decides over unit or block."""
+        """Whether the opening alone says what a row is: of undivided records no column decides over
+        unit or block.
+        """
         return unit == "record" and blocks.by == "one"
 
     def other_than(self, unit: str, blocks: Blocks) -> str:
-        """Words for what cannot be a fact of a data set opened with ``unit`` and ``blocks``; empty for nothing.
+        """Words for what cannot be a fact of a data set opened with ``unit`` and ``blocks``; empty
+        for nothing.
 
         Of sessions a budget may protect the labels alone (``session_labels``).
         """
@@ -123,15 +136,28 @@ class RowFacts:
         if unit == "user" and blocks.user_column is not None:
             declared["id_column"] = (self.id_column, blocks.user_column)
         if self.follow(unit, blocks):
-            declared |= {name: (value, None) for name, value in self.to_dict().items() if name not in declared}
-        wrong = ((DECLARED[name], mine, opened) for name, (mine, opened) in declared.items() if mine != opened)
-        return next((f"{what} {_shown(opened)} became {_shown(mine)}" for what, mine, opened in wrong), "")
+            declared |= {
+                name: (value, None)
+                for name, value in self.to_dict().items()
+                if name not in declared
+            }
+        wrong = (
+            (DECLARED[name], mine, opened)
+            for name, (mine, opened) in declared.items()
+            if mine != opened
+        )
+        return next(
+            (f"{what} {_shown(opened)} became {_shown(mine)}" for what, mine, opened in wrong), ""
+        )
 
     def require_of(self, unit: str, blocks: Blocks, dataset: str) -> None:
-        """Raise ``InputError`` where these are no facts of a data set opened with ``unit`` and ``blocks``."""
+        """Raise ``InputError`` where these are no facts of a data set opened with ``unit`` and
+        ``blocks``.
+        """
         if wrong := self.other_than(unit, blocks):
             raise InputError(
-                f"Expected rows of {dataset!r} to mean what its budget was opened for, but {wrong}. Put the "
+                f"Expected rows of {dataset!r} to mean what its budget was opened for, but "
+                f"{wrong}. Put the "
                 "declaration back in the data schema; a budget is never moved to another name."
             )
 
@@ -143,11 +169,15 @@ class RowFacts:
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def require_same(self, other: RowFacts, dataset: str) -> None:
-        """Raise ``InputError`` where ``other`` maps rows otherwise: the same people would be charged as others."""
+        """Raise ``InputError`` where ``other`` maps rows otherwise: the same people would be
+        charged as others.
+        """
         if changed := self.differences(other):
             raise InputError(
-                f"Expected rows of {dataset!r} to mean what its ledger fixed, but {'; '.join(changed)}: the same rows "
-                "would be charged as other units or to other blocks. Put the declaration back in the data schema; a "
+                f"Expected rows of {dataset!r} to mean what its ledger fixed, but "
+                f"{'; '.join(changed)}: the same rows "
+                "would be charged as other units or to other blocks. Put the declaration back in "
+                "the data schema; a "
                 "budget is never moved to another name."
             )
 
@@ -168,12 +198,14 @@ MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T].*")
 
 
 def carried(division: Blocks, facts: RowFacts | None, old: Mapping[str, int], block: str) -> int:
-    """Units that ``block`` counts beside its own for what was spent before facts were fixed (``old``, by block).
+    """Units that ``block`` counts beside its own for what was spent before facts were fixed
+    (``old``, by block).
 
-    Older versions named blocks by the raw text of a cell, where today's name is its canonical text ("7.0" then, "7"
-    now). So the same rows may have been charged to another block: by value, to each whose name reads as this one
-    today; by hash, to any (a record was in one of them: the worst counts); by the day of a moment with a zone, to a
-    neighbour. Without ``facts`` every rule that a schema can declare is taken.
+    Older versions named blocks by the raw text of a cell, where today's name is its canonical text
+    ("7.0" then, "7" now). So the same rows may have been charged to another block: by value, to
+    each whose name reads as this one today; by hash, to any (a record was in one of them: the worst
+    counts); by the day of a moment with a zone, to a neighbour. Without ``facts`` every rule that a
+    schema can declare is taken.
     """
     if division.by == "hash":
         return max(old.values(), default=0) - old.get(block, 0)
@@ -182,7 +214,9 @@ def carried(division: Blocks, facts: RowFacts | None, old: Mapping[str, int], bl
         return sum(units for name, units in others.items() if block in _names_today(name, facts))
     zoned = facts is not None and "%z" in (facts.block_format or "").lower()
     if division.by in FORMS and zoned and block != ALL:
-        return max(old.get(name, 0) for name in (block, *division.neighbours(block))) - old.get(block, 0)
+        return max(old.get(name, 0) for name in (block, *division.neighbours(block))) - old.get(
+            block, 0
+        )
     return 0
 
 
@@ -191,7 +225,9 @@ def _names_today(name: str, facts: RowFacts | None) -> set[str]:
     strips = (True, False) if facts is None else (bool(facts.strip),)
     decimals = (".", ",") if facts is None else (facts.decimal or ".",)
     # Without NULs at the end: so named, a block was charged for the rows of the one that has none.
-    found = {canonical(name.rstrip("\0"), strip, decimal) for strip in strips for decimal in decimals}
+    found = {
+        canonical(name.rstrip("\0"), strip, decimal) for strip in strips for decimal in decimals
+    }
     # Numbers and moments of typed columns were written as Python shows them.
     if EXPONENT.fullmatch(name):
         found.add(canonical(Decimal(name)))

@@ -1,7 +1,8 @@
 """The budget ledger: data sets with a budget, and the runs that were charged to them.
 
-Every write is one transaction that appends to one hash chain. Writers take turns (``BEGIN IMMEDIATE`` or a row
-lock), so concurrent flows cannot overspend. Reading never changes anything.
+Every write is one transaction that appends to one hash chain. Writers take turns
+(``BEGIN IMMEDIATE`` or a row lock), so concurrent flows cannot overspend. Reading never changes
+anything.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ from tasks.ledger.engines import NOTHING_SPENT
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.files import Marks
 from tasks.ledger.reader import LedgerReader
-from tasks.ledger.records import LARGEST, UNITS, Dataset, Record, choose_order, cost_units, price_for
+from tasks.ledger.records import (
+    LARGEST,
+    UNITS,
+    Dataset,
+    Record,
+    choose_order,
+    cost_units,
+    price_for,
+)
 from tasks.ledger.reservation import Reservation, is_gone, this_process
 from tasks.ledger.verify import Verification, verify
 
@@ -50,35 +59,50 @@ class Ledger(LedgerReader):
         blocks: Blocks | None = None,
         facts: RowFacts | None = None,
     ) -> Dataset:
-        """Open ``dataset`` with its budget, once and for all; return it with its order and its budget there.
+        """Open ``dataset`` with its budget, once and for all; return it with its order and its
+        budget there.
 
-        ``facts`` says what maps a row to its unit and block; left out, the first reservation fixes it.
+        ``facts`` says what maps a row to its unit and block; left out, the first reservation fixes
+        it.
 
-        Raises InputError for a data set that exists, for a name that looks like another's, for facts of other rows, and
-        for a budget that no order can hold.
+        Raises InputError for a data set that exists, for a name that looks like another's, for
+        facts of other rows, and for a budget that no order can hold.
         """
         require_choice(UNITS, unit=unit)
         require_choice(tuple(map(str, Adjacency)), adjacency=str(adjacency))
         blocks, relation = blocks or Blocks(), Adjacency(adjacency)
         if (unit == "session_labels") != (relation == Adjacency.REPLACE_LABELS):
             raise InputError(
-                f"Expected unit='session_labels' with replace_labels and only there, got {unit!r} and {relation}."
+                f"Expected unit='session_labels' with replace_labels and only there, got {unit!r} "
+                f"and {relation}."
             )
         if unit == "user" and blocks.user_column is None:
             raise InputError(
-                "Expected user_column and rows_per_user in the blocks for unit='user', got none; declare them."
+                "Expected user_column and rows_per_user in the blocks for unit='user', got none; "
+                "declare them."
             )
         if facts is not None:
             facts.require_of(unit, blocks, dataset)
         chosen, budget = choose_order(epsilon, delta, conversion, order)
         opened = Dataset(
-            _named(dataset), epsilon, delta, relation, unit, conversion, chosen, budget, blocks, facts=facts
+            _named(dataset),
+            epsilon,
+            delta,
+            relation,
+            unit,
+            conversion,
+            chosen,
+            budget,
+            blocks,
+            facts=facts,
         )
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
             if (found := self._find(connection, dataset)) is not None:
                 raise InputError(
-                    f"Expected a data set without a budget, got {dataset!r}, opened {found.opened_at[:10]}: "
-                    f"{found.guarantee()}; a budget is never changed: use it, or open new data under another name."
+                    f"Expected a data set without a budget, got {dataset!r}, opened "
+                    f"{found.opened_at[:10]}: "
+                    f"{found.guarantee()}; a budget is never changed: use it, or open new data "
+                    f"under another name."
                 )
             _require_unlike(connection, dataset)
             log_chain.append("opened", dataset, opened.to_body())
@@ -97,21 +121,35 @@ class Ledger(LedgerReader):
         facts: RowFacts | None = None,
         reading: dict[str, Any] | None = None,
     ) -> Reservation:
-        """Charge ``events`` on every block that the run touches, or on none; on disk when this returns.
+        """Charge ``events`` on every block that the run touches, or on none; on disk when this
+        returns.
 
-        ``public`` data that were never opened are opened here without a limit. ``period`` names a scheduled period
-        that is trained once. ``fingerprint`` (see ``fingerprint()``) warns of one file under two names. ``division``
-        is how the rows were divided in this run: it must be the one of the opening. ``facts`` say what maps a row to
-        unit and block in this run: they must be the fixed ones, and fix them where none are; only a budget of
-        undivided records is charged without them. ``reading`` is recorded beside them (split, test source, n, rows per
-        block). Raises InputError, or BudgetExceeded where a block has no room, and leaves the ledger as it was.
+        ``public`` data that were never opened are opened here without a limit. ``period`` names a
+        scheduled period that is trained once. ``fingerprint`` (see ``fingerprint()``) warns of one
+        file under two names. ``division`` is how the rows were divided in this run: it must be the
+        one of the opening. ``facts`` say what maps a row to unit and block in this run: they must
+        be the fixed ones, and fix them where none are; only a budget of undivided records is
+        charged without them. ``reading`` is recorded beside them (split, test source, n, rows per
+        block). Raises InputError, or BudgetExceeded where a block has no room, and leaves the
+        ledger as it was.
         """
         with self.store.reading() as connection:
             known = self._find(connection, dataset)
         if known is None and not public:
             raise self._missing(dataset)
         named = _named(dataset)
-        fresh = Dataset(named, None, None, None, events.unit, "cks", None, None, division or Blocks(), facts=facts)
+        fresh = Dataset(
+            named,
+            None,
+            None,
+            None,
+            events.unit,
+            "cks",
+            None,
+            None,
+            division or Blocks(),
+            facts=facts,
+        )
         target = known or fresh
         target.blocks.require_same(division or target.blocks, dataset)
         target.require_delta((reading or {}).get("n"))
@@ -132,12 +170,14 @@ class Ledger(LedgerReader):
                 log_chain.append("opened", dataset, target.to_body())
             elif found.to_body() != target.to_body():
                 raise InputError(
-                    f"Expected {dataset!r} as it was a moment ago, but another process opened it; run again."
+                    f"Expected {dataset!r} as it was a moment ago, but another process opened it; "
+                    f"run again."
                 )
             state = chain.period_state(connection, dataset, period) if period is not None else None
             if state in ("reserved", "committed"):
                 raise InputError(
-                    f"Expected a period not trained yet, got period={period!r} of {dataset!r}, which is {state}."
+                    f"Expected a period not trained yet, got period={period!r} of {dataset!r}, "
+                    f"which is {state}."
                 )
             notes = files.other_names(connection, dataset, fingerprint.all) if fingerprint else ()
             if target.limited:
@@ -159,51 +199,69 @@ class Ledger(LedgerReader):
         self._require_open(dataset, [name for name in names if self.dataset(name).limited])
 
     def _require_stated(self, target: Dataset, facts: RowFacts | None) -> None:
-        """Raise InputError where a run leaves open what its rows are, though a declaration decides over it."""
+        """Raise InputError where a run leaves open what its rows are, though a declaration decides
+        over it.
+        """
         if facts is None and not RowFacts.follow(target.unit, target.blocks):
             raise InputError(
                 f"Expected facts with a charge on {target.name!r} (unit {target.unit}, divided by "
-                f"{target.blocks.words()}), got none: what maps its rows to units and blocks is part of the promise; "
+                f"{target.blocks.words()}), got none: what maps its rows to units and blocks is "
+                f"part of the promise; "
                 "give facts=RowFacts.of(schema)."
             )
         if facts is not None and self.facts(target.name) is None:
             facts.require_of(target.unit, target.blocks, target.name)
 
     def note_draw(self, entry: str, dataset: str) -> None:
-        """Append the record of the first draw of ``entry``: afterwards nobody can give its budget back."""
+        """Append the record of the first draw of ``entry``: afterwards nobody can give its budget
+        back.
+        """
         consequence = f"nothing was drawn, and entry {entry} of {dataset!r} stays reserved"
         with self._writing(consequence) as (connection, log_chain):
             _open_entry(connection, entry, dataset)
             log_chain.append(schema.DRAWN, dataset, {}, entry)
 
     def close_entry(self, entry: str, dataset: str, kind: str, body: dict[str, Any]) -> str:
-        """Append the record that closes ``entry``; only a cancellation gives units back. Return the new head."""
+        """Append the record that closes ``entry``; only a cancellation gives units back. Return the
+        new head.
+        """
         require_choice(schema.CLOSING, kind=kind)
         consequence = f"entry {entry} of {dataset!r} stays reserved, which is charged in full"
         with self._writing(consequence) as (connection, log_chain):
             reserving, drawn = _open_entry(connection, entry, dataset)
             reserved = json.loads(reserving.body)
             if kind == "cancelled" and drawn:
-                raise DPFlowsError(f"Expected no draw before a cancellation, got {entry} of {dataset!r}: forfeit it.")
+                raise DPFlowsError(
+                    f"Expected no draw before a cancellation, got {entry} of "
+                    f"{dataset!r}: forfeit it."
+                )
             if kind == "cancelled" and reserved["owner"] != this_process():
-                raise DPFlowsError(f"Expected the process that reserved {entry} to cancel it; it stays charged.")
+                raise DPFlowsError(
+                    f"Expected the process that reserved {entry} to cancel it; it stays charged."
+                )
             record = log_chain.append(kind, dataset, body, entry)
             if kind == "cancelled":
                 chain.move(connection, record, reserved["blocks"], -reserved["units"])
         return record.hash
 
     def commit_for(self, entry: str, dataset: str, hashes: dict[str, str], draws: int) -> str:
-        """Close an entry with the result that a process left on disk before it was killed; return the new head.
+        """Close an entry with the result that a process left on disk before it was killed; return
+        the new head.
 
         Raises DPFlowsError for an entry that is closed, or whose process may live.
         """
         record = next((record for record in self.open_entries() if record.entry == entry), None)
         if record is None or not is_gone(json.loads(record.body)["owner"]):
-            raise DPFlowsError(f"Expected an open entry whose process is gone, got {entry} of {dataset!r}.")
-        return self.close_entry(entry, dataset, "committed", {"hashes": hashes, "draws": draws, "by": "recover"})
+            raise DPFlowsError(
+                f"Expected an open entry whose process is gone, got {entry} of {dataset!r}."
+            )
+        return self.close_entry(
+            entry, dataset, "committed", {"hashes": hashes, "draws": draws, "by": "recover"}
+        )
 
     def reap(self, kept: Collection[str] = ()) -> list[str]:
-        """Forfeit entries whose process is certainly gone; return their ids. They stay charged in full.
+        """Forfeit entries whose process is certainly gone; return their ids. They stay charged in
+        full.
 
         ``kept``: entries whose result lies on disk and can still be recovered.
         """
@@ -214,7 +272,9 @@ class Ledger(LedgerReader):
                 continue
             reason = f"process {owner['pid']} on {owner['host']} ended without a result"
             try:
-                self.close_entry(record.entry, record.dataset, "forfeited", {"reason": reason, "by": "reaper"})
+                self.close_entry(
+                    record.entry, record.dataset, "forfeited", {"reason": reason, "by": "reaper"}
+                )
             except DPFlowsError as error:
                 # Another reaper was first: the entry is closed, which is all that is wanted here.
                 log.info("%s", error)
@@ -229,17 +289,24 @@ class Ledger(LedgerReader):
         return files.marks_of(key, paths)
 
     def keep_head(self, head: str | None = None) -> Verification:
-        """Replay the ledger as it is, then keep its newest head anew: the explicit way on where what was kept is lost.
+        """Replay the ledger as it is, then keep its newest head anew: the explicit way on where
+        what was kept is lost.
 
-        Nothing is kept where the replay finds a problem, or ``head`` is not in the chain. What the head that was kept
-        before said is a note of the answer.
+        Nothing is kept where the replay finds a problem, or ``head`` is not in the chain. What the
+        head that was kept before said is a note of the answer.
         """
         with self.store.reading(compare=False) as connection:
             report = verify(connection, head)
         if report.ok:
             before, now = self.store.keep_anew()
-            was = f"record {before.seq} ({before.hash[:16]})" if before else "nothing that can be read"
-            report.notes.append(f"kept before: {was}; kept now: {f'record {now.seq}' if now else 'nothing'}")
+            was = (
+                f"record {before.seq} ({before.hash[:16]})"
+                if before
+                else "nothing that can be read"
+            )
+            report.notes.append(
+                f"kept before: {was}; kept now: {f'record {now.seq}' if now else 'nothing'}"
+            )
         return report
 
     @contextmanager
@@ -259,7 +326,8 @@ def _open_entry(connection: Connection, entry: str, dataset: str) -> tuple[Recor
     kinds = [record.kind for record in history]
     if kinds not in (["reserved"], ["reserved", schema.DRAWN]) or history[0].dataset != dataset:
         raise DPFlowsError(
-            f"Expected an open entry, got {entry} of {dataset!r}, which is {' -> '.join(kinds) or 'unknown'}; nothing "
+            f"Expected an open entry, got {entry} of {dataset!r}, which is "
+            f"{' -> '.join(kinds) or 'unknown'}; nothing "
             "was changed."
         )
     return history[0], len(kinds) > 1
@@ -267,17 +335,22 @@ def _open_entry(connection: Connection, entry: str, dataset: str) -> tuple[Recor
 
 def _named(dataset: str) -> str:
     if not dataset or len(dataset) > 200 or not dataset.isprintable() or dataset != dataset.strip():
-        raise InputError(f"Expected a printable name of 1 to 200 characters, got dataset={dataset!r}.")
+        raise InputError(
+            f"Expected a printable name of 1 to 200 characters, got dataset={dataset!r}."
+        )
     return dataset
 
 
 def _require_unlike(connection: Connection, dataset: str) -> None:
-    """Raise InputError for a new name that people take for one which is there: its rows would have two budgets."""
+    """Raise InputError for a new name that people take for one which is there: its rows would have
+    two budgets.
+    """
     rows = connection.execute(select(schema.records.c.dataset).where(schema.IS_OPENING))
     near = next((name for (name,) in rows if look_of(name) == look_of(dataset)), None)
     if near is not None:
         raise InputError(
-            f"Expected a name that is not taken for another, got dataset={dataset!r} beside {near!r}; use {near!r} for "
+            f"Expected a name that is not taken for another, got dataset={dataset!r} beside "
+            f"{near!r}; use {near!r} for "
             "the same data, or a name that differs by more than case, width or accents' form."
         )
 
@@ -292,17 +365,25 @@ def _require_names(target: Dataset, charged: Sequence[str]) -> None:
     wrong = target.blocks.unnamed(charged, target.unit)
     if wrong is not None:
         raise InputError(
-            f"Expected blocks of {target.name!r} by the {target.blocks.words()}, got {wrong!r}, which names none; "
+            f"Expected blocks of {target.name!r} by the {target.blocks.words()}, got {wrong!r}, "
+            f"which names none; "
             "list the blocks to read."
         )
 
 
-def _charge(target: Dataset, events: Events, blocks: Sequence[str], limited: bool) -> tuple[dict[str, Any], int]:
+def _charge(
+    target: Dataset, events: Events, blocks: Sequence[str], limited: bool
+) -> tuple[dict[str, Any], int]:
     """Return the body of a reserving record, and the cost in units."""
     digest = sha256(events.to_json().encode()).hexdigest()
     common = {"events": digest, "releases": len(events), "unit": events.unit, "read": list(blocks)}
     if not limited:
-        return common | {"adjacency": str(events.adjacency), "cost": None, "units": 0, "blocks": list(blocks)}, 0
+        return common | {
+            "adjacency": str(events.adjacency),
+            "cost": None,
+            "units": 0,
+            "blocks": list(blocks),
+        }, 0
     charged = target.blocks.charged(blocks, target.unit)
     _require_names(target, charged)
     adjacency, curve = price_for(target, events)
@@ -310,4 +391,9 @@ def _charge(target: Dataset, events: Events, blocks: Sequence[str], limited: boo
     cost = float(curve[order_index(target.order)])
     # A cost that no database integer can hold (infinity: an unknown price) is more than any budget.
     units = cost_units(cost) if cost < LARGEST else target.limit + 1
-    return common | {"adjacency": str(adjacency), "cost": cost, "units": units, "blocks": list(charged)}, units
+    return common | {
+        "adjacency": str(adjacency),
+        "cost": cost,
+        "units": units,
+        "blocks": list(charged),
+    }, units

@@ -14,20 +14,26 @@ if TYPE_CHECKING:
 
 
 def ledger_url(config: TrainConfig, schema: Schema, home: Home) -> str:
-    """Where the budget is kept: data schema, configuration, ``DPFLOWS_LEDGER``, else the file in the home folder.
+    """Where the budget is kept: data schema, configuration, ``DPFLOWS_LEDGER``, else the file in
+    the home folder.
 
-    Raises ``InputError`` where a configuration names another ledger than the schema: the budget goes with the data.
+    Raises ``InputError`` where a configuration names another ledger than the schema: the budget
+    goes with the data.
     """
     if schema.ledger and config.ledger.url and config.ledger.url != schema.ledger:
         raise InputError(
-            f"Expected the ledger of data set {schema.name!r}, {schema.ledger}, got ledger.url={config.ledger.url!r}: "
-            "a second ledger would be a second budget; leave ledger.url out, or move the budget in the data schema."
+            f"Expected the ledger of data set {schema.name!r}, {schema.ledger}, got "
+            f"ledger.url={config.ledger.url!r}: "
+            "a second ledger would be a second budget; leave ledger.url out, or move the budget in "
+            "the data schema."
         )
     return ledger_for(schema, home, config.ledger.url)
 
 
 def ledger_for(schema: Schema | None, home: Home, otherwise: str | None = None) -> str:
-    """Where the budget is kept without a configuration: ``otherwise`` speaks where the data schema names no ledger."""
+    """Where the budget is kept without a configuration: ``otherwise`` speaks where the data schema
+    names no ledger.
+    """
     declared = schema.ledger if schema is not None else None
     return declared or otherwise or os.environ.get("DPFLOWS_LEDGER") or home.ledger_url
 
@@ -35,7 +41,8 @@ def ledger_for(schema: Schema | None, home: Home, otherwise: str | None = None) 
 def ledger_of_run(values: dict[str, Any], home: Home) -> str:
     """Where the budget of a run is kept whose stored configuration is ``values``.
 
-    A schema that is gone, or a configuration that no longer reads, names none: then as for no schema.
+    A schema that is gone, or a configuration that no longer reads, names none: then as for no
+    schema.
     """
     from tasks.config import parse_config
     from tasks.schema import find_schema

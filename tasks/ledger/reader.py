@@ -1,4 +1,6 @@
-"""Reading a ledger: what was promised, what is left, what is open, whether it is intact. Nothing here writes."""
+"""Reading a ledger: what was promised, what is left, what is open, whether it is intact. Nothing
+here writes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tasks.ledger.verify import Verification, verify
 
 
 class Window(NamedTuple):
-    """The blocks that a run may read, those without room, and the room that all of ``kept`` have (None: no limit)."""
+    """The blocks that a run may read, those without room, and the room that all of ``kept`` have
+    (None: no limit).
+    """
 
     kept: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -45,7 +49,9 @@ class LedgerReader:
         self.store.close()
 
     def dataset(self, name: str) -> Dataset:
-        """Return a data set as it was opened; raises InputError with near misses when there is none."""
+        """Return a data set as it was opened; raises InputError with near misses when there is
+        none.
+        """
         with self.store.reading() as connection:
             found = self._find(connection, name)
         if found is None:
@@ -57,15 +63,19 @@ class LedgerReader:
         with self.store.reading() as connection:
             if connection is None:
                 return []
-            rows = connection.execute(select(schema.records).where(schema.IS_OPENING).order_by(schema.records.c.seq))
+            rows = connection.execute(
+                select(schema.records).where(schema.IS_OPENING).order_by(schema.records.c.seq)
+            )
             return [Dataset.from_record(Record(*row)) for row in rows]
 
     def _missing(self, name: str) -> InputError:
         known = [dataset.name for dataset in self.datasets()]
         near = f" {unknown_name('data set', name, known)}" if known else ""
         return InputError(
-            f"Expected a data set with a budget, got {name!r}; the ledger {self.store.shown} does not hold it.{near} "
-            f"Private data need `dpflows ledger init {name} --epsilon E --delta D` once; public data: `public: true`."
+            f"Expected a data set with a budget, got {name!r}; the ledger {self.store.shown} does "
+            f"not hold it.{near} "
+            f"Private data need `dpflows ledger init {name} --epsilon E --delta D` once; public "
+            f"data: `public: true`."
         )
 
     def _find(self, connection: Connection | None, name: str) -> Dataset | None:
@@ -77,14 +87,18 @@ class LedgerReader:
         return self._known.get(name)
 
     def facts(self, dataset: str) -> RowFacts | None:
-        """Return what maps a row of a data set to its unit and block, None where nothing fixed it yet."""
+        """Return what maps a row of a data set to its unit and block, None where nothing fixed it
+        yet.
+        """
         found = self.dataset(dataset)
         with self.store.reading() as connection:
             assert connection is not None
             return found.facts or chain.fixed_facts(connection, dataset)
 
     def require_facts(self, dataset: str, facts: RowFacts, n: int | None = None) -> None:
-        """Raise InputError where a reservation would: ``facts`` differ from what was fixed, or delta >= 1/n."""
+        """Raise InputError where a reservation would: ``facts`` differ from what was fixed, or
+        delta >= 1/n.
+        """
         with self.store.reading() as connection:
             found = self._find(connection, dataset)
             if connection is not None and found is not None and found.limited:
@@ -100,18 +114,22 @@ class LedgerReader:
         return fixed
 
     def spent(self, dataset: str, blocks: Iterable[str] | None = None) -> dict[str, int]:
-        """Return the units that count against each block at the one order; without ``blocks``, each touched one."""
+        """Return the units that count against each block at the one order; without ``blocks``, each
+        touched one.
+        """
         with self.store.reading() as connection:
             found = self._find(connection, dataset)
             if connection is None or found is None:
                 return {} if connection is None else dict.fromkeys(blocks or (), 0)
             return chain.counted(connection, found, blocks)
 
-    def room(self, dataset: str, blocks: Sequence[str] | None = None, public: bool = False) -> Room | None:
+    def room(
+        self, dataset: str, blocks: Sequence[str] | None = None, public: bool = False
+    ) -> Room | None:
         """Return what every one of ``blocks`` has left, or None for public data without a limit.
 
-        Without ``blocks``: the one block, or all blocks that were touched. Raises InputError for private data
-        that were never opened.
+        Without ``blocks``: the one block, or all blocks that were touched. Raises InputError for
+        private data that were never opened.
         """
         with self.store.reading() as connection:
             found = self._find(connection, dataset)
@@ -127,21 +145,29 @@ class LedgerReader:
         return Room(found.order, found.left(fullest), found.adjacency, dataset)
 
     def private_names(self, dataset: str | None, paths: Iterable[Path] = ()) -> tuple[str, ...]:
-        """Return the data sets with a limit that are called ``dataset`` or were charged for reading one of ``paths``.
+        """Return the data sets with a limit that are called ``dataset`` or were charged for reading
+        one of ``paths``.
 
-        The one answer to "is this public?": what a schema declares public and stands here is private. Files are
-        compared byte for byte, so an edited copy is not known. Nothing is created.
+        The one answer to "is this public?": what a schema declares public and stands here is
+        private. Files are compared byte for byte, so an edited copy is not known. Nothing is
+        created.
         """
         limited = {found.name for found in self.datasets() if found.limited}
         if not limited:
             return ()
         with self.store.reading() as connection:
             assert connection is not None
-            marks = files.marks_of(files.key_of(connection), paths).all if (paths := list(paths)) else ()
+            marks = (
+                files.marks_of(files.key_of(connection), paths).all
+                if (paths := list(paths))
+                else ()
+            )
             return tuple(sorted(limited & {dataset, *files.read_as(connection, marks)}))
 
     def private_as(self, entry: str) -> tuple[str, ...]:
-        """Return the data sets with a limit that an entry was charged to, or that were charged for one of its files."""
+        """Return the data sets with a limit that an entry was charged to, or that were charged for
+        one of its files.
+        """
         limited = {found.name for found in self.datasets() if found.limited}
         with self.store.reading() as connection:
             if connection is None or not (records := chain.history(connection, entry)):
@@ -151,7 +177,9 @@ class LedgerReader:
             return tuple(sorted(limited & {records[0].dataset, *files.read_as(connection, marks)}))
 
     def require_public(self, dataset: str, paths: Iterable[Path] = ()) -> None:
-        """Raise InputError where data that are declared public are private here, by their name or by their bytes."""
+        """Raise InputError where data that are declared public are private here, by their name or
+        by their bytes.
+        """
         self._require_open(dataset, self.private_names(dataset, paths))
 
     def _require_open(self, dataset: str, names: Sequence[str]) -> None:
@@ -160,14 +188,17 @@ class LedgerReader:
             raise self._not_public(self.dataset(dataset))
         if names:
             raise InputError(
-                f"Expected public data, got {dataset!r}, whose file this ledger charged as the private {names[0]!r} "
-                f"({self.dataset(names[0]).guarantee()}); train it as {names[0]!r}, whose budget pays for its records."
+                f"Expected public data, got {dataset!r}, whose file this ledger charged as the "
+                f"private {names[0]!r} "
+                f"({self.dataset(names[0]).guarantee()}); train it as {names[0]!r}, whose budget "
+                f"pays for its records."
             )
 
     @staticmethod
     def _not_public(dataset: Dataset) -> InputError:
         return InputError(
-            f"Expected public data, got {dataset.name!r}, which has a budget here: {dataset.guarantee()}; a budget is "
+            f"Expected public data, got {dataset.name!r}, which has a budget here: "
+            f"{dataset.guarantee()}; a budget is "
             "never taken back: declare `public: false` in its data schema."
         )
 
@@ -175,7 +206,8 @@ class LedgerReader:
     def _is_limited(dataset: Dataset, public: bool) -> bool:
         if not dataset.limited and not public:
             raise InputError(
-                f"Expected public data, got {dataset.name!r} declared private; it was opened as public data without a "
+                f"Expected public data, got {dataset.name!r} declared private; it was opened as "
+                f"public data without a "
                 "limit: private data need their own name and `dpflows ledger init`."
             )
         return dataset.limited
@@ -189,10 +221,12 @@ class LedgerReader:
         least: float = 0.0,
         public: bool = False,
     ) -> Window:
-        """Return which of ``blocks`` a run may read: those that can pay ``events``, or have a share ``least`` left.
+        """Return which of ``blocks`` a run may read: those that can pay ``events``, or have a share
+        ``least`` left.
 
-        A block that cannot is left out under ``policy`` leave_out and said in ``left_out``; under ``refuse``, or when
-        none remains, BudgetExceeded is raised. Fewer blocks change the nominal n, so plan again for ``kept``.
+        A block that cannot is left out under ``policy`` leave_out and said in ``left_out``; under
+        ``refuse``, or when none remains, BudgetExceeded is raised. Fewer blocks change the nominal
+        n, so plan again for ``kept``.
         """
         require_choice(("refuse", "leave_out"), policy=policy)
         names = tuple(dict.fromkeys(blocks))
@@ -206,11 +240,17 @@ class LedgerReader:
         if events is not None:
             cost = max(cost, float(price_for(found, events)[1][order_index(found.order)]))
         worst = {name: max(spent[block] for block in charged) for name, charged in charges.items()}
-        kept = tuple(name for name in names if found.left(worst[name]) > 0 and found.admits(worst[name], cost))
+        kept = tuple(
+            name
+            for name in names
+            if found.left(worst[name]) > 0 and found.admits(worst[name], cost)
+        )
         left_out = tuple(name for name in names if name not in kept)
         if left_out and (policy == "refuse" or not kept):
             raise chain.refusal(found, left_out[0], cost, worst[left_out[0]])
-        room = Room(found.order, found.left(max(worst[name] for name in kept)), found.adjacency, dataset)
+        room = Room(
+            found.order, found.left(max(worst[name] for name in kept)), found.adjacency, dataset
+        )
         return Window(kept, left_out, room)
 
     def open_entries(self) -> list[Record]:
@@ -219,30 +259,41 @@ class LedgerReader:
             return [] if connection is None else chain.open_entries(connection)
 
     def period_state(self, dataset: str, period: str) -> str | None:
-        """Return reserved, committed or forfeited for the newest run of a scheduled period, None when there is none."""
+        """Return reserved, committed or forfeited for the newest run of a scheduled period, None
+        when there is none.
+        """
         with self.store.reading() as connection:
             return None if connection is None else chain.period_state(connection, dataset, period)
 
     def head(self) -> str:
-        """Return the hash of the newest record: it stands for the whole history. Empty for an empty ledger."""
+        """Return the hash of the newest record: it stands for the whole history. Empty for an empty
+        ledger.
+        """
         with self.store.reading() as connection:
             newest = None if connection is None else chain.newest(connection)
         return newest[1] if newest else ""
 
     def undrawn_metric(self, training: str, config: str, weights: str) -> str:
-        """Return what became of a noisy number about a model that was asked for and never drawn; "" where one was
-        drawn, or older versions left that open.
+        """Return what became of a noisy number about a model that was asked for and never drawn; ""
+        where one was drawn, or older versions left that open.
 
-        ``training`` is the entry of the model, ``config`` and ``weights`` the hashes of its configuration and weights.
+        ``training`` is the entry of the model, ``config`` and ``weights`` the hashes of its
+        configuration and weights.
         """
         with self.store.reading() as connection:
             own = [] if connection is None else chain.history(connection, training)
             if connection is None or not own:
                 return ""
             table = schema.records
-            later = (table.c.seq > own[0].seq) & (table.c.dataset == own[0].dataset) & (table.c.kind == "reserved")
+            later = (
+                (table.c.seq > own[0].seq)
+                & (table.c.dataset == own[0].dataset)
+                & (table.c.kind == "reserved")
+            )
             words = []
-            for row in connection.execute(select(table).where(later, table.c.body.contains(config))):
+            for row in connection.execute(
+                select(table).where(later, table.c.body.contains(config))
+            ):
                 body = json.loads(row.body)
                 if OF not in body["hashes"] and body["releases"] == 1:
                     return ""  # by a version that did not note which model it is about
@@ -251,7 +302,9 @@ class LedgerReader:
                 kinds = [record.kind for record in chain.history(connection, row.entry)]
                 if schema.DRAWN in kinds or "committed" in kinds:
                     return ""
-                words.append(f"entry {row.entry} was reserved for it and not drawn on ({' -> '.join(kinds)})")
+                words.append(
+                    f"entry {row.entry} was reserved for it and not drawn on ({' -> '.join(kinds)})"
+                )
         return "; ".join(words) or "nothing was reserved for it"
 
     def verification(self, head: str | None = None) -> Verification:
@@ -270,11 +323,14 @@ class LedgerReader:
             return report
 
     def verify(self, head: str | None = None) -> Verification:
-        """Return ``verification(head)``; raises VerificationFailed with the first problems where it found any."""
+        """Return ``verification(head)``; raises VerificationFailed with the first problems where it
+        found any.
+        """
         report = self.verification(head)
         if not report.ok:
             raise VerificationFailed(
-                f"Expected an intact ledger, got {report.problem_count} problems in {self.store.shown}: "
+                f"Expected an intact ledger, got {report.problem_count} problems in "
+                f"{self.store.shown}: "
                 f"{'; '.join(report.problems[:3])}; restore a copy that holds your last head."
             )
         return report

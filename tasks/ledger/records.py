@@ -2,10 +2,10 @@
 
 The one Rényi order of a data set, its budget at that order, and exact counting in whole units.
 
-Admission is a filter: whoever asks for the next run has seen the models before it, so the order must
-not follow from what was spent. With one order a fixed in advance, keeping the sum of all costs at a
-below B(a) makes everything released (a, B(a))-RDP (Feldman & Zrnic 2021, Theorem 3.1; Lécuyer 2021),
-which converts once to (epsilon, delta).
+Admission is a filter: whoever asks for the next run has seen the models before it, so the order
+must not follow from what was spent. With one order a fixed in advance, keeping the sum of all costs
+at a below B(a) makes everything released (a, B(a))-RDP (Feldman & Zrnic 2021, Theorem 3.1; Lécuyer
+2021), which converts once to (epsilon, delta).
 
 Which runs a budget takes, and under which adjacency it prices them.
 """
@@ -33,7 +33,8 @@ from tasks.ledger.blocks import Blocks
 from tasks.ledger.facts import RowFacts
 
 UNIT = 2**40
-"""Costs are counted in whole numbers of 1/UNIT, so sums are exact and do not depend on their order."""
+"""Costs are counted in whole numbers of 1/UNIT, so sums are exact and do not depend on their order.
+"""
 
 LARGEST = 2.0**20
 """Budgets and costs at or above this are refused: their units would not fit a database integer."""
@@ -44,26 +45,33 @@ def choose_order(
 ) -> tuple[float, float]:
     """Return (a, B(a)) with a = argmax B(a)/a over the grid, or at the declared ``order``.
 
-    Both depend on (epsilon, delta, conversion) alone. Raises InputError where no budget is positive, for an order off
-    the grid, and for an epsilon too large to be counted.
+    Both depend on (epsilon, delta, conversion) alone. Raises InputError where no budget is
+    positive, for an order off the grid, and for an epsilon too large to be counted.
     """
     if epsilon >= LARGEST / 2:
-        raise InputError(f"Expected epsilon < {LARGEST / 2:.0f}, got epsilon={epsilon!r}; that bounds nothing.")
+        raise InputError(
+            f"Expected epsilon < {LARGEST / 2:.0f}, got epsilon={epsilon!r}; that bounds nothing."
+        )
     if order is None:
         return order_budget(epsilon, delta, conversion)
     budget = float(order_budgets(epsilon, delta, conversion)[order_index(order)])
     if budget <= 0:
         raise InputError(
-            f"Expected an order that can state epsilon={epsilon!r} at delta={delta!r}, got order={order!r}, whose "
+            f"Expected an order that can state epsilon={epsilon!r} at delta={delta!r}, got "
+            f"order={order!r}, whose "
             f"budget is {budget:.4g}; declare a larger order, or leave it out."
         )
     return float(order), budget
 
 
 def cost_units(cost: float) -> int:
-    """Return a cost in whole units, rounded up. Raises InputError for one that is negative, infinite or too large."""
+    """Return a cost in whole units, rounded up. Raises InputError for one that is negative,
+    infinite or too large.
+    """
     if not (0 <= cost < LARGEST):
-        raise InputError(f"Expected a cost in [0, {LARGEST:.0f}), got cost={cost!r}; a ledger cannot hold it.")
+        raise InputError(
+            f"Expected a cost in [0, {LARGEST:.0f}), got cost={cost!r}; a ledger cannot hold it."
+        )
     return ceil(cost * UNIT)  # exact: UNIT is a power of two
 
 
@@ -74,7 +82,9 @@ def limit_units(budget: float) -> int:
 
 
 def left_of(budget: float, spent: int) -> float:
-    """Return what is left of ``budget`` after ``spent`` units, as a float that rounding never enlarges."""
+    """Return what is left of ``budget`` after ``spent`` units, as a float that rounding never
+    enlarges.
+    """
     exact = max(Fraction(0), Fraction(budget) - Fraction(spent, UNIT))
     value = float(exact)
     return value if Fraction(value) <= exact else float(np.nextafter(value, 0.0))
@@ -90,7 +100,9 @@ UNITS = ("record", "user", "session", "session_labels")
 
 
 class Record(NamedTuple):
-    """One row of the chain. ``hash`` is the SHA-256 of the canonical JSON list of all fields before it."""
+    """One row of the chain. ``hash`` is the SHA-256 of the canonical JSON list of all fields before
+    it.
+    """
 
     seq: int
     kind: str
@@ -125,16 +137,20 @@ def next_record(
     """Return the record that follows ``before`` = (seq, hash), or the first one."""
     seq, previous = (before[0] + 1, before[1]) if before else (1, GENESIS)
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    open_record = Record(seq, kind, dataset, entry, period, fingerprint, now, canonical(body), previous, "")
+    open_record = Record(
+        seq, kind, dataset, entry, period, fingerprint, now, canonical(body), previous, ""
+    )
     return open_record._replace(hash=open_record.expected_hash())
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A data set as it was opened: its guarantee, its one order and the budget there, and its blocks.
+    """A data set as it was opened: its guarantee, its one order and the budget there, and its
+    blocks.
 
-    Public data that were opened on the fly have no ``epsilon``: the ledger records their runs and admits them all.
-    ``facts`` says what maps a row to its unit and block; None for data that were opened by name alone.
+    Public data that were opened on the fly have no ``epsilon``: the ledger records their runs and
+    admits them all. ``facts`` says what maps a row to its unit and block; None for data that were
+    opened by name alone.
     """
 
     name: str
@@ -169,12 +185,16 @@ class Dataset:
         return cost < LARGEST and spent + cost_units(cost) <= self.limit
 
     def require_delta(self, n: int | None) -> None:
-        """Raise InputError where publishing one of ``n`` units would satisfy the promise (None: n is not known)."""
+        """Raise InputError where publishing one of ``n`` units would satisfy the promise (None: n
+        is not known).
+        """
         if n is None or self.delta is None or self.delta < 1.0 / n:
             return
         raise InputError(
-            f"Expected fewer than 1/delta={1.0 / self.delta:.6g} units of {self.name!r}, whose budget was opened with "
-            f"delta={self.delta:g}, got the public n={n}: publishing one of them at random would satisfy the promise. "
+            f"Expected fewer than 1/delta={1.0 / self.delta:.6g} units of {self.name!r}, whose "
+            f"budget was opened with "
+            f"delta={self.delta:g}, got the public n={n}: publishing one of them at random would "
+            f"satisfy the promise. "
             "Put public.n back, or read fewer blocks; a budget is never changed."
         )
 
@@ -183,7 +203,8 @@ class Dataset:
         if not self.limited:
             return "public data: runs are recorded, none is refused"
         return (
-            f"({self.epsilon:g}, {self.delta:g})-DP per {self.unit} under {self.adjacency} in every block (RDP filter "
+            f"({self.epsilon:g}, {self.delta:g})-DP per {self.unit} under {self.adjacency} in "
+            f"every block (RDP filter "
             f"at order {self.order:g}, budget {self.budget:.6g}, {self.conversion})"
         )
 
@@ -207,50 +228,63 @@ class Dataset:
         body = json.loads(record.body)
         adjacency = None if body["adjacency"] is None else Adjacency(body["adjacency"])
         blocks = Blocks.from_dict(body["blocks"])
-        fields = {key: body[key] for key in ("epsilon", "delta", "unit", "conversion", "order", "budget")}
+        fields = {
+            key: body[key] for key in ("epsilon", "delta", "unit", "conversion", "order", "budget")
+        }
         facts = RowFacts.from_dict(body["facts"]) if "facts" in body else None
         found = {"adjacency": adjacency, "blocks": blocks, "facts": facts, **fields}
         return cls(name=record.dataset, opened_at=record.created_at, **found)
 
 
 def priced_under(dataset: Dataset, events: Events) -> Adjacency:
-    """Return the adjacency under which ``events`` are charged to ``dataset``; raises AssumptionNotMet where refused.
+    """Return the adjacency under which ``events`` are charged to ``dataset``; raises
+    AssumptionNotMet where refused.
 
-    ============================  ==========================================================================
-    budget                        takes
-    ============================  ==========================================================================
-    add_remove                    add_remove
-    replace_one                   replace_one; add_remove, re-priced (2C, two-sided selection, Lemma 2.3 at 2C)
+    ============================
+    ========================================================================== budget
+        takes
+    ============================
+    ========================================================================== add_remove
+        add_remove
+    replace_one                   replace_one; add_remove, re-priced (2C, two-sided selection, Lemma
+        2.3 at 2C)
     replace_labels                replace_labels; a session-level run at its replace-one price
     unit record, user, session    the same unit
     unit session_labels           session_labels; session
-    ============================  ==========================================================================
+    ============================
+    ==========================================================================
     """
     budget, run = dataset.adjacency, events.adjacency
     assert budget is not None
     whole_session = dataset.unit == "session_labels" and events.unit == "session"
     if events.unit != dataset.unit and not whole_session:
         raise AssumptionNotMet(
-            f"Expected a run whose unit is {dataset.unit!r} for the budget of {dataset.name!r}, got "
+            f"Expected a run whose unit is {dataset.unit!r} for the budget of {dataset.name!r}, "
+            f"got "
             f"unit={events.unit!r}; {_unit_way_out(dataset.unit, events.unit)}"
         )
     if whole_session:
         return Adjacency.REPLACE_ONE
     if budget == Adjacency.ADD_REMOVE and run != Adjacency.ADD_REMOVE:
         raise AssumptionNotMet(
-            f"Expected a run proved for add_remove for the budget of {dataset.name!r}, got adjacency={run}; use an "
-            "algorithm with an add_remove proof (dp_sgd with Poisson batches); a budget keeps its relation."
+            f"Expected a run proved for add_remove for the budget of {dataset.name!r}, got "
+            f"adjacency={run}; use an "
+            "algorithm with an add_remove proof (dp_sgd with Poisson batches); a budget keeps its "
+            "relation."
         )
     if budget == Adjacency.REPLACE_ONE and run == Adjacency.REPLACE_LABELS:
         raise AssumptionNotMet(
-            f"Expected a run that protects whole records for the budget of {dataset.name!r}, got adjacency={run}; "
+            f"Expected a run that protects whole records for the budget of {dataset.name!r}, got "
+            f"adjacency={run}; "
             "train with adjacency=replace_one; a budget keeps its relation."
         )
     return budget
 
 
 def price_for(dataset: Dataset, events: Events) -> tuple[Adjacency, Array]:
-    """Return (adjacency, Rényi curve on the grid) of ``events`` as ``dataset`` is charged for them."""
+    """Return (adjacency, Rényi curve on the grid) of ``events`` as ``dataset`` is charged for
+    them.
+    """
     adjacency = priced_under(dataset, events)
     try:
         return adjacency, events.price(adjacency)
@@ -262,5 +296,8 @@ def price_for(dataset: Dataset, events: Events) -> tuple[Adjacency, Array]:
 
 def _unit_way_out(budget: str, run: str) -> str:
     if (budget, run) == ("session", "session_labels"):
-        return "a budget for whole sessions is not covered by a proof about labels: train with unit='session'."
+        return (
+            "a budget for whole sessions is not covered by a proof about labels: train with "
+            "unit='session'."
+        )
     return f"train with unit={budget!r}: put it back in the data schema; a budget keeps its unit."

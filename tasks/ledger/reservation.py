@@ -2,8 +2,8 @@
 
 Who holds a reservation, and whether that process still lives.
 
-A process is named by host, boot, pid namespace, pid and start time, so that a reused pid, a reboot or
-a container with its own numbering is never mistaken for the owner.
+A process is named by host, boot, pid namespace, pid and start time, so that a reused pid, a reboot
+or a container with its own numbering is never mistaken for the owner.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def _namespace() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return the start time of a process in the system's own words, "" when there is none, None when unknown."""
+    """Return the start time of a process in the system's own words, "" when there is none, None
+    when unknown.
+    """
     if Path("/proc/self/stat").exists():
         text = _read(f"/proc/{pid}/stat")
         fields = text.rpartition(")")[2].split()
@@ -74,7 +76,9 @@ def this_process() -> dict[str, Any]:
 
 
 def is_gone(owner: dict[str, Any]) -> bool:
-    """Return True only when ``owner`` certainly lives no more; another host or an unknown state is not certain."""
+    """Return True only when ``owner`` certainly lives no more; another host or an unknown state is
+    not certain.
+    """
     here = this_process()
     if owner["host"] != here["host"]:
         return False
@@ -89,12 +93,15 @@ def is_gone(owner: dict[str, Any]) -> bool:
 class Reservation:
     """Charged budget of one run. ``on_charge`` must be called before each release draws anything.
 
-    It ends in exactly one of: ``commit`` (the result exists), ``forfeit`` (charged in full, no result), ``cancel``
-    (gives the budget back; only by the process that reserved, and only before the first ``on_charge``). Used as a
-    context manager it cancels or forfeits what was left open. A process that dies leaves it charged.
+    It ends in exactly one of: ``commit`` (the result exists), ``forfeit`` (charged in full, no
+    result), ``cancel`` (gives the budget back; only by the process that reserved, and only before
+    the first ``on_charge``). Used as a context manager it cancels or forfeits what was left open. A
+    process that dies leaves it charged.
     """
 
-    def __init__(self, ledger: Entries, entry_id: str, dataset: str, head: str, notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, ledger: Entries, entry_id: str, dataset: str, head: str, notes: tuple[str, ...] = ()
+    ) -> None:
         self.entry_id = entry_id
         self.dataset = dataset
         self.head = head  # hash of the reserving record, for the statement
@@ -112,22 +119,27 @@ class Reservation:
         return self._draws
 
     def on_charge(self) -> None:
-        """Count one release, before its rows are drawn. Raises when the reservation is closed or another process's.
+        """Count one release, before its rows are drawn. Raises when the reservation is closed or
+        another process's.
 
-        The first one is a record of its own, on disk when this returns: the entry cannot be cancelled from there on.
+        The first one is a record of its own, on disk when this returns: the entry cannot be
+        cancelled from there on.
         """
         self._require_owner("draw on")
         with self._lock:
             if not self._open:
                 raise DPFlowsError(
-                    f"Expected an open reservation, got {self._words()}; reserve again: a retry is a new charge."
+                    f"Expected an open reservation, got {self._words()}; reserve again: a retry is "
+                    f"a new charge."
                 )
             if not self._draws:
                 self._ledger.note_draw(self.entry_id, self.dataset)
             self._draws += 1
 
     def commit(self, hashes: dict[str, str] | None = None) -> str:
-        """Record that the run ended, with the SHA-256 of its ``weights``, ``statement``, ...; return the new head."""
+        """Record that the run ended, with the SHA-256 of its ``weights``, ``statement``, ...;
+        return the new head.
+        """
         self._require_owner("commit")
         self._shut()
         return self._close("committed", {"hashes": _checked(hashes), "draws": self._draws})
@@ -139,12 +151,15 @@ class Reservation:
         return self._close("forfeited", {"reason": reason, "by": "owner", "draws": self._draws})
 
     def cancel(self, reason: str = "cancelled before the first release") -> str:
-        """Give the budget back: nothing was drawn. Raises when a release was charged. Return the new head."""
+        """Give the budget back: nothing was drawn. Raises when a release was charged. Return the
+        new head.
+        """
         self._require_owner("cancel")
         with self._lock:
             if self._draws:
                 raise DPFlowsError(
-                    f"Expected no charged release for a cancellation, got {self._words()} after {self._draws}; what "
+                    f"Expected no charged release for a cancellation, got {self._words()} after "
+                    f"{self._draws}; what "
                     "was drawn stays charged: forfeit it."
                 )
             self._open = False  # from here on nothing can be drawn, even if the write below fails
@@ -153,7 +168,9 @@ class Reservation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         if self.state != "reserved":
             return
         reason = f"ended by {kind.__name__}" if kind else "left without a result"
@@ -163,7 +180,8 @@ class Reservation:
             else:
                 self.cancel(reason)
         except DPFlowsError as failed:
-            # The budget stays reserved, which is charged in full; the first error says why the run ended.
+            # The budget stays reserved, which is charged in full; the first error says why the run
+            # ended.
             if error is None:
                 raise
             error.add_note(str(failed))
@@ -184,7 +202,8 @@ class Reservation:
         if this_process() != self._owner:
             raise DPFlowsError(
                 f"Expected the process that reserved {self.entry_id} to {verb} it, got process "
-                f"{this_process()['pid']}; run the training in the process that reserves (pid {self._owner['pid']})."
+                f"{this_process()['pid']}; run the training in the process that reserves (pid "
+                f"{self._owner['pid']})."
             )
 
     def _words(self) -> str:
@@ -194,5 +213,8 @@ class Reservation:
 def _checked(hashes: dict[str, str] | None) -> dict[str, str]:
     for name, value in (hashes or {}).items():
         if len(value) != 64 or set(value) - set("0123456789abcdef"):
-            raise InputError(f"Expected the SHA-256 of {name!r} as 64 hex digits, got hashes[{name!r}]={value!r}.")
+            raise InputError(
+                f"Expected the SHA-256 of {name!r} as 64 hex digits, got "
+                f"hashes[{name!r}]={value!r}."
+            )
     return dict(hashes or {})

@@ -1,10 +1,10 @@
 """Tables of the ledger, the triggers that make them append-only, and the migrations.
 
-``ledger_records`` is the hash chain and the only source of truth; ``ledger_events`` holds each distinct list of
-mechanisms once, by its SHA-256; ``ledger_balances`` holds the running total of a block after each record that
-changed it, so that what remains is read without summing (``verify`` recomputes it); ``ledger_lock`` is one row
-that writers on a server lock; ``ledger_secret`` keys the fingerprints of files, notes where a
-head is kept, and is never exported.
+``ledger_records`` is the hash chain and the only source of truth; ``ledger_events`` holds each
+distinct list of mechanisms once, by its SHA-256; ``ledger_balances`` holds the running total of a
+block after each record that changed it, so that what remains is read without summing (``verify``
+recomputes it); ``ledger_lock`` is one row that writers on a server lock; ``ledger_secret`` keys the
+fingerprints of files, notes where a head is kept, and is never exported.
 """
 
 from collections.abc import Callable
@@ -79,32 +79,72 @@ balances = Table(
 
 CLOSING = ("committed", "forfeited", "cancelled")
 DRAWN = "drawn"
-"""The first draw of an entry, recorded before any row is drawn: from there on it cannot be cancelled."""
+"""The first draw of an entry, recorded before any row is drawn: from there on it cannot be
+cancelled.
+"""
 
-# A data set is opened once, an entry is reserved once and closed once: the database itself refuses a second time.
-# SQLite uses a partial index only for a condition without parameters, hence the literals.
+# A data set is opened once, an entry is reserved once and closed once: the database itself refuses
+# a second time. SQLite uses a partial index only for a condition without parameters, hence the
+# literals.
 IS_OPENING = records.c.kind == literal_column("'opened'")
 IS_RESERVING = records.c.kind == literal_column("'reserved'")
 _opened = records.c.kind == "opened"
 _reserved = records.c.kind == "reserved"
 _closing = records.c.kind.in_(CLOSING)
-Index("ledger_opened_once", records.c.dataset, unique=True, sqlite_where=_opened, postgresql_where=_opened)
-Index("ledger_reserved_once", records.c.entry, unique=True, sqlite_where=_reserved, postgresql_where=_reserved)
-Index("ledger_closed_once", records.c.entry, unique=True, sqlite_where=_closing, postgresql_where=_closing)
+Index(
+    "ledger_opened_once",
+    records.c.dataset,
+    unique=True,
+    sqlite_where=_opened,
+    postgresql_where=_opened,
+)
+Index(
+    "ledger_reserved_once",
+    records.c.entry,
+    unique=True,
+    sqlite_where=_reserved,
+    postgresql_where=_reserved,
+)
+Index(
+    "ledger_closed_once",
+    records.c.entry,
+    unique=True,
+    sqlite_where=_closing,
+    postgresql_where=_closing,
+)
 Index("ledger_entry", records.c.entry)
 _with_period = records.c.period.is_not(None)
-Index("ledger_period", records.c.dataset, records.c.period, sqlite_where=_with_period, postgresql_where=_with_period)
+Index(
+    "ledger_period",
+    records.c.dataset,
+    records.c.period,
+    sqlite_where=_with_period,
+    postgresql_where=_with_period,
+)
 _with_file = records.c.fingerprint.is_not(None)
-Index("ledger_fingerprint", records.c.fingerprint, sqlite_where=_with_file, postgresql_where=_with_file)
+Index(
+    "ledger_fingerprint",
+    records.c.fingerprint,
+    sqlite_where=_with_file,
+    postgresql_where=_with_file,
+)
 Index("ledger_first_balance", balances.c.dataset, balances.c.ordinal, balances.c.block)
 
-APPEND_ONLY = ("ledger_schema", "ledger_lock", "ledger_secret", "ledger_events", "ledger_records", "ledger_balances")
+APPEND_ONLY = (
+    "ledger_schema",
+    "ledger_lock",
+    "ledger_secret",
+    "ledger_events",
+    "ledger_records",
+    "ledger_balances",
+)
 
 
 def sqlite_triggers() -> dict[str, str]:
     """The triggers that refuse changes, by their names, as SQLite stores their text."""
     return {
-        f"{table}_no_{action.lower()}": f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} BEGIN "
+        f"{table}_no_{action.lower()}": f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE "
+        f"{action} ON {table} BEGIN "
         "SELECT RAISE(ABORT, 'the ledger is append-only'); END"
         for table in APPEND_ONLY
         for action in ("UPDATE", "DELETE")
@@ -120,13 +160,15 @@ def _forbid_changes_sqlite(connection: Connection, table: str) -> None:
 def _forbid_changes_postgresql(connection: Connection, table: str) -> None:
     connection.execute(
         text(
-            "CREATE OR REPLACE FUNCTION ledger_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE "
+            "CREATE OR REPLACE FUNCTION ledger_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE "
             "EXCEPTION 'the ledger is append-only'; END $$"
         )
     )
     connection.execute(
         text(
-            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} FOR EACH STATEMENT "
+            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+            f"FOR EACH STATEMENT "
             "EXECUTE FUNCTION ledger_append_only()"
         )
     )
@@ -137,14 +179,18 @@ def _first_tables(connection: Connection) -> None:
     metadata.create_all(connection, checkfirst=False)
     connection.execute(lock.insert().values(id=1))
     connection.execute(secret.insert().values(name="fingerprint", value=token_hex(32)))
-    forbid = {"sqlite": _forbid_changes_sqlite, "postgresql": _forbid_changes_postgresql}[connection.dialect.name]
+    forbid = {"sqlite": _forbid_changes_sqlite, "postgresql": _forbid_changes_postgresql}[
+        connection.dialect.name
+    ]
     for table in APPEND_ONLY:
         forbid(connection, table)
 
 
 Migration = Callable[[Connection], None]
 MIGRATIONS: tuple[Migration, ...] = (_first_tables,)
-"""The n-th function takes a ledger from version n - 1 to n. Stored records keep their bytes: they are hashed."""
+"""The n-th function takes a ledger from version n - 1 to n. Stored records keep their bytes: they
+are hashed.
+"""
 
 
 def version_of(connection: Connection) -> int:
@@ -158,16 +204,21 @@ def check_version(found: int) -> None:
     """Raise InputError for a ledger of a newer version than this program knows."""
     if found > len(MIGRATIONS):
         raise InputError(
-            f"Expected a ledger of schema version <= {len(MIGRATIONS)}, got {found}; it was made by a newer dpflows: "
+            f"Expected a ledger of schema version <= {len(MIGRATIONS)}, got {found}; it was made "
+            f"by a newer dpflows: "
             "upgrade this one."
         )
 
 
 def migrate(connection: Connection) -> int:
-    """Bring the database to the newest version in the caller's transaction; return how many steps were applied."""
+    """Bring the database to the newest version in the caller's transaction; return how many steps
+    were applied.
+    """
     found = version_of(connection)
     check_version(found)
     for number, step in enumerate(MIGRATIONS[found:], start=found + 1):
         step(connection)
-        connection.execute(versions.insert().values(version=number, applied_at=datetime.now(UTC).isoformat()))
+        connection.execute(
+            versions.insert().values(version=number, applied_at=datetime.now(UTC).isoformat())
+        )
     return len(MIGRATIONS) - found

@@ -1,4 +1,6 @@
-"""One file under two names: both budgets are about its records, so a run under one name is charged to the other too."""
+"""One file under two names: both budgets are about its records, so a run under one name is charged
+to the other too.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ FOR = "for_entry"
 
 
 class Others(NamedTuple):
-    """Other names that a run's files were read as: those whose budget did not pay for the run, and public ones."""
+    """Other names that a run's files were read as: those whose budget did not pay for the run, and
+    public ones.
+    """
 
     unpaid: tuple[str, ...] = ()
     public: tuple[str, ...] = ()
 
 
 def others(connection: Connection, records: Sequence[Record]) -> Others:
-    """The other names of the files of an entry with these ``records``; a run of unknown files has none."""
+    """The other names of the files of an entry with these ``records``; a run of unknown files has
+    none.
+    """
     reserving = next((record for record in records if record.kind == "reserved"), None)
     if reserving is None or reserving.fingerprint is None:
         return Others()
@@ -38,17 +44,24 @@ def others(connection: Connection, records: Sequence[Record]) -> Others:
     limited = [name for name, dataset in found.items() if dataset is not None and dataset.limited]
     paid = _paid(connection, reserving.entry, marks)
     return Others(
-        tuple(name for name in limited if name not in paid), tuple(name for name in names if name not in limited)
+        tuple(name for name in limited if name not in paid),
+        tuple(name for name in names if name not in limited),
     )
 
 
 def _marks(reserving: Record) -> tuple[str, ...]:
     """The fingerprints of the files that an entry read."""
-    return tuple(mark for mark in (reserving.fingerprint, *json.loads(reserving.body).get("files", ())) if mark)
+    return tuple(
+        mark
+        for mark in (reserving.fingerprint, *json.loads(reserving.body).get("files", ()))
+        if mark
+    )
 
 
 def _blocks_of(connection: Connection, name: str, marks: Sequence[str]) -> set[str]:
-    """The blocks that runs of ``name`` on one of these files were charged on: the same rows lie there."""
+    """The blocks that runs of ``name`` on one of these files were charged on: the same rows lie
+    there.
+    """
     table = schema.records
     rows = connection.execute(select(table).where(schema.IS_RESERVING, table.c.dataset == name))
     return {
@@ -60,11 +73,15 @@ def _blocks_of(connection: Connection, name: str, marks: Sequence[str]) -> set[s
 
 
 def _paid(connection: Connection, entry: str, marks: Sequence[str]) -> set[str]:
-    """The names that were charged for ``entry`` with at least its mechanisms, on all blocks that hold its files."""
+    """The names that were charged for ``entry`` with at least its mechanisms, on all blocks that
+    hold its files.
+    """
     table = schema.records
     reserved = table.c.kind == "reserved"
     [own] = connection.scalars(select(table.c.body).where(reserved, table.c.entry == entry))
-    rows = connection.execute(select(table).where(reserved, table.c.body.like(f'%"{FOR}":"{entry}"%')))
+    rows = connection.execute(
+        select(table).where(reserved, table.c.body.like(f'%"{FOR}":"{entry}"%'))
+    )
     return {
         record.dataset
         for record in (Record(*row) for row in rows)
@@ -75,9 +92,11 @@ def _paid(connection: Connection, entry: str, marks: Sequence[str]) -> set[str]:
 
 
 def charge_also(ledger: Ledger, entry: str, name: str, blocks: Sequence[str] = (ALL,)) -> str:
-    """Charge the mechanisms of a committed ``entry`` to the data set ``name`` as well; return the new entry.
+    """Charge the mechanisms of a committed ``entry`` to the data set ``name`` as well; return the
+    new entry.
 
-    Raises InputError for an entry that is not committed, or one of ``name`` itself; BudgetExceeded without room.
+    Raises InputError for an entry that is not committed, or one of ``name`` itself; BudgetExceeded
+    without room.
     """
     with ledger.store.reading() as connection:
         records = chain.history(connection, entry) if connection is not None else []
@@ -92,13 +111,19 @@ def charge_also(ledger: Ledger, entry: str, name: str, blocks: Sequence[str] = (
         hashes = json.loads(records[-1].body)["hashes"]
         needed = _blocks_of(connection, name, _marks(records[0]))
     found = ledger.dataset(name)
-    if found.limited and (missing := sorted(needed - set(found.blocks.charged(blocks, found.unit)))):
+    if found.limited and (
+        missing := sorted(needed - set(found.blocks.charged(blocks, found.unit)))
+    ):
         raise InputError(
-            f"Expected all blocks of {name!r} that were charged for the same file, got none for {missing[0]!r}: its "
-            f"rows were read by {entry} too; add {' '.join(f'--block {block}' for block in missing)}."
+            f"Expected all blocks of {name!r} that were charged for the same file, got none for "
+            f"{missing[0]!r}: its "
+            f"rows were read by {entry} too; add "
+            f"{' '.join(f'--block {block}' for block in missing)}."
         )
     facts = _facts_of(ledger, name, body, entry) if found.limited else None
-    with ledger.reserve(name, Events.from_json(text or ""), blocks, reading={FOR: entry}, facts=facts) as reservation:
+    with ledger.reserve(
+        name, Events.from_json(text or ""), blocks, reading={FOR: entry}, facts=facts
+    ) as reservation:
         # The numbers were drawn already: from here on nothing is given back.
         reservation.on_charge()
         reservation.commit(hashes)
@@ -106,9 +131,11 @@ def charge_also(ledger: Ledger, entry: str, name: str, blocks: Sequence[str] = (
 
 
 def _facts_of(ledger: Ledger, name: str, body: dict[str, Any], entry: str) -> RowFacts | None:
-    """The facts of ``name`` under which it pays for an entry with this ``body``, None where the opening says all.
+    """The facts of ``name`` under which it pays for an entry with this ``body``, None where the
+    opening says all.
 
-    Raises ``InputError`` where the entry saw other units in the same rows, and where nothing says which it saw.
+    Raises ``InputError`` where the entry saw other units in the same rows, and where nothing says
+    which it saw.
     """
     fixed, dataset = ledger.facts(name), ledger.dataset(name)
     if dataset.unit == "record":
@@ -116,8 +143,10 @@ def _facts_of(ledger: Ledger, name: str, body: dict[str, Any], entry: str) -> Ro
     seen = RowFacts.from_dict(body["facts"]) if "facts" in body else None
     if fixed is None or seen is None or not fixed.same_units(seen):
         raise InputError(
-            f"Expected an entry that saw the {dataset.unit}s of {name!r} in the same rows, got {entry}, which "
-            f"{'states' if seen else 'does not state'} {'others' if seen else 'what its rows were'}; train again "
+            f"Expected an entry that saw the {dataset.unit}s of {name!r} in the same rows, got "
+            f"{entry}, which "
+            f"{'states' if seen else 'does not state'} "
+            f"{'others' if seen else 'what its rows were'}; train again "
             f"under {name!r}."
         )
     return fixed

@@ -1,4 +1,6 @@
-"""Connections and transactions: SQLite in one file, or a PostgreSQL server, behind the same two context managers."""
+"""Connections and transactions: SQLite in one file, or a PostgreSQL server, behind the same two
+context managers.
+"""
 
 import logging
 import os
@@ -48,9 +50,17 @@ class Store:
         self.url = parse_url(url)
         self.timeout = timeout
         self.shown = self.url.render_as_string(hide_password=True)
-        self.path = Path(str(self.url.database)).absolute() if self.url.get_backend_name() == "sqlite" else None
+        self.path = (
+            Path(str(self.url.database)).absolute()
+            if self.url.get_backend_name() == "sqlite"
+            else None
+        )
         # A link and its target are one ledger.
-        self.witness = Witness.beside(self.path.resolve()) if self.path else Witness.at_home(self.url, Home.find().root)
+        self.witness = (
+            Witness.beside(self.path.resolve())
+            if self.path
+            else Witness.at_home(self.url, Home.find().root)
+        )
         self._engine: Engine | None = None
         self._key: str | None = None
         self._copy: TemporaryDirectory[str] | None = None
@@ -90,7 +100,8 @@ class Store:
     def reading(self, compare: bool = True) -> Iterator[Connection | None]:
         """Yield a connection with one consistent view, or None where there is no ledger yet.
 
-        Raises LedgerDamaged where the head that is kept beside the ledger is not in it (``compare``).
+        Raises LedgerDamaged where the head that is kept beside the ledger is not in it
+        (``compare``).
         """
         kept = self.kept() if compare else (None, "")
         if self._empty():
@@ -99,7 +110,9 @@ class Store:
             return
         with self._told("nothing was changed"), self.engine.connect() as connection:
             if self.path is None:
-                connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                connection = connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
             found = connection if self._has_tables(connection) else None
             self._refuse(self.problem(found, kept))
             if compare and not self._warned and (words := self.gone(found, kept)):
@@ -112,11 +125,15 @@ class Store:
         return self.path is not None and not (self.path.exists() and self.path.stat().st_size)
 
     def kept(self) -> tuple[Head | None, str]:
-        """The head that is kept beside the ledger and what is wrong with its file; ask before a view is taken."""
+        """The head that is kept beside the ledger and what is wrong with its file; ask before a
+        view is taken.
+        """
         return witness.kept(self.witness)
 
     def problem(self, connection: Connection | None, kept: tuple[Head | None, str]) -> str:
-        """What is wrong with the ledger behind ``connection`` (None: there is none), measured by what was ``kept``."""
+        """What is wrong with the ledger behind ``connection`` (None: there is none), measured by
+        what was ``kept``.
+        """
         problem = kept[1] or witness.compare(connection, self.witness, kept[0])
         if not problem and connection is not None and self._key is None:
             problem = witness.compare_key(connection, kept[0])
@@ -124,11 +141,18 @@ class Store:
 
     def gone(self, connection: Connection | None, kept: tuple[Head | None, str]) -> str:
         """What is said of a head file that was there and is not; empty where none is missing."""
-        return "" if connection is None or kept[0] or kept[1] else witness.gone(connection, self.witness)
+        return (
+            ""
+            if connection is None or kept[0] or kept[1]
+            else witness.gone(connection, self.witness)
+        )
 
     def _refuse(self, problem: str) -> None:
         if problem:
-            raise LedgerDamaged(f"The ledger {self.shown} is not the one that was written: {problem}; nothing changed.")
+            raise LedgerDamaged(
+                f"The ledger {self.shown} is not the one that was written: "
+                f"{problem}; nothing changed."
+            )
 
     def _has_tables(self, connection: Connection) -> bool:
         if not self._ready:
@@ -136,7 +160,8 @@ class Store:
             schema.check_version(found)
             if 0 < found < len(schema.MIGRATIONS):
                 raise InputError(
-                    f"Expected a ledger of schema version {len(schema.MIGRATIONS)}, got {found} in {self.shown}; run "
+                    f"Expected a ledger of schema version {len(schema.MIGRATIONS)}, got {found} in "
+                    f"{self.shown}; run "
                     "`dpflows ledger migrate` (any training does it too)."
                 )
             self._ready = found > 0
@@ -166,7 +191,8 @@ class Store:
             except BaseException:
                 transaction.rollback()
                 raise
-            # A file rolls back what it could not commit; a server may have committed before the connection broke.
+            # A file rolls back what it could not commit; a server may have committed before the
+            # connection broke.
             with self._told(consequence if self.path else UNKNOWN):
                 try:
                     transaction.commit()
@@ -181,8 +207,9 @@ class Store:
             self._keep(written)
 
     def _mark(self, connection: Connection, kept: Head | None) -> bool:
-        """Note in the ledger that its head is kept; whether it is noted now. The head of what is there goes first, so
-        that a process which is killed in between leaves no note without a head."""
+        """Note in the ledger that its head is kept; whether it is noted now. The head of what is
+        there goes first, so that a process which is killed in between leaves no note without a
+        head."""
         if self._marked or witness.is_marked(connection, self.witness):
             return True
         if kept is None and not self._keep(self._head(connection)):
@@ -201,12 +228,15 @@ class Store:
         return Head(*(witness.newest(connection) or (0, GENESIS)), self._key)
 
     def _keep(self, head: Head) -> bool:
-        """Keep ``head``. Where that fails the record is stored all the same, and stays charged; whether it is kept."""
+        """Keep ``head``. Where that fails the record is stored all the same, and stays charged;
+        whether it is kept.
+        """
         try:
             self.witness.write(head)
         except OSError as error:
             log.warning(
-                "The head of the ledger cannot be kept in %s (%s): a ledger that is shortened now is not noticed.",
+                "The head of the ledger cannot be kept in %s (%s): a ledger that is shortened now "
+                "is not noticed.",
                 self.witness.path,
                 error.strerror,
             )
@@ -214,10 +244,11 @@ class Store:
         return True
 
     def keep_anew(self) -> tuple[Head | None, Head | None]:
-        """Keep the head of the ledger as it is now, whatever was kept: the explicit way on after a loss.
+        """Keep the head of the ledger as it is now, whatever was kept: the explicit way on after a
+        loss.
 
-        Returns what was kept before, None where nothing was or it cannot be read, and what is kept now, None where
-        there is no ledger.
+        Returns what was kept before, None where nothing was or it cannot be read, and what is kept
+        now, None where there is no ledger.
         """
         before = self.kept()[0]
         if self._empty() or self._bare("nothing was changed"):
@@ -242,14 +273,18 @@ class Store:
             return schema.version_of(connection) == 0
 
     def migrate(self) -> int:
-        """Create or upgrade the tables; return the number of steps applied. One process at a time does so."""
+        """Create or upgrade the tables; return the number of steps applied. One process at a time
+        does so.
+        """
         if self.path is None:
             return self._migrate()
         private_file(self.path)
-        # Two processes that switch a new file to its write-ahead log at once do not wait for each other.
+        # Two processes that switch a new file to its write-ahead log at once do not wait for each
+        # other.
         with making_stores(self.path.parent):
             applied = self._migrate()
-        with writable(self.path):  # not before it is known to be a ledger: any other file keeps its permissions
+        # not before it is known to be a ledger: any other file keeps its permissions
+        with writable(self.path):
             self.path.chmod(0o600)
         return applied
 
@@ -258,7 +293,9 @@ class Store:
             connection = connection.execution_options(ledger_write=True)
             with connection.begin():
                 if self.path is None:
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+                    connection.execute(
+                        text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK}
+                    )
                 applied = schema.migrate(connection)
             if self.path is not None:
                 settle(connection, self.path)
@@ -290,19 +327,30 @@ class Store:
     def _unavailable(self, said: object, consequence: str) -> LedgerUnavailable:
         cause = " ".join(str(said).split())
         kind = LedgerDamaged if any(words in cause for words in _DAMAGED) else LedgerUnavailable
-        if "not a database" in cause and self.path is not None and not (self.witness and self.witness.path.exists()):
+        if (
+            "not a database" in cause
+            and self.path is not None
+            and not (self.witness and self.witness.path.exists())
+        ):
             return not_a_ledger(self.path, consequence)
         hints = {
             "full": "make room on the disk and run again",
             "No space left": "make room on the server's disk and run again",
-            "locked": f"another process held it for more than {self.timeout:g} s: wait for it and run again",
-            "lock timeout": f"another process held it for more than {self.timeout:g} s: wait for it and run again",
+            "locked": f"another process held it for more than {self.timeout:g} s: wait for it and "
+            f"run again",
+            "lock timeout": f"another process held it for more than {self.timeout:g} s: wait for "
+            f"it and run again",
             "unable to open": "check that the folder exists and may be written",
             "readonly": "check the permissions of the file and its folder",
             "read-only": "check the permissions of the file and its folder",
-            "not a database": "restore the file from a copy, then check it with `dpflows ledger verify --head HASH`",
-            "malformed": "restore the file from a copy, then check it with `dpflows ledger verify --head HASH`",
+            "not a database": "restore the file from a copy, then check it with `dpflows ledger "
+            "verify --head HASH`",
+            "malformed": "restore the file from a copy, then check it with `dpflows ledger verify "
+            "--head HASH`",
             "I/O error": "check the disk",
         }
-        hint = next((words for key, words in hints.items() if key in cause), "check that the server runs and try again")
+        hint = next(
+            (words for key, words in hints.items() if key in cause),
+            "check that the server runs and try again",
+        )
         return kind(f"The ledger {self.shown} failed ({cause}): {consequence}; {hint}.")

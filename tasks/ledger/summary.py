@@ -1,8 +1,10 @@
-"""What people ask a ledger: what was promised, what is left, what ran. Plain values, ready for JSON.
+"""What people ask a ledger: what was promised, what is left, what ran. Plain values, ready for
+JSON.
 
 What to tell a person who asks what the models say about them, or who asks for erasure.
 
-The ledger as JSON lines: everything that a replay needs, and nothing that keys the fingerprints of files.
+The ledger as JSON lines: everything that a replay needs, and nothing that keys the fingerprints of
+files.
 """
 
 from __future__ import annotations
@@ -46,11 +48,15 @@ def promise(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def remaining(ledger: LedgerReader, name: str, blocks: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return what is left at the order, in all touched blocks or in those asked for, and the least of them.
+def remaining(
+    ledger: LedgerReader, name: str, blocks: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Return what is left at the order, in all touched blocks or in those asked for, and the least
+    of them.
 
-    ``fits_epsilon`` is the largest epsilon, at the data set's delta, of one run of Gaussian releases without sampling
-    that would still be admitted; sampled runs differ a little, `dpflows plan` prices them.
+    ``fits_epsilon`` is the largest epsilon, at the data set's delta, of one run of Gaussian
+    releases without sampling that would still be admitted; sampled runs differ a little, `dpflows
+    plan` prices them.
     """
     dataset = ledger.dataset(name)
     report = promise(dataset)
@@ -61,36 +67,56 @@ def remaining(ledger: LedgerReader, name: str, blocks: Sequence[str] | None = No
     spent = ledger.spent(name, charged)
     lefts = {block: dataset.left(units) for block, units in spent.items()}
     rows = [
-        {"block": block, "spent": spent[block] / UNIT, "left": left, "share_left": left / dataset.budget}
+        {
+            "block": block,
+            "spent": spent[block] / UNIT,
+            "left": left,
+            "share_left": left / dataset.budget,
+        }
         for block, left in lefts.items()
     ]
     left = min(lefts.values(), default=dataset.budget)
     share = left / dataset.budget
-    return report | {"left": left, "share_left": share, "fits_epsilon": _fits(dataset, left), "blocks": rows}
+    return report | {
+        "left": left,
+        "share_left": share,
+        "fits_epsilon": _fits(dataset, left),
+        "blocks": rows,
+    }
 
 
 def _fits(dataset: Dataset, left: float) -> float:
-    """Return the epsilon of a Gaussian run that costs ``left`` at the order: its curve is left * a / order."""
+    """Return the epsilon of a Gaussian run that costs ``left`` at the order: its curve is left * a
+    / order.
+    """
     assert dataset.order is not None and dataset.delta is not None
     return epsilon_of(ORDERS * (left / dataset.order), dataset.delta, dataset.conversion)
 
 
 def overview(ledger: LedgerReader) -> list[dict[str, Any]]:
-    """Return one row for each data set: guarantee, what its fullest block has left, entries by state."""
+    """Return one row for each data set: guarantee, what its fullest block has left, entries by
+    state.
+    """
     rows = []
     counts = _counts(ledger)
     for dataset in ledger.datasets():
         report = remaining(ledger, dataset.name)
         blocks = report.pop("blocks")
         rows.append(
-            report | {"blocks_touched": len(blocks), "entries": counts.get(dataset.name, dict.fromkeys(STATES, 0))}
+            report
+            | {
+                "blocks_touched": len(blocks),
+                "entries": counts.get(dataset.name, dict.fromkeys(STATES, 0)),
+            }
         )
     return rows
 
 
 def _counts(ledger: LedgerReader) -> dict[str, dict[str, int]]:
     table = schema.records
-    grouped = select(table.c.dataset, table.c.kind, func.count()).group_by(table.c.dataset, table.c.kind)
+    grouped = select(table.c.dataset, table.c.kind, func.count()).group_by(
+        table.c.dataset, table.c.kind
+    )
     found: dict[str, Counter[str]] = {}
     with ledger.store.reading() as connection:
         for dataset, kind, number in connection.execute(grouped) if connection is not None else ():
@@ -98,11 +124,15 @@ def _counts(ledger: LedgerReader) -> dict[str, dict[str, int]]:
     for counter in found.values():
         # what is open: reserved once and not closed
         counter["reserved"] -= sum(counter[kind] for kind in schema.CLOSING)
-    return {dataset: {state: counter[state] for state in STATES} for dataset, counter in found.items()}
+    return {
+        dataset: {state: counter[state] for state in STATES} for dataset, counter in found.items()
+    }
 
 
 def detail(ledger: LedgerReader, name: str, last: int = 20) -> dict[str, Any]:
-    """Return ``remaining`` with the realised epsilon of each block (a diagnostic) and the ``last`` entries."""
+    """Return ``remaining`` with the realised epsilon of each block (a diagnostic) and the ``last``
+    entries.
+    """
     report = remaining(ledger, name)
     everything = entries(ledger, name)
     realised = realised_epsilon(ledger, name, everything)
@@ -112,24 +142,49 @@ def detail(ledger: LedgerReader, name: str, last: int = 20) -> dict[str, Any]:
 
 
 def entries(ledger: LedgerReader, name: str, block: str | None = None) -> list[dict[str, Any]]:
-    """Return all entries of a data set, oldest first, with their present states; ``block``: those that read it."""
+    """Return all entries of a data set, oldest first, with their present states; ``block``: those
+    that read it.
+    """
     found: dict[str, dict[str, Any]] = {}
     with ledger.store.reading() as connection:
         for record in _records(connection, name):
             body = json.loads(record.body)
             if record.kind == "reserved":
-                fields = ("cost", "releases", "unit", "adjacency", "read", "blocks", "events", "hashes")
-                first = {"entry": record.entry, "state": "reserved", "at": record.created_at, "period": record.period}
+                fields = (
+                    "cost",
+                    "releases",
+                    "unit",
+                    "adjacency",
+                    "read",
+                    "blocks",
+                    "events",
+                    "hashes",
+                )
+                first = {
+                    "entry": record.entry,
+                    "state": "reserved",
+                    "at": record.created_at,
+                    "period": record.period,
+                }
                 found[record.entry] = first | {field: body[field] for field in fields}
             elif record.kind in schema.CLOSING and record.entry in found:
                 entry = found[record.entry]
-                entry |= {"state": record.kind, "closed_at": record.created_at, "reason": body.get("reason")}
+                entry |= {
+                    "state": record.kind,
+                    "closed_at": record.created_at,
+                    "reason": body.get("reason"),
+                }
                 entry["hashes"] |= body.get("hashes", {})
-    return [entry for entry in found.values() if block is None or block in entry["read"] or entry["read"] == ["all"]]
+    return [
+        entry
+        for entry in found.values()
+        if block is None or block in entry["read"] or entry["read"] == ["all"]
+    ]
 
 
 def entry(ledger: LedgerReader, entry_id: str) -> dict[str, Any]:
-    """Return one entry with its state, its hashes and the text of its mechanisms: what an audit compares.
+    """Return one entry with its state, its hashes and the text of its mechanisms: what an audit
+    compares.
 
     Raises InputError when the ledger has no such entry.
     """
@@ -137,12 +192,17 @@ def entry(ledger: LedgerReader, entry_id: str) -> dict[str, Any]:
         found = chain.history(connection, entry_id) if connection is not None else []
         if not found:
             raise InputError(
-                f"Expected an entry of the ledger {ledger.store.shown}, got {entry_id!r}, which it lacks; check "
+                f"Expected an entry of the ledger {ledger.store.shown}, got {entry_id!r}, which it "
+                f"lacks; check "
                 f"that it is the ledger that the run was charged to."
             )
         body = json.loads(found[0].body)
         text = chain.events_text(connection, body["events"]) if connection is not None else None
-    hashes = {name: value for record in found for name, value in json.loads(record.body).get("hashes", {}).items()}
+    hashes = {
+        name: value
+        for record in found
+        for name, value in json.loads(record.body).get("hashes", {}).items()
+    }
     return {
         "entry": entry_id,
         "dataset": found[0].dataset,
@@ -151,7 +211,10 @@ def entry(ledger: LedgerReader, entry_id: str) -> dict[str, Any]:
         "head": found[-1].hash,
         "hashes": hashes | {"events": body["events"]},
         "events": text,
-        **{field: body[field] for field in ("cost", "releases", "unit", "adjacency", "read", "blocks")},
+        **{
+            field: body[field]
+            for field in ("cost", "releases", "unit", "adjacency", "read", "blocks")
+        },
     }
 
 
@@ -163,11 +226,14 @@ def _records(connection: Connection | None, name: str) -> list[Record]:
     return [Record(*row) for row in rows]
 
 
-def realised_epsilon(ledger: LedgerReader, name: str, known: list[dict[str, Any]] | None = None) -> dict[str, float]:
-    """Return, for each touched block, the conversion of the sum of all charged curves at its best order.
-    ``known`` spares the reading of ``entries(ledger, name)``.
+def realised_epsilon(
+    ledger: LedgerReader, name: str, known: list[dict[str, Any]] | None = None
+) -> dict[str, float]:
+    """Return, for each touched block, the conversion of the sum of all charged curves at its best
+    order. ``known`` spares the reading of ``entries(ledger, name)``.
 
-    A diagnostic: runs were chosen by people who saw earlier results, so the guarantee is the target, not this number.
+    A diagnostic: runs were chosen by people who saw earlier results, so the guarantee is the
+    target, not this number.
     """
     dataset = ledger.dataset(name)
     if not dataset.limited:
@@ -181,8 +247,14 @@ def realised_epsilon(ledger: LedgerReader, name: str, known: list[dict[str, Any]
     with ledger.store.reading() as connection:
         assert connection is not None
         curves = {key: _curve(connection, *key) for mix in mixes.values() for key in mix}
-    totals = {block: sum(count * curves[key] for key, count in mix.items()) for block, mix in mixes.items()}
-    return {block: epsilon_of(np.asarray(total), dataset.delta, dataset.conversion) for block, total in totals.items()}
+    totals = {
+        block: sum(count * curves[key] for key, count in mix.items())
+        for block, mix in mixes.items()
+    }
+    return {
+        block: epsilon_of(np.asarray(total), dataset.delta, dataset.conversion)
+        for block, total in totals.items()
+    }
 
 
 def _curve(connection: Connection, digest: str, adjacency: str) -> Any:
@@ -204,10 +276,11 @@ NEIGHBOURS = {
 
 
 def explain(ledger: LedgerReader, name: str, block: str | None = None) -> dict[str, Any]:
-    """Return the promise of a data set in words for the people in it, and the models that it covers.
+    """Return the promise of a data set in words for the people in it, and the models that it
+    covers.
 
-    ``block``: only models that read this block (the one that holds the person's record). No record is looked up: the
-    ledger knows none.
+    ``block``: only models that read this block (the one that holds the person's record). No record
+    is looked up: the ledger knows none.
     """
     dataset = ledger.dataset(name)
     if block is not None and dataset.limited:
@@ -225,9 +298,11 @@ def explain(ledger: LedgerReader, name: str, block: str | None = None) -> dict[s
 
 
 def _certainty(dataset: Dataset) -> float | None:
-    """Return (e^eps + delta) / (1 + e^eps): how often an even guess between two neighbours can be right at most.
+    """Return (e^eps + delta) / (1 + e^eps): how often an even guess between two neighbours can be
+    right at most.
 
-    Kairouz, Oh & Viswanath (2015), Theorem 2.1: the sum of both error rates is at least 2 (1 - delta) / (1 + e^eps).
+    Kairouz, Oh & Viswanath (2015), Theorem 2.1: the sum of both error rates is at least 2 (1 -
+    delta) / (1 + e^eps).
     """
     if dataset.epsilon is None or dataset.delta is None:
         return None
@@ -243,37 +318,54 @@ def _odds(dataset: Dataset) -> float:
 
 def _answers(dataset: Dataset, models: int, failed: int, block: str | None) -> dict[str, str]:
     if not dataset.limited:
-        return {"promise": f"{dataset.name} was declared public: no promise about single records is made."}
-    relation, guess = (words.format(unit=dataset.unit) for words in NEIGHBOURS[str(dataset.adjacency)])
+        return {
+            "promise": f"{dataset.name} was declared public: no promise about single records "
+            f"is made."
+        }
+    relation, guess = (
+        words.format(unit=dataset.unit) for words in NEIGHBOURS[str(dataset.adjacency)]
+    )
     where = dataset.name if block is None else f"block {block} of {dataset.name}"
     ran = f"{models} models were trained on {where}"
     ran += f", and {failed} trainings ended without one." if failed else "."
     odds = f"{_odds(dataset):.3g}"
     return {
         "promise": (
-            f"All models together, past and future, are ({dataset.epsilon:g}, {dataset.delta:g})-differentially "
-            f"private: any outcome is at most {odds} times as likely, up to a chance of {dataset.delta:g}, {relation}. "
+            f"All models together, past and future, are ({dataset.epsilon:g}, "
+            f"{dataset.delta:g})-differentially "
+            f"private: any outcome is at most {odds} times as likely, up to a chance of "
+            f"{dataset.delta:g}, {relation}. "
             "No training is admitted that would break this."
         ),
         "what_models_say_about_you": (
-            f"{ran} They were made from many records with noise. Whatever they seem to say about you, they would have "
-            f"said without your data too, at least 1/{odds} as often: because people are alike, which is not "
-            f"prevented. Somebody who knows every other {dataset.unit}, has all models and guesses {guess} is right at "
+            f"{ran} They were made from many records with noise. Whatever they seem to say about "
+            f"you, they would have "
+            f"said without your data too, at least 1/{odds} as often: because people are alike, "
+            f"which is not "
+            f"prevented. Somebody who knows every other {dataset.unit}, has all models and guesses "
+            f"{guess} is right at "
             f"most {_certainty(dataset):.1%} of the time, where a coin is right half of the time."
         ),
         "erasure": (
-            "Deleting your record from the table ends its part in every later training. Models that exist are not "
-            "changed: the promise was made for them with your record in them, and it does not expire. The ledger "
-            "holds no record and no reference to one, so nothing in it can or need be deleted; spent budget stays "
+            "Deleting your record from the table ends its part in every later training. Models "
+            "that exist are not "
+            "changed: the promise was made for them with your record in them, and it does not "
+            "expire. The ledger "
+            "holds no record and no reference to one, so nothing in it can or need be deleted; "
+            "spent budget stays "
             "spent."
         ),
         "if_a_model_must_be_withdrawn": (
-            "The list of models names every training that may have read the record, by its ledger entry and the "
-            "SHA-256 of its weights. Training again without the record is a new run and costs budget again."
+            "The list of models names every training that may have read the record, by its ledger "
+            "entry and the "
+            "SHA-256 of its weights. Training again without the record is a new run and costs "
+            "budget again."
         ),
         "what_is_not_promised": (
-            f"The promise covers {dataset.blocks.covers(dataset.unit)}. It does not cover other tables that hold the "
-            "same person, numbers marked internal that were computed exactly, or what is true of everybody."
+            f"The promise covers {dataset.blocks.covers(dataset.unit)}. It does not cover other "
+            f"tables that hold the "
+            "same person, numbers marked internal that were computed exactly, or what is true of "
+            "everybody."
         ),
     }
 
@@ -282,7 +374,9 @@ FORMAT = 1
 
 
 def export_lines(ledger: LedgerReader) -> Iterator[str]:
-    """Yield a heading, each list of mechanisms, then each record of the chain, one JSON object a line."""
+    """Yield a heading, each list of mechanisms, then each record of the chain, one JSON object a
+    line.
+    """
     with ledger.store.reading() as connection:
         yield canonical({"type": "ledger", "schema_version": FORMAT})
         if connection is None:
@@ -307,7 +401,8 @@ def verify_lines(lines: Iterable[str], head: str | None = None) -> Verification:
                 records.append(Record(**item))
             elif kind != "ledger" or item.get("schema_version") != FORMAT:
                 raise InputError(
-                    f"Expected an export of version {FORMAT}, got {kind!r} in line {number}; export it again."
+                    f"Expected an export of version {FORMAT}, got {kind!r} in line {number}; "
+                    f"export it again."
                 )
         except (KeyError, TypeError) as error:
             raise InputError(
@@ -324,5 +419,6 @@ def _item(number: int, line: str) -> dict[str, Any]:
     except json.JSONDecodeError:
         pass
     raise InputError(
-        f"Expected JSON lines of `dpflows ledger export`, got line {number}: {line[:40]!r}; export it again."
+        f"Expected JSON lines of `dpflows ledger export`, got line {number}: {line[:40]!r}; export "
+        f"it again."
     )

@@ -1,4 +1,6 @@
-"""Replay of a ledger: hashes, states, prices and totals are computed again from the records alone."""
+"""Replay of a ledger: hashes, states, prices and totals are computed again from the records
+alone.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,16 @@ SHOWN = 20
 """Problems beyond these are counted, not listed."""
 
 PRICE_TOLERANCE = 1e-9
-"""A price may differ by rounding between versions of the numerical libraries; it is then noted, not refused."""
+"""A price may differ by rounding between versions of the numerical libraries; it is then noted, not
+refused.
+"""
 
 
 @dataclass
 class Verification:
-    """What a replay found. ``ok`` means that no problem was found and that ``head`` (if asked for) is in the chain."""
+    """What a replay found. ``ok`` means that no problem was found and that ``head`` (if asked for)
+    is in the chain.
+    """
 
     records: int = 0
     entries: int = 0
@@ -68,16 +74,22 @@ def verify(connection: Connection | None, head: str | None = None) -> Verificati
     records = streamed.execute(select(schema.records).order_by(schema.records.c.seq))
     table = schema.balances
     balances = streamed.execute(
-        select(table.c.dataset, table.c.block, table.c.ordinal, table.c.seq, table.c.units).order_by(table.c.seq)
+        select(
+            table.c.dataset, table.c.block, table.c.ordinal, table.c.seq, table.c.units
+        ).order_by(table.c.seq)
     )
-    report = replay((Record(*row) for row in records), text_of, (tuple(row) for row in balances), head)
+    report = replay(
+        (Record(*row) for row in records), text_of, (tuple(row) for row in balances), head
+    )
     for problem in _structure(connection):
         report.problem(problem)
     return report
 
 
 def _structure(connection: Connection) -> Iterator[str]:
-    """What the database itself finds wrong with its pages and indexes, and triggers that are not there."""
+    """What the database itself finds wrong with its pages and indexes, and triggers that are not
+    there.
+    """
     if connection.dialect.name != "sqlite":
         return
     for (words,) in connection.exec_driver_sql(f"PRAGMA integrity_check({SHOWN})"):
@@ -87,7 +99,9 @@ def _structure(connection: Connection) -> Iterator[str]:
     found = {name: str(sql) for name, sql in rows}
     gone = [name for name, sql in schema.sqlite_triggers().items() if found.get(name) != sql]
     if gone:
-        yield f"triggers are missing or were changed, so that rows can be changed: {', '.join(gone)}"
+        yield (
+            f"triggers are missing or were changed, so that rows can be changed: {', '.join(gone)}"
+        )
 
 
 def replay(
@@ -96,7 +110,9 @@ def replay(
     balances: Iterable[Balance] | None,
     head: str | None = None,
 ) -> Verification:
-    """Replay records in order. ``balances`` None: totals are recomputed, but there is no stored table to compare."""
+    """Replay records in order. ``balances`` None: totals are recomputed, but there is no stored
+    table to compare.
+    """
     started = perf_counter()
     head = head.strip().lower() if head else None  # as a person copied it
     run = _Replay(text_of, None if balances is None else iter(balances))
@@ -106,7 +122,9 @@ def replay(
 
 
 class _Replay:
-    def __init__(self, text_of: Callable[[str], str | None], balances: Iterator[Balance] | None) -> None:
+    def __init__(
+        self, text_of: Callable[[str], str | None], balances: Iterator[Balance] | None
+    ) -> None:
         self.report = Verification()
         self.last = GENESIS
         self.datasets: dict[str, Dataset] = {}
@@ -114,26 +132,41 @@ class _Replay:
         self.payers: dict[str, str] = {}  # the data set of each entry
         self.draws: dict[str, int] = {}
         self.totals: dict[tuple[str, str], tuple[int, int]] = {}
-        self.before: dict[str, dict[str, int]] = {}  # what was spent before facts were fixed, of each data set
+        # what was spent before facts were fixed, of each data set
+        self.before: dict[str, dict[str, int]] = {}
         self.balances = balances
         self.next_balance = next(balances, None) if balances is not None else None
         self.rounded = 0
         self.silent = 0
         self.events = lru_cache(maxsize=256)(_reader(text_of))
-        self.curve = lru_cache(maxsize=None)(lambda digest, adjacency: self.events(digest).price(adjacency))
+        self.curve = lru_cache(maxsize=None)(
+            lambda digest, adjacency: self.events(digest).price(adjacency)
+        )
 
     def take(self, record: Record, head: str | None) -> None:
         try:
             self._link(record, head)
             self._meaning(record)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, DPFlowsError) as error:
-            self.report.problem(f"record {record.seq}: cannot be read ({type(error).__name__}: {error})")
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            DPFlowsError,
+        ) as error:
+            self.report.problem(
+                f"record {record.seq}: cannot be read ({type(error).__name__}: {error})"
+            )
 
     def _link(self, record: Record, head: str | None) -> None:
         report = self.report
         report.records += 1
         if record.seq != report.records:
-            report.problem(f"record {record.seq}: expected number {report.records}; a record is missing or was added")
+            report.problem(
+                f"record {record.seq}: expected number {report.records}; a record is "
+                f"missing or was added"
+            )
             report.records = int(record.seq)
         if record.previous != self.last:
             report.problem(f"record {record.seq}: the hash of the record before it does not match")
@@ -165,10 +198,13 @@ class _Replay:
             return
         if dataset.limited:
             assert dataset.epsilon is not None and dataset.delta is not None
-            _, budget = choose_order(dataset.epsilon, dataset.delta, dataset.conversion, dataset.order)
+            _, budget = choose_order(
+                dataset.epsilon, dataset.delta, dataset.conversion, dataset.order
+            )
             if not _close(budget, dataset.budget):
                 self.report.problem(
-                    f"record {record.seq}: budget {dataset.budget} of {dataset.name!r} should be {budget}"
+                    f"record {record.seq}: budget {dataset.budget} of {dataset.name!r} should be "
+                    f"{budget}"
                 )
         self._of_opening(record, dataset, dataset.facts)
         self.datasets[dataset.name] = dataset
@@ -177,36 +213,54 @@ class _Replay:
         """Facts are fixed once, for data that were opened by name alone."""
         dataset = self.datasets[record.dataset]
         if dataset.facts is not None:
-            self.report.problem(f"record {record.seq}: what maps rows of {dataset.name!r} is fixed a second time")
+            self.report.problem(
+                f"record {record.seq}: what maps rows of {dataset.name!r} is fixed a second time"
+            )
             return
         facts = RowFacts.from_dict(body["facts"])
         self._of_opening(record, dataset, facts)
         self.datasets[dataset.name] = replace(dataset, facts=facts)
         self.before[dataset.name] = {
-            block: spent for (name, block), (_, spent) in self.totals.items() if name == dataset.name
+            block: spent
+            for (name, block), (_, spent) in self.totals.items()
+            if name == dataset.name
         }
 
     def _of_opening(self, record: Record, dataset: Dataset, facts: RowFacts | None) -> None:
         """Facts are of the unit and the division with which the data set was opened."""
-        if facts is not None and dataset.limited and (wrong := facts.other_than(dataset.unit, dataset.blocks)):
-            self.report.problem(f"record {record.seq}: maps rows otherwise than it was opened ({wrong})")
+        if (
+            facts is not None
+            and dataset.limited
+            and (wrong := facts.other_than(dataset.unit, dataset.blocks))
+        ):
+            self.report.problem(
+                f"record {record.seq}: maps rows otherwise than it was opened ({wrong})"
+            )
 
     def _same_rows(self, record: Record, dataset: Dataset, stated: dict[str, Any] | None) -> None:
         """An entry states the facts that were fixed; those of older versions state none."""
         if not dataset.limited:
             return
         if stated is None:
-            self.silent += dataset.facts is not None and not RowFacts.follow(dataset.unit, dataset.blocks)
+            self.silent += dataset.facts is not None and not RowFacts.follow(
+                dataset.unit, dataset.blocks
+            )
         elif dataset.facts is None:
-            self.report.problem(f"record {record.seq}: states what maps its rows, which nothing fixed before")
+            self.report.problem(
+                f"record {record.seq}: states what maps its rows, which nothing fixed before"
+            )
         elif changed := dataset.facts.differences(RowFacts.from_dict(stated)):
-            self.report.problem(f"record {record.seq}: maps rows otherwise than was fixed ({'; '.join(changed)})")
+            self.report.problem(
+                f"record {record.seq}: maps rows otherwise than was fixed ({'; '.join(changed)})"
+            )
 
     def _reserved(self, record: Record, body: dict[str, Any]) -> None:
         self.report.entries += 1
         dataset = self.datasets[record.dataset]
         if record.entry in self.entries:
-            self.report.problem(f"record {record.seq}: entry {record.entry} is reserved a second time")
+            self.report.problem(
+                f"record {record.seq}: entry {record.entry} is reserved a second time"
+            )
         self.entries[record.entry] = ("reserved", body)
         self.payers[record.entry] = record.dataset
         self._same_rows(record, dataset, body.get("facts"))
@@ -215,7 +269,8 @@ class _Replay:
         relation = priced_under(dataset, events) if dataset.limited else events.adjacency
         if (body["adjacency"], body.get("unit", events.unit)) != (str(relation), events.unit):
             self.report.problem(
-                f"record {record.seq}: charged for one {body.get('unit')} under {body['adjacency']}, but its "
+                f"record {record.seq}: charged for one {body.get('unit')} under "
+                f"{body['adjacency']}, but its "
                 f"mechanisms are for one {events.unit} and the budget takes them under {relation}"
             )
         if not dataset.limited:
@@ -223,27 +278,40 @@ class _Replay:
         assert dataset.order is not None
         cost = float(curve[order_index(dataset.order)])
         if not _close(cost, body["cost"]) or body["units"] != cost_units(body["cost"]):
-            self.report.problem(f"record {record.seq}: charged {body['cost']}, but its mechanisms cost {cost}")
+            self.report.problem(
+                f"record {record.seq}: charged {body['cost']}, but its mechanisms cost {cost}"
+            )
         self.rounded += cost != body["cost"]
         if tuple(body["blocks"]) != dataset.blocks.charged(body["read"], dataset.unit):
             self.report.problem(f"record {record.seq}: charged on other blocks than those it read")
         # Older versions, which stated no facts, charged a run on all rows to a block of that name.
-        if "facts" in body and (name := dataset.blocks.unnamed(body["blocks"], dataset.unit)) is not None:
-            self.report.problem(f"record {record.seq}: charged on {name!r}, which is no block of {dataset.name!r}")
+        if (
+            "facts" in body
+            and (name := dataset.blocks.unnamed(body["blocks"], dataset.unit)) is not None
+        ):
+            self.report.problem(
+                f"record {record.seq}: charged on {name!r}, which is no block of {dataset.name!r}"
+            )
         self._move(record, body["blocks"], body["units"])
 
     def _own(self, record: Record) -> None:
-        """A record of an entry is of the data set that was charged: another one's budget is not its to give back."""
+        """A record of an entry is of the data set that was charged: another one's budget is not its
+        to give back.
+        """
         if record.dataset != (payer := self.payers[record.entry]):
             self.report.problem(
-                f"record {record.seq}: {record.kind} for {record.dataset!r}, but entry {record.entry} is of {payer!r}"
+                f"record {record.seq}: {record.kind} for {record.dataset!r}, but entry "
+                f"{record.entry} is of {payer!r}"
             )
 
     def _drawn(self, record: Record) -> None:
         self._own(record)
         state, _ = self.entries[record.entry]
         if state != "reserved" or record.entry in self.draws:
-            self.report.problem(f"record {record.seq}: a first draw of entry {record.entry}, which is {state} already")
+            self.report.problem(
+                f"record {record.seq}: a first draw of entry {record.entry}, which "
+                f"is {state} already"
+            )
         self.draws.setdefault(record.entry, record.seq)
 
     def _closed(self, record: Record) -> None:
@@ -271,9 +339,13 @@ class _Replay:
             expected.append((record.dataset, block, ordinal + 1, record.seq, spent))
             more = carried(dataset.blocks, dataset.facts, before, block) if before else 0
             if units > 0 and spent + more > dataset.limit:
-                self.report.problem(f"record {record.seq}: block {block} of {record.dataset!r} is above its budget")
+                self.report.problem(
+                    f"record {record.seq}: block {block} of {record.dataset!r} is above its budget"
+                )
         if self.balances is not None and sorted(self._stored(record.seq)) != sorted(expected):
-            self.report.problem(f"record {record.seq}: the stored totals differ from the sum of the records")
+            self.report.problem(
+                f"record {record.seq}: the stored totals differ from the sum of the records"
+            )
 
     def _stored(self, seq: int) -> Iterator[Balance]:
         assert self.balances is not None
@@ -287,20 +359,25 @@ class _Replay:
             report.problem("totals are stored after the last record that moves any")
         if head and report.head_found_at is None:
             report.problem(
-                f"the head {head} is not in the chain: records were removed or rewritten, or it is another ledger"
+                f"the head {head} is not in the chain: records were removed or rewritten, or it is "
+                f"another ledger"
             )
         if self.rounded:
             report.notes.append(
-                f"{self.rounded} prices differ from the stored ones by rounding below {PRICE_TOLERANCE:g}"
+                f"{self.rounded} prices differ from the stored ones by rounding below "
+                f"{PRICE_TOLERANCE:g}"
             )
         if self.silent:
             report.notes.append(
-                f"{self.silent} entries do not state what maps their rows, though it was fixed before: they are of an "
+                f"{self.silent} entries do not state what maps their rows, though it was fixed "
+                f"before: they are of an "
                 "older version"
             )
         still_open = sum(state == "reserved" for state, _ in self.entries.values())
         if still_open:
-            report.notes.append(f"{still_open} entries are reserved and not closed; they are charged in full")
+            report.notes.append(
+                f"{still_open} entries are reserved and not closed; they are charged in full"
+            )
         report.mechanism_lists = self.curve.cache_info().currsize
         report.head, report.seconds = self.last if report.records else "", seconds
         return report
@@ -317,4 +394,6 @@ def _reader(text_of: Callable[[str], str | None]) -> Callable[[str], Events]:
 
 
 def _close(value: float, stored: float | None) -> bool:
-    return stored is not None and (value == stored or abs(value - stored) <= PRICE_TOLERANCE * abs(value))
+    return stored is not None and (
+        value == stored or abs(value - stored) <= PRICE_TOLERANCE * abs(value)
+    )

@@ -1,10 +1,12 @@
-"""The newest head of a ledger a second time, in a small file beside it: what was once on disk cannot vanish silently.
+"""The newest head of a ledger a second time, in a small file beside it: what was once on disk
+cannot vanish silently.
 
-A database file, or its log, that was shortened, damaged or replaced by an older copy may be a valid database that gives
-budget back. So each commit is followed by one synced write of its number and hash to ``FILE.head``, for a server to a
-file in the home folder, and each opening compares. The head is written after the commit: a process that is killed
-between the two leaves a head that is behind, which is no finding; a head that is ahead is one. The ledger itself notes
-that a head is kept, so that one that is gone is missed.
+A database file, or its log, that was shortened, damaged or replaced by an older copy may be a valid
+database that gives budget back. So each commit is followed by one synced write of its number and
+hash to ``FILE.head``, for a server to a file in the home folder, and each opening compares. The
+head is written after the commit: a process that is killed between the two leaves a head that is
+behind, which is no finding; a head that is ahead is one. The ledger itself notes that a head is
+kept, so that one that is gone is missed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ SLOT = 192
 
 
 class Head(NamedTuple):
-    """The newest record that was surely stored, and a digest of the key of the fingerprints, which no record holds."""
+    """The newest record that was surely stored, and a digest of the key of the fingerprints, which
+    no record holds.
+    """
 
     seq: int
     hash: str
@@ -77,20 +81,26 @@ class Witness:
 
     @classmethod
     def at_home(cls, server: URL, home: Path) -> Witness:
-        """The file in a home folder, of a ledger on a server: each home keeps what it has seen of it."""
+        """The file in a home folder, of a ledger on a server: each home keeps what it has seen of
+        it.
+        """
         address = (server.host, server.port or 5432, server.database, sorted(server.query.items()))
         path = home / "heads" / f"{sha256(repr(address).encode()).hexdigest()[:24]}.head"
         return cls(path, f"head {sha256(str(path).encode()).hexdigest()[:24]}")
 
     def read(self) -> Head | None:
-        """The newest head, None where none was ever written. Raises ``Damaged`` for a file without a whole slot."""
+        """The newest head, None where none was ever written. Raises ``Damaged`` for a file without
+        a whole slot.
+        """
         try:
             content = self.path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise Damaged(error.strerror or "unreadable") from None
-        heads = [head for start in (0, SLOT) if (head := Head.of_slot(content[start : start + SLOT]))]
+        heads = [
+            head for start in (0, SLOT) if (head := Head.of_slot(content[start : start + SLOT]))
+        ]
         if not heads:
             raise Damaged("it holds no head")
         return max(heads)
@@ -119,9 +129,11 @@ class Witness:
             os.close(file)
 
     def replace(self, head: Head) -> None:
-        """Store ``head`` in both slots, whatever was there, under the final name only when they are whole.
+        """Store ``head`` in both slots, whatever was there, under the final name only when they are
+        whole.
 
-        Of two processes that create the file the later one wins: the head is then behind, which is no finding.
+        Of two processes that create the file the later one wins: the head is then behind, which is
+        no finding.
         """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = self.path.with_name(f"{self.path.name}.{os.getpid()}")
@@ -140,24 +152,31 @@ class Witness:
 
 
 ANEW = "`dpflows ledger verify --keep`"
-RESTORE = "restore the file that holds it (`dpflows ledger verify --head HASH` tells which one does)"
+RESTORE = (
+    "restore the file that holds it (`dpflows ledger verify --head HASH` tells which one does)"
+)
 
 
 def kept(witness: Witness) -> tuple[Head | None, str]:
-    """The head that is kept, and what is wrong with its file. Read it before the view of the ledger is taken."""
+    """The head that is kept, and what is wrong with its file. Read it before the view of the ledger
+    is taken.
+    """
     try:
         return witness.read(), ""
     except Damaged as error:
         return None, (
-            f"its head file {witness.path} is damaged ({error}): check the ledger with `dpflows ledger verify --keep "
+            f"its head file {witness.path} is damaged ({error}): check the ledger with `dpflows "
+            f"ledger verify --keep "
             "--head HASH` and a head from a statement or bundle, which writes that file anew"
         )
 
 
 def compare(connection: Connection | None, witness: Witness, head: Head | None) -> str:
-    """What is wrong with a ledger (None: there is none) whose kept head is ``head``; empty for nothing.
+    """What is wrong with a ledger (None: there is none) whose kept head is ``head``; empty for
+    nothing.
 
-    Records behind the head are those of a process that was killed before it kept it, or of somebody who wrote them by
+    Records behind the head are those of a process that was killed before it kept it, or of somebody
+    who wrote them by
     hand: their hashes and what they give back are looked at here, everything else by ``verify``.
     """
     if head is None:
@@ -183,14 +202,18 @@ def compare_key(connection: Connection, head: Head | None) -> str:
 
 def newest(connection: Connection) -> tuple[int, str] | None:
     """``chain.newest`` in plain SQL: each transaction asks twice."""
-    row = connection.exec_driver_sql("SELECT seq, hash FROM ledger_records ORDER BY seq DESC LIMIT 1").one_or_none()
+    row = connection.exec_driver_sql(
+        "SELECT seq, hash FROM ledger_records ORDER BY seq DESC LIMIT 1"
+    ).one_or_none()
     return None if row is None else (row[0], row[1])
 
 
 def _ends(witness: Witness, head: Head, seq: int) -> str:
     return (
-        f"it ends at record {seq}, but its head file {witness.path} holds record {head.seq} ({head.hash[:16]}): "
-        f"records were lost, or an older copy was put back; {RESTORE}, or go on with {ANEW} where they are lost for "
+        f"it ends at record {seq}, but its head file {witness.path} holds record {head.seq} "
+        f"({head.hash[:16]}): "
+        f"records were lost, or an older copy was put back; {RESTORE}, or go on with {ANEW} where "
+        f"they are lost for "
         "good: what they charged is not counted any more"
     )
 
@@ -198,24 +221,35 @@ def _ends(witness: Witness, head: Head, seq: int) -> str:
 def is_marked(connection: Connection, witness: Witness) -> bool:
     """Whether the ledger notes that its head is kept by ``witness``."""
     table = schema.secret
-    return connection.scalars(select(table.c.name).where(table.c.name == witness.mark)).one_or_none() is not None
+    return (
+        connection.scalars(select(table.c.name).where(table.c.name == witness.mark)).one_or_none()
+        is not None
+    )
 
 
 def gone(connection: Connection, witness: Witness) -> str:
     """What is said of a head file that is not there, though the ledger notes it; empty for none."""
-    if not is_marked(connection, witness) or witness.path.exists():  # written since it was looked for
+    # written since it was looked for
+    if not is_marked(connection, witness) or witness.path.exists():
         return ""
     return (
-        f"the head file {witness.path} is gone: nothing tells whether records were lost since it was written; put it "
-        f"back, or check the ledger with `dpflows ledger verify --keep --head HASH` and a head from a statement or "
+        f"the head file {witness.path} is gone: nothing tells whether records were lost since it "
+        f"was written; put it "
+        f"back, or check the ledger with `dpflows ledger verify --keep --head HASH` and a head "
+        f"from a statement or "
         "bundle, which writes it anew"
     )
 
 
-def _faults(connection: Connection, head: Head, records: Sequence[Record], last: int) -> Iterator[str]:
+def _faults(
+    connection: Connection, head: Head, records: Sequence[Record], last: int
+) -> Iterator[str]:
     following = records[1:] if head.seq else records
     if head.seq and (not records or (records[0].seq, records[0].hash) != (head.seq, head.hash)):
-        yield f"record {head.seq} is not the one whose hash {head.hash[:16]} was kept when it was written; {RESTORE}"
+        yield (
+            f"record {head.seq} is not the one whose hash {head.hash[:16]} was kept when it was "
+            f"written; {RESTORE}"
+        )
         return
     previous = head.hash
     for record in following:
@@ -232,6 +266,7 @@ def _faults(connection: Connection, head: Head, records: Sequence[Record], last:
 def given_back(record: Record, drawn: int) -> str:
     """What is wrong with a cancellation after the first draw."""
     return (
-        f"record {record.seq} cancels entry {record.entry} of {record.dataset!r}, whose first draw is record {drawn}: "
+        f"record {record.seq} cancels entry {record.entry} of {record.dataset!r}, whose first draw "
+        f"is record {drawn}: "
         "what was drawn stays charged, and the units that it gave back are not there"
     )

@@ -1,4 +1,6 @@
-"""What a configuration adds to a training: one file an option, one entry here, and its rows in the table of rules."""
+"""What a configuration adds to a training: one file an option, one entry here, and its rows in the
+table of rules.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,19 @@ OPTIONS: tuple[type[Option], ...] = (Select, Bounds, Tune, Audit, NoisyMetric)
 
 
 def options_of(config: TrainConfig, schema: Schema) -> tuple[Option, ...]:
-    """The options that configuration and schema ask for, in the order in which their hooks are called."""
+    """The options that configuration and schema ask for, in the order in which their hooks are
+    called.
+    """
     given = SimpleNamespace(config=config, schema=schema)
     return tuple(option() for option in OPTIONS if attrgetter(option.asked)(given))
 
 
-def check_options(config: TrainConfig, schema: Schema, command: str = "train") -> tuple[Option, ...]:
-    """The options that are asked for; raises ``InputError`` for what does not go together, before any is described."""
+def check_options(
+    config: TrainConfig, schema: Schema, command: str = "train"
+) -> tuple[Option, ...]:
+    """The options that are asked for; raises ``InputError`` for what does not go together, before
+    any is described.
+    """
     found = options_of(config, schema)
     check_rules(config, schema, command, [option.name for option in found])
     return found

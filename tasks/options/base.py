@@ -1,4 +1,6 @@
-"""A training on its way (``Run``), and what a configuration adds to it (``Option``): hooks in the order of a run."""
+"""A training on its way (``Run``), and what a configuration adds to it (``Option``): hooks in the
+order of a run.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tasks.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A training on its way; what is private is sealed: an orchestrator carries it and cannot look inside."""
+    """A training on its way; what is private is sealed: an orchestrator carries it and cannot look
+    inside.
+    """
 
     job: Job
     planned: Planned
@@ -33,7 +37,8 @@ class Run:
     result: Result | None = None
     folder: Path | None = None  # of what the run leaves, from the reservation on
     metrics: Metrics = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # lines for the operator, who is told them after the hook that leaves them
+    # lines for the operator, who is told them after the hook that leaves them
+    notes: tuple[str, ...] = ()
 
     @property
     def fitted(self) -> Result:
@@ -55,24 +60,37 @@ class Run:
 
 
 class Option:
-    """What a configuration may ask for beside a training. Options hold nothing, and every hook has a default.
+    """What a configuration may ask for beside a training. Options hold nothing, and every hook has
+    a default.
 
-    From ``before_plan`` on a hook is a step of its own in the flow, under the name that ``titles`` gives it.
+    From ``before_plan`` on a hook is a step of its own in the flow, under the name that ``titles``
+    gives it.
     """
 
-    STEPS: ClassVar[tuple[str, ...]] = ("before_plan", "before_reserve", "before_fit", "after_fit", "after_commit")
+    STEPS: ClassVar[tuple[str, ...]] = (
+        "before_plan",
+        "before_reserve",
+        "before_fit",
+        "after_fit",
+        "after_commit",
+    )
 
     name: ClassVar[str]  # the word of the table of rules
-    asked: ClassVar[str]  # what asks for it when it is not empty: config.tune, schema.undeclared_columns, ...
+    # what asks for it when it is not empty: config.tune, schema.undeclared_columns, ...
+    asked: ClassVar[str]
     titles: ClassVar[Mapping[str, str]] = {}
     files: ClassVar[tuple[str, ...]] = ()  # of a run's folder, which go where its other files go
-    names: ClassVar[tuple[str, ...]] = ()  # of tags and parameters in its words: an audit knows no others
+    # of tags and parameters in its words: an audit knows no others
+    names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Raise ``TypeError`` for a hook that no flow would show."""
         nameless = [hook for hook in cls.STEPS if hook in vars(cls) and hook not in cls.titles]
         if nameless:
-            raise TypeError(f"Expected a title for each hook of {cls.__name__}, got none for {', '.join(nameless)}.")
+            raise TypeError(
+                f"Expected a title for each hook of {cls.__name__}, got none for "
+                f"{', '.join(nameless)}."
+            )
 
     def title(self, hook: str, job: Job) -> str:
         """The name of a hook's step; empty where this job needs none."""
@@ -80,22 +98,32 @@ class Option:
 
     # What is decided from public facts; no file of the data is opened.
     def adapt(self, config: TrainConfig, schema: Schema) -> tuple[TrainConfig, Schema]:
-        """What the kind describes in place of what was given: the algorithm that runs, bounds that stand in."""
+        """What the kind describes in place of what was given: the algorithm that runs, bounds that
+        stand in.
+        """
         return config, schema
 
     def check(self, job: Job) -> None:
-        """Raise ``InputError`` for what the table of rules cannot say; ``BudgetExceeded`` for a share too small."""
+        """Raise ``InputError`` for what the table of rules cannot say; ``BudgetExceeded`` for a
+        share too small.
+        """
 
     def plan(self, job: Job, *limits: Room | PriceCap) -> Planned | None:
-        """The plan of a training with this option, within the target and ``limits``; None for the plain one."""
+        """The plan of a training with this option, within the target and ``limits``; None for the
+        plain one.
+        """
         return None
 
     def entry(self, job: Job) -> Events | None:
-        """What it charges as an entry of its own; room for it and for the training is asked for together."""
+        """What it charges as an entry of its own; room for it and for the training is asked for
+        together.
+        """
         return None
 
     def words(self, job: Job, planned: Planned | None) -> Words:
-        """What it says of itself; without ``planned`` what a person should know before there is a plan."""
+        """What it says of itself; without ``planned`` what a person should know before there is a
+        plan.
+        """
         return Words()
 
     # What reads or releases.
@@ -119,8 +147,12 @@ class Option:
         return run
 
 
-def adapted(config: TrainConfig, schema: Schema, options: Iterable[Option]) -> tuple[TrainConfig, Schema]:
-    """Configuration and schema that the kind describes and that rows are read by, one option after the other."""
+def adapted(
+    config: TrainConfig, schema: Schema, options: Iterable[Option]
+) -> tuple[TrainConfig, Schema]:
+    """Configuration and schema that the kind describes and that rows are read by, one option after
+    the other.
+    """
     for option in options:
         config, schema = option.adapt(config, schema)
     return config, schema
@@ -143,14 +175,17 @@ def entries_of(job: Job) -> dict[str, Events]:
 
 
 def plan_alone(job: Job, *limits: Room | PriceCap, before: Events | None = None) -> Planned:
-    """The plan of the job's algorithm, after releases ``before`` it, within the target of the configuration and
-    ``limits``."""
+    """The plan of the job's algorithm, after releases ``before`` it, within the target of the
+    configuration and ``limits``."""
     algorithm, noise = job.algorithm, job.config.privacy.noise
     parameters, target = json.dumps(algorithm.parameters), target_of(job.config)
-    planned = _plan(algorithm.name, parameters, algorithm.preset, noise, job.problem, before, target, *limits)
+    planned = _plan(
+        algorithm.name, parameters, algorithm.preset, noise, job.problem, before, target, *limits
+    )
     if not planned.algorithm.private:
         raise InputError(
-            f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result has no guarantee; it "
+            f"Expected a private algorithm, got algorithm.name={algorithm.name!r}, whose result "
+            f"has no guarantee; it "
             "is measured beside every private run (evaluate.baselines)."
         )
     return planned
@@ -166,22 +201,36 @@ def _plan(
     before: Events | None,
     *limits: Limit,
 ) -> Planned:
-    """A plan follows from its arguments alone; the command line asks for the same one before and in the flow."""
+    """A plan follows from its arguments alone; the command line asks for the same one before and in
+    the flow.
+    """
     try:
-        return plan(name, json.loads(parameters), problem, *limits, preset=preset, noise=noise, before=before)
+        return plan(
+            name,
+            json.loads(parameters),
+            problem,
+            *limits,
+            preset=preset,
+            noise=noise,
+            before=before,
+        )
     except InputError as error:
         # The checks of an algorithm name the parameter, but not where it stands.
         raise type(error)(f"algorithm {name}: {error}") from None
 
 
 def load_records(job: Job) -> Sealed:
-    """Read, check and encode the records; raises ``InputError`` naming file, row, column, rule and way out.
+    """Read, check and encode the records; raises ``InputError`` naming file, row, column, rule and
+    way out.
 
-    Where bounds are estimated first this is a check of the rows; they are encoded again when the bounds are known.
+    Where bounds are estimated first this is a check of the rows; they are encoded again when the
+    bounds are known.
     """
     return Sealed(job.kind.load(job, reading_of(job).of(readable(job))))
 
 
 def build_objective(job: Job, loaded: Sealed) -> Sealed:
-    """Private sums over the training records, checked against the public facts that the price relies on."""
+    """Private sums over the training records, checked against the public facts that the price
+    relies on.
+    """
     return Sealed(job.kind.training_sums(job, loaded.open()))

@@ -1,4 +1,5 @@
-"""Where bounds and levels come from when they are not declared: a charged estimate, or the rows (never releasable).
+"""Where bounds and levels come from when they are not declared: a charged estimate, or the rows
+(never releasable).
 
 Such a training estimates them first, within its own budget, or reads them.
 """
@@ -16,7 +17,13 @@ from dpcore.accounting import Events, Target
 from dpcore.accounting.limits import PriceCap, Room
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.preprocess.column_encoders import factors, named, parse_number
-from dpcore.preprocess.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
+from dpcore.preprocess.estimate import (
+    MOST_LEVELS,
+    Columns,
+    EstimateColumns,
+    calibrated,
+    estimate_columns,
+)
 from dpcore.problem import Adjacency
 from dpcore.train import Planned, replan
 from tasks.config import TrainConfig
@@ -28,19 +35,24 @@ from tasks.options.rules import check_facts, declared
 from tasks.schema import ColumnSpec, Schema
 
 ESTIMATED = (
-    "Bounds and levels that the data's description does not declare were estimated with noise first; the listed "
-    "releases begin with those of the estimate. The training was planned on what it found, and costs at no Rényi order "
+    "Bounds and levels that the data's description does not declare were estimated with noise "
+    "first; the listed "
+    "releases begin with those of the estimate. The training was planned on what it found, and "
+    "costs at no Rényi order "
     "more than the releases listed for it."
 )
 ARGUMENT = (
-    "Bounds: a record moves the score of a grid point, |rows below it - wanted share * rows|, by at most 1 either way; "
+    "Bounds: a record moves the score of a grid point, |rows below it - wanted share * rows|, by "
+    "at most 1 either way; "
     "levels: it moves one count of beginnings of texts by 1, two when it is replaced."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """A schema whose bounds and levels are complete, what was charged for them, and the statement's words."""
+    """A schema whose bounds and levels are complete, what was charged for them, and the statement's
+    words.
+    """
 
     schema: Schema
     events: Events | None
@@ -49,10 +61,12 @@ class Estimated:
 
 
 def widest(schema: Schema) -> Schema:
-    """``schema`` with stand-ins where bounds or levels are not known yet; itself where all are declared.
+    """``schema`` with stand-ins where bounds or levels are not known yet; itself where all are
+    declared.
 
-    Its encoder has the most columns that the estimates can lead to and refuses the same rows as theirs will, so a plan
-    and a check of the rows need no estimate. What it makes of a row is of no use.
+    Its encoder has the most columns that the estimates can lead to and refuses the same rows as
+    theirs will, so a plan and a check of the rows need no estimate. What it makes of a row is of no
+    use.
     """
     stand_ins: dict[str, dict[str, Any]] = {}
     for name in schema.undeclared_columns:
@@ -60,23 +74,33 @@ def widest(schema: Schema) -> Schema:
         if column.kind == "numeric":
             stand_ins[name] = {"low": 0.0, "high": 1.0}
         else:
-            stand_ins[name] = {"levels": tuple(f"level {k}" for k in range(MOST_LEVELS)), "unknown": _rule(column)}
+            stand_ins[name] = {
+                "levels": tuple(f"level {k}" for k in range(MOST_LEVELS)),
+                "unknown": _rule(column),
+            }
             stand_ins[name] |= {"fill": "zeros"} if isinstance(column.fill, str) else {}
     return schema.estimated(stand_ins) if stand_ins else schema
 
 
 def _rule(column: ColumnSpec) -> str:
-    """What becomes of a level that was not found: it cannot be refused, for the rows may hold any."""
+    """What becomes of a level that was not found: it cannot be refused, for the rows may hold
+    any.
+    """
     return "zeros" if column.unknown == "refuse" else column.unknown
 
 
 def plan_estimate(
-    schema: Schema, target: Target, adjacency: Adjacency | str, blocks: int = 1, noise: str = "rounded"
+    schema: Schema,
+    target: Target,
+    adjacency: Adjacency | str,
+    blocks: int = 1,
+    noise: str = "rounded",
 ) -> EstimateColumns:
     """The calibrated estimate of the undeclared columns of ``schema``, from public facts alone.
 
-    Alone it costs ``bounds_share`` of the epsilon and of the delta of ``target``; the training that follows is
-    calibrated so that both together meet ``target``. Raises ``BudgetExceeded`` where no noise makes that share enough.
+    Alone it costs ``bounds_share`` of the epsilon and of the delta of ``target``; the training that
+    follows is calibrated so that both together meet ``target``. Raises ``BudgetExceeded`` where no
+    noise makes that share enough.
     """
     check_facts(declared(schema))
     kinds = {name: schema.columns[name].kind for name in schema.undeclared_columns}
@@ -93,10 +117,16 @@ def plan_estimate(
     try:
         return calibrated(estimate, part, noise)
     except BudgetExceeded as error:
-        least = "" if error.asked is None else f"; the least price of the estimates at that delta is {error.asked:.3g}"
+        least = (
+            ""
+            if error.asked is None
+            else f"; the least price of the estimates at that delta is {error.asked:.3g}"
+        )
         raise BudgetExceeded(
-            f"Expected a bounds_share that pays for bounds and levels of {len(kinds)} columns of {schema.name!r}, got "
-            f"bounds_share={share:g}, which is epsilon {part.epsilon:g} of privacy.epsilon={target.epsilon:g}{least}; "
+            f"Expected a bounds_share that pays for bounds and levels of {len(kinds)} columns of "
+            f"{schema.name!r}, got "
+            f"bounds_share={share:g}, which is epsilon {part.epsilon:g} of "
+            f"privacy.epsilon={target.epsilon:g}{least}; "
             "take a larger share, for example 0.1, a larger epsilon, or declare bounds and levels.",
             asked=error.asked,
             left=error.left,
@@ -112,13 +142,16 @@ def private_schema(
     fixed_noise_seed: int | None = None,
     noise: str = "rounded",
 ) -> Estimated:
-    """Run a planned estimate on the training rows of ``reading``. Undeclared levels become zeros when encoded.
+    """Run a planned estimate on the training rows of ``reading``. Undeclared levels become zeros
+    when encoded.
 
-    Charge the events to the ledger before this call, with ``on_charge`` as for a training. A column of which no level
-    was frequent enough is ignored from there on, and a note says so.
+    Charge the events to the ledger before this call, with ``on_charge`` as for a training. A column
+    of which no level was frequent enough is ignored from there on, and a note says so.
     """
     columns = _columns(schema, reading)
-    found = estimate_columns(estimate, columns, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, noise=noise)
+    found = estimate_columns(
+        estimate, columns, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, noise=noise
+    )
     for name in estimate.texts:
         found[name]["unknown"] = _rule(schema.columns[name])
     _fill(schema, found)
@@ -126,29 +159,40 @@ def private_schema(
     for name in lost:
         found[name] = {"kind": "ignore"}
     notes = tuple(
-        f"no level of column {name!r} was frequent enough to be found with this noise, so it is left out; declare its "
+        f"no level of column {name!r} was frequent enough to be found with this noise, so it is "
+        f"left out; declare its "
         "levels, or raise bounds_share"
         for name in lost
     )
-    return Estimated(schema.estimated(found), estimate.events(schema.unit, noise), schema.releasable[1], notes)
+    return Estimated(
+        schema.estimated(found), estimate.events(schema.unit, noise), schema.releasable[1], notes
+    )
 
 
 def schema_from_data(schema: Schema, reading: Reading) -> Estimated:
     """Bounds and levels read from the training rows: for experiments, and never releasable."""
     if schema.bounds != "from_data":
         raise InputError(
-            f"Expected bounds: from_data in the schema to read bounds from rows, got bounds: {schema.bounds}."
+            f"Expected bounds: from_data in the schema to read bounds from rows, got bounds: "
+            f"{schema.bounds}."
         )
     columns = _columns(schema, reading)
     found: dict[str, dict[str, Any]] = {}
     for name, values in columns.numbers.items():
         if not len(values):
-            raise InputError(f"Column {name!r} has no finite number to take bounds from; declare low and high.")
+            raise InputError(
+                f"Column {name!r} has no finite number to take bounds from; declare low and high."
+            )
         found[name] = {"low": float(values.min()), "high": float(values.max())}
     for name, texts in columns.texts.items():
         if not texts:
-            raise InputError(f"Column {name!r} has no text to take levels from; declare levels, or kind: ignore.")
-        found[name] = {"levels": tuple(sorted({t.decode() for t in texts})), "unknown": _rule(schema.columns[name])}
+            raise InputError(
+                f"Column {name!r} has no text to take levels from; declare levels, or kind: ignore."
+            )
+        found[name] = {
+            "levels": tuple(sorted({t.decode() for t in texts})),
+            "unknown": _rule(schema.columns[name]),
+        }
     _fill(schema, found)
     return Estimated(schema.estimated(found), None, schema.releasable[1])
 
@@ -190,7 +234,9 @@ def _probe(schema: Schema, name: str) -> Any:
 
 
 def _fill(schema: Schema, found: dict[str, dict[str, Any]]) -> None:
-    """A declared fill that is no level which was found becomes zeros; a level called zeros would be taken for it."""
+    """A declared fill that is no level which was found becomes zeros; a level called zeros would be
+    taken for it.
+    """
     for name, fields in found.items():
         fill = schema.columns[name].fill
         if "levels" not in fields or not isinstance(fill, str):
@@ -201,7 +247,9 @@ def _fill(schema: Schema, found: dict[str, dict[str, Any]]) -> None:
 
 
 def estimate_of(job: Job) -> EstimateColumns | None:
-    """The estimate that a training makes first; None where bounds and levels are known, or read from the rows."""
+    """The estimate that a training makes first; None where bounds and levels are known, or read
+    from the rows.
+    """
     schema, privacy = job.schema, job.config.privacy
     if schema.bounds != "private" or not schema.undeclared_columns:
         return None
@@ -209,16 +257,21 @@ def estimate_of(job: Job) -> EstimateColumns | None:
     return plan_estimate(schema, target_of(job.config), privacy.adjacency, blocks, privacy.noise)
 
 
-def release_bounds(job: Job, planned: Planned, reservation: Reservation) -> tuple[Job, Planned, tuple[str, ...]]:
-    """Estimate the undeclared bounds and levels with noise, then plan the training on the columns that these give.
+def release_bounds(
+    job: Job, planned: Planned, reservation: Reservation
+) -> tuple[Job, Planned, tuple[str, ...]]:
+    """Estimate the undeclared bounds and levels with noise, then plan the training on the columns
+    that these give.
 
-    The reservation holds both. What the estimate released is public from here on; the training may cost, at every
-    Rényi order, what was reserved for it. Returns the job with its final encoder, the plan, and what a person should
-    know about the estimate.
+    The reservation holds both. What the estimate released is public from here on; the training may
+    cost, at every Rényi order, what was reserved for it. Returns the job with its final encoder,
+    the plan, and what a person should know about the estimate.
     """
     estimate, config = estimate_of(job), job.config
     if estimate is None:
-        raise InputError(f"Expected undeclared bounds or levels in {job.schema.name!r}; set bounds: declared.")
+        raise InputError(
+            f"Expected undeclared bounds or levels in {job.schema.name!r}; set bounds: declared."
+        )
     found = private_schema(
         job.schema,
         estimate,
@@ -233,14 +286,18 @@ def release_bounds(job: Job, planned: Planned, reservation: Reservation) -> tupl
 
 
 def read_bounds(job: Job) -> Job:
-    """The job with bounds and levels read from the rows (``bounds: from_data``): for experiments, never releasable."""
+    """The job with bounds and levels read from the rows (``bounds: from_data``): for experiments,
+    never releasable.
+    """
     if job.schema.bounds != "from_data" or not job.schema.undeclared_columns:
         return job
     return known(job, schema_from_data(job.schema, reading_of(job)).schema)
 
 
 def known(job: Job, schema: Schema) -> Job:
-    """The job with the bounds and levels of ``schema``, checked again: there may be fewer columns."""
+    """The job with the bounds and levels of ``schema``, checked again: there may be fewer
+    columns.
+    """
     complete = described(job, schema)
     for option in complete.options:
         option.check(complete)
@@ -249,11 +306,16 @@ def known(job: Job, schema: Schema) -> Job:
 
 
 class Bounds(Option):
-    """Stand-ins until the bounds are known: read before there is a plan, or estimated on the run's own reservation."""
+    """Stand-ins until the bounds are known: read before there is a plan, or estimated on the run's
+    own reservation.
+    """
 
     name = "bounds"
     asked = "schema.undeclared_columns"
-    titles: ClassVar[Mapping[str, str]] = {"before_plan": "read bounds", "before_fit": "estimate bounds"}
+    titles: ClassVar[Mapping[str, str]] = {
+        "before_plan": "read bounds",
+        "before_fit": "estimate bounds",
+    }
 
     def title(self, hook: str, job: Job) -> str:
         needed = {"private": "before_fit", "from_data": "before_plan"}
@@ -272,7 +334,9 @@ class Bounds(Option):
         estimate = estimate_of(job)
         if estimate is None:
             return None
-        return plan_alone(job, *limits, before=estimate.events(job.problem.unit, job.config.privacy.noise))
+        return plan_alone(
+            job, *limits, before=estimate.events(job.problem.unit, job.config.privacy.noise)
+        )
 
     def before_fit(self, run: Run, reservation: Reservation) -> Run:
         """Rows are encoded again, by the bounds that are known now."""
@@ -307,9 +371,11 @@ class Bounds(Option):
         columns = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         if schema.bounds == "from_data":
             return (
-                f"bounds: from_data reads bounds and levels of {columns} from the rows; such a run is never released.",
+                f"bounds: from_data reads bounds and levels of {columns} from the rows; such a run "
+                f"is never released.",
             )
         return (
-            f"bounds: private estimates bounds and levels of {columns} first, for at most {schema.bounds_share:g} of "
+            f"bounds: private estimates bounds and levels of {columns} first, for at most "
+            f"{schema.bounds_share:g} of "
             f"epsilon and delta; {job.problem.dimension} is the most columns that they can give.",
         )

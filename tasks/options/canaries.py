@@ -1,8 +1,10 @@
-"""Canaries in a real training: planted among the records, looked for in what is released, never released.
+"""Canaries in a real training: planted among the records, looked for in what is released, never
+released.
 
-The canaries follow from public facts (dimension, norm bound) and coins; the public n of the data stays: under
-add_remove it is a nominal divisor and no count, under replace_one canaries take the places of records. Price and charge
-are those of any training with this plan. The attack knows the records, so its numbers are internal.
+The canaries follow from public facts (dimension, norm bound) and coins; the public n of the data
+stays: under add_remove it is a nominal divisor and no count, under replace_one canaries take the
+places of records. Price and charge are those of any training with this plan. The attack knows the
+records, so its numbers are internal.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ LEAST, MOST = 20, 1000
 
 
 def count_of(config: TrainConfig, dimension: int) -> int:
-    """How many canaries a run gets: the number given, else one for each column, from 20 to 1,000."""
+    """How many canaries a run gets: the number given, else one for each column, from 20 to
+    1,000.
+    """
     assert config.audit is not None
     return config.audit.canaries or min(max(dimension, LEAST), MOST)
 
@@ -40,7 +44,10 @@ Array = np.ndarray
 
 CONFIDENCE = 0.95
 FIGURE = "figures/canaries.png"
-REASON = "canaries were added to the records (audit.canaries), so the model learned from records that are none"
+REASON = (
+    "canaries were added to the records (audit.canaries), so the model learned from records that "
+    "are none"
+)
 TAG = "dpflows.canaries"
 PREFIX = "internal.canary."
 
@@ -50,7 +57,13 @@ def plant_canaries(job: Job, planned: Planned, objective: Sealed) -> tuple[Seale
     sums: LinearObjective = objective.open()
     rng = np.random.default_rng(job.config.seed)
     within_blocks = registry[planned.name].bounds_rows_by == "blocks"
-    canaries = plant(job.problem, count_of(job.config, job.problem.dimension), rng, secure_generator(), within_blocks)
+    canaries = plant(
+        job.problem,
+        count_of(job.config, job.problem.dimension),
+        rng,
+        secure_generator(),
+        within_blocks,
+    )
     mixed, watch = planted(sums, canaries, rng)
     mixed.check(job.problem)
     return Sealed(mixed), Sealed(watch)
@@ -59,7 +72,9 @@ def plant_canaries(job: Job, planned: Planned, objective: Sealed) -> tuple[Seale
 def bound_by_canaries(
     planned: Planned, weights: Array, watch: Sealed, objective: Sealed, folder: Path
 ) -> dict[str, float]:
-    """Lower bounds on epsilon beside the claim, as internal numbers; a figure of both in ``folder``."""
+    """Lower bounds on epsilon beside the claim, as internal numbers; a figure of both in
+    ``folder``.
+    """
     target = planned.target
     assert target is not None
     looked: CanaryWatch = watch.open()
@@ -83,15 +98,21 @@ def bound_by_canaries(
 
 def sentence(metrics: dict[str, float]) -> str:
     """One line for the person who trains."""
-    found = {key.removeprefix(PREFIX): value for key, value in metrics.items() if key.startswith(PREFIX)}
+    found = {
+        key.removeprefix(PREFIX): value for key, value in metrics.items() if key.startswith(PREFIX)
+    }
     gaussian = found.get("gaussian_lower_bound")
     also = "" if gaussian is None else f", {gaussian:.3g} for Gaussian outputs"
     refuted = found["p_value"] <= 1.0 - CONFIDENCE
-    verdict = "the claim is REFUTED: noise or price is wrong" if refuted else "nothing against the claim"
+    verdict = (
+        "the claim is REFUTED: noise or price is wrong" if refuted else "nothing against the claim"
+    )
     return (
-        f"Canaries: {found['right']:.0f} of {found['guesses']:.0f} guesses right; epsilon is at least "
+        f"Canaries: {found['right']:.0f} of {found['guesses']:.0f} guesses right; epsilon is at "
+        f"least "
         f"{found['epsilon_lower_bound']:.3g}{also} ({CONFIDENCE:.0%} confidence), claimed "
-        f"{found['claimed_epsilon']:.3g}; chance of such guesses under the claim at most {found['p_value']:.2g}: "
+        f"{found['claimed_epsilon']:.3g}; chance of such guesses under the claim at most "
+        f"{found['p_value']:.2g}: "
         f"{verdict}."
     )
 
@@ -112,32 +133,46 @@ def write_figure(canaries: Canaries, found: Guessed, numbers: dict[str, float], 
     scores.set_xlabel("score of a canary (what the releases say about its coin)")
     scores.set_ylabel("canaries")
     scores.legend(fontsize=8)
-    shown = {"claimed": "claimed_epsilon", "at least": "epsilon_lower_bound", "Gaussian": "gaussian_lower_bound"}
+    shown = {
+        "claimed": "claimed_epsilon",
+        "at least": "epsilon_lower_bound",
+        "Gaussian": "gaussian_lower_bound",
+    }
     shown = {label: key for label, key in shown.items() if key in numbers}
     colors = ["#555555", "#1f5a99", "#6f9fd0"][: len(shown)]
     drawn = bars.bar(list(shown), [numbers[key] for key in shown.values()], color=colors)
     bars.bar_label(drawn, fmt="%.3g")
     bars.margins(y=0.12)
     bars.set_ylabel("epsilon")
-    figure.suptitle(f"{len(canaries.y)} canaries, {found.right} of {found.guesses} guesses right", fontsize=10)
+    figure.suptitle(
+        f"{len(canaries.y)} canaries, {found.right} of {found.guesses} guesses right", fontsize=10
+    )
     figure.savefig(path, dpi=120)
 
 
 class Audit(Option):
-    """Canaries are planted before anything is reserved, and looked for once the run is committed."""
+    """Canaries are planted before anything is reserved, and looked for once the run is
+    committed.
+    """
 
     name = "audit"
     asked = "config.audit"
-    titles: ClassVar[Mapping[str, str]] = {"before_reserve": "plant canaries", "after_commit": "find canaries"}
+    titles: ClassVar[Mapping[str, str]] = {
+        "before_reserve": "plant canaries",
+        "after_commit": "find canaries",
+    }
     files: ClassVar[tuple[str, ...]] = (FIGURE,)
     names: ClassVar[tuple[str, ...]] = (TAG,)
 
     def check(self, job: Job) -> None:
-        """Under replace_one they take the places of as many records, since the number of records is public."""
+        """Under replace_one they take the places of as many records, since the number of records is
+        public.
+        """
         count, n = count_of(job.config, job.problem.dimension), job.problem.n
         if job.config.privacy.adjacency is Adjacency.REPLACE_ONE and 2 * count > n:
             raise InputError(
-                f"Expected audit.canaries of at most half of n={n} under replace_one, where they take the places of "
+                f"Expected audit.canaries of at most half of n={n} under replace_one, where they "
+                f"take the places of "
                 f"records, got {count}; lower it, or use privacy.adjacency=add_remove."
             )
 
@@ -153,7 +188,12 @@ class Audit(Option):
     def words(self, job: Job, planned: Planned | None) -> Words:
         count, dimension = count_of(job.config, job.problem.dimension), job.problem.dimension
         hidden = (
-            f"audit.canaries={count} share {dimension} columns and hide each other: about as many canaries as columns "
+            f"audit.canaries={count} share {dimension} columns and hide each other: about as many "
+            f"canaries as columns "
             "show most."
         )
-        return Words(reasons=(REASON,), warnings=(hidden,) if count > 2 * dimension else (), tags={TAG: str(count)})
+        return Words(
+            reasons=(REASON,),
+            warnings=(hidden,) if count > 2 * dimension else (),
+            tags={TAG: str(count)},
+        )

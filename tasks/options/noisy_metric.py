@@ -31,7 +31,9 @@ METRICS = ("accuracy", "balanced_accuracy")
 
 @dataclass(frozen=True, slots=True)
 class ConfusionCounts:
-    """Private counts, shape (2, 2): true class (+1, -1) by right and wrong; the data of one release."""
+    """Private counts, shape (2, 2): true class (+1, -1) by right and wrong; the data of one
+    release.
+    """
 
     data: Data
     weights: Array
@@ -57,25 +59,33 @@ class ConfusionCounts:
 
 
 def mechanism_of(job: Job) -> Laplace | None:
-    """The mechanism of ``evaluate.release``, with its noise in the form of the run; None where it is not asked for.
+    """The mechanism of ``evaluate.release``, with its noise in the form of the run; None where it
+    is not asked for.
 
-    A record is in one cell, so an added one moves the counts by 1 in L1 and a replaced one by 2; Laplace noise of scale
-    sensitivity / epsilon gives pure epsilon. No divisor is needed: the noisy counts give their own sum.
-    Raises ``InputError`` for a metric that does not exist.
+    A record is in one cell, so an added one moves the counts by 1 in L1 and a replaced one by 2;
+    Laplace noise of scale sensitivity / epsilon gives pure epsilon. No divisor is needed: the noisy
+    counts give their own sum. Raises ``InputError`` for a metric that does not exist.
     """
     wanted = job.config.evaluate.release
     if wanted is None:
         return None
     if wanted.metric not in METRICS:
-        raise InputError(f"Expected evaluate.release.metric {' or '.join(METRICS)}, got {wanted.metric!r}; take one.")
+        raise InputError(
+            f"Expected evaluate.release.metric {' or '.join(METRICS)}, got "
+            f"{wanted.metric!r}; take one."
+        )
     sensitivity = 1.0 if job.problem.adjacency is Adjacency.ADD_REMOVE else 2.0
     return laplace_for(sensitivity, wanted.epsilon, job.config.privacy.noise)
 
 
-def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, folder: Path) -> dict[str, float]:
-    """Charge and draw the noisy counts; write ``privacy/metrics.json`` and return the metrics as ``released.NAME``.
+def release_metrics(
+    job: Job, weights: Array, loaded: Sealed, ledger: Ledger, folder: Path
+) -> dict[str, float]:
+    """Charge and draw the noisy counts; write ``privacy/metrics.json`` and return the metrics as
+    ``released.NAME``.
 
-    They are of the test part where there is one, else of the training records. The charge is an entry of its own.
+    They are of the test part where there is one, else of the training records. The charge is an
+    entry of its own.
     """
     mechanism, wanted = mechanism_of(job), job.config.evaluate.release
     if mechanism is None or wanted is None:
@@ -100,13 +110,17 @@ def release_metrics(job: Job, weights: Array, loaded: Sealed, ledger: Ledger, fo
 
     records = ConfusionCounts(part, weights, job.problem.outputs)
     charge = replace(charge_of(job), weights_sha256=belongs_to(folder)["weights_sha256"])
-    counts, text = charged_once(ledger, charge, mechanism, records, ConfusionCounts.cells, tell, "metrics")
+    counts, text = charged_once(
+        ledger, charge, mechanism, records, ConfusionCounts.cells, tell, "metrics"
+    )
     (folder / FILE).write_text(text, encoding="utf-8")
     return {f"released.{wanted.metric}": from_counts(counts, mechanism.scale)[0][wanted.metric]}
 
 
 def belongs_to(folder: Path) -> dict[str, str]:
-    """What the metrics are of: weights, configuration and ledger entry of the training, from its statement."""
+    """What the metrics are of: weights, configuration and ledger entry of the training, from its
+    statement.
+    """
     stated = json.loads((folder / STATEMENT).read_text(encoding="utf-8"))
     return {
         "weights_sha256": stated["weights_sha256"],
@@ -116,9 +130,11 @@ def belongs_to(folder: Path) -> dict[str, str]:
 
 
 def from_counts(counts: Array, scale: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Metrics of noisy ``counts`` (2, 2), and the standard error that Laplace noise of ``scale`` gives them.
+    """Metrics of noisy ``counts`` (2, 2), and the standard error that Laplace noise of ``scale``
+    gives them.
 
-    The error is the first-order one of a ratio r / (r + w): sqrt(2) scale sqrt((1-p)^2 + p^2) / (r + w).
+    The error is the first-order one of a ratio r / (r + w): sqrt(2) scale sqrt((1-p)^2 + p^2) / (r
+    + w).
     """
     kept = np.maximum(counts, 0.0)
     right, total = kept[:, 0], np.maximum(kept.sum(axis=1), 1.0)
@@ -162,9 +178,14 @@ class NoisyMetric(Option):
         """What it lets out and what it costs beside the training."""
         wanted = job.config.evaluate.release
         assert wanted is not None
-        part = "trained on, who pays for both" if job.schema.split.kind == "none" else "of the test part"
+        part = (
+            "trained on, who pays for both"
+            if job.schema.split.kind == "none"
+            else "of the test part"
+        )
         line = (
-            f"{wanted.metric} with noise, an entry of its own in the ledger: epsilon {wanted.epsilon:g} more (delta 0) "
+            f"{wanted.metric} with noise, an entry of its own in the ledger: epsilon "
+            f"{wanted.epsilon:g} more (delta 0) "
             f"for one {job.problem.unit} {part}"
         )
         return Words(released=(line,), report={"released_metric": [line]})

@@ -1,4 +1,6 @@
-"""``select:`` before training: both phases as one algorithm, with one price, one reservation and one statement."""
+"""``select:`` before training: both phases as one algorithm, with one price, one reservation and
+one statement.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ DEFAULT_TRAINER = "ssadmm"
 
 
 def algorithm_of(config: TrainConfig) -> AlgorithmSection:
-    """The algorithm that runs: that of the configuration, or with ``select`` ``two_phase`` with it as second phase.
+    """The algorithm that runs: that of the configuration, or with ``select`` ``two_phase`` with it
+    as second phase.
 
-    Raises ``InputError`` for a trainer whose price needs the norm bound of whole rows: on the kept columns alone that
-    bound is a guess, which clipping enforces and nothing else does.
+    Raises ``InputError`` for a trainer whose price needs the norm bound of whole rows: on the kept
+    columns alone that bound is a guess, which clipping enforces and nothing else does.
     """
     chosen, select = config.algorithm, config.select
     if select is None:
@@ -30,21 +33,34 @@ def algorithm_of(config: TrainConfig) -> AlgorithmSection:
     trainer = DEFAULT_TRAINER if chosen.name == "auto" else chosen.name
     if registry[trainer].name == "two_phase":
         raise InputError(
-            f"Expected a trainer in algorithm.name beside select, got {chosen.name!r}, which selects by itself; name "
-            f"one of {', '.join(SECOND)}, or leave select out and write keep and share under algorithm."
+            f"Expected a trainer in algorithm.name beside select, got {chosen.name!r}, which "
+            f"selects by itself; name "
+            f"one of {', '.join(SECOND)}, or leave select out and write keep and share under "
+            f"algorithm."
         )
     if registry[trainer].name not in SECOND:
         raise InputError(
-            f"Expected a trainer that clips gradients in algorithm.name beside select, got {chosen.name!r}: its price "
-            "is not one of clipping alone, and the norm of rows on the kept columns is a guess; use "
+            f"Expected a trainer that clips gradients in algorithm.name beside select, got "
+            f"{chosen.name!r}: its price "
+            "is not one of clipping alone, and the norm of rows on the kept columns is a guess; "
+            "use "
             f"{', '.join(SECOND)}."
         )
     parameters = dict(chosen.parameters)
     make(trainer, parameters, chosen.preset)
     common = {name: parameters.pop(name) for name in ("noise_multiplier",) if name in parameters}
     preset: dict[str, Any] = registry[trainer].presets[chosen.preset] if chosen.preset else {}
-    given = {name: value for name, value in select.model_dump(exclude={"method"}).items() if value is not None}
-    both = {"second": registry[trainer].name, "settings": {**preset, **parameters}, **common, **given}
+    given = {
+        name: value
+        for name, value in select.model_dump(exclude={"method"}).items()
+        if value is not None
+    }
+    both = {
+        "second": registry[trainer].name,
+        "settings": {**preset, **parameters},
+        **common,
+        **given,
+    }
     return AlgorithmSection.model_validate({"name": "two_phase", **both})
 
 

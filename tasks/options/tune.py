@@ -1,4 +1,6 @@
-"""``tune:`` in a training: a grid of public settings, tried a secret random number of times, charged as one release."""
+"""``tune:`` in a training: a grid of public settings, tried a secret random number of times,
+charged as one release.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,22 @@ if TYPE_CHECKING:
     from dpcore.objective import LinearObjective
 
 TUNED = (
-    "Hyper-parameters were selected with a random number of trials; the number is not released, nor is anything of the "
-    "trials that lost. The settings in the grid, the law of the number and everything else are taken as public, and "
-    "the listed release covers the selection. Run time tells something about the number of trials: it is not released. "
+    "Hyper-parameters were selected with a random number of trials; the number is not released, "
+    "nor is anything of the "
+    "trials that lost. The settings in the grid, the law of the number and everything else are "
+    "taken as public, and "
+    "the listed release covers the selection. Run time tells something about the number of trials: "
+    "it is not released. "
     "Using the selected setting in later runs costs nothing beyond this charge."
 )
 ARGUMENT = (
-    "The noisy count of right predictions that scores a trial moves by at most 1, and the selection among a random "
+    "The noisy count of right predictions that scores a trial moves by at most 1, and the "
+    "selection among a random "
     "number of trials is priced after Papernot & Steinke (2022). Of a trial:"
 )
 
-# Keys outside ``algorithm`` that a grid may vary: they change what is minimised, not whose records are protected.
+# Keys outside ``algorithm`` that a grid may vary: they change what is minimised, not whose records
+# are protected.
 OBJECTIVE = ("objective.l1", "objective.l2")
 ENCODING = "preprocess."
 MOST_SETTINGS = 1000
@@ -68,14 +75,18 @@ def plan_tuned(job: Job, target: Target, *limits: Room | PriceCap) -> Planned:
 
 @lru_cache(maxsize=8)
 def _plan(config: str, problem: Problem, *limits: Target | Room | PriceCap) -> Planned:
-    """A plan follows from its arguments alone; the command line asks for the same one before and in the flow."""
+    """A plan follows from its arguments alone; the command line asks for the same one before and in
+    the flow.
+    """
     stored = json.loads(config)
     settings = parse_config(stored)
     assert settings.tune is not None
     algorithm = settings.algorithm
     try:
         grid = grid_of(settings.tune)
-        candidates = [candidate(stored, problem, values, encodings_of(grid)) for values in combinations(grid)]
+        candidates = [
+            candidate(stored, problem, values, encodings_of(grid)) for values in combinations(grid)
+        ]
         search = search_of(settings.tune)
         return plan_tuning(
             algorithm.name,
@@ -97,14 +108,25 @@ def search_of(tune: TuneSection) -> Search:
 
 
 def candidate(
-    stored: Mapping[str, Any], problem: Problem, values: Mapping[str, Any], encodings: list[dict[str, Any]]
+    stored: Mapping[str, Any],
+    problem: Problem,
+    values: Mapping[str, Any],
+    encodings: list[dict[str, Any]],
 ) -> Candidate:
-    """The setting that ``values`` make of the configuration ``stored``; checked like a configuration of its own."""
+    """The setting that ``values`` make of the configuration ``stored``; checked like a
+    configuration of its own.
+    """
     config = varied(stored, values)
     if not encodings:
         l2 = problem.l2 if config.objective.l2 is None else config.objective.l2
-        return Candidate(dict(values), config.algorithm.parameters, replace(problem, l1=config.objective.l1, l2=l2))
-    part = encodings.index({key: value for key, value in values.items() if key.startswith(ENCODING)})
+        return Candidate(
+            dict(values),
+            config.algorithm.parameters,
+            replace(problem, l1=config.objective.l1, l2=l2),
+        )
+    part = encodings.index(
+        {key: value for key, value in values.items() if key.startswith(ENCODING)}
+    )
     schema = find_schema(config.data.name)
     own = kind_of(config, schema).describe(config, schema)
     own.kind.check(own)
@@ -127,7 +149,8 @@ def encodings_of(grid: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
 
 
 def with_parts(job: Job, objective: LinearObjective) -> LinearObjective:
-    """``objective`` that also holds the same records in the other columns that a search may draw, ``parts``.
+    """``objective`` that also holds the same records in the other columns that a search may draw,
+    ``parts``.
 
     Every encoding is a public map, so all are made before a trial.
     """
@@ -152,18 +175,26 @@ def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]
 
 
 def grid_of(tune: TuneSection) -> dict[str, tuple[Any, ...]]:
-    """The values to try by dotted key, from nested or dotted keys. Raises ``InputError`` for what cannot be tuned."""
+    """The values to try by dotted key, from nested or dotted keys. Raises ``InputError`` for what
+    cannot be tuned.
+    """
     grid = dict(sorted(_leaves(tune.grid, "")))  # one order of settings, whatever the file's
     for key, values in grid.items():
         _check_key(key)
         if not isinstance(values, list) or not values:
-            raise InputError(f"Expected a list of values for tune.grid.{key}, got {values!r}; for example [0.5, 1, 2].")
+            raise InputError(
+                f"Expected a list of values for tune.grid.{key}, got {values!r}; for "
+                f"example [0.5, 1, 2]."
+            )
         if any(isinstance(value, list | dict) for value in values):
-            raise InputError(f"Expected single values in tune.grid.{key}, got {values!r}; name numbers or words.")
+            raise InputError(
+                f"Expected single values in tune.grid.{key}, got {values!r}; name numbers or words."
+            )
     size = prod(len(values) for values in grid.values())
     if not grid or not 2 <= size <= MOST_SETTINGS:
         raise InputError(
-            f"Expected 2 to {MOST_SETTINGS} settings in tune.grid, got {size if grid else 0}; give one key at least "
+            f"Expected 2 to {MOST_SETTINGS} settings in tune.grid, got {size if grid else 0}; give "
+            f"one key at least "
             "two values, for example {algorithm.learning_rate: [1, 4]}, or leave tune out."
         )
     return {key: tuple(values) for key, values in grid.items()}
@@ -186,7 +217,8 @@ def _check_key(key: str) -> None:
         reason = REASONS.get(section, "it has no part in the training")
     if reason is not None or key.count(".") != 1:
         raise InputError(
-            f"Expected parameters of the algorithm, preprocess or {', '.join(OBJECTIVE)} in tune.grid, got {key!r}: "
+            f"Expected parameters of the algorithm, preprocess or {', '.join(OBJECTIVE)} in "
+            f"tune.grid, got {key!r}: "
             f"{reason or 'it is no single parameter'}; leave it out of the grid."
         )
 
@@ -194,7 +226,8 @@ def _check_key(key: str) -> None:
 def selected(
     job: Job, planned: Planned, result: Result, loaded: Sealed, objective: Sealed
 ) -> tuple[Job, Planned, Sealed, Sealed]:
-    """Job, plan and records as the setting has them that a tuned run selected, which its charge covers.
+    """Job, plan and records as the setting has them that a tuned run selected, which its charge
+    covers.
 
     All as they were for a training without a search.
     """
@@ -224,7 +257,10 @@ class Tune(Option):
 
     name = "tune"
     asked = "config.tune"
-    titles: ClassVar[Mapping[str, str]] = {"before_reserve": "read encodings", "after_fit": "selected setting"}
+    titles: ClassVar[Mapping[str, str]] = {
+        "before_reserve": "read encodings",
+        "after_fit": "selected setting",
+    }
 
     def title(self, hook: str, job: Job) -> str:
         assert job.config.tune is not None
@@ -245,4 +281,6 @@ class Tune(Option):
     def words(self, job: Job, planned: Planned | None) -> Words:
         if planned is None:
             return Words()
-        return Words(arguments=(ARGUMENT,), limits=(TUNED,), covers=("choice",), report=report(planned))
+        return Words(
+            arguments=(ARGUMENT,), limits=(TUNED,), covers=("choice",), report=report(planned)
+        )

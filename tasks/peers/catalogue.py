@@ -1,6 +1,7 @@
 """Which libraries are known, under which guarantee they train, and with which settings.
 
-The process of another library: started when first asked, spoken to in lines of JSON, ended with the program.
+The process of another library: started when first asked, spoken to in lines of JSON, ended with the
+program.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dpcore.errors import InputError, require_choice, require_count, require_nonnegative, require_positive, unknown_name
+from dpcore.errors import (
+    InputError,
+    require_choice,
+    require_count,
+    require_nonnegative,
+    require_positive,
+    unknown_name,
+)
 from dpcore.problem import Adjacency, Problem
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -38,9 +46,11 @@ class PeerError(Exception):
 
 
 class PeerProcess:
-    """One library in one interpreter. Requests wait for each other; after a failure the next one starts it anew.
+    """One library in one interpreter. Requests wait for each other; after a failure the next one
+    starts it anew.
 
-    ``python`` is the path of an interpreter that has the library; its linear algebra keeps to one thread, as ours does.
+    ``python`` is the path of an interpreter that has the library; its linear algebra keeps to one
+    thread, as ours does.
     """
 
     def __init__(self, python: str, name: str) -> None:
@@ -52,7 +62,9 @@ class PeerProcess:
         self._log: Any = None
 
     def start(self) -> dict[str, str]:
-        """Start it where it does not run; returns the versions that it has. Raises ``PeerError`` with the reason."""
+        """Start it where it does not run; returns the versions that it has. Raises ``PeerError``
+        with the reason.
+        """
         with self._lock:
             self._start()
         return self.versions
@@ -76,7 +88,9 @@ class PeerProcess:
         return found
 
     def end(self) -> None:
-        """End the process at once; a request that waits for it fails. It may be called by any thread."""
+        """End the process at once; a request that waits for it fails. It may be called by any
+        thread.
+        """
         if (process := self._process) is not None:
             process.kill()
         with self._lock:
@@ -101,15 +115,24 @@ class PeerProcess:
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
         command = [self.python, str(WORKER), self.name]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log, "text": True}
+        pipes = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": self._log,
+            "text": True,
+        }
         try:
             # Its own session: an interrupt at the keyboard is ours to handle.
-            self._process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
+            self._process = subprocess.Popen(
+                command, env=environment, start_new_session=True, **pipes
+            )
         except OSError as error:
             self._end()
             raise PeerError(f"{self.python} does not start ({error.strerror})") from None
         self._lines = Queue()
-        threading.Thread(target=_pump, args=(self._process.stdout, self._lines), daemon=True).start()
+        threading.Thread(
+            target=_pump, args=(self._process.stdout, self._lines), daemon=True
+        ).start()
         found = self._answer(STARTUP_SECONDS)
         if "ready" not in found:
             self._end()
@@ -133,7 +156,10 @@ class PeerProcess:
         last = ""
         if self._log is not None:
             self._log.seek(0)
-            last = next((line.strip() for line in reversed(self._log.read().splitlines()) if line.strip()), "")
+            last = next(
+                (line.strip() for line in reversed(self._log.read().splitlines()) if line.strip()),
+                "",
+            )
         self._end()
         return PeerError(f"{self.name}: {what}" + (f": {last[:200]}" if last else ""))
 
@@ -152,7 +178,8 @@ _lock = threading.Lock()
 
 
 def peer_process(python: str | None, name: str) -> PeerProcess:
-    """The process of a library, one for each interpreter; raises ``PeerError`` where it cannot be imported.
+    """The process of a library, one for each interpreter; raises ``PeerError`` where it cannot be
+    imported.
 
     Both are found out once in the life of this program.
     """
@@ -186,10 +213,12 @@ ACCOUNTANTS = ("prv", "rdp", "gdp")
 
 @dataclass(frozen=True)
 class Peer:
-    """``adjacency``: that of the library's proof. ``guarantee`` says in words what is peculiar to it.
+    """``adjacency``: that of the library's proof. ``guarantee`` says in words what is peculiar to
+    it.
 
-    ``defaults`` are the parameters; they were chosen on Adult, which is public: what was best there over the epsilons
-    of ``conf/bench.yaml``. ``install`` makes an environment where the library can be imported.
+    ``defaults`` are the parameters; they were chosen on Adult, which is public: what was best there
+    over the epsilons of ``conf/bench.yaml``. ``install`` makes an environment where the library can
+    be imported.
     """
 
     name: str
@@ -199,7 +228,9 @@ class Peer:
     install: str
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """``given`` over the defaults; raises ``InputError`` for unknown names and values out of range."""
+        """``given`` over the defaults; raises ``InputError`` for unknown names and values out of
+        range.
+        """
         for key in given:
             if key not in self.defaults:
                 raise unknown_name(f"parameter of {self.name}", key, self.defaults)
@@ -215,12 +246,15 @@ class Peer:
                 require_positive(**{key: value})
         return found
 
-    def request(self, parameters: Mapping[str, Any], problem: Problem, epsilon: float, delta: float) -> dict[str, Any]:
+    def request(
+        self, parameters: Mapping[str, Any], problem: Problem, epsilon: float, delta: float
+    ) -> dict[str, Any]:
         """What the library is asked for on ``problem``, without the seed."""
         asked = {**parameters, "epsilon": epsilon, "delta": delta, "norm_bound": problem.norm_bound}
         if self.name == "opacus":
             return asked | {"l2": problem.l2}
-        # Its objective is sum of losses + ||w||^2 / (2 C), with weights for rows that were scaled to norm 1.
+        # Its objective is sum of losses + ||w||^2 / (2 C), with weights for rows that were scaled
+        # to norm 1.
         ridge = problem.n * problem.l2 / problem.norm_bound**2
         return asked | ({"C": 1.0 / ridge} if ridge else {})
 
@@ -245,7 +279,8 @@ PEERS = {
         Peer(
             "diffprivlib",
             Adjacency.REPLACE_ONE,
-            "objective perturbation with delta = 0, which is (epsilon, delta) for every delta; it assumes an exact "
+            "objective perturbation with delta = 0, which is (epsilon, delta) for every delta; it "
+            "assumes an exact "
             "minimiser and has an approximate one",
             {"C": 0.1, "max_iter": 1000, "tol": 1e-4},
             "python -m venv peers && peers/bin/pip install diffprivlib 'scikit-learn<1.8'",
@@ -256,7 +291,9 @@ PEERS = {
 
 @dataclass(frozen=True)
 class PeerRun:
-    """A library with its settings, and where it runs: ``python`` is an interpreter (None: this one)."""
+    """A library with its settings, and where it runs: ``python`` is an interpreter (None: this
+    one).
+    """
 
     peer: Peer
     parameters: Mapping[str, Any]
@@ -266,23 +303,34 @@ class PeerRun:
 
     @property
     def words(self) -> str:
-        return f"{self.peer.guarantee} ({', '.join(f'{key} {value}' for key, value in self.versions.items())})"
+        return (
+            f"{self.peer.guarantee} "
+            f"({', '.join(f'{key} {value}' for key, value in self.versions.items())})"
+        )
 
     @property
     def identity(self) -> list[str]:
-        """What its numbers depend on beside the configuration: versions and the program that calls it."""
-        return [*(f"{key} {value}" for key, value in self.versions.items()), sha256(WORKER.read_bytes()).hexdigest()]
+        """What its numbers depend on beside the configuration: versions and the program that calls
+        it.
+        """
+        return [
+            *(f"{key} {value}" for key, value in self.versions.items()),
+            sha256(WORKER.read_bytes()).hexdigest(),
+        ]
 
     def train(
         self, objective: Any, problem: Problem, guarantee: tuple[float, float], seed: int | None
     ) -> dict[str, Any]:
-        """Train on the rows of ``objective`` at ``guarantee`` (epsilon, delta); raises ``PeerError``.
+        """Train on the rows of ``objective`` at ``guarantee`` (epsilon, delta); raises
+        ``PeerError``.
 
         The noise is the library's own; ``seed`` None leaves it to the operating system.
         """
         X = objective.X.toarray() if issparse(objective.X) else objective.X
         asked = self.peer.request(self.parameters, problem, *guarantee)
-        return peer_process(self.python, self.peer.name).ask(X, objective.y, asked | {"seed": seed}, self.timeout)
+        return peer_process(self.python, self.peer.name).ask(
+            X, objective.y, asked | {"seed": seed}, self.timeout
+        )
 
 
 def find_peer(name: str) -> Peer:
@@ -294,13 +342,20 @@ def find_peer(name: str) -> Peer:
 
 def check_problem(peer: Peer, problem: Problem) -> None:
     """Raise ``InputError`` where the library has no training for ``problem``."""
-    if problem.kind != "linear" or problem.outputs != 1 or problem.loss.name != "logistic" or problem.l1 > 0:
+    if (
+        problem.kind != "linear"
+        or problem.outputs != 1
+        or problem.loss.name != "logistic"
+        or problem.l1 > 0
+    ):
         raise InputError(
-            f"Expected a logistic loss of two classes without L1 for {peer.name}, got loss={problem.loss.name!r}, "
+            f"Expected a logistic loss of two classes without L1 for {peer.name}, got "
+            f"loss={problem.loss.name!r}, "
             f"l1={problem.l1:g}, outputs={problem.outputs}; the worker has no other training."
         )
     if problem.adjacency is not peer.adjacency:
         raise InputError(
-            f"Expected adjacency {peer.adjacency} for {peer.name}, whose proof is for that, got {problem.adjacency}; "
+            f"Expected adjacency {peer.adjacency} for {peer.name}, whose proof is for that, got "
+            f"{problem.adjacency}; "
             "add it to privacy.adjacency."
         )

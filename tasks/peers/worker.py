@@ -1,9 +1,10 @@
 """Trains logistic regressions with another library. Run as a program: ``python worker.py NAME``.
 
-It imports nothing of dpflows, so the interpreter that runs it needs numpy and the library alone. The first line that it
-writes is {"ready": versions} or {"missing": reason}; then it answers each line of JSON that it reads with one of its
-own, until its input ends. A request names an NPZ file with ``X`` (n, d) and ``y`` (n,) in {-1, +1}; the answer holds
-``weights`` (d,), the ``seconds`` of the training alone, and what the library says about the run.
+It imports nothing of dpflows, so the interpreter that runs it needs numpy and the library alone.
+The first line that it writes is {"ready": versions} or {"missing": reason}; then it answers each
+line of JSON that it reads with one of its own, until its input ends. A request names an NPZ file
+with ``X`` (n, d) and ``y`` (n,) in {-1, +1}; the answer holds ``weights`` (d,), the ``seconds`` of
+the training alone, and what the library says about the run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file_
 
 
 class Opacus:
-    """DP-SGD on a torch linear layer: Poisson batches, calibrated by Opacus' accountant, one record more or fewer."""
+    """DP-SGD on a torch linear layer: Poisson batches, calibrated by Opacus' accountant, one record
+    more or fewer.
+    """
 
     packages = ("opacus", "torch", "numpy")
 
@@ -35,27 +38,48 @@ class Opacus:
         self.torch, self.opacus = torch, opacus
 
     @lru_cache(maxsize=256)  # noqa: B019 - one object lives as long as the program
-    def noise(self, epsilon: float, delta: float, rate: float, epochs: int, accountant: str) -> float:
-        """The noise multiplier at which Opacus' own accountant comes to ``epsilon``, to a thousandth of it."""
+    def noise(
+        self, epsilon: float, delta: float, rate: float, epochs: int, accountant: str
+    ) -> float:
+        """The noise multiplier at which Opacus' own accountant comes to ``epsilon``, to a
+        thousandth of it.
+        """
         from opacus.accountants.utils import get_noise_multiplier
 
-        target = {"target_epsilon": epsilon, "target_delta": delta, "epsilon_tolerance": 1e-3 * epsilon}
-        return float(get_noise_multiplier(sample_rate=rate, epochs=epochs, accountant=accountant, **target))
+        target = {
+            "target_epsilon": epsilon,
+            "target_delta": delta,
+            "epsilon_tolerance": 1e-3 * epsilon,
+        }
+        return float(
+            get_noise_multiplier(sample_rate=rate, epochs=epochs, accountant=accountant, **target)
+        )
 
     def train(self, X: Any, y: Any, asked: dict[str, Any]) -> dict[str, Any]:
-        """``asked``: epsilon, delta, batch_size, epochs, learning_rate, momentum, clip_norm, l2, accountant, seed."""
+        """``asked``: epsilon, delta, batch_size, epochs, learning_rate, momentum, clip_norm, l2,
+        accountant, seed.
+        """
         torch = self.torch
-        rows = Rows(torch.from_numpy(X.astype("float32")), torch.from_numpy((y > 0).astype("float32")))
+        rows = Rows(
+            torch.from_numpy(X.astype("float32")), torch.from_numpy((y > 0).astype("float32"))
+        )
         size = min(asked["batch_size"], len(rows))
         loader = torch.utils.data.DataLoader(rows, batch_size=size, collate_fn=lambda batch: batch)
         # Calibrated outside of the measured time and once for equal folds, as ours is.
-        noise = self.noise(asked["epsilon"], asked["delta"], 1 / len(loader), asked["epochs"], asked["accountant"])
-        torch.manual_seed(int.from_bytes(os.urandom(7), "big") if asked["seed"] is None else asked["seed"])
+        noise = self.noise(
+            asked["epsilon"], asked["delta"], 1 / len(loader), asked["epochs"], asked["accountant"]
+        )
+        torch.manual_seed(
+            int.from_bytes(os.urandom(7), "big") if asked["seed"] is None else asked["seed"]
+        )
         start = perf_counter()
         layer = torch.nn.Linear(X.shape[1], 1, bias=False, dtype=rows.X.dtype)
         torch.nn.init.zeros_(layer.weight)
         optimizer = torch.optim.SGD(
-            layer.parameters(), lr=asked["learning_rate"], momentum=asked["momentum"], weight_decay=asked["l2"]
+            layer.parameters(),
+            lr=asked["learning_rate"],
+            momentum=asked["momentum"],
+            weight_decay=asked["l2"],
         )
         engine = self.opacus.PrivacyEngine(accountant=asked["accountant"])
         model, optimizer, loader = engine.make_private(
@@ -74,11 +98,18 @@ class Opacus:
         seconds = perf_counter() - start
         weights = layer.weight.detach().reshape(-1).tolist()
         spent = float(engine.get_epsilon(asked["delta"]))
-        return {"weights": weights, "seconds": seconds, "spent_epsilon": spent, "noise_multiplier": noise}
+        return {
+            "weights": weights,
+            "seconds": seconds,
+            "spent_epsilon": spent,
+            "noise_multiplier": noise,
+        }
 
 
 class Rows:
-    """A data set whose batches are cut in one piece: row by row, reading would take most of the time."""
+    """A data set whose batches are cut in one piece: row by row, reading would take most of the
+    time.
+    """
 
     def __init__(self, X: Any, y: Any) -> None:
         self.X, self.y = X, y
@@ -94,7 +125,9 @@ class Rows:
 
 
 class Diffprivlib:
-    """Its LogisticRegression: objective perturbation after Chaudhuri et al. (2011), delta = 0, one record replaced."""
+    """Its LogisticRegression: objective perturbation after Chaudhuri et al. (2011), delta = 0, one
+    record replaced.
+    """
 
     packages = ("diffprivlib", "scikit-learn", "numpy")
 
@@ -106,8 +139,8 @@ class Diffprivlib:
     def train(self, X: Any, y: Any, asked: dict[str, Any]) -> dict[str, Any]:
         """``asked``: epsilon, norm_bound, C, max_iter, tol, seed.
 
-        The bound that the library takes from ``data_norm`` is right for rows of norm 1, so rows are scaled to that and
-        the weights scaled back.
+        The bound that the library takes from ``data_norm`` is right for rows of norm 1, so rows are
+        scaled to that and the weights scaled back.
         """
         scale = asked["norm_bound"]
         X = X.astype("float64") / scale
@@ -124,7 +157,12 @@ class Diffprivlib:
         model.fit(X, y)
         seconds = perf_counter() - start
         weights = (model.coef_.reshape(-1) / scale).tolist()
-        return {"weights": weights, "seconds": seconds, "spent_epsilon": asked["epsilon"], "C": asked["C"]}
+        return {
+            "weights": weights,
+            "seconds": seconds,
+            "spent_epsilon": asked["epsilon"],
+            "C": asked["C"],
+        }
 
 
 PEERS: dict[str, Any] = {"opacus": Opacus, "diffprivlib": Diffprivlib}
@@ -164,7 +202,14 @@ def main(name: str) -> None:
     except Exception as error:
         reply({"missing": f"{type(error).__name__}: {error}"})
         return
-    reply({"ready": {**{package: version(package) for package in peer.packages}, "python": sys.version.split()[0]}})
+    reply(
+        {
+            "ready": {
+                **{package: version(package) for package in peer.packages},
+                "python": sys.version.split()[0],
+            }
+        }
+    )
     for line in sys.stdin:
         reply(answer(peer, line))
 

@@ -1,4 +1,6 @@
-"""Drafts of schemas: ``draft_schema`` reads the rows and says so, ``draft_private`` pays for what it learns."""
+"""Drafts of schemas: ``draft_schema`` reads the rows and says so, ``draft_private`` pays for what
+it learns.
+"""
 
 from tasks.profile.draft import Draft, checked, draft_schema, outward
 from tasks.profile.private import draft_private

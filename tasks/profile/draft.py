@@ -1,7 +1,7 @@
 """Draft a schema from a file for a human to review.
 
-A draft reads the rows, so it says so: bounds and levels are suggestions to check against the documentation, not facts
-to train on.
+A draft reads the rows, so it says so: bounds and levels are suggestions to check against the
+documentation, not facts to train on.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ PRIVATE = """\
 
 @dataclass(slots=True)
 class Draft:
-    """A drafted schema as YAML, the quirks that were found, and (private drafts) what was charged."""
+    """A drafted schema as YAML, the quirks that were found, and (private drafts) what was
+    charged.
+    """
 
     values: dict[str, Any]
     notes: list[str] = field(default_factory=list)
@@ -50,34 +52,43 @@ class Draft:
     @property
     def text(self) -> str:
         notes = "".join(f"# - {note}\n" for note in self.notes)
-        body = yaml.safe_dump(self.values, sort_keys=False, allow_unicode=True, width=118, default_flow_style=None)
+        body = yaml.safe_dump(
+            self.values, sort_keys=False, allow_unicode=True, width=118, default_flow_style=None
+        )
         return (WARNING if self.events is None else PRIVATE) + notes + body
 
 
 def draft_schema(path: str | Path, label: str | None = None, name: str | None = None) -> Draft:
     """Read a separated text, Parquet, ARFF, LETOR or SVMlight file whole and draft its schema.
 
-    Kinds, bounds rounded outward, levels, label candidates; notes on constant columns, identifiers, columns equal to
-    each other or to the label, dates, mixed types, duplicate names, encoding. Raises ``InputError`` for a file that
-    cannot be read, or that is of another kind.
+    Kinds, bounds rounded outward, levels, label candidates; notes on constant columns, identifiers,
+    columns equal to each other or to the label, dates, mixed types, duplicate names, encoding.
+    Raises ``InputError`` for a file that cannot be read, or that is of another kind.
     """
     path = Path(path)
     draft = Draft({"schema_version": 1, "name": draft_name(path, name), "drafted": "from_rows"})
     layout = layout_of(path)
     if layout in ("letor", "svmlight"):
         if label is not None:
-            raise InputError(f"Expected no --label for {path}: the first number of a line is its label; leave it out.")
+            raise InputError(
+                f"Expected no --label for {path}: the first number of a line is its "
+                f"label; leave it out."
+            )
         draft.values |= pairs_values(path, layout, _bounds, draft.notes)
         return checked(draft)
     frame, found = FileReading(path).cells(draft.notes)
     if len(frame.columns) < 2:
         raise InputError(
-            f"Expected a table of two columns or more in {path}, got {frame.columns[0]!r} alone: no separator was "
+            f"Expected a table of two columns or more in {path}, got {frame.columns[0]!r} alone: "
+            f"no separator was "
             "found; write the schema by hand, or export the table as CSV."
         )
     label = label or likely_label(frame, draft.notes)
     if label is not None and label not in frame:
-        raise InputError(f"Expected a label column of {path}, got label={label!r}; it has {', '.join(frame.columns)}.")
+        raise InputError(
+            f"Expected a label column of {path}, got label={label!r}; it has "
+            f"{', '.join(frame.columns)}."
+        )
     columns = {c: _column(frame[c], draft.notes) for c in frame.columns if c != label}
     _twins(frame, label, columns, draft.notes)
     source = {**found.pop("source", {}), "path": str(path)}
@@ -113,7 +124,9 @@ def _column(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
     name, full = str(cells.name), cells[~cells.isin(MARKS)]
     distinct, blank = full.unique(), len(full) < len(cells)
     marks = sorted(set(cells[cells.isin(MARKS)]) - {""})
-    extra: dict[str, Any] = ({"missing": marks} if marks else {}) | ({"fill": "zeros"} if blank else {})
+    extra: dict[str, Any] = ({"missing": marks} if marks else {}) | (
+        {"fill": "zeros"} if blank else {}
+    )
     if blank:
         notes.append(f"{name}: {len(cells) - len(full)} cells without a value; decide on a fill")
     if len(distinct) <= 1:
@@ -122,7 +135,12 @@ def _column(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
     numbers = pd.to_numeric(full, errors="coerce")
     share = float(numbers.notna().mean())
     whole = share == 1.0 and bool((numbers % 1 == 0).all())
-    if len(distinct) == len(cells) and len(cells) > 20 and (whole or share < 0.5) and not _date_format(full):
+    if (
+        len(distinct) == len(cells)
+        and len(cells) > 20
+        and (whole or share < 0.5)
+        and not _date_format(full)
+    ):
         notes.append(f"{name}: a value of its own in every row, an identifier")
         return {"kind": "id"}
     if share == 1.0 and not (form := _date_format(full)):
@@ -158,19 +176,24 @@ def _date_format(full: pd.Series) -> str:
 
 
 def _bounds(cells: pd.Series, numbers: pd.Series) -> tuple[float, float]:
-    """Suggested bounds of a column; raises ``InputError`` for infinity, and a number too large for a double."""
+    """Suggested bounds of a column; raises ``InputError`` for infinity, and a number too large for
+    a double.
+    """
     endless = np.flatnonzero(np.isinf(numbers.to_numpy(dtype=float)))
     if len(endless):
         place = int(endless[0])
         raise InputError(
-            f"Expected finite numbers in column {str(cells.name)!r}, got {cells.iloc[place]!r} in data row "
-            f"{int(cells.index[place]) + 1} ({len(endless)} such); correct the rows, or leave the cells empty."
+            f"Expected finite numbers in column {str(cells.name)!r}, got {cells.iloc[place]!r} in "
+            f"data row "
+            f"{int(cells.index[place]) + 1} ({len(endless)} such); correct the rows, or leave the "
+            f"cells empty."
         )
     return outward(float(numbers.min()), float(numbers.max()))
 
 
 def outward(low: float, high: float) -> tuple[float, float]:
-    """Bounds rounded outward to two leading digits of the larger one, so that they say less about single rows.
+    """Bounds rounded outward to two leading digits of the larger one, so that they say less about
+    single rows.
 
     Beyond half of the largest number there is no bound: a range has a length.
     """
@@ -178,12 +201,17 @@ def outward(low: float, high: float) -> tuple[float, float]:
     if size == 0.0:
         return 0.0, 0.0
     unit = 10.0 ** (floor(log10(size)) - 1)
-    bounds = max(floor(low / unit) * unit, -float_info.max / 2), min(ceil(high / unit) * unit, float_info.max / 2)
+    bounds = (
+        max(floor(low / unit) * unit, -float_info.max / 2),
+        min(ceil(high / unit) * unit, float_info.max / 2),
+    )
     digits = max(0, -floor(log10(unit)))
     return round(bounds[0], digits), round(bounds[1], digits)
 
 
-def _twins(frame: pd.DataFrame, label: str | None, columns: dict[str, Any], notes: list[str]) -> None:
+def _twins(
+    frame: pd.DataFrame, label: str | None, columns: dict[str, Any], notes: list[str]
+) -> None:
     """Note columns that say the same as another one or as the label."""
     codes = {c: pd.factorize(frame[c])[0] for c in frame}
     seen: dict[bytes, str] = {} if label is None else {codes[label].tobytes(): label}
@@ -192,7 +220,9 @@ def _twins(frame: pd.DataFrame, label: str | None, columns: dict[str, Any], note
         if columns[name]["kind"] in ("ignore", "id"):
             continue
         if key in seen:
-            notes.append(f"{name}: says the same as {'the label' if seen[key] == label else seen[key]}")
+            notes.append(
+                f"{name}: says the same as {'the label' if seen[key] == label else seen[key]}"
+            )
             columns[name] = {"kind": "ignore"}
         else:
             seen[key] = name

@@ -11,7 +11,19 @@ from dpcore.errors import InputError
 from tasks.readers.cells import MARKS
 
 # Words that a label is called by, alone or in a longer name.
-LABELS = ("label", "target", "class", "y", "outcome", "income", "churn", "default", "survived", "attrition", "event")
+LABELS = (
+    "label",
+    "target",
+    "class",
+    "y",
+    "outcome",
+    "income",
+    "churn",
+    "default",
+    "survived",
+    "attrition",
+    "event",
+)
 # More classes than this are no classes, and more whole numbers than this are amounts.
 MOST_CLASSES = 60
 MOST_CODES = 10
@@ -21,10 +33,12 @@ ASKED = "label: not told by the table"
 
 
 def likely_label(frame: pd.DataFrame, notes: list[str]) -> str | None:
-    """The label where the table tells it, else None and a note that asks for it with what it could be.
+    """The label where the table tells it, else None and a note that asks for it with what it could
+    be.
 
-    A telling name counts 2, two values count 1, and standing last counts 1 for what can be a label: two values, numbers
-    or a few texts. Told is a column with at least 2 more than any other: one sign alone is not believed.
+    A telling name counts 2, two values count 1, and standing last counts 1 for what can be a label:
+    two values, numbers or a few texts. Told is a column with at least 2 more than any other: one
+    sign alone is not believed.
     """
     votes, shown = {}, {}
     for name in map(str, frame.columns):
@@ -41,7 +55,10 @@ def likely_label(frame: pd.DataFrame, notes: list[str]) -> str | None:
         told = could_be([shown[name] for name in others])
         notes.append(f"label {best}: by its name, values and place{told}; say another by --label")
         return best
-    notes.append(f"{ASKED}{could_be([shown[name] for name, count in votes.items() if count])}; say it with --label")
+    notes.append(
+        f"{ASKED}{could_be([shown[name] for name, count in votes.items() if count])}; say "
+        f"it with --label"
+    )
     return None
 
 
@@ -65,15 +82,21 @@ def filled(cells: pd.Series) -> pd.Series:
 def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any]:
     """The declaration of a label; ``bounds(cells, numbers)`` suggests those of a regression.
 
-    Two values: binary. Texts, or a few whole numbers: classes. Other numbers: regression. Raises ``InputError`` for a
-    column that is none of these.
+    Two values: binary. Texts, or a few whole numbers: classes. Other numbers: regression. Raises
+    ``InputError`` for a column that is none of these.
     """
     name, full = str(cells.name), filled(cells)
     if len(full) < len(cells):
-        notes.append(f"label {name}: {len(cells) - len(full)} rows without a label; leave them out of the file")
+        notes.append(
+            f"label {name}: {len(cells) - len(full)} rows without a label; leave them out "
+            f"of the file"
+        )
     counts = full.value_counts()
     if len(counts) < 2:
-        raise InputError(f"Expected a label of two values or more, got {len(counts)} in column {name!r}; see --label.")
+        raise InputError(
+            f"Expected a label of two values or more, got {len(counts)} in column "
+            f"{name!r}; see --label."
+        )
     if len(counts) == 2:
         negative, positive = (str(v) for v in counts.index)
         notes.append(f"label {name}: {positive!r}, the rarer value, is taken as positive")
@@ -85,10 +108,13 @@ def label_spec(cells: pd.Series, bounds: Any, notes: list[str]) -> dict[str, Any
         return {"column": name, "kind": "regression", "low": low, "high": high}
     if len(counts) > MOST_CLASSES:
         raise InputError(
-            f"Expected a label of numbers or of at most {MOST_CLASSES} classes, got {len(counts)} texts in column "
+            f"Expected a label of numbers or of at most {MOST_CLASSES} classes, got {len(counts)} "
+            f"texts in column "
             f"{name!r}, for which nothing can be drafted; name another column with --label."
         )
-    levels = [str(v) for v in (sorted(counts.index, key=float) if numeric else sorted(counts.index))]
+    levels = [
+        str(v) for v in (sorted(counts.index, key=float) if numeric else sorted(counts.index))
+    ]
     notes.append(
         f"label {name}: {len(levels)} classes"
         + ("; write kind: regression with low and high if they are amounts" if numeric else "")

@@ -14,14 +14,18 @@ from tasks.readers.chunk import is_gzip, require_rows
 
 
 def pairs_values(path: Path, layout: str, bounds: Any, notes: list[str]) -> dict[str, Any]:
-    """The fields of a schema for a LETOR or SVMlight file; ``bounds(cells, numbers)`` rounds outward.
+    """The fields of a schema for a LETOR or SVMlight file; ``bounds(cells, numbers)`` rounds
+    outward.
 
-    All features have the bounds of the widest: which of them are alike is not in the file. Absent features are 0.
+    All features have the bounds of the widest: which of them are alike is not in the file. Absent
+    features are 0.
     """
     require_rows(path)
     labels, queries = [], set()
     width, low, high = 0, 0.0, 0.0
-    with (gzip.open if is_gzip(path) else open)(path, "rt", encoding="utf-8", errors="replace") as file:
+    with (gzip.open if is_gzip(path) else open)(
+        path, "rt", encoding="utf-8", errors="replace"
+    ) as file:
         for number, line in enumerate(file, 1):
             words = line.partition("#")[0].split()
             if not words:
@@ -35,16 +39,24 @@ def pairs_values(path: Path, layout: str, bounds: Any, notes: list[str]) -> dict
                 try:
                     width, amount = max(width, int(name)), float(value)
                 except ValueError:
-                    raise InputError(f"{path}, line {number}: {word!r} is no index:value; correct the line.") from None
+                    raise InputError(
+                        f"{path}, line {number}: {word!r} is no index:value; correct the line."
+                    ) from None
                 low, high = min(low, amount), max(high, amount)
     first, last = bounds(pd.Series([str(low), str(high)], name="features"), pd.Series([low, high]))
-    notes.append(f"features: {width} of them, all with the bounds of the widest; give groups of their own bounds")
+    notes.append(
+        f"features: {width} of them, all with the bounds of the widest; give groups of "
+        f"their own bounds"
+    )
     cells = pd.Series(labels, name="label", dtype=object)
     values: dict[str, Any] = {"source": {"format": layout, "path": str(path)}}
     if layout == "letor":
         grades = pd.to_numeric(cells, errors="coerce")
         if grades.isna().any():
-            raise InputError(f"{path}: Expected grades of relevance as labels, got {cells[grades.isna()].iloc[0]!r}.")
+            raise InputError(
+                f"{path}: Expected grades of relevance as labels, got "
+                f"{cells[grades.isna()].iloc[0]!r}."
+            )
         spec = {"column": "grade", "kind": "relevance", "low": 0, "high": max(1, int(grades.max()))}
         notes.append(f"{len(queries)} queries; a session is one query with its documents")
         values |= {"unit": "session", "public": {"n": len(queries)}}

@@ -1,6 +1,7 @@
 """Draft a schema from charged estimates alone.
 
-Whose budget pays for private estimates of a file: the data set that it belongs to, if that is known.
+Whose budget pays for private estimates of a file: the data set that it belongs to, if that is
+known.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from dpcore.accounting.limits import SLACK
 from dpcore.errors import InputError, UnknownName
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian
-from dpcore.preprocess.estimate import Columns, EstimateColumns, calibrated, calibrated_gaussian, estimate_columns
+from dpcore.preprocess.estimate import (
+    Columns,
+    EstimateColumns,
+    calibrated,
+    calibrated_gaussian,
+    estimate_columns,
+)
 from dpcore.problem import Adjacency
 from tasks.data.reading import FileReading
 from tasks.home import Home
@@ -36,7 +43,9 @@ Pay = Callable[[Events], AbstractContextManager[Any]]
 
 
 def ledger_of(schema: Schema | None) -> Ledger:
-    """The ledger of a data set: its schema's, else ``DPFLOWS_LEDGER``, else the one in the home folder."""
+    """The ledger of a data set: its schema's, else ``DPFLOWS_LEDGER``, else the one in the home
+    folder.
+    """
     url = schema.ledger if schema is not None else None
     return Ledger(url or os.environ.get("DPFLOWS_LEDGER") or Home.find().ledger_url)
 
@@ -44,8 +53,8 @@ def ledger_of(schema: Schema | None) -> Ledger:
 def budgets_of(path: Path) -> list[str]:
     """Names of the data sets with a budget that ``path`` belongs to.
 
-    A file belongs to a private data set whose schema (of ``conf/data``) declares it, and to one that the default ledger
-    has charged for reading these very bytes, under whatever name.
+    A file belongs to a private data set whose schema (of ``conf/data``) declares it, and to one
+    that the default ledger has charged for reading these very bytes, under whatever name.
     """
     found = set()
     for name in known_schemas():
@@ -59,14 +68,18 @@ def budgets_of(path: Path) -> list[str]:
 
 
 def _declares(schema: Schema, path: Path) -> bool:
-    files = [root / name for root in data_roots() for name in (*schema.source.path, *schema.split.path)]
+    files = [
+        root / name for root in data_roots() for name in (*schema.source.path, *schema.split.path)
+    ]
     return any(file.is_file() and file.samefile(path) for file in files)
 
 
 def state_facts(values: dict[str, Any], dataset: Dataset, notes: list[str]) -> None:
-    """Put into a draft what the budget of its rows has fixed: name, unit, users, blocks and public counts.
+    """Put into a draft what the budget of its rows has fixed: name, unit, users, blocks and public
+    counts.
 
-    A schema that says otherwise is refused by the ledger. Columns that the file lacks are said in ``notes``.
+    A schema that says otherwise is refused by the ledger. Columns that the file lacks are said in
+    ``notes``.
     """
     blocks, facts, columns = dataset.blocks, dataset.facts, values.get("columns", {})
     values["name"] = dataset.name
@@ -74,10 +87,16 @@ def state_facts(values: dict[str, Any], dataset: Dataset, notes: list[str]) -> N
         values["unit"] = dataset.unit
     if not dataset.limited:
         values["public"]["public"] = True
-    user = blocks.user_column or (facts.id_column if facts is not None and dataset.unit == "user" else None)
+    user = blocks.user_column or (
+        facts.id_column if facts is not None and dataset.unit == "user" else None
+    )
     if user is not None:
         _declare(columns, user, "user", dataset, notes)
-        values["split"] = {**values["split"], "by": user} if values["split"]["kind"] == "hash" else values["split"]
+        values["split"] = (
+            {**values["split"], "by": user}
+            if values["split"]["kind"] == "hash"
+            else values["split"]
+        )
     if blocks.rows_per_user is not None:
         values["public"]["rows_per_user"] = blocks.rows_per_user
     if blocks.by == "one":
@@ -93,9 +112,13 @@ def state_facts(values: dict[str, Any], dataset: Dataset, notes: list[str]) -> N
         values["public"]["rows_per_block"] = blocks.rows_per_block
 
 
-def _declare(columns: dict[str, Any], name: str, kind: str, dataset: Dataset, notes: list[str]) -> None:
+def _declare(
+    columns: dict[str, Any], name: str, kind: str, dataset: Dataset, notes: list[str]
+) -> None:
     if name not in columns:
-        notes.append(f"{name}: the {kind} column of the budget {dataset.name!r} is not in this file")
+        notes.append(
+            f"{name}: the {kind} column of the budget {dataset.name!r} is not in this file"
+        )
         return
     columns[name] = {"kind": kind}
     notes.append(f"{name}: the {kind} column, as the budget {dataset.name!r} was opened")
@@ -113,9 +136,11 @@ def dataset_of(name: str) -> Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """The data set that pays for estimates from a file: what may be read and what is charged follow from one reading.
+    """The data set that pays for estimates from a file: what may be read and what is charged follow
+    from one reading.
 
-    Each charge is a reservation, on disk before its noise is drawn, committed when its estimates exist.
+    Each charge is a reservation, on disk before its noise is drawn, committed when its estimates
+    exist.
     """
 
     ledger: Ledger
@@ -139,10 +164,12 @@ class Payer:
 
 @contextmanager
 def payer(name: str, path: Path, adjacency: Adjacency | str | None = None) -> Iterator[Payer]:
-    """Who pays for private estimates of ``path`` under ``adjacency`` (None: that of the budget of ``name``).
+    """Who pays for private estimates of ``path`` under ``adjacency`` (None: that of the budget of
+    ``name``).
 
-    Raises ``InputError`` for a data set without a budget, for one whose rows the file does not hold, and where the
-    whole file cannot be charged: blocks by date, sessions, people that nothing tells apart yet.
+    Raises ``InputError`` for a data set without a budget, for one whose rows the file does not
+    hold, and where the whole file cannot be charged: blocks by date, sessions, people that nothing
+    tells apart yet.
     """
     try:
         schema: Schema | None = find_schema(name)
@@ -153,7 +180,8 @@ def payer(name: str, path: Path, adjacency: Adjacency | str | None = None) -> It
         owners = {*budgets_of(path), *ledger.private_names(None, [path])}
         if owners and name not in owners:
             raise InputError(
-                f"{path}: these are rows of {' and '.join(map(repr, sorted(owners)))}, whose budget must count the "
+                f"{path}: these are rows of {' and '.join(map(repr, sorted(owners)))}, whose "
+                f"budget must count the "
                 f"estimates, not that of {name!r}; add --charge {min(owners)}."
             )
         facts = RowFacts.of(schema) if schema is not None else ledger.facts(name)
@@ -180,13 +208,16 @@ def reading_of(dataset: Dataset, path: Path, facts: RowFacts | None) -> FileRead
     by = dataset.blocks.by
     if by not in ("one", "hash"):
         raise InputError(
-            f"Expected one block, or blocks by hash, to profile a whole file of {dataset.name!r}, got blocks by "
-            f"{dataset.blocks.words()}: which ones is not known before the rows are read; declare bounds by hand."
+            f"Expected one block, or blocks by hash, to profile a whole file of {dataset.name!r}, "
+            f"got blocks by "
+            f"{dataset.blocks.words()}: which ones is not known before the rows are read; declare "
+            f"bounds by hand."
         )
     blocks = dataset.blocks.hashed() if by == "hash" else ("all",)
     if dataset.limited and facts is None and not RowFacts.follow(dataset.unit, dataset.blocks):
         raise InputError(
-            f"Expected a data set of which it is known whose row a row is, got {dataset.name!r} (unit {dataset.unit}), "
+            f"Expected a data set of which it is known whose row a row is, got {dataset.name!r} "
+            f"(unit {dataset.unit}), "
             "opened by name alone; write its data schema, or train with it first."
         )
     if dataset.unit == "record":
@@ -194,25 +225,32 @@ def reading_of(dataset: Dataset, path: Path, facts: RowFacts | None) -> FileRead
     user, rows = dataset.blocks.user_column, dataset.blocks.rows_per_user
     if dataset.unit != "user" or user is None or rows is None or facts is None:
         raise InputError(
-            f"Expected unit record, or user with a user column, to profile a file of {dataset.name!r}, got unit "
+            f"Expected unit record, or user with a user column, to profile a file of "
+            f"{dataset.name!r}, got unit "
             f"{dataset.unit}; declare bounds and levels by hand."
         )
     if facts.strip is False:
         raise InputError(
-            f"Expected ids without blanks around them (text.strip) to profile a file of {dataset.name!r}, got "
+            f"Expected ids without blanks around them (text.strip) to profile a file of "
+            f"{dataset.name!r}, got "
             "text.strip: false; declare bounds and levels by hand."
         )
     return FileReading(path, blocks, user, rows, facts.decimal or ".", frozenset(facts.missing))
 
 
-# A profile belongs to no run, and bounds are chosen by the exponential mechanism, which has no exact form.
+# A profile belongs to no run, and bounds are chosen by the exponential mechanism, which has no
+# exact form.
 FORM = "rounded"
 
 
-def counting(columns: int, target: Target, adjacency: Adjacency, rows: int | None = None) -> Gaussian:
-    """The noisy counts of all rows and of each column's numbers, for a tenth of epsilon: a record moves each by 1.
+def counting(
+    columns: int, target: Target, adjacency: Adjacency, rows: int | None = None
+) -> Gaussian:
+    """The noisy counts of all rows and of each column's numbers, for a tenth of epsilon: a record
+    moves each by 1.
 
-    A person of at most ``rows`` rows moves each by that, and the count of people, which is then the first, by 1.
+    A person of at most ``rows`` rows moves each by that, and the count of people, which is then the
+    first, by 1.
     """
     one = columns + 1.0 if rows is None else 1.0 + rows**2 * (columns + 1.0)
     width = sqrt(one) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
@@ -229,7 +267,9 @@ def estimate_of(
     most: int = 1,
 ) -> EstimateColumns:
     """The calibrated estimate of bounds and levels, of units with at most ``most`` rows."""
-    estimate = EstimateColumns(numeric=tuple(numeric), texts=tuple(texts), n=rows, adjacency=adjacency, rows=most)
+    estimate = EstimateColumns(
+        numeric=tuple(numeric), texts=tuple(texts), n=rows, adjacency=adjacency, rows=most
+    )
     return calibrated(estimate, target, FORM)
 
 
@@ -241,7 +281,9 @@ def free(events: Events) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the first release looks at: rows and people there are, and the numbers of each column."""
+    """What the first release looks at: rows and people there are, and the numbers of each
+    column.
+    """
 
     rows: int
     people: int | None
@@ -249,7 +291,9 @@ class Counted:
 
     def value(self) -> Array:
         filled = [int(np.count_nonzero(~np.isnan(values))) for values in self.numbers.values()]
-        return np.array([*([] if self.people is None else [self.people]), self.rows, *filled], dtype=float)
+        return np.array(
+            [*([] if self.people is None else [self.people]), self.rows, *filled], dtype=float
+        )
 
 
 def draft_private(
@@ -262,22 +306,27 @@ def draft_private(
     require: Callable[[Sequence[Events]], None] | None = None,
     fixed_noise_seed: int | None = None,
 ) -> Draft:
-    """Draft a schema of which only the layout of the file and its header are read for free; ``target`` pays the rest.
+    """Draft a schema of which only the layout of the file and its header are read for free;
+    ``target`` pays the rest.
 
-    What is protected is a record, or, where ``reading`` names the column of users, a person. A tenth of epsilon tells
-    by noisy counts how many rows there are and which columns hold numbers, the rest estimates their bounds and the
-    other columns' levels; the label's two texts are levels like any others. ``pay`` charges each of the two lists of
-    releases before it is drawn; ``require`` is asked first whether there is room for both, however many columns turn
-    out to hold numbers.
+    What is protected is a record, or, where ``reading`` names the column of users, a person. A
+    tenth of epsilon tells by noisy counts how many rows there are and which columns hold numbers,
+    the rest estimates their bounds and the other columns' levels; the label's two texts are levels
+    like any others. ``pay`` charges each of the two lists of releases before it is drawn;
+    ``require`` is asked first whether there is room for both, however many columns turn out to hold
+    numbers.
     """
     adjacency, user = Adjacency(adjacency), reading.user
     unit, most = ("record", None) if user is None else ("user", reading.rows_per_user)
     draft = Draft({"schema_version": 1, "name": draft_name(reading.path, name)})
     frame, layout = reading.cells([], by_row=True)
-    draft.notes.append("decimal mark and encoding are not estimated: declare text.decimal and text.encoding")
+    draft.notes.append(
+        "decimal mark and encoding are not estimated: declare text.decimal and text.encoding"
+    )
     if label not in frame or label == user:
         raise InputError(
-            f"Expected a label column of {reading.path}, got label={label!r}; it has {', '.join(frame.columns)}."
+            f"Expected a label column of {reading.path}, got label={label!r}; it has "
+            f"{', '.join(frame.columns)}."
         )
     names = [column for column in frame.columns if column != user]
     first = counting(len(names), target, adjacency, most)
@@ -302,7 +351,8 @@ def draft_private(
     units, rows = max(int(counts[0]), 1), max(int(counts[-1 - len(names)]), 1)
     if target.delta >= 1.0 / units:
         draft.notes.append(
-            f"delta={target.delta:g} is not below 1/n for about {units} {unit}s: publishing one of them at random "
+            f"delta={target.delta:g} is not below 1/n for about {units} {unit}s: publishing one of "
+            f"them at random "
             "would have satisfied it; take a smaller one from here on"
         )
     filled = zip(names, counts[-len(names) :], strict=True)
@@ -310,16 +360,25 @@ def draft_private(
     texts = [c for c in names if c not in numeric]
     estimate = estimate_of(numeric, texts, rows, adjacency, rest, most or 1)
     finite = {c: numbers[c][np.isfinite(numbers[c])] for c in numeric}
-    cells = Columns(finite, {c: [t.encode() for t in frame[c] if t not in MARKS] for c in texts}, len(frame))
+    cells = Columns(
+        finite, {c: [t.encode() for t in frame[c] if t not in MARKS] for c in texts}, len(frame)
+    )
     with pay(estimate.events(unit, FORM)) as on_charge:
         found = estimate_columns(
-            estimate, cells, on_charge=on_charge, fixed_noise_seed=fixed_noise_seed, noise=FORM, unit=unit
+            estimate,
+            cells,
+            on_charge=on_charge,
+            fixed_noise_seed=fixed_noise_seed,
+            noise=FORM,
+            unit=unit,
         )
     draft.events = charged.then(estimate.events(unit, FORM))
     source = {**layout.pop("source", {}), "path": str(reading.path)}
     draft.values |= {"public": {"n": round(0.8 * units)}, "source": source, **layout}
     draft.values["columns"] = {
-        str(c): {"kind": "user"} if c == user else _found(found[str(c)]) for c in frame if c != label
+        str(c): {"kind": "user"} if c == user else _found(found[str(c)])
+        for c in frame
+        if c != label
     }
     draft.values["label"] = _label(label, list(found[label]["levels"]), draft.notes)
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
@@ -328,7 +387,9 @@ def draft_private(
 
 def _label(name: str, levels: list[str], notes: list[str]) -> dict[str, Any]:
     if len(levels) < 2:
-        notes.append(f"label {name!r}: {len(levels)} texts were found; declare positive and negative by hand")
+        notes.append(
+            f"label {name!r}: {len(levels)} texts were found; declare positive and negative by hand"
+        )
     if len(levels) > 2:
         return {"column": name, "kind": "classes", "levels": levels}
     return {"column": name, "positive": levels[1:2], "negative": levels[:1]}
@@ -339,4 +400,9 @@ def _found(fields: dict[str, Any]) -> dict[str, Any]:
         return {"kind": "numeric", **fields, "fill": "zeros"}
     if not fields["levels"]:
         return {"kind": "ignore"}
-    return {"kind": "categorical", "levels": list(fields["levels"]), "unknown": "zeros", "fill": "zeros"}
+    return {
+        "kind": "categorical",
+        "levels": list(fields["levels"]),
+        "unknown": "zeros",
+        "fill": "zeros",
+    }

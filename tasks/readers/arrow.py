@@ -1,4 +1,6 @@
-"""The fast way for plain CSV files, through Arrow's parser; what it cannot read is left to the careful way."""
+"""The fast way for plain CSV files, through Arrow's parser; what it cannot read is left to the
+careful way.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ class NotPlain(Exception):
 
 
 def is_plain(schema: Schema, marks: dict[str, list[str]]) -> bool:
-    """Whether the declared layout is one that Arrow reads with the same meaning: UTF-8, one separating character, no
-    thousands mark, the same missing marks in every numeric column."""
+    """Whether the declared layout is one that Arrow reads with the same meaning: UTF-8, one
+    separating character, no thousands mark, the same missing marks in every numeric column."""
     text = schema.text
     return (
         text.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
@@ -42,14 +44,25 @@ def is_plain(schema: Schema, marks: dict[str, list[str]]) -> bool:
 
 
 def read_plain(
-    schema: Schema, path: Path, names: list[str], kinds: dict[str, str | None], marks: list[str], skip: int
+    schema: Schema,
+    path: Path,
+    names: list[str],
+    kinds: dict[str, str | None],
+    marks: list[str],
+    skip: int,
 ) -> Iterator[Chunk]:
-    """Yield frames of the rows after the first ``skip`` lines; raises ``NotPlain`` where the parser gives up.
+    """Yield frames of the rows after the first ``skip`` lines; raises ``NotPlain`` where the parser
+    gives up.
 
-    Quotes after a blank are text to this parser, so a text that begins with one is left to the other.
+    Quotes after a blank are text to this parser, so a text that begins with one is left to the
+    other.
     """
     text = schema.text
-    types = {"float64": pa.float64(), "category": pa.dictionary(pa.int32(), pa.string()), None: pa.string()}
+    types = {
+        "float64": pa.float64(),
+        "category": pa.dictionary(pa.int32(), pa.string()),
+        None: pa.string(),
+    }
     wanted = [name for name in names if kinds[name] or needed(schema, name)]
     rows = 0
     try:
@@ -58,7 +71,10 @@ def read_plain(
             pacsv.open_csv(
                 stream,
                 pacsv.ReadOptions(
-                    use_threads=False, block_size=block_bytes(len(names)), skip_rows=skip, column_names=names
+                    use_threads=False,
+                    block_size=block_bytes(len(names)),
+                    skip_rows=skip,
+                    column_names=names,
                 ),
                 pacsv.ParseOptions(delimiter=text.separator, quote_char=text.quote),
                 pacsv.ConvertOptions(
@@ -84,13 +100,17 @@ def read_plain(
 
 
 def frame_of(batch: pa.RecordBatch) -> pd.DataFrame:
-    """The batch as a frame, texts as categories; half the time of Arrow's own conversion for few rows."""
+    """The batch as a frame, texts as categories; half the time of Arrow's own conversion for few
+    rows.
+    """
     columns: dict[str, Any] = {}
     for name, cells in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_dictionary(cells.type):
             levels = pd.Index(cells.dictionary.to_pylist(), dtype=object)
             codes = cells.indices.to_numpy(zero_copy_only=False)
-            columns[name] = pd.Categorical.from_codes(codes, dtype=pd.CategoricalDtype(levels), validate=False)
+            columns[name] = pd.Categorical.from_codes(
+                codes, dtype=pd.CategoricalDtype(levels), validate=False
+            )
         elif pa.types.is_floating(cells.type):
             columns[name] = cells.to_numpy(zero_copy_only=False)
         else:

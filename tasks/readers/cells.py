@@ -34,15 +34,19 @@ def read_cells(
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The whole file as text cells, and the ``text``/``source`` keys that say how it is laid out.
 
-    ``by_row``: what a cell reads as follows from this cell alone, as private estimates need it, whose sensitivity is
-    that of one row: the encoding is UTF-8 with marks where bytes are none, a decimal comma is one in each cell that is
-    a number with it, and neither is told. Separator, header and uneven lines still follow the file; the operator sees
-    what they come to before anything is drawn. The cells of the column ``ids`` keep their own comma; raises
-    ``InputError`` for floating-point numbers among them that stand for several ids.
+    ``by_row``: what a cell reads as follows from this cell alone, as private estimates need it,
+    whose sensitivity is that of one row: the encoding is UTF-8 with marks where bytes are none, a
+    decimal comma is one in each cell that is a number with it, and neither is told. Separator,
+    header and uneven lines still follow the file; the operator sees what they come to before
+    anything is drawn. The cells of the column ``ids`` keep their own comma; raises ``InputError``
+    for floating-point numbers among them that stand for several ids.
     """
     layout = layout_of(path)
     if layout in ("letor", "svmlight"):
-        raise InputError(f"Expected a table with named columns, got numbered features in {path}; declare them by hand.")
+        raise InputError(
+            f"Expected a table with named columns, got numbered features in {path}; "
+            f"declare them by hand."
+        )
     if layout == "arff":
         return arff_cells(path, ids), {"source": {"format": "arff"}}
     if layout == "parquet":
@@ -58,10 +62,14 @@ def read_cells(
         raise truncated(path) from None
     encoding = "utf-8" if by_row else next(e for e in ENCODINGS if _decodes(raw, e))
     if encoding != "utf-8":
-        notes.append(f"the file is not UTF-8; {encoding} decodes it, but check for cp1251 and others")
+        notes.append(
+            f"the file is not UTF-8; {encoding} decodes it, but check for cp1251 and others"
+        )
     if raw.startswith(b"\xef\xbb\xbf"):
         notes.append("the file starts with a byte order mark, which is read over")
-    lines = raw.decode(encoding, "replace" if by_row else "strict").removeprefix("\ufeff").splitlines()
+    lines = (
+        raw.decode(encoding, "replace" if by_row else "strict").removeprefix("\ufeff").splitlines()
+    )
     separator = _separator(lines[:50])
     rows = [r for r in csv.reader(lines, delimiter=separator, skipinitialspace=True) if r]
     text: dict[str, Any] = {} if separator == "," else {"separator": separator}
@@ -72,13 +80,17 @@ def read_cells(
     uneven = sum(len(r) != len(names) for r in body)
     if 2 * uneven > len(body):
         raise InputError(
-            f"Expected rows of as many fields as the header in {path}, got {len(names)} there and another number in "
-            f"{uneven} of {len(body)} lines: this is no table; write the schema by hand, or export the table as CSV."
+            f"Expected rows of as many fields as the header in {path}, got {len(names)} there and "
+            f"another number in "
+            f"{uneven} of {len(body)} lines: this is no table; write the schema by hand, or export "
+            f"the table as CSV."
         )
     if uneven:
         notes.append(f"{uneven} lines have another number of fields than the header")
     body = [(r + [""] * len(names))[: len(names)] for r in body]
-    frame = pd.DataFrame({n: [r[i].strip() for r in body] for i, n in enumerate(names)}, dtype=object)
+    frame = pd.DataFrame(
+        {n: [r[i].strip() for r in body] for i, n in enumerate(names)}, dtype=object
+    )
     if by_row:
         point = {"pat": f"^{COMMA_NUMBER}$", "repl": r"\1.\2", "regex": True}
         frame = frame.apply(lambda c: c if c.name == ids else c.str.replace(**point))
@@ -108,7 +120,9 @@ def _separator(lines: Sequence[str]) -> str:
     return max((",", ";", "\t", "|", " "), key=score)
 
 
-def _header(rows: list[list[str]], text: dict[str, Any], notes: list[str]) -> tuple[list[str], list[list[str]]]:
+def _header(
+    rows: list[list[str]], text: dict[str, Any], notes: list[str]
+) -> tuple[list[str], list[list[str]]]:
     """Column names and data rows; a first row with a number in it is data."""
     first = [cell.strip() for cell in rows[0]] if rows else []
     if any(_is_number(cell) for cell in first):
@@ -137,7 +151,11 @@ def _is_number(cell: str) -> bool:
 
 def _comma_numbers(cells: pd.Series) -> bool:
     full = cells[~cells.isin(MARKS)]
-    return bool(len(full) and full.str.fullmatch(r"[-+]?\d*,\d+|[-+]?\d+").all() and full.str.contains(",").any())
+    return bool(
+        len(full)
+        and full.str.fullmatch(r"[-+]?\d*,\d+|[-+]?\d+").all()
+        and full.str.contains(",").any()
+    )
 
 
 def _only_with_comma(frame: pd.DataFrame) -> bool:
@@ -149,9 +167,14 @@ HEAD = 4096
 
 
 def layout_of(path: Path) -> str:
-    """``arff``, ``letor``, ``svmlight``, ``parquet`` or ``text``. Raises ``InputError`` for a file that is no table."""
+    """``arff``, ``letor``, ``svmlight``, ``parquet`` or ``text``. Raises ``InputError`` for a file
+    that is no table.
+    """
     if not path.is_file():
-        raise InputError(f"Expected a file to profile, got {str(path)!r}, which does not exist; correct the path.")
+        raise InputError(
+            f"Expected a file to profile, got {str(path)!r}, which does not exist; "
+            f"correct the path."
+        )
     require_rows(path)
     if path.suffix == ".parquet":
         return "parquet"
@@ -165,8 +188,10 @@ def layout_of(path: Path) -> str:
         kind = "binary file or one in UTF-16"
     if kind is not None:
         raise InputError(
-            f"Expected text with separators, Parquet, ARFF, LETOR or SVMlight to draft a schema, got a {kind} in "
-            f"{path}; export it as CSV, or write the schema by hand (`dpflows init` copies examples)."
+            f"Expected text with separators, Parquet, ARFF, LETOR or SVMlight to draft a schema, "
+            f"got a {kind} in "
+            f"{path}; export it as CSV, or write the schema by hand (`dpflows init` copies "
+            f"examples)."
         )
     lines = head.decode("latin-1").splitlines()
     lines = [line for line in (lines[:-1] if len(head) == HEAD else lines) if line.strip()]
@@ -202,7 +227,8 @@ def arff_cells(path: Path, ids: str | None = None) -> pd.DataFrame:
             records, _ = arff.loadarff(file)
     except (arff.ArffError, NotImplementedError, ValueError, StopIteration) as error:
         raise InputError(
-            f"{path}: not readable as ARFF: {' '.join(str(error).split())}; attributes of kind string and sparse rows "
+            f"{path}: not readable as ARFF: {' '.join(str(error).split())}; attributes of kind "
+            f"string and sparse rows "
             "are not read: export it as CSV."
         ) from None
     frame = pd.DataFrame(records)
@@ -210,7 +236,10 @@ def arff_cells(path: Path, ids: str | None = None) -> pd.DataFrame:
         if frame[name].dtype == object:
             frame[name] = frame[name].str.decode("utf-8").replace("?", "")
         else:
-            frame[name] = [canonical(value, unit=True) if name == ids else _text_of(value) for value in frame[name]]
+            frame[name] = [
+                canonical(value, unit=True) if name == ids else _text_of(value)
+                for value in frame[name]
+            ]
     return frame.astype(object)
 
 
@@ -218,4 +247,6 @@ def _text_of(value: float) -> str:
     """A number as a text file would hold it."""
     if value != value:
         return ""
-    return str(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(float(value))
+    return (
+        str(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(float(value))
+    )

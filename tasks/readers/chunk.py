@@ -16,7 +16,8 @@ CELLS = 1_500_000  # cells of one chunk
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """``table``: a frame by column name, or a matrix (array or CSR) of features alone; ``labels`` of a matrix, raw;
+    """``table``: a frame by column name, or a matrix (array or CSR) of features alone; ``labels``
+    of a matrix, raw;
     ``queries``: the query id of each row (ranking files)."""
 
     table: pd.DataFrame | Any

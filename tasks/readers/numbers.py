@@ -1,4 +1,6 @@
-"""Files of numbers: SVMlight, LETOR, the space-separated ``.dat`` layout, MNIST's idx, CIFAR-10's binary batches."""
+"""Files of numbers: SVMlight, LETOR, the space-separated ``.dat`` layout, MNIST's idx, CIFAR-10's
+binary batches.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def _unpacked(path: Path) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise truncated(path) from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not readable as text ({error.reason}); check source.format.") from None
+        raise InputError(
+            f"{path}: not readable as text ({error.reason}); check source.format."
+        ) from None
 
 
 def width(schema: Schema) -> int:
@@ -40,14 +44,18 @@ def width(schema: Schema) -> int:
 
 
 def read_svmlight(schema: Schema, path: Path) -> Iterator[Chunk]:
-    """Yield SVMlight or LETOR lines: ``label [qid:q] index:value ... [# comment]``, indices from 1, absent is 0.
+    """Yield SVMlight or LETOR lines: ``label [qid:q] index:value ... [# comment]``, indices from 1,
+    absent is 0.
 
-    The width is the declared number of features, whatever indices occur. Blank and comment lines are read over. With
-    ``format: letor``, and wherever labels are grades of relevance, every line needs a query id and a numeric label;
-    elsewhere query ids are read over. A declared mark of a missing value, NaN or inf
-    is read as NaN where the feature has a fill. Raises ``InputError`` with file and line.
+    The width is the declared number of features, whatever indices occur. Blank and comment lines
+    are read over. With
+    ``format: letor``, and wherever labels are grades of relevance, every line needs a query id and
+    a numeric label; elsewhere query ids are read over. A declared mark of a missing value, NaN or
+    inf is read as NaN where the feature has a fill. Raises ``InputError`` with file and line.
     """
-    return read_pairs(path, schema.groups, schema.source.format == "letor" or schema.label.kind == "relevance")
+    return read_pairs(
+        path, schema.groups, schema.source.format == "letor" or schema.label.kind == "relevance"
+    )
 
 
 def read_pairs(path: Path, groups: Sequence[FeatureGroup], ranked: bool) -> Iterator[Chunk]:
@@ -58,7 +66,9 @@ def read_pairs(path: Path, groups: Sequence[FeatureGroup], ranked: bool) -> Iter
     first, rows = 1, 0
     with _unpacked(path), open_text(path, "utf-8") as file:
         while lines := list(islice(file, chunk_rows(columns))):
-            parsed = [p for i, line in enumerate(lines) if (p := _line(path, first + i, line, ranked))]
+            parsed = [
+                p for i, line in enumerate(lines) if (p := _line(path, first + i, line, ranked))
+            ]
             if parsed:
                 yield _chunk(path, parsed, gaps, ranked)
             rows += len(parsed)
@@ -78,11 +88,15 @@ def _line(path: Path, number: int, line: str, ranked: bool) -> tuple[int, str, s
         query, _, rest = rest[4:].partition(" ")
     if ranked:
         if not query:
-            raise InputError(f"{path}, line {number}: no query id (qid:...); every document needs one.")
+            raise InputError(
+                f"{path}, line {number}: no query id (qid:...); every document needs one."
+            )
         try:
             float(label)
         except ValueError:
-            raise InputError(f"{path}, line {number}: the label {label!r} is not a number; correct the line.") from None
+            raise InputError(
+                f"{path}, line {number}: the label {label!r} is not a number; correct the line."
+            ) from None
     return number, label, query, rest
 
 
@@ -96,10 +110,14 @@ class Gaps:
     @classmethod
     def of(cls, groups: Sequence[FeatureGroup]) -> Gaps:
         fillable = np.repeat([g.fill is not None for g in groups], [g.count for g in groups])
-        return cls(fillable, frozenset(mark for g in groups if g.fill is not None for mark in g.missing))
+        return cls(
+            fillable, frozenset(mark for g in groups if g.fill is not None for mark in g.missing)
+        )
 
     def number(self, column: int, text: str) -> float:
-        """The value of a cell; NaN where it is missing and has a fill. Raises ``ValueError`` for other texts."""
+        """The value of a cell; NaN where it is missing and has a fill. Raises ``ValueError`` for
+        other texts.
+        """
         value = np.nan if text in self.marks and self.fillable[column] else float(text)
         if np.isfinite(value) or self.fillable[column]:
             return value
@@ -122,7 +140,9 @@ def _chunk(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps, rank
     if sound:
         rising = (np.diff(index) > 0) | (np.diff(row) > 0)
         sound = bool(((index >= 1) & (index <= columns) & (index % 1 == 0)).all() and rising.all())
-        sound = sound and bool((np.isfinite(value) | gaps.fillable[index.astype(np.int32) - 1]).all())
+        sound = sound and bool(
+            (np.isfinite(value) | gaps.fillable[index.astype(np.int32) - 1]).all()
+        )
     if not sound:
         raise _bad_pair(path, parsed, gaps)
     ends = np.append(0, np.cumsum(counts)).astype(np.int32)
@@ -142,7 +162,10 @@ def _bad_pair(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -
             if not colon or not left.isdigit():
                 return InputError(f"{place} is not index:value; correct the line.")
             if not 1 <= int(left) <= columns:
-                return InputError(f"{place}: indices go from 1 to the {columns} declared features; correct the line.")
+                return InputError(
+                    f"{place}: indices go from 1 to the {columns} declared features; "
+                    f"correct the line."
+                )
             if int(left) <= last:
                 return InputError(f"{place}: indices must rise within a line; correct the line.")
             last = int(left)
@@ -150,7 +173,8 @@ def _bad_pair(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -
                 gaps.number(last - 1, right)
             except ValueError:
                 return InputError(
-                    f"{place}: the value is not a finite number; correct the line, or declare a fill of its features "
+                    f"{place}: the value is not a finite number; correct the line, or declare a "
+                    f"fill of its features "
                     "and the text under missing."
                 )
     return InputError(f"{path}: not readable as index:value pairs; check source.format.")
@@ -173,11 +197,14 @@ def read_dat(schema: Schema, path: Path) -> Iterator[Chunk]:
     }
     with _unpacked(path):
         try:
-            with pd.read_csv(path, dtype=np.float64, chunksize=chunk_rows(columns), **options) as reader:
+            with pd.read_csv(
+                path, dtype=np.float64, chunksize=chunk_rows(columns), **options
+            ) as reader:
                 for frame in reader:
                     if frame.shape[1] != columns:
                         raise InputError(
-                            f"{path}: lines of {frame.shape[1]} numbers, declared are {columns - 1} features and the"
+                            f"{path}: lines of {frame.shape[1]} numbers, declared are "
+                            f"{columns - 1} features and the"
                             " label; correct features."
                         )
                     values = frame.to_numpy()
@@ -195,23 +222,31 @@ def _bad_number(path: Path, columns: int, error: ValueError) -> InputError:
         for number, line in enumerate(file, start=1):
             cells = line.split()
             if cells and len(cells) != columns:
-                return InputError(f"{path}, line {number}: {len(cells)} numbers, expected {columns}; correct the line.")
+                return InputError(
+                    f"{path}, line {number}: {len(cells)} numbers, expected "
+                    f"{columns}; correct the line."
+                )
             for position, cell in enumerate(cells, start=1):
                 try:
                     float(cell)
                 except ValueError:
                     return InputError(
-                        f"{path}, line {number}, column {position}: {cell!r} is not a number; correct the line."
+                        f"{path}, line {number}, column {position}: {cell!r} is not a number; "
+                        f"correct the line."
                     )
     return InputError(f"{path}: {' '.join(str(error).split())}; correct the file.")
 
 
 def read_idx(schema: Schema, files: Sequence[Path]) -> Iterator[Chunk]:
-    """Yield images and labels of a pair of idx files (LeCun's layout: big-endian sizes, then unsigned bytes)."""
+    """Yield images and labels of a pair of idx files (LeCun's layout: big-endian sizes, then
+    unsigned bytes).
+    """
     images, labels = _idx_pair(files)
     X, y = _idx(images, 3), _idx(labels, 1)
     if len(X) != len(y):
-        raise InputError(f"{images}: {len(X)} images, but {labels} has {len(y)} labels; give files of one part.")
+        raise InputError(
+            f"{images}: {len(X)} images, but {labels} has {len(y)} labels; give files of one part."
+        )
     X = X.reshape(len(X), -1)
     step = chunk_rows(X.shape[1])
     for start in range(0, len(X), step):
@@ -223,7 +258,8 @@ def _idx_pair(files: Sequence[Path]) -> tuple[Path, Path]:
         files = [files[0], files[0].with_name(files[0].name.replace("images-idx3", "labels-idx1"))]
     if len(files) != 2 or not files[1].is_file():
         raise InputError(
-            f"Expected two idx files, images and labels, got {[str(f) for f in files]}; give both under data.path."
+            f"Expected two idx files, images and labels, got {[str(f) for f in files]}; give both "
+            f"under data.path."
         )
     return files[0], files[1]
 
@@ -232,11 +268,21 @@ def _idx(path: Path, dimensions: int) -> np.ndarray:
     require_rows(path)
     with _unpacked(path), (gzip.open if is_gzip(path) else open)(path, "rb") as file:
         raw = file.read()
-    if len(raw) < 4 + 4 * dimensions or raw[:2] != b"\0\0" or raw[2] != IDX_BYTES or raw[3] != dimensions:
-        raise InputError(f"{path}: not an idx file of unsigned bytes with {dimensions} dimensions; check the file.")
+    if (
+        len(raw) < 4 + 4 * dimensions
+        or raw[:2] != b"\0\0"
+        or raw[2] != IDX_BYTES
+        or raw[3] != dimensions
+    ):
+        raise InputError(
+            f"{path}: not an idx file of unsigned bytes with {dimensions} dimensions; "
+            f"check the file."
+        )
     sizes = tuple(int(s) for s in np.frombuffer(raw, ">u4", dimensions, 4))
     if len(raw) != 4 + 4 * dimensions + int(np.prod(sizes)):
-        raise InputError(f"{path}: the header announces {sizes}, the file has another length; fetch it again.")
+        raise InputError(
+            f"{path}: the header announces {sizes}, the file has another length; fetch it again."
+        )
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(sizes)
 
 
@@ -246,7 +292,10 @@ def read_cifar10(schema: Schema, path: Path) -> Iterator[Chunk]:
     with _unpacked(path), (gzip.open if is_gzip(path) else open)(path, "rb") as file:
         raw = np.frombuffer(file.read(), np.uint8)
     if len(raw) % CIFAR_ROW:
-        raise InputError(f"{path}: {len(raw)} bytes are no multiple of {CIFAR_ROW}; give the binary version's batches.")
+        raise InputError(
+            f"{path}: {len(raw)} bytes are no multiple of {CIFAR_ROW}; give the "
+            f"binary version's batches."
+        )
     rows = raw.reshape(-1, CIFAR_ROW)
     step = chunk_rows(CIFAR_ROW)
     for start in range(0, len(rows), step):

@@ -21,16 +21,18 @@ Paths = str | Path | Sequence[str | Path] | None
 
 # Where packages of Debian and its kin put data sets, under the package's name.
 SYSTEM_DATA = Path("/usr/share/datasets")
-QUERY = "query"  # the column of a generated ranking table that says which documents were shown together
+# the column of a generated ranking table that says which documents were shown together
+QUERY = "query"
 
 
 def open_chunks(
     schema: Schema, files: Sequence[Path], skip_lines: int | None = None, mine: Mine | None = None
 ) -> Iterator[Chunk]:
-    """Yield the rows of ``files`` in order (of the generator or the fetched table if there are none).
+    """Yield the rows of ``files`` in order (of the generator or the fetched table if there are
+    none).
 
-    ``mine`` says which rows of a frame are read (``tasks.data.rows``): nothing that is wrong with the others refuses
-    anything, unless it hides where a row belongs (``tasks.readers.spoiled``).
+    ``mine`` says which rows of a frame are read (``tasks.data.rows``): nothing that is wrong with
+    the others refuses anything, unless it hides where a row belongs (``tasks.readers.spoiled``).
     """
     if not files:
         yield from frame_chunks(schema, made_frame(schema))
@@ -46,7 +48,9 @@ def open_chunks(
             yield chunk
 
 
-def _reader(schema: Schema, file: Path, skip_lines: int | None, mine: Mine | None) -> Iterator[Chunk]:
+def _reader(
+    schema: Schema, file: Path, skip_lines: int | None, mine: Mine | None
+) -> Iterator[Chunk]:
     form = schema.source.format
     if form == "csv" and file.suffix == ".parquet":
         form = "parquet"
@@ -57,7 +61,9 @@ def _reader(schema: Schema, file: Path, skip_lines: int | None, mine: Mine | Non
     return numbers.READERS[form](schema, file)
 
 
-def frame_chunks(schema: Schema, frame: pd.DataFrame, where: str = "the data frame") -> Iterator[Chunk]:
+def frame_chunks(
+    schema: Schema, frame: pd.DataFrame, where: str = "the data frame"
+) -> Iterator[Chunk]:
     """Yield a frame in pieces, its columns checked against the schema."""
     if schema.columns:
         check_names(schema, where, [str(c) for c in frame.columns])
@@ -75,7 +81,9 @@ def frame_chunks(schema: Schema, frame: pd.DataFrame, where: str = "the data fra
     for start in range(0, len(frame), step):
         piece = frame.iloc[start : start + step]
         queries = piece.pop(QUERY).to_numpy() if ranked else None
-        yield Chunk(piece.drop(columns=label).to_numpy(dtype=float), piece[label].to_numpy(), queries)
+        yield Chunk(
+            piece.drop(columns=label).to_numpy(dtype=float), piece[label].to_numpy(), queries
+        )
 
 
 def made_frame(schema: Schema) -> pd.DataFrame:
@@ -89,47 +97,68 @@ def made_frame(schema: Schema) -> pd.DataFrame:
 
 
 def data_roots() -> list[Path]:
-    """Folders that declared files are looked for in: the working directory, ``DPFLOWS_DATA``, ``SYSTEM_DATA``."""
-    return [Path(), *([Path(os.environ["DPFLOWS_DATA"])] if "DPFLOWS_DATA" in os.environ else []), SYSTEM_DATA]
+    """Folders that declared files are looked for in: the working directory, ``DPFLOWS_DATA``,
+    ``SYSTEM_DATA``.
+    """
+    return [
+        Path(),
+        *([Path(os.environ["DPFLOWS_DATA"])] if "DPFLOWS_DATA" in os.environ else []),
+        SYSTEM_DATA,
+    ]
 
 
-def source_paths(schema: Schema, path: Paths, declared: Sequence[str], what: str = "data.path") -> list[Path]:
-    """The files to read: those of ``path``, or the declared ones in the first of ``data_roots`` that has them.
+def source_paths(
+    schema: Schema, path: Paths, declared: Sequence[str], what: str = "data.path"
+) -> list[Path]:
+    """The files to read: those of ``path``, or the declared ones in the first of ``data_roots``
+    that has them.
 
-    A folder stands for the declared file names inside it. Raises ``InputError`` for a missing file, with the way to
-    get it.
+    A folder stands for the declared file names inside it. Raises ``InputError`` for a missing file,
+    with the way to get it.
     """
     if path is None:
         if not declared:
             return []
         roots = data_roots()
-        found = [next((r / name for r in roots if (r / name).is_file()), Path(name)) for name in declared]
+        found = [
+            next((r / name for r in roots if (r / name).is_file()), Path(name)) for name in declared
+        ]
     else:
         given = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
         folders = all(g.is_dir() for g in given)
         if folders:
             _require_inside(schema, given, declared, what)
-        found = [packed_or_not(g / Path(d).name) for g in given for d in declared] if folders else given
+        found = (
+            [packed_or_not(g / Path(d).name) for g in given for d in declared] if folders else given
+        )
     for file in found:
         if file.is_dir():
-            raise InputError(f"Expected a file at {what}={str(file)!r}, got a folder; give the file inside it.")
+            raise InputError(
+                f"Expected a file at {what}={str(file)!r}, got a folder; give the file inside it."
+            )
         if not file.is_file():
             how = f" {schema.source.how}" if schema.source.how else ""
             root = (
-                "" if path is not None or file.is_absolute() else ", or name the folder that holds it in DPFLOWS_DATA"
+                ""
+                if path is not None or file.is_absolute()
+                else ", or name the folder that holds it in DPFLOWS_DATA"
             )
             raise InputError(
-                f"Expected a file at {what}={str(file)!r}, which does not exist; correct the path{root}.{how}"
+                f"Expected a file at {what}={str(file)!r}, which does not exist; correct the "
+                f"path{root}.{how}"
             )
     return found
 
 
-def _require_inside(schema: Schema, folders: Sequence[Path], declared: Sequence[str], what: str) -> None:
+def _require_inside(
+    schema: Schema, folders: Sequence[Path], declared: Sequence[str], what: str
+) -> None:
     """Raise ``InputError`` where a folder is given and does not hold the declared files."""
     shown = ", ".join(map(str, folders))
     if not declared:
         raise InputError(
-            f"Expected a file at {what}={shown!r}, got a folder, and schema {schema.name!r} declares no file; give "
+            f"Expected a file at {what}={shown!r}, got a folder, and schema {schema.name!r} "
+            f"declares no file; give "
             "the file itself."
         )
     for folder in folders:
@@ -137,7 +166,8 @@ def _require_inside(schema: Schema, folders: Sequence[Path], declared: Sequence[
             if not packed_or_not(folder / name).is_file():
                 how = f" {schema.source.how}" if schema.source.how else ""
                 raise InputError(
-                    f"Expected the declared file {name!r} in the folder {what}={str(folder)!r}, which has none of that "
+                    f"Expected the declared file {name!r} in the folder {what}={str(folder)!r}, "
+                    f"which has none of that "
                     f"name; give the file itself, or the right folder.{how}"
                 )
 
@@ -149,17 +179,24 @@ def packed_or_not(file: Path) -> Path:
 
 
 def sibling_paths(schema: Schema, files: Sequence[Path], path: Paths) -> list[Path]:
-    """The declared second file(s): ``path`` if given, else beside the training file, packed or not."""
+    """The declared second file(s): ``path`` if given, else beside the training file, packed or
+    not.
+    """
     declared = schema.split.path
     if path is not None or not files:
         return source_paths(schema, path, declared, "data.test_path")
     found = []
     for name in declared:
         plain = Path(name).name.removesuffix(".gz")
-        beside = [files[0].parent / Path(name).name, files[0].parent / plain, files[0].parent / f"{plain}.gz"]
+        beside = [
+            files[0].parent / Path(name).name,
+            files[0].parent / plain,
+            files[0].parent / f"{plain}.gz",
+        ]
         if not any(b.is_file() for b in beside):
             raise InputError(
-                f"Expected the test part beside the training file as {str(beside[0])!r}, which does not exist; give"
+                f"Expected the test part beside the training file as {str(beside[0])!r}, which "
+                f"does not exist; give"
                 " data.test_path, or declare another split."
             )
         found.append(next(b for b in beside if b.is_file()))

@@ -25,7 +25,9 @@ ARFF_FAULTS = (arff.ArffError, ValueError, LookupError)
 
 
 def read_parquet(schema: Schema, path: Path, mine: Mine | None = None) -> Iterator[Chunk]:
-    """Yield frames of a Parquet file, record batch by record batch; of rows that are not ``mine`` none is refused."""
+    """Yield frames of a Parquet file, record batch by record batch; of rows that are not ``mine``
+    none is refused.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -54,23 +56,30 @@ def readable_parquet(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not readable as Parquet: {' '.join(str(error).split())}; check the file.") from None
+        raise InputError(
+            f"{path}: not readable as Parquet: {' '.join(str(error).split())}; check the file."
+        ) from None
 
 
 def whole_parquet(path: Path) -> pd.DataFrame:
-    """All of a Parquet file; raises ``InputError`` for what is none, and for two columns of one name."""
+    """All of a Parquet file; raises ``InputError`` for what is none, and for two columns of one
+    name.
+    """
     import pyarrow.parquet as pq
 
     with readable_parquet(path):
         names = pq.read_schema(path).names
         double = next((name for name in names if names.count(name) > 1), None)
         if double is not None:
-            raise InputError(f"{path}: two columns are named {double!r}; give every column its own name.")
+            raise InputError(
+                f"{path}: two columns are named {double!r}; give every column its own name."
+            )
         return pd.read_parquet(path)
 
 
 def read_arff(schema: Schema, path: Path, mine: Mine | None = None) -> Iterator[Chunk]:
-    """Yield an ARFF file (dense form) as frames; ``?`` is a missing value, nominal values are texts.
+    """Yield an ARFF file (dense form) as frames; ``?`` is a missing value, nominal values are
+    texts.
 
     Of rows that are not ``mine`` none is refused.
     """
@@ -78,7 +87,9 @@ def read_arff(schema: Schema, path: Path, mine: Mine | None = None) -> Iterator[
     try:
         frame = _arff_frame(schema, path, mine)
     except (*ARFF_FAULTS, NotImplementedError, StopIteration) as error:
-        raise InputError(f"{path}: not readable as ARFF: {' '.join(str(error).split())}; check the file.") from None
+        raise InputError(
+            f"{path}: not readable as ARFF: {' '.join(str(error).split())}; check the file."
+        ) from None
     check_names(schema, str(path), list(frame.columns))
     if not len(frame):
         raise InputError(f"{path}: the file has no data rows; give a file with rows.")
@@ -128,14 +139,17 @@ def fetched_frame(schema: Schema) -> pd.DataFrame:
     source, folder = schema.source, str(cache_folder())
     try:
         if source.kind == "openml":
-            found: Any = datasets.fetch_openml(data_id=source.data_id, as_frame=True, data_home=folder, parser="auto")
+            found: Any = datasets.fetch_openml(
+                data_id=source.data_id, as_frame=True, data_home=folder, parser="auto"
+            )
         else:
-            found = datasets.fetch_kddcup99(percent10=bool(source.arguments.get("percent10", 1)), data_home=folder,
-                                            as_frame=True)  # fmt: skip
+            part = bool(source.arguments.get("percent10", 1))
+            found = datasets.fetch_kddcup99(percent10=part, data_home=folder, as_frame=True)
     except (OSError, ValueError) as error:
         name = f"OpenML {source.data_id}" if source.kind == "openml" else source.kind
         raise InputError(
-            f"Data set {schema.name!r} could not be downloaded ({name}): {' '.join(str(error).split())}; try again with"
+            f"Data set {schema.name!r} could not be downloaded ({name}): "
+            f"{' '.join(str(error).split())}; try again with"
             f" a connection, or give data.path. {source.how}".rstrip()
         ) from None
     frame = found.frame.rename(columns=source.rename)

@@ -27,13 +27,17 @@ NUMBERS = ("numeric", "flag")
 SEPARATORS = (";", ",", "\t", "|")
 
 
-def read_text(schema: Schema, path: Path, skip_lines: int | None = None, mine: Mine | None = None) -> Iterator[Chunk]:
-    """Yield frames of the file's rows; numbers are float64, texts categories, ignored columns texts.
+def read_text(
+    schema: Schema, path: Path, skip_lines: int | None = None, mine: Mine | None = None
+) -> Iterator[Chunk]:
+    """Yield frames of the file's rows; numbers are float64, texts categories, ignored columns
+    texts.
 
-    Of rows that are not ``mine`` none is refused, whatever is wrong with it (``tasks.readers.spoiled``).
+    Of rows that are not ``mine`` none is refused, whatever is wrong with it
+    (``tasks.readers.spoiled``).
 
-    Raises ``InputError`` naming file, row and column: empty or damaged file, wrong encoding, duplicate, missing or
-    undeclared columns, rows of another length, text in a numeric column.
+    Raises ``InputError`` naming file, row and column: empty or damaged file, wrong encoding,
+    duplicate, missing or undeclared columns, rows of another length, text in a numeric column.
     """
     require_rows(path)
     skip = schema.text.skip_lines if skip_lines is None else skip_lines
@@ -48,7 +52,9 @@ def read_text(schema: Schema, path: Path, skip_lines: int | None = None, mine: M
             return
         if is_plain(schema, marks):
             try:
-                yield from read_plain(schema, path, names, kinds, next(iter(marks.values()), []), options["skiprows"])
+                yield from read_plain(
+                    schema, path, names, kinds, next(iter(marks.values()), []), options["skiprows"]
+                )
                 return
             except NotPlain as stop:
                 done = stop.rows
@@ -63,7 +69,9 @@ def _read_carefully(
     done: int,
     mine: Mine | None = None,
 ) -> Iterator[Chunk]:
-    """Yield frames through pandas' parser, without the first ``done`` rows; it can say what is wrong and where."""
+    """Yield frames through pandas' parser, without the first ``done`` rows; it can say what is
+    wrong and where.
+    """
     dtypes = {name: kind or "category" for name, kind in kinds.items()}
     row, checked = 0, False
     try:
@@ -80,15 +88,23 @@ def _read_carefully(
         if mine is not None:
             yield from _read_mine(schema, path, kinds, options, max(done, row), mine)
             return
-        if isinstance(error, UnicodeError | pd.errors.ParserError | pd.errors.EmptyDataError | InputError):
+        if isinstance(
+            error, UnicodeError | pd.errors.ParserError | pd.errors.EmptyDataError | InputError
+        ):
             raise
         refuse_texts(schema, path, options, error)
 
 
 def _read_mine(
-    schema: Schema, path: Path, kinds: dict[str, str | None], options: dict[str, Any], done: int, mine: Mine
+    schema: Schema,
+    path: Path,
+    kinds: dict[str, str | None],
+    options: dict[str, Any],
+    done: int,
+    mine: Mine,
 ) -> Iterator[Chunk]:
-    """Yield frames without the first ``done`` rows, of which the rows that are ``mine`` alone are parsed.
+    """Yield frames without the first ``done`` rows, of which the rows that are ``mine`` alone are
+    parsed.
 
     Raises ``InputError`` for a row among those that is no row, or a cell that is no number.
     """
@@ -119,15 +135,25 @@ def _number(cell: Any, absent: list[str], text: TextSpec) -> float:
 
 
 def refuse_short_rows(schema: Schema, path: Path, options: dict[str, Any]) -> None:
-    """Raise ``InputError`` where a row has fewer fields than columns, which the parser fills with empty cells."""
+    """Raise ``InputError`` where a row has fewer fields than columns, which the parser fills with
+    empty cells.
+    """
     wanted = len(options["names"])
     with open_text(path, options["encoding"]) as file:
         rows = _rows(schema, islice(file, options["skiprows"], None))
-        found = next(((n, len(row)) for n, row in enumerate(filter(None, rows), start=1) if len(row) < wanted), None)
+        found = next(
+            (
+                (n, len(row))
+                for n, row in enumerate(filter(None, rows), start=1)
+                if len(row) < wanted
+            ),
+            None,
+        )
     if found is not None:
         count = "1 field" if found[1] == 1 else f"{found[1]} fields"
         raise InputError(
-            f"{path}: Expected {wanted} fields in data row {found[0]}, got {count}; correct the row, or text.separator "
+            f"{path}: Expected {wanted} fields in data row {found[0]}, got {count}; correct the "
+            f"row, or text.separator "
             f"(now {schema.text.separator!r}) and text.quote."
         )
 
@@ -137,11 +163,15 @@ def _rows(schema: Schema, lines: Iterable[str]) -> Iterator[list[str]]:
     text = schema.text
     if text.separator == " ":
         return (line.split() for line in lines)
-    return csv.reader(lines, delimiter=text.separator, quotechar=text.quote, skipinitialspace=text.strip)
+    return csv.reader(
+        lines, delimiter=text.separator, quotechar=text.quote, skipinitialspace=text.strip
+    )
 
 
 def dtype_of(schema: Schema, name: str) -> str | None:
-    """How a column is parsed: as a number, as text with few values, or (ignored columns: None) as text."""
+    """How a column is parsed: as a number, as text with few values, or (ignored columns: None) as
+    text.
+    """
     if name == schema.label.column:
         numbers = schema.label.kind == "regression" or schema.label.positive_from is not None
         return "float64" if numbers else "category"
@@ -152,11 +182,14 @@ def dtype_of(schema: Schema, name: str) -> str | None:
 
 
 def parser_options(schema: Schema, path: Path, names: list[str], skip: int) -> dict[str, Any]:
-    """Arguments of ``pandas.read_csv``: nothing counts as missing but what is declared, and empty numeric cells."""
+    """Arguments of ``pandas.read_csv``: nothing counts as missing but what is declared, and empty
+    numeric cells.
+    """
     text = schema.text
     numeric = [n for n in names if dtype_of(schema, n) == "float64"]
     marks = {
-        n: (c.missing if (c := schema.columns.get(n)) and c.missing is not None else schema.missing) for n in numeric
+        n: (c.missing if (c := schema.columns.get(n)) and c.missing is not None else schema.missing)
+        for n in numeric
     }
     return {
         "header": None,
@@ -191,12 +224,17 @@ def column_names(schema: Schema, path: Path, skip: int, every: bool = True) -> l
         raise InputError(f"{path}: the file has no data rows; give a file with rows.")
     if every or head:
         _check_separator(schema, path, head or first)
-    names = list(text.names) or ([h.strip() if text.strip else h for h in head] if head else default_names(schema))
+    names = list(text.names) or (
+        [h.strip() if text.strip else h for h in head] if head else default_names(schema)
+    )
     if head is not None and len(names) != len(head):
-        raise InputError(f"{path}: text.names has {len(names)} names, the header {len(head)}; name every column.")
+        raise InputError(
+            f"{path}: text.names has {len(names)} names, the header {len(head)}; name every column."
+        )
     if every and len(first) != len(names):
         raise InputError(
-            f"{path}: data row 1 has {len(first)} fields, the {'header' if head else 'schema'} {len(names)}; check"
+            f"{path}: data row 1 has {len(first)} fields, the {'header' if head else 'schema'} "
+            f"{len(names)}; check"
             f" text.separator (now {text.separator!r}) and the columns."
         )
     check_names(schema, str(path), names)
@@ -204,25 +242,34 @@ def column_names(schema: Schema, path: Path, skip: int, every: bool = True) -> l
 
 
 def _first_fits(schema: Schema, path: Path, names: list[str], options: dict[str, Any]) -> bool:
-    """Whether the first row has as many cells as there are columns, from which the parsers take their number."""
+    """Whether the first row has as many cells as there are columns, from which the parsers take
+    their number.
+    """
     with open_text(path, options["encoding"], ESCAPE) as file:
         first = next(filter(None, _rows(schema, islice(file, options["skiprows"], None))), [])
     return len(first) == len(names)
 
 
 def _check_separator(schema: Schema, path: Path, cells: list[str]) -> None:
-    """Raise ``InputError`` where a line is one cell that another separator would cut into the declared columns."""
+    """Raise ``InputError`` where a line is one cell that another separator would cut into the
+    declared columns.
+    """
     [line] = cells if len(cells) == 1 else [""]
-    other = next((mark for mark in SEPARATORS if line.count(mark) >= max(1, len(schema.columns) - 1)), None)
+    other = next(
+        (mark for mark in SEPARATORS if line.count(mark) >= max(1, len(schema.columns) - 1)), None
+    )
     if other is not None:
         raise InputError(
-            f"{path}: Expected cells separated by text.separator={schema.text.separator!r}, got the line "
+            f"{path}: Expected cells separated by text.separator={schema.text.separator!r}, got "
+            f"the line "
             f"{line[:60]!r}; declare text.separator: {other!r}."
         )
 
 
 def default_names(schema: Schema) -> list[str]:
-    """Column names of a file without header: the declared ones in order, the label last unless it is among them."""
+    """Column names of a file without header: the declared ones in order, the label last unless it
+    is among them.
+    """
     names = list(schema.columns)
     return names if schema.label.column in names else [*names, schema.label.column]
 
@@ -232,7 +279,8 @@ def check_names(schema: Schema, where: str, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InputError(
-                f"{where}: two columns are named {name!r}; give every column its own name under text.names."
+                f"{where}: two columns are named {name!r}; give every column its own name under "
+                f"text.names."
             )
     wanted = [*schema.columns, schema.label.column]
     made = {schema.source.tag}
@@ -243,7 +291,8 @@ def check_names(schema: Schema, where: str, names: list[str]) -> None:
     extra = [n for n in names if n not in wanted]
     if extra and schema.undeclared == "refuse":
         raise InputError(
-            f"{where}: column {extra[0]!r} is not declared ({len(extra)} such); declare it with kind: ignore, or set"
+            f"{where}: column {extra[0]!r} is not declared ({len(extra)} such); declare it with "
+            f"kind: ignore, or set"
             " undeclared: ignore."
         )
 
@@ -255,7 +304,9 @@ def open_text(path: Path, encoding: str, errors: str = "strict") -> Any:
 
 
 def refuse_texts(schema: Schema, path: Path, options: dict[str, Any], error: ValueError) -> None:
-    """Read the numeric columns again as text to name the cells that hold none; raises ``InputError``."""
+    """Read the numeric columns again as text to name the cells that hold none; raises
+    ``InputError``.
+    """
     numeric = list(options["na_values"])
     text = schema.text
     tally = EncodingReport(source=str(path))
@@ -263,7 +314,9 @@ def refuse_texts(schema: Schema, path: Path, options: dict[str, Any], error: Val
     with pd.read_csv(path, **plain) as reader:
         for frame in reader:
             for name in numeric:
-                _refuse_column(frame[name], options["na_values"][name], text.decimal, text.thousands, tally)
+                _refuse_column(
+                    frame[name], options["na_values"][name], text.decimal, text.thousands, tally
+                )
             tally.raise_faults()
             tally.rows += len(frame)
     raise InputError(f"{path}: {' '.join(str(error).split())}; correct the file or the schema.")
@@ -281,11 +334,15 @@ def _refuse_column(
     if not len(rows):
         return
     other = "," if decimal == "." else "."
-    swapped = pd.to_numeric(texts.iloc[rows].str.replace(other, ".", regex=False), errors="coerce").notna()
+    swapped = pd.to_numeric(
+        texts.iloc[rows].str.replace(other, ".", regex=False), errors="coerce"
+    ).notna()
     way = "a number is needed; correct the row, or declare the text under missing with a fill"
     if swapped.all():
         way = f"it parses with the other decimal mark: declare text.decimal: {other!r}"
-    tally.fault(rows, str(cells.name), [f"{t!r} is not a number" for t in texts.iloc[rows[:11]]], way)
+    tally.fault(
+        rows, str(cells.name), [f"{t!r} is not a number" for t in texts.iloc[rows[:11]]], way
+    )
 
 
 @contextmanager
@@ -303,7 +360,9 @@ def _readable(path: Path, schema: Schema) -> Iterator[None]:
         raise truncated(path) from None
     except (pd.errors.ParserError, csv.Error) as error:
         words = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
-        raise InputError(f"{path}: {words}; correct the line, or text.separator and text.quote.") from None
+        raise InputError(
+            f"{path}: {words}; correct the line, or text.separator and text.quote."
+        ) from None
 
 
 def _encoding(schema: Schema, path: Path) -> str:
@@ -322,7 +381,10 @@ def _undecodable(path: Path, encoding: str) -> InputError:
                 line.decode(encoding)
             except UnicodeDecodeError as error:
                 return InputError(
-                    f"{path}, line {number}: byte 0x{line[error.start]:02X} is not {encoding}; declare text.encoding,"
+                    f"{path}, line {number}: byte 0x{line[error.start]:02X} is not {encoding}; "
+                    f"declare text.encoding,"
                     " for example latin-1 or cp1251."
                 )
-    return InputError(f"{path}: not readable as {encoding}; declare text.encoding, for example latin-1 or cp1251.")
+    return InputError(
+        f"{path}: not readable as {encoding}; declare text.encoding, for example latin-1 or cp1251."
+    )

@@ -1,4 +1,6 @@
-"""What a run leaves: statement, model, files, and its place in MLflow. Here: the names of its tags there."""
+"""What a run leaves: statement, model, files, and its place in MLflow. Here: the names of its tags
+there.
+"""
 
 OURS = "dpflows"
 OWNER = "dpflows.owner"

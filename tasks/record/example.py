@@ -14,14 +14,17 @@ ROUNDED = 1e-9
 
 
 def example_columns(encoder: Mapping[str, Any], query: str | None = None) -> dict[str, list[Any]]:
-    """Columns of two rows, from an encoder as a dict: lower bounds and first levels, upper bounds and last levels.
+    """Columns of two rows, from an encoder as a dict: lower bounds and first levels, upper bounds
+    and last levels.
 
     ``query`` names the column of a ranking that says which documents belong together: here both.
     """
     rows: dict[str, list[Any]] = {} if query is None else {query: ["q1", "q1"]}
     if encoder["encoder"] == "matrix":
         groups = [FeatureGroup(**group) for group in encoder["groups"]]
-        return rows | {name: [float(group.low), float(group.high)] for group in groups for name in group.names}
+        return rows | {
+            name: [float(group.low), float(group.high)] for group in groups for name in group.names
+        }
     columns: list[Any] = [Column.from_dict(column) for column in encoder["columns"]]
     for column in columns:
         if column.levels:
@@ -36,7 +39,8 @@ def example_columns(encoder: Mapping[str, Any], query: str | None = None) -> dic
 
 
 def is_example(stored: bytes, encoder: Mapping[str, Any], query: str | None = None) -> bool:
-    """Whether a stored input example (JSON: ``columns``, ``data`` by rows) is the one made from the declarations.
+    """Whether a stored input example (JSON: ``columns``, ``data`` by rows) is the one made from the
+    declarations.
 
     Raises what reading a text that is none raises: ``ValueError``, ``KeyError`` or ``TypeError``.
     """
@@ -47,10 +51,16 @@ def is_example(stored: bytes, encoder: Mapping[str, Any], query: str | None = No
 
 def _same_rows(found: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]) -> bool:
     sizes = [len(row) for row in found] == [len(row) for row in expected]
-    return sizes and all(_same(*pair) for rows in zip(found, expected, strict=True) for pair in zip(*rows, strict=True))
+    return sizes and all(
+        _same(*pair)
+        for rows in zip(found, expected, strict=True)
+        for pair in zip(*rows, strict=True)
+    )
 
 
 def _same(found: Any, expected: Any) -> bool:
     if isinstance(expected, float):
-        return isinstance(found, int | float) and isclose(found, expected, rel_tol=ROUNDED, abs_tol=ROUNDED)
+        return isinstance(found, int | float) and isclose(
+            found, expected, rel_tol=ROUNDED, abs_tol=ROUNDED
+        )
     return bool(found == expected)

@@ -1,6 +1,7 @@
 """The outbox: trained and charged models between the ledger's commit and their place in MLflow.
 
-A folder for each run, with everything that tracking needs, so that another process can go on where one was killed.
+A folder for each run, with everything that tracking needs, so that another process can go on where
+one was killed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ MEASURED = "measured.json"
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What tracking needs beside the files of a run; ``hashes`` are those that close the ledger's entry."""
+    """What tracking needs beside the files of a run; ``hashes`` are those that close the ledger's
+    entry.
+    """
 
     entry: str
     dataset: str
@@ -44,7 +47,9 @@ class Pending:
 
     @classmethod
     def read(cls, folder: Path) -> Pending | None:
-        """What ``write`` stored; None for a folder that was not finished, or is not of this version."""
+        """What ``write`` stored; None for a folder that was not finished, or is not of this
+        version.
+        """
         try:
             stored = json.loads((folder / PENDING).read_text(encoding="utf-8"))
             return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
@@ -77,13 +82,18 @@ def keep_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
 def kept_metrics(folder: Path) -> dict[str, float]:
     """What ``keep_metrics`` stored; {} where the run was not measured."""
     try:
-        return {str(name): float(value) for name, value in json.loads((folder / MEASURED).read_text()).items()}
+        return {
+            str(name): float(value)
+            for name, value in json.loads((folder / MEASURED).read_text()).items()
+        }
     except (OSError, ValueError, AttributeError):
         return {}
 
 
 def waiting(home: Home) -> Iterator[tuple[Path, Pending]]:
-    """Finished folders whose process is gone, oldest first; those of living processes are theirs."""
+    """Finished folders whose process is gone, oldest first; those of living processes are
+    theirs.
+    """
     if not home.outbox.is_dir():
         return
     for folder in sorted(home.outbox.iterdir(), key=lambda path: path.stat().st_mtime):
@@ -97,11 +107,20 @@ def words(home: Home) -> str:
     found = [folder.name for folder, _ in waiting(home)]
     if not found:
         return ""
-    many = f"{len(found)} trained and charged models are" if len(found) > 1 else "one trained and charged model is"
-    return f"{many} not in MLflow yet ({', '.join(found[:3])}): `dpflows recover` stores what was paid for"
+    many = (
+        f"{len(found)} trained and charged models are"
+        if len(found) > 1
+        else "one trained and charged model is"
+    )
+    return (
+        f"{many} not in MLflow yet ({', '.join(found[:3])}): `dpflows recover` stores what was "
+        f"paid for"
+    )
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder whose content is in MLflow; its first file goes first, so that half of it is nothing."""
+    """Remove a folder whose content is in MLflow; its first file goes first, so that half of it is
+    nothing.
+    """
     (folder / PENDING).unlink(missing_ok=True)
     shutil.rmtree(folder)

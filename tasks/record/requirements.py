@@ -1,4 +1,6 @@
-"""What the code of a stored model needs: the packages that its scorer imports, found in the sources themselves."""
+"""What the code of a stored model needs: the packages that its scorer imports, found in the sources
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ OTHER_NAMES = {"sklearn": "scikit-learn"}
 
 @cache
 def requirements(scorer: Path, network: bool = False) -> tuple[str, ...]:
-    """``package==version`` of each distribution that ``scorer`` imports, itself or through the code of ours it carries.
+    """``package==version`` of each distribution that ``scorer`` imports, itself or through the code
+    of ours it carries.
 
     ``network``: whether the model is a network, which needs torch too.
     """
@@ -49,27 +52,39 @@ def libraries(scorer: Path, network: bool = False) -> set[str]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Absolute names of what a file imports when it runs, inside functions too; those for type checkers do not run."""
+    """Absolute names of what a file imports when it runs, inside functions too; those for type
+    checkers do not run.
+    """
     for node in running(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
             # ``from package import module`` imports the module too.
-            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module.split(".")[0] == OURS)
+            yield from (
+                f"{node.module}.{alias.name}"
+                for alias in node.names
+                if node.module.split(".")[0] == OURS
+            )
 
 
 def running(tree: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a tree without what stands under ``if TYPE_CHECKING``."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        if (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        ):
             continue
         yield node
         yield from running(node)
 
 
 def files_of(module: str) -> Iterator[Path]:
-    """The files that run when a module of ours is imported: its own, and those of the packages that hold it."""
+    """The files that run when a module of ours is imported: its own, and those of the packages that
+    hold it.
+    """
     root = Path(dpcore.__file__).parent.parent
     parts = module.split(".")
     for length in range(1, len(parts) + 1):
@@ -85,6 +100,7 @@ def distribution(name: str) -> str:
     try:
         version(known)
     except PackageNotFoundError:
-        # Slow, since it reads the list of files of every package: for a part of a library in place of the whole.
+        # Slow, since it reads the list of files of every package: for a part of a library in place
+        # of the whole.
         return sorted(packages_distributions()[name])[0]
     return known

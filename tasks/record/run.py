@@ -1,4 +1,6 @@
-"""What a training leaves behind: files in the outbox first, then an MLflow run, then only the MLflow run."""
+"""What a training leaves behind: files in the outbox first, then an MLflow run, then only the
+MLflow run.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from tasks.ledger.reservation import this_process
 from tasks.options.base import words_of
 from tasks.record import MODEL, inventory, outbox, tracking
 from tasks.record import statement as words
-from tasks.record.model import file_hash, log_model, requirements_of, save_model, start_without_price
+from tasks.record.model import (
+    file_hash,
+    log_model,
+    requirements_of,
+    save_model,
+    start_without_price,
+)
 from tasks.record.outbox import Pending, keep_metrics
 from tasks.record.wording import RENDERED as READABLE
 
@@ -29,7 +37,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-# Writes the page of a run to its folder from client, run, folder, metrics and ledger; names what is to be uploaded.
+# Writes the page of a run to its folder from client, run, folder, metrics and ledger; names what is
+# to be uploaded.
 Page = Callable[["MlflowClient", str, Path, Mapping[str, float], str], list[str]]
 
 CONFIG = "config.json"
@@ -55,11 +64,18 @@ def convert(planned: Planned) -> Price:
 
 
 def commit(
-    folder: Path, job: Job, planned: Planned, price: Price, result: Result, ledger: Ledger, reservation: Reservation
+    folder: Path,
+    job: Job,
+    planned: Planned,
+    price: Price,
+    result: Result,
+    ledger: Ledger,
+    reservation: Reservation,
 ) -> words.Statement:
     """Write model and statement to ``folder``, then close the ledger's entry with their hashes.
 
-    The files are on disk first: a training that was paid for is not lost when tracking fails afterwards.
+    The files are on disk first: a training that was paid for is not lost when tracking fails
+    afterwards.
     """
     place = folder / "model"
     place.mkdir(parents=True, exist_ok=True)
@@ -111,8 +127,8 @@ def pending_of(
     )
 
 
-# Files of the run whose hashes close the ledger's entry, by their name there. Records before the list of files was
-# kept hold the first three alone.
+# Files of the run whose hashes close the ledger's entry, by their name there. Records before the
+# list of files was kept hold the first three alone.
 HASHED = {
     "config": CONFIG,
     "statement": STATEMENT,
@@ -125,11 +141,21 @@ MODEL_HASHED = {"encoder": "encoder.json", "model": "model.json"}
 
 
 def make_statement(
-    job: Job, planned: Planned, price: Price, result: Result, ledger: Ledger, reservation: Reservation, weights: str
+    job: Job,
+    planned: Planned,
+    price: Price,
+    result: Result,
+    ledger: Ledger,
+    reservation: Reservation,
+    weights: str,
 ) -> words.Statement:
-    """Everything that the guarantee depends on. The head is the reservation's: the commit holds this text's hash."""
+    """Everything that the guarantee depends on. The head is the reservation's: the commit holds
+    this text's hash.
+    """
     mechanisms = json.loads(planned.events.to_json())
-    reasons = words.unreleasable(planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise)
+    reasons = words.unreleasable(
+        planned, bounds=job.schema.releasable, fixed_noise=result.fixed_noise
+    )
     reasons += start_without_price(planned.parameters.get("start"), job.schema.name, ledger)
     own, added = job.kind.words(job, planned, result.weights), words_of(job, planned)
     reasons += [*added.reasons, *own.reasons]
@@ -200,7 +226,9 @@ def make_statement(
 
 
 def limit_of(ledger: Ledger, dataset: str) -> dict[str, Any]:
-    """The order of a budget and its size in units, beside which the spent ones say something; {} without a limit."""
+    """The order of a budget and its size in units, beside which the spent ones say something; {}
+    without a limit.
+    """
     found = ledger.dataset(dataset)
     return {"order": found.order, "limit_units": found.limit} if found.limited else {}
 
@@ -216,7 +244,8 @@ def track(
     metrics: Mapping[str, float],
     attach: Page,
 ) -> str:
-    """Write parameters, curves, metrics, files, figure and model to the MLflow run; return the model's URI.
+    """Write parameters, curves, metrics, files, figure and model to the MLflow run; return the
+    model's URI.
 
     ``attach`` writes the page of the run.
     """
@@ -236,7 +265,9 @@ def send(
     metrics: Mapping[str, float],
     attach: Page,
 ) -> str:
-    """What ``track`` does, from the files of the outbox; points that the run has already are not written again."""
+    """What ``track`` does, from the files of the outbox; points that the run has already are not
+    written again.
+    """
     (folder / FIGURE).parent.mkdir(parents=True, exist_ok=True)
     budget_figure(list(trace), pending.title, pending.delta, folder / FIGURE)
     tracking.log_params(client, run_id, pending.params)
@@ -247,12 +278,20 @@ def send(
     for key, value in pending.tags.items():
         client.set_tag(run_id, key, value)
     added = [name for option in job.options for name in option.files]
-    tracking.log_files(client, run_id, folder, [name for name in (*FILES, *added) if (folder / name).is_file()])
+    tracking.log_files(
+        client, run_id, folder, [name for name in (*FILES, *added) if (folder / name).is_file()]
+    )
     tracking.log_files(client, run_id, folder, written(folder, job.kind.numbers, job.kind.figures))
     if (folder / quality.TABLE).is_file():
         tracking.log_files(client, run_id, folder, [quality.TABLE])
         client.set_tag(run_id, quality.TABLE_TAG, quality.TABLE_NOTE)
-    page = attach(client, run_id, folder, {**metrics, **spent}, ledger_url(job.config, job.schema, Home.find()))
+    page = attach(
+        client,
+        run_id,
+        folder,
+        {**metrics, **spent},
+        ledger_url(job.config, job.schema, Home.find()),
+    )
     tracking.log_files(client, run_id, folder, page)
     encoder = encoder_from_json((folder / "model" / "encoder.json").read_text(encoding="utf-8"))
     uri = log_model(client, run_id, folder / "model", encoder, job.schema)
@@ -261,7 +300,9 @@ def send(
     return uri
 
 
-def run_params(job: Job, planned: Planned, statement: words.Statement, own: Words) -> dict[str, Any]:
+def run_params(
+    job: Job, planned: Planned, statement: words.Statement, own: Words
+) -> dict[str, Any]:
     """Single-valued parameters, each under one name."""
     promise = statement.guarantee
     return {
@@ -292,11 +333,15 @@ def run_params(job: Job, planned: Planned, statement: words.Statement, own: Word
 
 
 def run_tags(job: Job, statement: words.Statement, own: Words) -> dict[str, str]:
-    """Where to find the run in the ledger, whether it may be released, and the guarantee in words for the UI."""
+    """Where to find the run in the ledger, whether it may be released, and the guarantee in words
+    for the UI.
+    """
     promise = statement.guarantee
     note = (
-        f"Epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, {promise.adjacency}, by "
-        f"{promise.accountant} ({promise.conversion}). Metrics named internal are exact numbers on records."
+        f"Epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, "
+        f"{promise.adjacency}, by "
+        f"{promise.accountant} ({promise.conversion}). Metrics named internal are exact numbers on "
+        f"records."
     )
     return {
         "dpflows.data": job.schema.name,

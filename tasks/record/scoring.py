@@ -1,7 +1,8 @@
-"""The scorer that MLflow stores with a model, as readable code; weights and preprocessing are plain files beside it.
+"""The scorer that MLflow stores with a model, as readable code; weights and preprocessing are plain
+files beside it.
 
-MLflow runs this file when the model is loaded. Nothing is unpickled: JSON is parsed, and the weights are read with
-``allow_pickle=False``.
+MLflow runs this file when the model is loaded. Nothing is unpickled: JSON is parsed, and the
+weights are read with ``allow_pickle=False``.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class RefusedRows(MlflowException, InputError):
 def read_any_as_text() -> None:
     """Let MLflow's reader of CSV take columns of any type, as the text that stands in the file.
 
-    ``mlflow models serve`` asks a signature for the type of every column and has none for ``any``; of its own types
-    none takes whole numbers and fractions alike, nor Boolean and nullable columns. The encoder reads text as well.
+    ``mlflow models serve`` asks a signature for the type of every column and has none for ``any``;
+    of its own types none takes whole numbers and fractions alike, nor Boolean and nullable columns.
+    The encoder reads text as well.
     """
     schema: Any = Schema
     known = schema.pandas_types
@@ -61,8 +63,8 @@ def read_any_as_text() -> None:
 class LinearScorer(PythonModel):
     """score = x @ w for the encoded row x; the label is the positive one where score >= 0.
 
-    Of several classes the one with the largest score is the label. A regression model has the score in the label's own
-    unit and repeats it as the label.
+    Of several classes the one with the largest score is the label. A regression model has the score
+    in the label's own unit and repeats it as the label.
     """
 
     def load_context(self, context: PythonModelContext) -> None:
@@ -73,11 +75,16 @@ class LinearScorer(PythonModel):
         self.card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
             self.weights = arrays["weights"]
-        self.network = stored_network(folder, self.card["network"]) if "network" in self.card else None
+        self.network = (
+            stored_network(folder, self.card["network"]) if "network" in self.card else None
+        )
 
     # MLflow hands the arguments over by these names.
     def predict(
-        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+        self,
+        context: PythonModelContext,
+        model_input: pd.DataFrame,
+        params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
         try:
             return self.scored(self.complete(pd.DataFrame(model_input)))
@@ -93,7 +100,9 @@ class LinearScorer(PythonModel):
         told = f"Expected rows with the columns {some_of(names)}, got none for {some_of(missing)}; "
         if len(missing) < len(names):
             raise InputError(f"{told}add {'it' if len(missing) == 1 else 'them'}.")
-        raise InputError(f"{told}name the columns, those of an array by `pandas.DataFrame(rows, columns=names)`.")
+        raise InputError(
+            f"{told}name the columns, those of an array by `pandas.DataFrame(rows, columns=names)`."
+        )
 
     def scored(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Label and score of every row, as the class says."""
@@ -103,11 +112,19 @@ class LinearScorer(PythonModel):
         rows = self.encoder.transform(frame)
         if self.network is not None:
             scores = self.network.scores_of(rows)
-            names = np.array(label.get("levels") or [label["negative"], label["positive"]], dtype=object)
-            score = scores.max(axis=1) if label["kind"] == "classes" else scores[:, 1] - scores[:, 0]
-            return pd.DataFrame({"label": names[scores.argmax(axis=1)], "score": score}, index=frame.index)
+            names = np.array(
+                label.get("levels") or [label["negative"], label["positive"]], dtype=object
+            )
+            score = (
+                scores.max(axis=1) if label["kind"] == "classes" else scores[:, 1] - scores[:, 0]
+            )
+            return pd.DataFrame(
+                {"label": names[scores.argmax(axis=1)], "score": score}, index=frame.index
+            )
         if label["kind"] == "classes":
-            scores = np.asarray(rows @ self.weights.reshape(len(label["levels"]), -1).T, dtype=np.float64)
+            scores = np.asarray(
+                rows @ self.weights.reshape(len(label["levels"]), -1).T, dtype=np.float64
+            )
             names = np.array(label["levels"], dtype=object)[scores.argmax(axis=1)]
             return pd.DataFrame({"label": names, "score": scores.max(axis=1)}, index=frame.index)
         score = np.asarray(rows @ self.weights, dtype=np.float64)
@@ -119,18 +136,27 @@ class LinearScorer(PythonModel):
         return pd.DataFrame({"label": names.astype(object), "score": score}, index=frame.index)
 
     def ranked(self, frame: pd.DataFrame, query: str) -> pd.DataFrame:
-        """Query, score (higher is better) and rank within the query, 1 for the best; equal scores keep their order."""
+        """Query, score (higher is better) and rank within the query, 1 for the best; equal scores
+        keep their order.
+        """
         if query not in frame:
-            raise InputError(f"Expected the query of every document in column {query!r}; a rank is one within a query.")
+            raise InputError(
+                f"Expected the query of every document in column {query!r}; a rank is "
+                f"one within a query."
+            )
         codes, texts = unit_codes(frame[query], f"column {query!r}")
         names = np.array(texts, dtype=object)[codes]
         order = np.argsort(codes, kind="stable")
         rows: Any = self.encoder.transform(frame.drop(columns=query).iloc[order])
-        documents = Documents(rows.toarray() if issparse(rows) else rows, offsets_of(np.bincount(codes)))
+        documents = Documents(
+            rows.toarray() if issparse(rows) else rows, offsets_of(np.bincount(codes))
+        )
         score = np.empty(len(frame))
         score[order] = RankingModel(**self.card["ranker"]).scores(self.weights, documents)
         rank = pd.Series(-score).groupby(codes).rank(method="first").astype(np.int64)
-        return pd.DataFrame({query: names, "score": score, "rank": rank.to_numpy()}, index=frame.index)
+        return pd.DataFrame(
+            {query: names, "score": score, "rank": rank.to_numpy()}, index=frame.index
+        )
 
 
 def some_of(names: Sequence[str], shown: int = 20) -> str:
@@ -139,7 +165,8 @@ def some_of(names: Sequence[str], shown: int = 20) -> str:
 
 
 def stored_network(folder: Path, card: dict[str, Any]) -> Any:
-    """The network of the card with its stored parameters. Raises ``InputError`` where they are not those of the card.
+    """The network of the card with its stored parameters. Raises ``InputError`` where they are not
+    those of the card.
 
     safetensors holds plain tensors: reading it runs no code.
     """
@@ -148,7 +175,9 @@ def stored_network(folder: Path, card: dict[str, Any]) -> Any:
     network = NetworkSpec(**card["spec"]).build()
     data = (folder / "state.safetensors").read_bytes()
     if sha256(data).hexdigest() != card["state_sha256"]:
-        raise InputError("Expected the parameters that the model's card names in state.safetensors, got others.")
+        raise InputError(
+            "Expected the parameters that the model's card names in state.safetensors, got others."
+        )
     from safetensors.numpy import load
 
     network.load_state(load(data))

@@ -1,4 +1,6 @@
-"""The privacy statement of one run: everything that the guarantee depends on, as plain data with a versioned schema."""
+"""The privacy statement of one run: everything that the guarantee depends on, as plain data with a
+versioned schema.
+"""
 
 from __future__ import annotations
 
@@ -33,35 +35,54 @@ def _plain(value: Any) -> Any:
 First = Annotated[Literal[1], BeforeValidator(_plain)]
 
 STATEMENT_VERSION = 1
-PACKAGES = ("dpflows", "numpy", "scipy", "pandas", "scikit-learn", "dp-accounting", "randomgen", "prefect", "mlflow")
+PACKAGES = (
+    "dpflows",
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "dp-accounting",
+    "randomgen",
+    "prefect",
+    "mlflow",
+)
 
 # Limits that every statement names, unless what was asked for covers one of them.
 KNOWN_LIMITS = {
-    "numbers": "The guarantee covers the released numbers; run time, memory use and the fact that a run failed are not "
+    "numbers": "The guarantee covers the released numbers; run time, memory use and the fact that "
+    "a run failed are not "
     "covered.",
-    "unit": "It holds for one unit as named: a person with several records is covered once for each.",
-    "declared": "Bounds, levels, label values and the count n are taken as public because they are declared, not read.",
-    "choice": "The hyper-parameters are taken as public; choosing them by looking at results on the same records is "
+    "unit": "It holds for one unit as named: a person with several records is covered once for "
+    "each.",
+    "declared": "Bounds, levels, label values and the count n are taken as public because they are "
+    "declared, not read.",
+    "choice": "The hyper-parameters are taken as public; choosing them by looking at results on "
+    "the same records is "
     "not covered.",
 }
 
 WARM_START = (
-    "The training began with the weights of an earlier, charged run. The epsilon here is that of this run given those "
+    "The training began with the weights of an earlier, charged run. The epsilon here is that of "
+    "this run given those "
     "weights; both together are covered by the guarantee of the ledger."
 )
 
 
-# What NIST SP 800-226 asks of a guarantee beside the numbers: who is trusted, how runs add up, what choices cost.
+# What NIST SP 800-226 asks of a guarantee beside the numbers: who is trusted, how runs add up, what
+# choices cost.
 TRUST_MODEL = (
-    "Central: the operator who trains sees the records and every internal number; the guarantee is against everybody "
+    "Central: the operator who trains sees the records and every internal number; the guarantee is "
+    "against everybody "
     "who sees what is released, whatever else they know and with any computing power."
 )
 COMPOSITION = (
-    "The epsilon here is of this run alone. Runs on the same records add up; the ledger entry holds the block totals "
+    "The epsilon here is of this run alone. Runs on the same records add up; the ledger entry "
+    "holds the block totals "
     "after this run and the data set's own limit."
 )
 TUNING = (
-    "Choosing this run among others on the same records costs what all of them cost: a release states that sum as its "
+    "Choosing this run among others on the same records costs what all of them cost: a release "
+    "states that sum as its "
     "own epsilon."
 )
 
@@ -71,13 +92,17 @@ class Strict(BaseModel):
 
 
 class Guarantee(Strict):
-    """What is promised: neighbours under ``adjacency`` give outputs that are (epsilon, delta)-indistinguishable."""
+    """What is promised: neighbours under ``adjacency`` give outputs that are (epsilon,
+    delta)-indistinguishable.
+    """
 
     unit: str
     adjacency: Adjacency
     epsilon: float = Field(description="epsilon spent by the whole plan, rounded up nowhere")
     delta: float
-    target_epsilon: float = Field(description="epsilon that was asked for; the plan was calibrated to it")
+    target_epsilon: float = Field(
+        description="epsilon that was asked for; the plan was calibrated to it"
+    )
     accountant: str
     conversion: str
 
@@ -88,7 +113,9 @@ class Renyi(Strict):
     orders: list[float]
     curve: list[float | None]
     best_order: float
-    epsilon: float = Field(description="conversion of this curve at delta, whatever accountant the guarantee uses")
+    epsilon: float = Field(
+        description="conversion of this curve at delta, whatever accountant the guarantee uses"
+    )
 
 
 class DataFacts(Strict):
@@ -104,11 +131,17 @@ class DataFacts(Strict):
 class LedgerEntry(Strict):
     dataset: str
     entry: str
-    head: str = Field(description="hash of the reserving record: the ledger's chain must contain it")
+    head: str = Field(
+        description="hash of the reserving record: the ledger's chain must contain it"
+    )
     blocks: list[str]
     spent_units: dict[str, int] = Field(description="units spent in each block, this run included")
-    order: float | None = Field(default=None, description="Rényi order of the budget; null: no limit, or not noted")
-    limit_units: int | None = Field(default=None, description="most units of a block; null: no limit, or not noted")
+    order: float | None = Field(
+        default=None, description="Rényi order of the budget; null: no limit, or not noted"
+    )
+    limit_units: int | None = Field(
+        default=None, description="most units of a block; null: no limit, or not noted"
+    )
 
 
 class Training(Strict):
@@ -122,13 +155,17 @@ class Training(Strict):
 
 
 class Statement(Strict):
-    """The whole statement; ``schema_version`` changes with its fields, and older versions stay readable."""
+    """The whole statement; ``schema_version`` changes with its fields, and older versions stay
+    readable.
+    """
 
     schema_version: First = 1
     created: str
     guarantee: Guarantee
     renyi: Renyi
-    mechanisms: dict[str, Any] = Field(description="the releases in order, from which the price can be computed again")
+    mechanisms: dict[str, Any] = Field(
+        description="the releases in order, from which the price can be computed again"
+    )
     mechanisms_sha256: str
     samplers: list[str]
     sensitivity: str
@@ -153,7 +190,13 @@ class Statement(Strict):
 
     def to_json(self) -> str:
         """Readable JSON with sorted keys; the ledger keeps the SHA-256 of exactly this text."""
-        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return json.dumps(
+            self.model_dump(mode="json"),
+            indent=1,
+            sort_keys=True,
+            ensure_ascii=False,
+            allow_nan=False,
+        )
 
 
 def guarantee(planned: Planned) -> Guarantee:
@@ -193,14 +236,19 @@ def unreleasable(planned: Planned, *, bounds: tuple[bool, str], fixed_noise: boo
     if target is not None and target.delta >= 1 / planned.problem.n:
         reasons.append(f"delta={target.delta:g} is not below 1/n={1 / planned.problem.n:.3g}")
     if fixed_noise:
-        reasons.append("the noise came from a fixed seed (unsafe_fixed_noise_seed), so it can be computed and removed")
+        reasons.append(
+            "the noise came from a fixed seed (unsafe_fixed_noise_seed), so it can be "
+            "computed and removed"
+        )
     if not bounds[0]:
         reasons.append(bounds[1])
     return reasons
 
 
 def sampler_names(mechanisms: Mapping[str, Any]) -> list[str]:
-    """Kinds of samplers in stored events, in the order in which they appear; ``full_batch`` where there is none."""
+    """Kinds of samplers in stored events, in the order in which they appear; ``full_batch`` where
+    there is none.
+    """
     found = [str(item["kind"]) for item in walk(mechanisms, "sampler")]
     return list(dict.fromkeys(found)) or ["full_batch"]
 
@@ -218,7 +266,9 @@ def walk(value: Any, key: str) -> Iterator[Mapping[str, Any]]:
 
 
 def noise_form(mechanisms: Mapping[str, Any]) -> str:
-    """Which form of floating-point protection the noise had: ``discrete`` if every mechanism asks for it."""
+    """Which form of floating-point protection the noise had: ``discrete`` if every mechanism asks
+    for it.
+    """
     grids = [item.get("rounding", 0) for item in _tables(mechanisms)]
     form = "discrete" if grids and all(grids) else "rounded"
     return f"{form}: {FORMS[form]}"
@@ -242,20 +292,23 @@ NEIGHBOURS = {
 
 
 def sensitivity_argument(planned: Planned, arguments: Sequence[str] = ()) -> str:
-    """Which bound neighbours obey, and why: the sentence that the algorithm states, with its source.
+    """Which bound neighbours obey, and why: the sentence that the algorithm states, with its
+    source.
 
     ``arguments`` are those of releases beside the algorithm's.
     """
     unit = planned.events.unit
     who = {"user": "user, all records together,", "session_labels": "session"}.get(unit, unit)
     stored = (
-        f"With one {who} {NEIGHBOURS[planned.problem.adjacency]} a release moves by at most its stored sensitivity."
+        f"With one {who} {NEIGHBOURS[planned.problem.adjacency]} a release moves by at most its "
+        f"stored sensitivity."
     )
     algorithm: Any = planned.algorithm
     parts = [stored]
     if unit == "user":
         parts.append(
-            "A user's contribution is the mean over their first records: what holds for a record holds for it."
+            "A user's contribution is the mean over their first records: what holds for a record "
+            "holds for it."
         )
     return " ".join([*parts, *arguments, algorithm.argument])
 
@@ -278,19 +331,27 @@ def lock_hash() -> str | None:
 
 
 def git_commit() -> str | None:
-    """The commit of the source tree that runs, with ``+changes`` where files differ; None outside a repository."""
+    """The commit of the source tree that runs, with ``+changes`` where files differ; None outside a
+    repository.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
     try:
         commit = _git(root, "rev-parse", "HEAD")
-        return f"{commit}+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else commit
+        return (
+            f"{commit}+changes"
+            if _git(root, "status", "--porcelain", "--untracked-files=no")
+            else commit
+        )
     except (OSError, subprocess.SubprocessError):
         return None
 
 
 def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=10, check=True)
+    done = subprocess.run(
+        ["git", *arguments], cwd=root, capture_output=True, text=True, timeout=10, check=True
+    )
     return done.stdout.strip()
 
 

@@ -1,7 +1,8 @@
-"""MLflow through an explicit client and run id: one owner opens and closes each run, everything is written in bulk.
+"""MLflow through an explicit client and run id: one owner opens and closes each run, everything is
+written in bulk.
 
-The module-level functions of MLflow are not used: their active run is per thread, and a task in another thread would
-open runs of its own that nobody closes.
+The module-level functions of MLflow are not used: their active run is per thread, and a task in
+another thread would open runs of its own that nobody closes.
 """
 
 from __future__ import annotations
@@ -34,16 +35,20 @@ PARAM_LENGTH = 500
 
 
 def tracking_client(home: Home) -> MlflowClient:
-    """The client of the store that ``MLFLOW_TRACKING_URI`` names, else of the database in ``home``, made if missing."""
+    """The client of the store that ``MLFLOW_TRACKING_URI`` names, else of the database in ``home``,
+    made if missing.
+    """
     require_in_place(home)
     ensure_stores(home, prefect=False)
     return MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or home.tracking_uri)
 
 
 def ensure_experiment(client: MlflowClient, home: Home, name: str) -> str:
-    """Return the id of the experiment ``name``; a new one keeps its artifacts in ``home``, unless a server keeps them.
+    """Return the id of the experiment ``name``; a new one keeps its artifacts in ``home``, unless a
+    server keeps them.
 
-    The location is absolute, since it cannot be changed later, and a relative one would follow the working directory.
+    The location is absolute, since it cannot be changed later, and a relative one would follow the
+    working directory.
     """
     found = client.get_experiment_by_name(name)
     if found is not None:
@@ -68,13 +73,19 @@ def ensure_experiment(client: MlflowClient, home: Home, name: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "experiment"
+    return (
+        "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "experiment"
+    )
 
 
-def open_run(client: MlflowClient, experiment: str, name: str | None, tags: Mapping[str, str]) -> str:
+def open_run(
+    client: MlflowClient, experiment: str, name: str | None, tags: Mapping[str, str]
+) -> str:
     """Create a RUNNING run that records which process owns it; return its id."""
     owner = json.dumps(this_process(), sort_keys=True)
-    run = client.create_run(experiment, run_name=name, tags={OURS_TAG: "1", OWNER_TAG: owner, **tags})
+    run = client.create_run(
+        experiment, run_name=name, tags={OURS_TAG: "1", OWNER_TAG: owner, **tags}
+    )
     return str(run.info.run_id)
 
 
@@ -86,7 +97,8 @@ def close_run(client: MlflowClient, run_id: str, status: str, reason: str = "") 
 
 
 def close_stale_runs(client: MlflowClient) -> list[str]:
-    """Close our RUNNING runs whose process is certainly gone, as KILLED unless all was stored; return their ids.
+    """Close our RUNNING runs whose process is certainly gone, as KILLED unless all was stored;
+    return their ids.
 
     Age alone proves nothing.
     """
@@ -98,7 +110,8 @@ def close_stale_runs(client: MlflowClient) -> list[str]:
     for run in client.search_runs(ids, filter_string="attributes.status = 'RUNNING'"):
         owner = run.data.tags.get(OWNER_TAG)
         if owner is not None and is_gone(json.loads(owner)):
-            # The model is the last thing that a training stores: nothing is missing where it is there.
+            # The model is the last thing that a training stores: nothing is missing where it is
+            # there.
             if MODEL_TAG in run.data.tags:
                 close_run(client, run.info.run_id, "FINISHED")
             else:
@@ -108,33 +121,52 @@ def close_stale_runs(client: MlflowClient) -> list[str]:
 
 
 def log_params(client: MlflowClient, run_id: str, params: Mapping[str, Any]) -> None:
-    """Write parameters in one batch; long values are cut, the whole configuration is an artifact."""
+    """Write parameters in one batch; long values are cut, the whole configuration is an
+    artifact.
+    """
     texts = {key: str(value) for key, value in params.items()}
-    client.log_batch(run_id, params=[Param(key, text[:PARAM_LENGTH]) for key, text in texts.items()])
+    client.log_batch(
+        run_id, params=[Param(key, text[:PARAM_LENGTH]) for key, text in texts.items()]
+    )
 
 
-def log_metrics(client: MlflowClient, run_id: str, metrics: Mapping[str, float], resumed: bool = False) -> None:
-    """Write finite metrics in one batch; others become tags, since MLflow would store a false number for them.
+def log_metrics(
+    client: MlflowClient, run_id: str, metrics: Mapping[str, float], resumed: bool = False
+) -> None:
+    """Write finite metrics in one batch; others become tags, since MLflow would store a false
+    number for them.
 
-    What was measured before keeps its point, and the new one, a step later, is what MLflow shows. With ``resumed`` the
-    numbers are those of a process that was killed while it wrote them: only what it did not write is written.
+    What was measured before keeps its point, and the new one, a step later, is what MLflow shows.
+    With ``resumed`` the numbers are those of a process that was killed while it wrote them: only
+    what it did not write is written.
     """
     now = int(time.time() * 1000)
     finite = {key: float(value) for key, value in metrics.items() if math.isfinite(value)}
-    rest = [RunTag(f"not_finite.{key}", _reason(value)) for key, value in metrics.items() if key not in finite]
+    rest = [
+        RunTag(f"not_finite.{key}", _reason(value))
+        for key, value in metrics.items()
+        if key not in finite
+    ]
     step = 0 if resumed else _next_step(client, run_id, finite)
     points = [Metric(key, value, now, step) for key, value in finite.items()]
-    client.log_batch(run_id, metrics=missing(client, run_id, points) if resumed else points, tags=rest)
+    client.log_batch(
+        run_id, metrics=missing(client, run_id, points) if resumed else points, tags=rest
+    )
 
 
 def _next_step(client: MlflowClient, run_id: str, keys: Iterable[str]) -> int:
     """One more than the last step at which any of ``keys`` was measured; 0 where none was."""
     known = client.get_run(run_id).data.metrics.keys() & set(keys)
-    return max((point.step + 1 for key in known for point in client.get_metric_history(run_id, key)), default=0)
+    return max(
+        (point.step + 1 for key in known for point in client.get_metric_history(run_id, key)),
+        default=0,
+    )
 
 
 def missing(client: MlflowClient, run_id: str, points: Sequence[Metric]) -> list[Metric]:
-    """The points that the run does not have: a process that was killed may have written some of them."""
+    """The points that the run does not have: a process that was killed may have written some of
+    them.
+    """
     known = client.get_run(run_id).data.metrics.keys() & {point.key for point in points}
     there = {(key, point.step) for key in known for point in client.get_metric_history(run_id, key)}
     return [point for point in points if (point.key, point.step) not in there]
@@ -142,13 +174,19 @@ def missing(client: MlflowClient, run_id: str, points: Sequence[Metric]) -> list
 
 def _reason(value: float) -> str:
     """Why a metric is absent."""
-    return "undefined: it is a mean of nothing, or of a term that is no number" if math.isnan(value) else str(value)
+    return (
+        "undefined: it is a mean of nothing, or of a term that is no number"
+        if math.isnan(value)
+        else str(value)
+    )
 
 
 def curve_points(trace: Sequence[Mapping[str, float]]) -> list[Metric]:
-    """Metrics of a trace: ``spent.epsilon`` and, as ``released.NAME``, the public numbers an algorithm noted.
+    """Metrics of a trace: ``spent.epsilon`` and, as ``released.NAME``, the public numbers an
+    algorithm noted.
 
-    The step is the number of the release. At most ``CURVE_POINTS`` rows are kept, first and last among them.
+    The step is the number of the release. At most ``CURVE_POINTS`` rows are kept, first and last
+    among them.
     """
     now = int(time.time() * 1000)
     return [

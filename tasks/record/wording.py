@@ -1,7 +1,8 @@
 """The privacy statement for people: the same facts as the JSON, as Markdown and as HTML.
 
-The headings follow what NIST SP 800-226 asks of a differential privacy guarantee: its parameters, the unit of privacy,
-neighbours, trust model, mechanisms and sensitivity, composition, implementation, handling of data, what stays outside.
+The headings follow what NIST SP 800-226 asks of a differential privacy guarantee: its parameters,
+the unit of privacy, neighbours, trust model, mechanisms and sensitivity, composition,
+implementation, handling of data, what stays outside.
 
 The guarantee in words that need no formula: what an attacker may learn at most.
 """
@@ -25,8 +26,10 @@ Section = tuple[str, list[tuple[str, str]]]
 
 NEIGHBOURS = {
     "add_remove": "two tables that differ by one {unit} being there or not",
-    "replace_one": "two tables of the same public size that differ by one {unit}, replaced by another",
-    "replace_labels": "two collections of sessions in which one session has other labels; documents are public",
+    "replace_one": "two tables of the same public size that differ by one {unit}, replaced by "
+    "another",
+    "replace_labels": "two collections of sessions in which one session has other labels; "
+    "documents are public",
 }
 UNITS = {"user": "user with all their records"}
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
@@ -35,21 +38,34 @@ DELTAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 def plain_words(statement: Statement) -> str:
     """The guarantee in two sentences that need no formula."""
     promise = statement.guarantee
-    odds = f"a factor of {exp(promise.epsilon):.3g}" if promise.epsilon < 20 else "an unlimited factor, in practice"
+    odds = (
+        f"a factor of {exp(promise.epsilon):.3g}"
+        if promise.epsilon < 20
+        else "an unlimited factor, in practice"
+    )
     return (
         f"Whoever sees what is released can hardly tell whether it came from one or the other of "
-        f"{neighbours(promise)}: the odds of any conclusion about one {promise.unit} change by at most "
-        f"{odds} (epsilon = {promise.epsilon:.6g}), except with probability delta = {promise.delta:g}."
+        f"{neighbours(promise)}: the odds of any conclusion about one {promise.unit} change by at "
+        f"most "
+        f"{odds} (epsilon = {promise.epsilon:.6g}), except with probability delta = "
+        f"{promise.delta:g}."
     )
 
 
 def two_epsilons(epsilon: float, delta: float, accountant: str, curve: float) -> str:
-    """Which of two epsilons is the promise and which the ledger charges; ``curve`` is that of the Rényi curve."""
+    """Which of two epsilons is the promise and which the ledger charges; ``curve`` is that of the
+    Rényi curve.
+    """
     if curve <= epsilon * 1.001:
-        return f"The promise, epsilon = {epsilon:.6g} at delta = {delta:g}, follows from what the ledger charges."
+        return (
+            f"The promise, epsilon = {epsilon:.6g} at delta = {delta:g}, follows from what the "
+            f"ledger charges."
+        )
     return (
-        f"The promise is epsilon = {epsilon:.6g} at delta = {delta:g} (accountant {accountant}); the ledger charges "
-        f"the Rényi curve of the same releases, which alone would state {curve:.6g}: the looser bound, in which all "
+        f"The promise is epsilon = {epsilon:.6g} at delta = {delta:g} (accountant {accountant}); "
+        f"the ledger charges "
+        f"the Rényi curve of the same releases, which alone would state {curve:.6g}: the looser "
+        f"bound, in which all "
         "kinds of runs add up."
     )
 
@@ -61,14 +77,22 @@ def promise_and_charge(statement: Statement) -> str:
 
 
 def spent_words(ledger: LedgerEntry) -> list[str]:
-    """What each block has spent after the run, as a share of its budget; as a Rényi cost where there is no limit."""
-    from tasks.ledger.records import UNIT  # with the ledger comes SQLAlchemy, which a reader of bundles has no use for
+    """What each block has spent after the run, as a share of its budget; as a Rényi cost where
+    there is no limit.
+    """
+    # with the ledger comes SQLAlchemy, which a reader of bundles has no use for
+    from tasks.ledger.records import UNIT
 
     limit = ledger.limit_units
     if not limit:
-        return [f"{block}: a Rényi cost of {units / UNIT:.4g}" for block, units in ledger.spent_units.items() if units]
+        return [
+            f"{block}: a Rényi cost of {units / UNIT:.4g}"
+            for block, units in ledger.spent_units.items()
+            if units
+        ]
     return [
-        f"{block}: {percent(units / limit)} of its budget ({units / UNIT:.4g} of {limit / UNIT:.4g} at Rényi order "
+        f"{block}: {percent(units / limit)} of its budget ({units / UNIT:.4g} of "
+        f"{limit / UNIT:.4g} at Rényi order "
         f"{ledger.order:g})"
         for block, units in ledger.spent_units.items()
     ]
@@ -93,7 +117,12 @@ def epsilon_table(statement: Statement) -> list[tuple[str, str]]:
     found = []
     for delta in deltas:
         try:
-            found.append((f"{delta:g}", f"{epsilon_of(curve, delta, statement.guarantee.conversion, orders):.6g}"))
+            found.append(
+                (
+                    f"{delta:g}",
+                    f"{epsilon_of(curve, delta, statement.guarantee.conversion, orders):.6g}",
+                )
+            )
         except InputError:
             continue
     return found
@@ -106,7 +135,11 @@ def mechanism_lines(statement: Statement) -> list[str]:
 
 
 def _fields(item: dict[str, object]) -> str:
-    plain = {key: value for key, value in item.items() if key != "kind" and (key, value) != ("rounding", 0)}
+    plain = {
+        key: value
+        for key, value in item.items()
+        if key != "kind" and (key, value) != ("rounding", 0)
+    }
     inner = ", ".join(f"{key} {_value(value)}" for key, value in plain.items())
     return f"{item['kind']} ({inner})"
 
@@ -131,7 +164,11 @@ def sections(statement: Statement) -> list[Section]:
     """All facts under their headings."""
     s, promise, data = statement, statement.guarantee, statement.data
     lines = mechanism_lines(statement)
-    shown = lines if len(lines) <= 12 else [*lines[:11], f"... and {len(lines) - 11} more runs, in the JSON"]
+    shown = (
+        lines
+        if len(lines) <= 12
+        else [*lines[:11], f"... and {len(lines) - 11} more runs, in the JSON"]
+    )
     return [
         (
             "Guarantee",
@@ -145,7 +182,8 @@ def sections(statement: Statement) -> list[Section]:
                 ("conversion", promise.conversion),
                 (
                     "Rényi curve",
-                    f"{len(s.renyi.orders)} orders; epsilon {s.renyi.epsilon:.6g} at {s.renyi.best_order:g}",
+                    f"{len(s.renyi.orders)} orders; epsilon {s.renyi.epsilon:.6g} at "
+                    f"{s.renyi.best_order:g}",
                 ),
                 ("trust model", s.trust_model),
             ],
@@ -153,7 +191,10 @@ def sections(statement: Statement) -> list[Section]:
         (
             "Mechanisms and sensitivity",
             [
-                ("algorithm", f"{s.training.algorithm}{f', {s.training.reason}' if s.training.reason else ''}"),
+                (
+                    "algorithm",
+                    ", ".join(filter(None, (s.training.algorithm, s.training.reason))),
+                ),
                 ("loss", f"{s.training.loss}, l1 = {s.training.l1:g}, l2 = {s.training.l2:g}"),
                 *[(f"releases {index}", line) for index, line in enumerate(shown, start=1)],
                 ("sampler", ", ".join(s.samplers)),
@@ -169,15 +210,25 @@ def sections(statement: Statement) -> list[Section]:
                 ("bounds", data.bounds),
             ],
         ),
-        ("What is released", [("released", "; ".join(s.released)), ("not released", "; ".join(s.not_released))]),
+        (
+            "What is released",
+            [("released", "; ".join(s.released)), ("not released", "; ".join(s.not_released))],
+        ),
         (
             "Composition and ledger",
             [
                 ("composition", s.composition),
                 ("tuning", s.tuning),
-                ("ledger entry", f"{s.ledger.entry} of {s.ledger.dataset}, blocks {', '.join(s.ledger.blocks)}"),
+                (
+                    "ledger entry",
+                    f"{s.ledger.entry} of {s.ledger.dataset}, blocks {', '.join(s.ledger.blocks)}",
+                ),
                 ("head", s.ledger.head),
-                ("spent after it", "; ".join(spent_words(s.ledger)) or "no limit: runs are recorded, none is refused"),
+                (
+                    "spent after it",
+                    "; ".join(spent_words(s.ledger))
+                    or "no limit: runs are recorded, none is refused",
+                ),
             ],
         ),
         (
@@ -188,7 +239,11 @@ def sections(statement: Statement) -> list[Section]:
                 ("versions", ", ".join(f"{name} {number}" for name, number in s.versions.items())),
                 ("lock file", s.lock_sha256 or "none"),
                 ("git commit", s.git_commit or "none"),
-                ("hashes", f"weights {s.weights_sha256}, config {s.config_sha256}, mechanisms {s.mechanisms_sha256}"),
+                (
+                    "hashes",
+                    f"weights {s.weights_sha256}, config {s.config_sha256}, mechanisms "
+                    f"{s.mechanisms_sha256}",
+                ),
                 ("created", s.created),
             ],
         ),
@@ -218,22 +273,31 @@ def to_html(statement: Statement) -> str:
     for title, pairs in sections(statement):
         parts += [html.heading(title), html.rows(pairs)]
     parts.append(html.heading("Epsilon against delta"))
-    parts.append(html.grid("Conversions of the Rényi curve", ("delta", "epsilon"), epsilon_table(statement)))
+    parts.append(
+        html.grid("Conversions of the Rényi curve", ("delta", "epsilon"), epsilon_table(statement))
+    )
     return html.page("Privacy statement", parts)
 
 
 def rendered_again(statement: Statement, name: str) -> bytes:
-    """A readable form made again from a statement that was read from a file, as the training wrote it.
+    """A readable form made again from a statement that was read from a file, as the training wrote
+    it.
 
-    JSON keeps its names sorted; the text has mechanisms and versions in the order of their declaration.
+    JSON keeps its names sorted; the text has mechanisms and versions in the order of their
+    declaration.
     """
     try:
         mechanisms = json.loads(Events.from_json(json.dumps(statement.mechanisms)).to_json())
     except (DPFlowsError, ValueError, TypeError, KeyError):
         mechanisms = statement.mechanisms
-    names = sorted(statement.versions, key=lambda one: PACKAGES.index(one) if one in PACKAGES else len(PACKAGES))
+    names = sorted(
+        statement.versions,
+        key=lambda one: PACKAGES.index(one) if one in PACKAGES else len(PACKAGES),
+    )
     versions = {one: statement.versions[one] for one in names}
-    return RENDERED[name](statement.model_copy(update={"mechanisms": mechanisms, "versions": versions})).encode()
+    return RENDERED[name](
+        statement.model_copy(update={"mechanisms": mechanisms, "versions": versions})
+    ).encode()
 
 
 # The readable forms of the statement by their path in a run and in a bundle.
@@ -250,7 +314,10 @@ UNITS_IN_WORDS = {
 }
 # What tells two neighbours apart, and what the attacker would claim.
 PAIRS = {
-    "add_remove": ("one with a certain {unit} in it, the other without", "that this {unit} is in the data"),
+    "add_remove": (
+        "one with a certain {unit} in it, the other without",
+        "that this {unit} is in the data",
+    ),
     "replace_one": (
         "one with a certain {unit}, the other with another in its place",
         "that this {unit} is the one in the data",
@@ -278,7 +345,9 @@ def accountant_words(promise: Guarantee) -> str:
 
 
 def curve_words(promise: Guarantee, renyi: float) -> str | None:
-    """Why the Rényi curve, ``renyi`` at the stated delta, lies above the stated epsilon; None where it does not."""
+    """Why the Rényi curve, ``renyi`` at the stated delta, lies above the stated epsilon; None where
+    it does not.
+    """
     if renyi <= promise.epsilon * 1.001:
         return None
     return two_epsilons(promise.epsilon, promise.delta, promise.accountant, renyi)
@@ -297,20 +366,23 @@ def unit_words(promise: Guarantee) -> str:
 
 
 def right_guess(epsilon: float, delta: float) -> float:
-    """Largest chance of naming the right one of two neighbours, chosen by a fair coin: (e^eps + delta) / (1 + e^eps).
+    """Largest chance of naming the right one of two neighbours, chosen by a fair coin: (e^eps +
+    delta) / (1 + e^eps).
 
-    An (epsilon, delta) guarantee bounds the total variation by (e^eps - 1 + 2 delta) / (e^eps + 1); the chance is
-    (1 + that) / 2. Kairouz, Oh & Viswanath (2015), Theorem 2.1 and its region of error rates.
+    An (epsilon, delta) guarantee bounds the total variation by (e^eps - 1 + 2 delta) / (e^eps + 1);
+    the chance is (1 + that) / 2. Kairouz, Oh & Viswanath (2015), Theorem 2.1 and its region of
+    error rates.
     """
     small = exp(-epsilon)
     return min(1.0, (1.0 + delta * small) / (1.0 + small))
 
 
 def detection(epsilon: float, delta: float, false_alarm: float = FALSE_ALARM) -> float:
-    """Largest power of a test of one neighbour against the other whose rate of false alarms is ``false_alarm``.
+    """Largest power of a test of one neighbour against the other whose rate of false alarms is
+    ``false_alarm``.
 
-    min(e^eps a + delta, 1 - e^-eps (1 - delta - a)). Wasserman & Zhou (2010), Theorem 2.4, with delta; Kairouz et al.
-    (2015).
+    min(e^eps a + delta, 1 - e^-eps (1 - delta - a)). Wasserman & Zhou (2010), Theorem 2.4, with
+    delta; Kairouz et al. (2015).
     """
     room = max(0.0, 1.0 - delta - false_alarm)
     other = 1.0 - exp(-epsilon) * room
@@ -325,14 +397,23 @@ def percent_in_words(share: float) -> str:
 
 
 def in_words(promise: Guarantee) -> str:
-    """One paragraph: what somebody who sees the release, and knows everything else, can find out about one person."""
+    """One paragraph: what somebody who sees the release, and knows everything else, can find out
+    about one person.
+    """
     pair, claim = (text.format(unit=promise.unit) for text in PAIRS[str(promise.adjacency)])
-    guess, found = right_guess(promise.epsilon, promise.delta), detection(promise.epsilon, promise.delta)
+    guess, found = (
+        right_guess(promise.epsilon, promise.delta),
+        detection(promise.epsilon, promise.delta),
+    )
     text = (
-        f"Take an attacker who sees all that this run releases, knows every other record, and has any computing power. "
-        f"The model was trained on one of two versions of the data, {pair}, chosen by the toss of a coin. The attacker "
-        f"names the right version with probability at most {percent_in_words(guess)}; without looking it would be "
-        f"50 %. At a false alarm rate of {percent_in_words(FALSE_ALARM)} the attacker tells in at most "
+        f"Take an attacker who sees all that this run releases, knows every other record, and has "
+        f"any computing power. "
+        f"The model was trained on one of two versions of the data, {pair}, chosen by the toss of "
+        f"a coin. The attacker "
+        f"names the right version with probability at most {percent_in_words(guess)}; without "
+        f"looking it would be "
+        f"50 %. At a false alarm rate of {percent_in_words(FALSE_ALARM)} the attacker tells in at "
+        f"most "
         f"{percent_in_words(found)} of the cases "
         f"{claim}. In numbers: epsilon = {promise.epsilon:.6g} and delta = {promise.delta:g} for "
         f"{unit_words(promise)}, under {promise.adjacency}."

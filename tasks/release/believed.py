@@ -1,8 +1,8 @@
 """Everything that audit, release and verify believe, with who vouches for it.
 
-A file, tag, row or field that a step acts on stands here once. ``by`` says why it can be believed: the hash in the
-ledger's commit record, the signature of the bundle, or that it is derived again from something that has one of these.
-``SHOWN`` things are for people alone: no step acts on them.
+A file, tag, row or field that a step acts on stands here once. ``by`` says why it can be believed:
+the hash in the ledger's commit record, the signature of the bundle, or that it is derived again
+from something that has one of these. ``SHOWN`` things are for people alone: no step acts on them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,16 @@ class By(StrEnum):
     NOTED = "a note in the ledger that it is kept, and the head that the signed manifest holds"
     SIGNATURE = "signature of the manifest, which holds the file's checksum"
     DERIVED = "derived again"
-    PLANNED = "derived again: the stored configuration is planned again, and statement and mechanisms compared with it"
+    PLANNED = (
+        "derived again: the stored configuration is planned again, and statement and mechanisms "
+        "compared with it"
+    )
     SHOWN = "nobody: shown to people, compared where a step shows it too"
     FINDS = "nobody: a rule that reads it can only add a finding"
-    OURS = "nobody: decides where to look or what is done next, and what is found there is believed by its own reason"
+    OURS = (
+        "nobody: decides where to look or what is done next, and what is found there is believed "
+        "by its own reason"
+    )
     UNREAD = "nobody: no step reads it"
 
 
@@ -48,11 +54,24 @@ RUN_FILES = (
     Believed("run", "privacy/metrics.json", "metrics that may leave, of this training", By.COMMIT),
     Believed("run", "privacy/files.json", "which files the model has", By.COMMIT),
 )
-# What follows from configuration and data schema, not from a file alone: seen by ``release`` and ``audit --replan``.
+# What follows from configuration and data schema, not from a file alone: seen by ``release`` and
+# ``audit --replan``.
 PLAN = (
-    Believed("run", "mechanisms and their order", "that they are those of the configuration", By.PLANNED),
-    Believed("run", "guarantee, parameters, facts of the data", "that they are those of the configuration", By.PLANNED),
-    Believed("home", "data schema", "n, bounds, levels; of the row facts the ledger has its own", By.PLANNED),
+    Believed(
+        "run", "mechanisms and their order", "that they are those of the configuration", By.PLANNED
+    ),
+    Believed(
+        "run",
+        "guarantee, parameters, facts of the data",
+        "that they are those of the configuration",
+        By.PLANNED,
+    ),
+    Believed(
+        "home",
+        "data schema",
+        "n, bounds, levels; of the row facts the ledger has its own",
+        By.PLANNED,
+    ),
 )
 MODEL_FILES = (
     Believed("model", "artifacts/model/weights.npz", "the model", By.COMMIT),
@@ -91,14 +110,28 @@ MLFLOW = (
     Believed("mlflow", "tag dpflows.run_id", "which run a version is", By.DERIVED),
     Believed("mlflow", "tag epsilon", "the price of a release", By.DERIVED),
     Believed(
-        "mlflow", "tag dpflows.bundle", "where to look for a bundle, which is believed by its signature", By.SHOWN
+        "mlflow",
+        "tag dpflows.bundle",
+        "where to look for a bundle, which is believed by its signature",
+        By.SHOWN,
     ),
     Believed("mlflow", "tag dpflows.serial", "nothing but the alias's age", By.SHOWN),
-    # The gate compares it and the manifest says ``public data``; no private record is behind it, so no promise is.
-    Believed("mlflow", "metric of public data", "quality on rows that anybody has, as the operator shows it", By.SHOWN),
+    # The gate compares it and the manifest says ``public data``; no private record is behind it, so
+    # no promise is.
+    Believed(
+        "mlflow",
+        "metric of public data",
+        "quality on rows that anybody has, as the operator shows it",
+        By.SHOWN,
+    ),
 )
 BUNDLE_FILES = (
-    Believed("bundle", "manifest.json", "name, version, run, price, approval, ledger's head", By.SIGNATURE),
+    Believed(
+        "bundle",
+        "manifest.json",
+        "name, version, run, price, approval, ledger's head",
+        By.SIGNATURE,
+    ),
     Believed("bundle", "signature.json", "who released", By.SIGNATURE),
     Believed("bundle", "README.md", "what people read", By.SIGNATURE),
     Believed("bundle", "config.json", "what was asked for", By.COMMIT),
@@ -127,7 +160,9 @@ TABLE = (*RUN_FILES, *PLAN, *MODEL_FILES, *MLFLOW, *BUNDLE_FILES, *HOME, *LEDGER
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Fields of a file, record, table or store that the same reason stands for; ``*`` is every other one."""
+    """Fields of a file, record, table or store that the same reason stands for; ``*`` is every
+    other one.
+    """
 
     holder: str
     by: By
@@ -150,7 +185,8 @@ STATEMENT_FIELDS = (
         released not_released noise noise_source ledger.spent_units ledger.order ledger.limit_units limits trust_model
         composition tuning versions lock_sha256 git_commit"""),
 )  # fmt: skip
-# The configuration is planned again as a whole; what is no part of a plan is what was typed, by its hash.
+# The configuration is planned again as a whole; what is no part of a plan is what was typed, by its
+# hash.
 CONFIG_FIELDS = (
     Fields("config.json", By.PLANNED, """data.name data.blocks data.period preprocess.normalise preprocess.numeric
         preprocess.intercept objective.loss objective.loss_parameters objective.l2 objective.l1 ranking.features
@@ -174,7 +210,8 @@ RUN_FIELDS = (
     Fields("MLmodel", By.DERIVED, "flavors model_id run_id saved_input_example_info signature"),
     Fields("MLmodel", By.UNREAD, """artifact_path is_signature_from_type_hint mlflow_version model_size_bytes model_uuid
         prompts type_hint_from_example utc_time_created"""),
-    # Written before the commit, which holds the hashes of the files beside it; the audit compares what it led to.
+    # Written before the commit, which holds the hashes of the files beside it; the audit compares
+    # what it led to.
     Fields("pending.json", By.CHAIN, "entry dataset hashes"),
     Fields("pending.json", By.DERIVED, "title delta draws params tags"),
     Fields("pending.json", By.OURS, "seconds owner"),
@@ -185,15 +222,22 @@ BUNDLE_FIELDS = (
         policy metrics.name metrics.value metrics.source metrics.standard_error previous files.sha256 files.bytes
         ledger.head ledger.seq ledger.hashes serial"""),
     Fields("tuning.json", By.SIGNATURE, "schema_version trials"),
-    Fields("front.json", By.SIGNATURE, "name version serial bundle approved_by approved_at schema_version"),
+    Fields("front.json", By.SIGNATURE, "name version serial bundle approved_by approved_at "
+                                       "schema_version"),
     Fields("signature.json", By.SIGNATURE, "algorithm public_key schema_version signature"),
     Fields("signature.json", By.DERIVED, "fingerprint"),
 )  # fmt: skip
 LEDGER_FIELDS = (
-    Fields("record", By.CHAIN, "seq kind dataset entry period fingerprint created_at body previous hash"),
+    Fields(
+        "record",
+        By.CHAIN,
+        "seq kind dataset entry period fingerprint created_at body previous hash",
+    ),
     Fields("opened", By.CHAIN, "adjacency blocks budget conversion delta epsilon facts order unit"),
     Fields("fixed", By.CHAIN, "facts"),
-    Fields("reserved", By.CHAIN, "blocks events facts files hashes owner read reading releases unit"),
+    Fields(
+        "reserved", By.CHAIN, "blocks events facts files hashes owner read reading releases unit"
+    ),
     Fields("reserved", By.DERIVED, "adjacency cost units"),
     Fields("drawn", By.CHAIN, ""),
     Fields("committed", By.CHAIN, "draws hashes by"),
@@ -201,8 +245,10 @@ LEDGER_FIELDS = (
     Fields("cancelled", By.CHAIN, "reason"),
 )
 TAGS = (
-    Fields("tag", By.DERIVED, "dpflows.model dpflows.ledger_entry dpflows.releasable dpflows.run_id epsilon"),
-    Fields("tag", By.OURS, "dpflows.bundle dpflows.serial dpflows.released_at dpflows.owner dpflows.flow_run"),
+    Fields("tag", By.DERIVED, "dpflows.model dpflows.ledger_entry dpflows.releasable "
+                              "dpflows.run_id epsilon"),
+    Fields("tag", By.OURS, "dpflows.bundle dpflows.serial dpflows.released_at dpflows.owner "
+                           "dpflows.flow_run"),
     Fields("param", By.DERIVED, "privacy.epsilon privacy.delta privacy.adjacency config.sha256"),
     # Of records of other tools, which nobody vouches for.
     Fields("setting", By.FINDS, """evaluated_on test_set evaluate.set bounds_source bounds data.bounds conversion
@@ -212,14 +258,16 @@ TAGS = (
 TABLES = (
     Fields("runs", By.DERIVED, "status lifecycle_stage end_time artifact_uri"),
     Fields("runs", By.OURS, "run_uuid experiment_id start_time"),
-    Fields("runs", By.UNREAD, "name source_type source_name entry_point_name user_id deleted_time source_version"),
+    Fields("runs", By.UNREAD, "name source_type source_name entry_point_name user_id deleted_time "
+                              "source_version"),
     Fields("tags", By.DERIVED, "key value run_uuid"),
     Fields("params", By.DERIVED, "key value run_uuid"),
     Fields("metrics", By.DERIVED, "key value is_nan run_uuid"),
     Fields("metrics", By.OURS, "timestamp step"),
     Fields("latest_metrics", By.DERIVED, "key value is_nan run_uuid"),
     Fields("latest_metrics", By.UNREAD, "timestamp step"),
-    Fields("logged_models", By.DERIVED, "model_id artifact_location source_run_id status lifecycle_stage"),
+    Fields("logged_models", By.DERIVED, "model_id artifact_location source_run_id status "
+                                        "lifecycle_stage"),
     Fields("logged_models", By.UNREAD, """experiment_id name creation_timestamp_ms last_updated_timestamp_ms model_type
         status_message"""),
     Fields("model_versions", By.DERIVED, "name version source storage_location run_id"),
@@ -235,4 +283,12 @@ TABLES = (
     Fields("experiments", By.UNREAD, "workspace creation_time last_update_time"),
     Fields("experiment_tags", By.OURS, "key value experiment_id"),
 )  # fmt: skip
-FIELDS = (*STATEMENT_FIELDS, *CONFIG_FIELDS, *RUN_FIELDS, *BUNDLE_FIELDS, *LEDGER_FIELDS, *TAGS, *TABLES)
+FIELDS = (
+    *STATEMENT_FIELDS,
+    *CONFIG_FIELDS,
+    *RUN_FIELDS,
+    *BUNDLE_FIELDS,
+    *LEDGER_FIELDS,
+    *TAGS,
+    *TABLES,
+)

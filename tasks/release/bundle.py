@@ -1,4 +1,5 @@
-"""Bundles as files: written to a folder, read from a folder or a zip of it. Nothing in them is code that runs.
+"""Bundles as files: written to a folder, read from a folder or a zip of it. Nothing in them is code
+that runs.
 
 Ed25519 signatures of a bundle's manifest.
 """
@@ -19,7 +20,11 @@ from tempfile import mkdtemp
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
 
 from dpcore.errors import InputError
 from tasks.release.manifest import MANIFEST, REQUIRED, SIGNATURE, File, Manifest
@@ -32,13 +37,19 @@ SHORTEST_FINGERPRINT = 16
 
 
 def load_key(path: Path | None) -> Ed25519PrivateKey:
-    """The private key in a PEM file, or in the environment (the PEM itself, or the path of a file)."""
+    """The private key in a PEM file, or in the environment (the PEM itself, or the path of a
+    file).
+    """
     given = os.environ.get(VARIABLE, "")
     where = str(path) if path is not None else VARIABLE
     if path is None and not given:
         raise InputError(f"Expected a signing key, got neither --key nor {VARIABLE}; {HOW}.")
     try:
-        data = given.encode() if path is None and "PRIVATE KEY" in given else Path(path or given).read_bytes()
+        data = (
+            given.encode()
+            if path is None and "PRIVATE KEY" in given
+            else Path(path or given).read_bytes()
+        )
         key = load_pem_private_key(data, password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
         raise InputError(
@@ -68,17 +79,26 @@ def sign(key: Ed25519PrivateKey, message: bytes) -> str:
 
 
 def verify_signature(text: bytes, message: bytes) -> str:
-    """The fingerprint of the key whose signature of ``message`` is in ``text``; raises ``ValueError`` for none."""
+    """The fingerprint of the key whose signature of ``message`` is in ``text``; raises
+    ``ValueError`` for none.
+    """
     try:
         stored = json.loads(text)
     except RecursionError:
         stored = None
     version = stored.get("schema_version") if isinstance(stored, dict) else None
-    if not isinstance(stored, dict) or type(version) is not int or version != 1 or stored.get("algorithm") != "Ed25519":
+    if (
+        not isinstance(stored, dict)
+        or type(version) is not int
+        or version != 1
+        or stored.get("algorithm") != "Ed25519"
+    ):
         raise ValueError("the signature is not an Ed25519 signature of version 1")
     try:
         public = base64.b64decode(stored["public_key"], validate=True)
-        Ed25519PublicKey.from_public_bytes(public).verify(base64.b64decode(stored["signature"], validate=True), message)
+        Ed25519PublicKey.from_public_bytes(public).verify(
+            base64.b64decode(stored["signature"], validate=True), message
+        )
     except (KeyError, TypeError, InvalidSignature) as error:
         raise ValueError("the signature does not belong to the manifest") from error
     return fingerprint(public)
@@ -90,9 +110,11 @@ def own_fingerprint(key: Ed25519PrivateKey) -> str:
 
 
 def trusted_keys(listed: Iterable[str] = ()) -> tuple[str, ...]:
-    """Fingerprints whose signatures are believed here: ``listed``, those in DPFLOWS_TRUSTED_KEYS, our own key's.
+    """Fingerprints whose signatures are believed here: ``listed``, those in DPFLOWS_TRUSTED_KEYS,
+    our own key's.
 
-    Keys that were replaced stay listed, for what they signed. Raises ``InputError`` for what is no fingerprint.
+    Keys that were replaced stay listed, for what they signed. Raises ``InputError`` for what is no
+    fingerprint.
     """
     named = [*listed, *os.environ.get(TRUSTED, "").replace(",", " ").split()]
     for one in named:
@@ -105,11 +127,14 @@ def trusted_keys(listed: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def same_key(expected: str, found: str, where: str = "--key") -> bool:
-    """Whether ``found`` is the key called ``expected``, a fingerprint or its first digits. Raises ``InputError``."""
+    """Whether ``found`` is the key called ``expected``, a fingerprint or its first digits. Raises
+    ``InputError``.
+    """
     digits = expected.lower().replace(":", "").strip()
     if len(digits) < SHORTEST_FINGERPRINT or set(digits) - set("0123456789abcdef"):
         raise InputError(
-            f"Expected at least {SHORTEST_FINGERPRINT} hex digits of a fingerprint for {where}, got {expected!r}; "
+            f"Expected at least {SHORTEST_FINGERPRINT} hex digits of a fingerprint for {where}, "
+            f"got {expected!r}; "
             "`dpflows release` prints it."
         )
     return found.startswith(digits)
@@ -118,17 +143,22 @@ def same_key(expected: str, found: str, where: str = "--key") -> bool:
 LARGEST = 1 << 30
 LARGEST_TEXT = 4 << 20  # manifest and signature, which are read before anything is known about them
 MOST_FILES = 200
-OWN = tuple(name for name in REQUIRED if "/" in name)  # a README.md or config.json is in many folders
+# a README.md or config.json is in many folders
+OWN = tuple(name for name in REQUIRED if "/" in name)
 
 
 class UnreadableBundle(InputError):
-    """Something stands where a bundle should, and it cannot be read as one: whoever made it is not to be trusted."""
+    """Something stands where a bundle should, and it cannot be read as one: whoever made it is not
+    to be trusted.
+    """
 
     exit_code = 4
 
 
 class Bundle(Mapping[str, bytes]):
-    """Files by their relative names; the sizes are known, and a file is read when it is asked for."""
+    """Files by their relative names; the sizes are known, and a file is read when it is asked
+    for.
+    """
 
     def __init__(self, sizes: Mapping[str, int], read: Callable[[str], bytes]) -> None:
         self.sizes = dict(sizes)
@@ -157,11 +187,15 @@ class Bundle(Mapping[str, bytes]):
 
 
 def checksums(files: Mapping[str, bytes]) -> dict[str, File]:
-    return {name: File(sha256=sha256(data).hexdigest(), bytes=len(data)) for name, data in sorted(files.items())}
+    return {
+        name: File(sha256=sha256(data).hexdigest(), bytes=len(data))
+        for name, data in sorted(files.items())
+    }
 
 
 def require_place(folder: Path, name: str, version: str | None = None) -> Path:
-    """The absolute folder that a bundle of ``name`` may be written to: a new or empty one, or an earlier try of it.
+    """The absolute folder that a bundle of ``name`` may be written to: a new or empty one, or an
+    earlier try of it.
 
     Nothing else is ever removed. Raises ``InputError``.
     """
@@ -173,18 +207,22 @@ def require_place(folder: Path, name: str, version: str | None = None) -> Path:
         held = _held(folder)
         if held is None:
             raise InputError(
-                f"Expected a new or empty folder for the bundle, got {folder} with other files; name another."
+                f"Expected a new or empty folder for the bundle, got {folder} with other files; "
+                f"name another."
             )
         if held.name != name or (version is not None and held.version != version):
             raise InputError(
-                f"Expected a new or empty folder for the bundle, got {folder}, which holds {held.name}@{held.version}; "
+                f"Expected a new or empty folder for the bundle, got {folder}, which holds "
+                f"{held.name}@{held.version}; "
                 "name another."
             )
     return folder
 
 
 def _held(folder: Path) -> Manifest | None:
-    """The manifest of the bundle in ``folder`` where it holds that bundle's files and nothing else."""
+    """The manifest of the bundle in ``folder`` where it holds that bundle's files and nothing
+    else.
+    """
     try:
         found = open_bundle(folder)
         manifest = Manifest.model_validate_json(found[MANIFEST])
@@ -193,8 +231,12 @@ def _held(folder: Path) -> Manifest | None:
     return manifest if set(found) <= {*manifest.files, MANIFEST, SIGNATURE} else None
 
 
-def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, bytes], key: Ed25519PrivateKey) -> None:
-    """Write all files beside ``folder``, then move them there at once. Raises ``InputError`` where that cannot be."""
+def write_bundle(
+    folder: Path, manifest: Manifest, files: Mapping[str, bytes], key: Ed25519PrivateKey
+) -> None:
+    """Write all files beside ``folder``, then move them there at once. Raises ``InputError`` where
+    that cannot be.
+    """
     folder = require_place(folder, manifest.name, manifest.version)
     text = manifest.to_json()
     contents = {**files, MANIFEST: text.encode(), SIGNATURE: sign(key, text.encode()).encode()}
@@ -212,30 +254,39 @@ def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, bytes], k
     except OSError as error:
         if draft is not None and (draft / "old").exists() and not folder.exists():
             (draft / "old").rename(folder)
-        raise InputError(f"Expected a folder for the bundle, got {folder}: {error.strerror}; name another.") from error
+        raise InputError(
+            f"Expected a folder for the bundle, got {folder}: {error.strerror}; name another."
+        ) from error
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
 
 
 def read_bundle(path: Path) -> dict[str, bytes]:
-    """All files by their relative names. Raises ``InputError`` for what is no bundle or is too large to be one."""
+    """All files by their relative names. Raises ``InputError`` for what is no bundle or is too
+    large to be one.
+    """
     return dict(open_bundle(path))
 
 
 def open_bundle(path: Path) -> Bundle:
     """The bundle at ``path``, with the sizes of its files; none is read yet.
 
-    Raises ``InputError`` where there is none, ``UnreadableBundle`` for one that is too large or holds odd things.
+    Raises ``InputError`` where there is none, ``UnreadableBundle`` for one that is too large or
+    holds odd things.
     """
     if path.is_dir():
         found = _folder(path)
     elif path.is_file() and zipfile.is_zipfile(path):
         found = _zip(path)
     else:
-        raise InputError(f"Expected a bundle (a folder, or a zip of it), got {str(path)!r}; correct the path.")
+        raise InputError(
+            f"Expected a bundle (a folder, or a zip of it), got {str(path)!r}; correct the path."
+        )
     if len(found) > MOST_FILES or sum(found.sizes.values()) > LARGEST:
-        raise UnreadableBundle(f"Expected a bundle of at most {MOST_FILES} files and 1 GiB, got more in {path}.")
+        raise UnreadableBundle(
+            f"Expected a bundle of at most {MOST_FILES} files and 1 GiB, got more in {path}."
+        )
     if MANIFEST not in found:
         inner = {PurePosixPath(name).parts[0] for name in found}
         if len(inner) == 1 and f"{(top := inner.pop())}/{MANIFEST}" in found:
@@ -245,7 +296,9 @@ def open_bundle(path: Path) -> Bundle:
 
 
 def _looks_like_one(root: Path) -> bool:
-    """Whether a folder, or the only folder in it, has a file of a bundle: a tampered one need not have its manifest."""
+    """Whether a folder, or the only folder in it, has a file of a bundle: a tampered one need not
+    have its manifest.
+    """
     inner = list(islice(root.iterdir(), 2))
     places = [root, *(inner if len(inner) == 1 else [])]
     return any((place / name).is_file() for place in places for name in (MANIFEST, SIGNATURE, *OWN))
@@ -254,17 +307,23 @@ def _looks_like_one(root: Path) -> bool:
 def _folder(root: Path) -> Bundle:
     if not _looks_like_one(root):
         raise InputError(
-            f"Expected a bundle (a folder, or a zip of it), got the folder {str(root)!r}, which has no {MANIFEST}; name"
+            f"Expected a bundle (a folder, or a zip of it), got the folder {str(root)!r}, which "
+            f"has no {MANIFEST}; name"
             " the folder that `dpflows release` wrote."
         )
     found = list(islice(root.rglob("*"), 2 * MOST_FILES + 1))
-    if len(found) > 2 * MOST_FILES:  # files and their folders; not to walk a disk for an answer that is known
-        raise UnreadableBundle(f"Expected a bundle of at most {MOST_FILES} files and 1 GiB, got more in {root}.")
+    # files and their folders; not to walk a disk for an answer that is known
+    if len(found) > 2 * MOST_FILES:
+        raise UnreadableBundle(
+            f"Expected a bundle of at most {MOST_FILES} files and 1 GiB, got more in {root}."
+        )
     sizes = {}
     for path in sorted(found):
         name = path.relative_to(root).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise UnreadableBundle(f"Expected plain files in a bundle, got the link {name!r}; do not trust it.")
+            raise UnreadableBundle(
+                f"Expected plain files in a bundle, got the link {name!r}; do not trust it."
+            )
         if path.is_file():
             sizes[name] = path.stat().st_size
     return Bundle(sizes, lambda name: _bytes(root / name, sizes[name]))
@@ -275,7 +334,9 @@ def _bytes(path: Path, size: int) -> bytes:
         with path.open("rb") as file:
             return file.read(size + 1)
     except OSError as error:
-        raise UnreadableBundle(f"Expected a bundle that can be read, got {path}: {error.strerror}.") from None
+        raise UnreadableBundle(
+            f"Expected a bundle that can be read, got {path}: {error.strerror}."
+        ) from None
 
 
 def _zip(path: Path) -> Bundle:
@@ -286,21 +347,40 @@ def _zip(path: Path) -> Bundle:
                 if item.is_dir():
                     continue
                 parts = PurePosixPath(item.filename).parts
-                if item.filename in sizes or ".." in parts or item.filename.startswith("/") or "\\" in item.filename:
-                    raise UnreadableBundle(f"Expected plain names in a bundle, got {item.filename!r}; do not trust it.")
+                if (
+                    item.filename in sizes
+                    or ".." in parts
+                    or item.filename.startswith("/")
+                    or "\\" in item.filename
+                ):
+                    raise UnreadableBundle(
+                        f"Expected plain names in a bundle, got {item.filename!r}; do not trust it."
+                    )
                 if item.flag_bits & 1:
-                    raise UnreadableBundle(f"Expected a bundle that can be read, got an encrypted archive {path}.")
+                    raise UnreadableBundle(
+                        f"Expected a bundle that can be read, got an encrypted archive {path}."
+                    )
                 sizes[item.filename] = item.file_size
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         if isinstance(error, InputError):
             raise
-        raise UnreadableBundle(f"Expected a bundle, got a damaged archive {path}: {error}; ask for it again.") from None
+        raise UnreadableBundle(
+            f"Expected a bundle, got a damaged archive {path}: {error}; ask for it again."
+        ) from None
 
     def read(name: str) -> bytes:
         try:
             with zipfile.ZipFile(path) as archive, archive.open(name) as file:
                 return file.read(sizes[name] + 1)
-        except (zipfile.BadZipFile, zlib.error, OSError, ValueError, RuntimeError, EOFError, KeyError) as error:
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            OSError,
+            ValueError,
+            RuntimeError,
+            EOFError,
+            KeyError,
+        ) as error:
             raise UnreadableBundle(
                 f"Expected a bundle, got a damaged archive {path}: {error}; ask for it again."
             ) from None
@@ -309,10 +389,14 @@ def _zip(path: Path) -> Bundle:
 
 
 def manifest_of(found: Bundle) -> tuple[bytes, bytes]:
-    """Manifest and signature as bytes, empty where missing; raises ``UnreadableBundle`` for one that is too large."""
+    """Manifest and signature as bytes, empty where missing; raises ``UnreadableBundle`` for one
+    that is too large.
+    """
     for name in (MANIFEST, SIGNATURE):
         if found.sizes.get(name, 0) > LARGEST_TEXT:
-            raise UnreadableBundle(f"Expected a {name} of at most {LARGEST_TEXT >> 20} MiB, got a larger one.")
+            raise UnreadableBundle(
+                f"Expected a {name} of at most {LARGEST_TEXT >> 20} MiB, got a larger one."
+            )
     return found.get(MANIFEST, b""), found.get(SIGNATURE, b"")
 
 

@@ -1,4 +1,6 @@
-"""The model card: front matter as model hubs read it, then what the model is for, its guarantee and its limits."""
+"""The model card: front matter as model hubs read it, then what the model is for, its guarantee and
+its limits.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,10 @@ def make_card(
         "## Intended use",
         "",
         f"A {kind_of(model)} model ({model['loss']} loss) that {purpose(label)} of tables like "
-        f"{statement.data.name!r} from {len(model['features'])} encoded features. Use it for rows whose columns follow "
-        "the declared schema in `model/encoder.json`; other values are refused. It was not made for decisions about "
+        f"{statement.data.name!r} from {len(model['features'])} encoded features. Use it for rows "
+        f"whose columns follow "
+        "the declared schema in `model/encoder.json`; other values are refused. It was not made "
+        "for decisions about "
         "single persons without review.",
         "",
         "## Privacy",
@@ -68,14 +72,18 @@ def make_card(
         "",
         promise_and_charge(statement),
         "",
-        f"The release as a whole, with {price.trials} charged run{'s' if price.trials != 1 else ''} that it was "
-        f"chosen from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = {price.delta:g} for one "
-        f"{price.unit} under {price.adjacency} ({price.conversion}). The whole statement is in `privacy/statement.md`.",
+        f"The release as a whole, with {price.trials} charged "
+        f"run{'s' if price.trials != 1 else ''} that it was "
+        f"chosen from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = "
+        f"{price.delta:g} for one "
+        f"{price.unit} under {price.adjacency} ({price.conversion}). The whole statement is in "
+        f"`privacy/statement.md`.",
         "",
         "## Data",
         "",
         f"{statement.data.name}: public n = {statement.data.public_n} ({statement.data.n_kind}), "
-        f"{columns_of(statement, model)} encoded columns. {statement.data.bounds}. No number computed on the records "
+        f"{columns_of(statement, model)} encoded columns. {statement.data.bounds}. No number "
+        f"computed on the records "
         "stands here unless it passed a charged mechanism.",
         "",
         "## Released metrics",
@@ -99,7 +107,8 @@ def _metric_lines(metrics: Sequence[ReleasedMetric]) -> list[str]:
     if not metrics:
         return []
     rows = [
-        f"| {one.name} | {one.value:.4f} | {'none' if one.standard_error is None else f'{one.standard_error:.2g}'} "
+        f"| {one.name} | {one.value:.4f} | "
+        f"{'none' if one.standard_error is None else f'{one.standard_error:.2g}'} "
         f"| {one.source} |"
         for one in metrics
     ]

@@ -1,7 +1,9 @@
-"""Which version of a name is in front, signed: MLflow's aliases and tags show it, but anybody can write them.
+"""Which version of a name is in front, signed: MLflow's aliases and tags show it, but anybody can
+write them.
 
-``releases/NAME/front.json`` is written by the gate with its key. Without it (homes from before it was kept) the alias
-says which version to look at; what is believed of a version is in every case its own signed bundle.
+``releases/NAME/front.json`` is written by the gate with its key. Without it (homes from before it
+was kept) the alias says which version to look at; what is believed of a version is in every case
+its own signed bundle.
 """
 
 from __future__ import annotations
@@ -96,7 +98,9 @@ def write_front(folder: Path, front: Front, key: Ed25519PrivateKey) -> None:
 
 
 def read_front(folder: Path, name: str, trusted: Sequence[str] | None) -> Front | None:
-    """The signed pointer of ``name``, None where there is none. Raises ``VerificationFailed`` for one not believed."""
+    """The signed pointer of ``name``, None where there is none. Raises ``VerificationFailed`` for
+    one not believed.
+    """
     path = folder / FILE
     if not path.is_file():
         return None
@@ -108,13 +112,15 @@ def read_front(folder: Path, name: str, trusted: Sequence[str] | None) -> Front 
         front = Front(**{key: value for key, value in fields.items() if key != "schema_version"})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise VerificationFailed(
-            f"Expected {path} as the gate signed it, got {type(error).__name__}; restore it, or release to another "
+            f"Expected {path} as the gate signed it, got {type(error).__name__}; restore it, or "
+            f"release to another "
             "name."
         ) from None
     known = trusted is None or any(same_key(one, signer) for one in trusted)
     if front.name != name or not known:
         raise VerificationFailed(
-            f"Expected {path} of {name!r} signed by a trusted key, got {front.name!r} by {signer[:16]}...; restore it, "
+            f"Expected {path} of {name!r} signed by a trusted key, got {front.name!r} by "
+            f"{signer[:16]}...; restore it, "
             "or list the key in trusted_keys of conf/release.yaml if it is an old one of yours."
         )
     return front
@@ -130,9 +136,12 @@ def released(
 ) -> Released:
     """A version by its bundle: where the pointer or MLflow says that it lies, else in ``folder``.
 
-    Raises ``VerificationFailed`` unless a bundle of exactly this version, signed by a trusted key, is there.
+    Raises ``VerificationFailed`` unless a bundle of exactly this version, signed by a trusted key,
+    is there.
     """
-    place = folder / (bundle or registry.tag_of(client, name, version, registry.DONE_TAG) or version)
+    place = folder / (
+        bundle or registry.tag_of(client, name, version, registry.DONE_TAG) or version
+    )
     if not place.exists():
         place = folder / version  # a home that was moved
     try:
@@ -140,18 +149,22 @@ def released(
         report = verify_files(found, None, f"{name}@{version}", trusted)
     except InputError as error:
         raise VerificationFailed(
-            f"Expected the bundle of {name}@{version} at {place}, which is what is believed of it: {error} Restore it, "
+            f"Expected the bundle of {name}@{version} at {place}, which is what is believed of it: "
+            f"{error} Restore it, "
             "or release to another name."
         ) from None
     if not report.ok or report.manifest is None:
         raise VerificationFailed(
-            f"Expected the bundle of {name}@{version} at {place} to verify, got {', '.join(sorted(report.names))}: "
+            f"Expected the bundle of {name}@{version} at {place} to verify, got "
+            f"{', '.join(sorted(report.names))}: "
             f"{report.problems[0][1]}; restore it, or release to another name."
         )
     return Released(report.manifest, found, place)
 
 
-def released_before(client: MlflowClient, folder: Path, name: str, run: str, trusted: Sequence[str]) -> Released | None:
+def released_before(
+    client: MlflowClient, folder: Path, name: str, run: str, trusted: Sequence[str]
+) -> Released | None:
     """The release of ``run`` to ``name`` by its signed bundle, None where there was none.
 
     Raises ``VerificationFailed`` where MLflow shows one and no bundle proves it.
@@ -171,16 +184,20 @@ def in_front(
 ) -> tuple[Front | None, Released | None]:
     """The pointer and the version in front; (None, None) for a name that was never released to.
 
-    Raises ``VerificationFailed`` where something says that there was a release and no signed bundle shows it.
+    Raises ``VerificationFailed`` where something says that there was a release and no signed bundle
+    shows it.
     """
     front = read_front(folder, name, trusted)
     if front is not None:
         found = released(client, folder, name, front.version, trusted, front.bundle)
         others = [version for version in _bundles(folder) if version != front.version]
-        newer = next((version for version in others if _newer(folder, version, name, front, trusted)), None)
+        newer = next(
+            (version for version in others if _newer(folder, version, name, front, trusted)), None
+        )
         if newer is not None:
             raise VerificationFailed(
-                f"Expected {folder / FILE} of the last release, got one from before {name}@{newer}; restore the newest."
+                f"Expected {folder / FILE} of the last release, got one from before "
+                f"{name}@{newer}; restore the newest."
             )
         return front, found
     shown = registry.aliases(client, name).get(registry.RELEASED) or registry.in_front(client, name)
@@ -190,7 +207,8 @@ def in_front(
     found = released(client, folder, name, version, trusted)
     if shown is not None and found.manifest.serial is not None:
         raise VerificationFailed(
-            f"Expected {folder / FILE}, which the release of {name}@{version} wrote, got none: it was removed; restore "
+            f"Expected {folder / FILE}, which the release of {name}@{version} wrote, got none: it "
+            f"was removed; restore "
             "it, or release to another name."
         )
     return None, found
@@ -198,10 +216,14 @@ def in_front(
 
 def _bundles(folder: Path) -> list[str]:
     """Versions that have a folder among the releases of a name."""
-    return [path.name for path in folder.glob("*") if path.name.isdecimal()] if folder.is_dir() else []
+    return (
+        [path.name for path in folder.glob("*") if path.name.isdecimal()] if folder.is_dir() else []
+    )
 
 
-def _newer(folder: Path, version: str, name: str, front: Front, trusted: Sequence[str] | None) -> bool:
+def _newer(
+    folder: Path, version: str, name: str, front: Front, trusted: Sequence[str] | None
+) -> bool:
     """Whether the bundle of a version was decided on after ``front``."""
     try:
         report = verify_files(open_bundle(folder / version), None, None, trusted)

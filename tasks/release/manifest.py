@@ -1,4 +1,6 @@
-"""The manifest of a bundle: what was released, by whom, at what price, and the checksum of every file."""
+"""The manifest of a bundle: what was released, by whom, at what price, and the checksum of every
+file.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"
 WEIGHTS, ENCODER, CARD = "model/weights.npz", "model/encoder.json", "model/model.json"
 STATE = "model/state.safetensors"  # of a network alone
-STATEMENT, MECHANISMS, TUNING = "privacy/statement.json", "privacy/mechanisms.json", "privacy/tuning.json"
+STATEMENT, MECHANISMS, TUNING = (
+    "privacy/statement.json",
+    "privacy/mechanisms.json",
+    "privacy/tuning.json",
+)
 METRICS, CONFIG, README = "privacy/metrics.json", "config.json", "README.md"
 REQUIRED = (WEIGHTS, ENCODER, CARD, STATEMENT, MECHANISMS, TUNING, CONFIG, README)
 
@@ -31,7 +37,10 @@ class Price(Strict):
     epsilon: float
     delta: float
     conversion: str
-    trials: int = Field(description="charged runs that the price includes; their mechanisms are in privacy/tuning.json")
+    trials: int = Field(
+        description="charged runs that the price includes; their mechanisms are in "
+        "privacy/tuning.json"
+    )
     scope: Literal["dataset", "run", "public"]
 
 
@@ -58,7 +67,9 @@ class File(Strict):
 class Position(Strict):
     """Where the ledger stood at the release, and what its commit record of the run holds."""
 
-    head: str = Field(description="hash of the newest record; the chain of the next release must contain it")
+    head: str = Field(
+        description="hash of the newest record; the chain of the next release must contain it"
+    )
     seq: int = Field(description="number of that record")
     hashes: dict[str, str] = Field(description="SHA-256 of the run's files in its commit record")
 
@@ -75,9 +86,19 @@ class Manifest(Strict):
     metrics: list[ReleasedMetric]
     previous: str | None = Field(description="the version that this one replaces")
     files: dict[str, File]
-    ledger: Position | None = Field(default=None, description="None in bundles from before it was kept")
-    serial: int | None = Field(default=None, description="counts the decisions of a name; None in older bundles")
+    ledger: Position | None = Field(
+        default=None, description="None in bundles from before it was kept"
+    )
+    serial: int | None = Field(
+        default=None, description="counts the decisions of a name; None in older bundles"
+    )
 
     def to_json(self) -> str:
         """Readable JSON with sorted keys; the signature is over exactly these bytes."""
-        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return json.dumps(
+            self.model_dump(mode="json"),
+            indent=1,
+            sort_keys=True,
+            ensure_ascii=False,
+            allow_nan=False,
+        )

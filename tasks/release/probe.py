@@ -1,4 +1,6 @@
-"""What a released model does on rows that were made up from its declarations: free, and enough to see a constant."""
+"""What a released model does on rows that were made up from its declarations: free, and enough to
+see a constant.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ ROUNDING = 1e-9
 
 
 def fault(model: Mapping[str, bytes]) -> str:
-    """Why a model is of no use on ``ROWS`` made-up rows, given its files; empty where it is of some.
+    """Why a model is of no use on ``ROWS`` made-up rows, given its files; empty where it is of
+    some.
 
-    A model that gives every row one score ranks nothing and predicts one class or one number. Weights are released, and
-    rows come from declared bounds and levels, so this reads no record.
+    A model that gives every row one score ranks nothing and predicts one class or one number.
+    Weights are released, and rows come from declared bounds and levels, so this reads no record.
     """
     from tasks.record.scoring import LinearScorer
 
@@ -41,26 +44,41 @@ def fault(model: Mapping[str, bytes]) -> str:
         scorer = LinearScorer()
         context: Any = SimpleNamespace(artifacts={"model": folder})
         scorer.load_context(context)
-        found = scorer.predict(context, made_up(json.loads(model["encoder.json"]), card["label"].get("query")))
+        found = scorer.predict(
+            context, made_up(json.loads(model["encoder.json"]), card["label"].get("query"))
+        )
     scores = found["score"].to_numpy(dtype=np.float64)
     if not np.isfinite(scores).all():
         return "its scores are too large to be numbers"
     spread, size = float(np.ptp(scores)), float(np.abs(scores).max())
-    same_label = "label" not in found or found["label"].nunique() == 1 or card["label"]["kind"] == "regression"
+    same_label = (
+        "label" not in found
+        or found["label"].nunique() == 1
+        or card["label"]["kind"] == "regression"
+    )
     if spread <= ROUNDING * size and same_label:
-        return f"it gives every row the same score: {'it orders nothing' if 'rank' in found else 'it tells nothing'}"
+        return (
+            f"it gives every row the same score: "
+            f"{'it orders nothing' if 'rank' in found else 'it tells nothing'}"
+        )
     return ""
 
 
 def made_up(encoder: Mapping[str, Any], query: str | None) -> pd.DataFrame:
-    """Rows between the declared bounds and of the declared levels; of a ranking all documents of one query."""
+    """Rows between the declared bounds and of the declared levels; of a ranking all documents of
+    one query.
+    """
     rng = np.random.default_rng(0)
-    columns = {} if encoder["encoder"] == "matrix" else {one["name"]: one for one in encoder["columns"]}
+    columns = (
+        {} if encoder["encoder"] == "matrix" else {one["name"]: one for one in encoder["columns"]}
+    )
     rows: dict[str, Any] = {}
     for name, (first, last) in example_columns(encoder, query).items():
         if isinstance(first, float) and isfinite(first) and isfinite(last) and name != query:
             flag = name in columns and Column.from_dict(columns[name]).kind == "flag"
-            rows[name] = rng.integers(0, 2, ROWS).astype(float) if flag else rng.uniform(first, last, ROWS)
+            rows[name] = (
+                rng.integers(0, 2, ROWS).astype(float) if flag else rng.uniform(first, last, ROWS)
+            )
         else:
             levels = list(Column.from_dict(columns[name]).levels) if name in columns else []
             values = np.array(levels or [first, last], dtype=object)

@@ -1,4 +1,6 @@
-"""Rules for a registered model: its aliases point where the gate put them, at a bundle that verifies."""
+"""Rules for a registered model: its aliases point where the gate put them, at a bundle that
+verifies.
+"""
 
 from __future__ import annotations
 
@@ -25,38 +27,66 @@ def released(
 ) -> tuple[Released, list[Finding]]:
     """The version of ``name`` in front by its signed bundle, and what MLflow shows otherwise.
 
-    Raises ``InputError`` where no version was released, ``VerificationFailed`` where no bundle proves one.
+    Raises ``InputError`` where no version was released, ``VerificationFailed`` where no bundle
+    proves one.
     """
     _, found = front.in_front(client, folder, name, trusted)
     if found is None:
-        raise InputError(f"Expected a model with a released version, got {name!r}; release a run to it first.")
+        raise InputError(
+            f"Expected a model with a released version, got {name!r}; release a run to it first."
+        )
     return found, list(_shown(client, name, found))
 
 
 def _shown(client: MlflowClient, name: str, found: Released) -> Sequence[Finding]:
     """Differences between MLflow's registry and the signed bundle."""
     where, problems = f"{name}/{found.version}", []
-    alias, shown = registry.aliases(client, name).get(registry.RELEASED), registry.in_front(client, name)
+    alias, shown = (
+        registry.aliases(client, name).get(registry.RELEASED),
+        registry.in_front(client, name),
+    )
     if alias != found.version or shown != found.version:
         problems.append(
             block(
                 "alias_moved",
                 f"{name}@{registry.RELEASED}",
-                f"the alias points at version {alias or 'none'}, the gate put version {found.version} in front",
+                f"the alias points at version {alias or 'none'}, the gate put version "
+                f"{found.version} in front",
                 "Who loads the alias gets a model that did not pass the gate",
                 AGAIN,
             )
         )
     version = registry.find_version(client, name, found.version)
     if version is None:
-        return [*problems, block("version_missing", where, "MLflow does not hold the version", "It was deleted", AGAIN)]
+        return [
+            *problems,
+            block(
+                "version_missing",
+                where,
+                "MLflow does not hold the version",
+                "It was deleted",
+                AGAIN,
+            ),
+        ]
     run = found.manifest.run_id
     if version.run_id != run or version.tags.get(registry.RUN_TAG) != run:
-        problems.append(block("version_run", where, "version and bundle are of other runs", "It was changed", AGAIN))
+        problems.append(
+            block(
+                "version_run",
+                where,
+                "version and bundle are of other runs",
+                "It was changed",
+                AGAIN,
+            )
+        )
     if version.tags.get("epsilon") != f"{found.manifest.price.epsilon:.6g}":
         problems.append(
             block(
-                "version_epsilon", where, "the version shows another epsilon than its bundle", "It was changed", AGAIN
+                "version_epsilon",
+                where,
+                "the version shows another epsilon than its bundle",
+                "It was changed",
+                AGAIN,
             )
         )
     return problems
@@ -68,7 +98,15 @@ def same_run(found: Released, run: Subject) -> list[Finding]:
     if not other:
         return []
     what = f"the bundle holds another {other} than the run"
-    return [block("bundle_of_another_run", str(found.folder), what, "It was changed after the release", AGAIN)]
+    return [
+        block(
+            "bundle_of_another_run",
+            str(found.folder),
+            what,
+            "It was changed after the release",
+            AGAIN,
+        )
+    ]
 
 
 def same_chain(found: Released, ledger: str) -> list[Finding]:
@@ -81,5 +119,13 @@ def same_chain(found: Released, ledger: str) -> list[Finding]:
             require_chain(opened, f"{found.manifest.name}@{found.version}", found.manifest.ledger)
         except VerificationFailed as error:
             fix = "Restore the newest copy of the ledger"
-            return [block("ledger_rolled_back", "ledger", str(error).rstrip("."), "Budget was given back", fix)]
+            return [
+                block(
+                    "ledger_rolled_back",
+                    "ledger",
+                    str(error).rstrip("."),
+                    "Budget was given back",
+                    fix,
+                )
+            ]
     return []

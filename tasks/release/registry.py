@@ -1,4 +1,6 @@
-"""Registered versions in MLflow: one is released, the one before it stays for a way back. Aliases, no stages."""
+"""Registered versions in MLflow: one is released, the one before it stays for a way back. Aliases,
+no stages.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,17 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 RELEASED, PREVIOUS = "released", "previous"
-# For people to see: a release believes none of them but the signed bundle, which DONE_TAG helps to find.
+# For people to see: a release believes none of them but the signed bundle, which DONE_TAG helps to
+# find.
 RUN_TAG, SERIAL_TAG, DONE_TAG = "dpflows.run_id", "dpflows.serial", "dpflows.bundle"
 AT_TAG = "dpflows.released_at"  # when the gate last put the version in front
 METRIC_TAG = "dpflows.metric."
 
 
 def find_model(client: MlflowClient, name: str) -> Any | None:
-    """The registered model of this very name, None where there is none: a list of all of them comes in pages."""
+    """The registered model of this very name, None where there is none: a list of all of them comes
+    in pages.
+    """
     try:
         return client.get_registered_model(name)
     except MlflowException as error:
@@ -57,20 +62,26 @@ def every(search: Callable[..., Any]) -> list[Any]:
 
 
 def ensure_model(client: MlflowClient, name: str) -> Mapping[str, str]:
-    """Find or create the registered model; return its aliases. Raises ``InputError`` for a name MLflow refuses."""
+    """Find or create the registered model; return its aliases. Raises ``InputError`` for a name
+    MLflow refuses.
+    """
     if find_model(client, name) is None:
         try:
             client.create_registered_model(name, tags={"dpflows": "1"})
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise InputError(f"Expected a name that MLflow takes for --to, got {name!r}: {error}.") from error
+                raise InputError(
+                    f"Expected a name that MLflow takes for --to, got {name!r}: {error}."
+                ) from error
     return aliases(client, name)
 
 
 def aliases(client: MlflowClient, name: str) -> dict[str, str]:
     """Aliases of a registered model, empty where there is none."""
     known = find_model(client, name)
-    return {} if known is None else {alias: str(version) for alias, version in known.aliases.items()}
+    return (
+        {} if known is None else {alias: str(version) for alias, version in known.aliases.items()}
+    )
 
 
 def version_of(client: MlflowClient, name: str, run_id: str) -> Any | None:
@@ -93,8 +104,12 @@ def tag_of(client: MlflowClient, name: str, version: str, key: str) -> str | Non
     return None if found is None else found.tags.get(key)
 
 
-def add_version(client: MlflowClient, name: str, run_id: str, uri: str, tags: Mapping[str, str]) -> str:
-    """Create the version of a run, or take the one that an interrupted release left; return its number."""
+def add_version(
+    client: MlflowClient, name: str, run_id: str, uri: str, tags: Mapping[str, str]
+) -> str:
+    """Create the version of a run, or take the one that an interrupted release left; return its
+    number.
+    """
     found = version_of(client, name, run_id)
     if found is None:
         found = client.create_model_version(name, uri, run_id, tags={RUN_TAG: run_id, **tags})
@@ -111,25 +126,32 @@ def _decided(version: Any) -> tuple[int, str]:
 
 
 def promote(client: MlflowClient, name: str, version: str, serial: int) -> str | None:
-    """Move the aliases: ``version`` is released, the one before it is previous. Return that one's number."""
+    """Move the aliases: ``version`` is released, the one before it is previous. Return that one's
+    number.
+    """
     before = aliases(client, name).get(RELEASED)
     if before is not None and before != version:
         client.set_registered_model_alias(name, PREVIOUS, before)
     client.set_registered_model_alias(name, RELEASED, version)
     client.set_model_version_tag(name, version, SERIAL_TAG, str(serial))
-    client.set_model_version_tag(name, version, AT_TAG, datetime.now(UTC).isoformat(timespec="microseconds"))
+    client.set_model_version_tag(
+        name, version, AT_TAG, datetime.now(UTC).isoformat(timespec="microseconds")
+    )
     return aliases(client, name).get(PREVIOUS)
 
 
 def in_front(client: MlflowClient, name: str) -> str | None:
-    """The version that the gate put in front last, by its count of decisions, whatever the alias says now."""
+    """The version that the gate put in front last, by its count of decisions, whatever the alias
+    says now.
+    """
     found = [one for one in versions_of(client, name) if AT_TAG in one.tags]
     newest = max(found, key=_decided, default=None)
     return None if newest is None else str(newest.version)
 
 
 def model_uri(client: MlflowClient, name: str) -> str:
-    """The URI of a model: a run id, a URI, a folder, or a registered ``NAME``, ``NAME@ALIAS`` or ``NAME/VERSION``.
+    """The URI of a model: a run id, a URI, a folder, or a registered ``NAME``, ``NAME@ALIAS`` or
+    ``NAME/VERSION``.
 
     Raises ``InputError`` where there is no such model, with near misses among the registered names.
     """

@@ -1,4 +1,6 @@
-"""The charged runs that a release was chosen from, read from the ledger, and what it costs with all of them."""
+"""The charged runs that a release was chosen from, read from the ledger, and what it costs with all
+of them.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,16 @@ class Trial(NamedTuple):
 
 
 def charged(ledger: Ledger, dataset: str) -> list[Trial]:
-    """All entries of ``dataset`` that were not cancelled, oldest first: failed and open ones touched the data too."""
+    """All entries of ``dataset`` that were not cancelled, oldest first: failed and open ones
+    touched the data too.
+    """
     with ledger.store.reading() as connection:
         if connection is None:
             return []
         table = schema.records
-        query = select(table).where(table.c.dataset == dataset, table.c.kind.in_(("reserved", "cancelled")))
+        query = select(table).where(
+            table.c.dataset == dataset, table.c.kind.in_(("reserved", "cancelled"))
+        )
         records = [Record(*row) for row in connection.execute(query.order_by(table.c.seq))]
         cancelled = {record.entry for record in records if record.kind == "cancelled"}
         found = []
@@ -47,18 +53,27 @@ def charged(ledger: Ledger, dataset: str) -> list[Trial]:
             body = json.loads(record.body)
             text = events_text(connection, body["events"])
             if text is None:
-                raise VerificationFailed(f"The ledger lacks the mechanisms of entry {record.entry}; restore a copy.")
-            found.append(Trial(record.seq, record.entry, tuple(body["blocks"]), Events.from_json(text)))
+                raise VerificationFailed(
+                    f"The ledger lacks the mechanisms of entry {record.entry}; restore a copy."
+                )
+            found.append(
+                Trial(record.seq, record.entry, tuple(body["blocks"]), Events.from_json(text))
+            )
     return found
 
 
-def search(trials: Sequence[Trial], own: Sequence[str], blocks: Sequence[str], since: int) -> list[Trial]:
+def search(
+    trials: Sequence[Trial], own: Sequence[str], blocks: Sequence[str], since: int
+) -> list[Trial]:
     """The trials that the choice of the entries ``own`` may depend on.
 
-    Those after record ``since`` (the last release) that share a block with it, and ``own`` themselves.
+    Those after record ``since`` (the last release) that share a block with it, and ``own``
+    themselves.
     """
     shared = set(blocks)
-    return [one for one in trials if one.entry in own or (one.seq > since and shared & set(one.blocks))]
+    return [
+        one for one in trials if one.entry in own or (one.seq > since and shared & set(one.blocks))
+    ]
 
 
 def position(ledger: Ledger) -> tuple[int, str]:
@@ -68,7 +83,9 @@ def position(ledger: Ledger) -> tuple[int, str]:
 
 
 def require_chain(ledger: Ledger, where: str, stated: Position | None) -> None:
-    """Raise ``VerificationFailed`` unless the ledger still holds the head that a release states, at its place."""
+    """Raise ``VerificationFailed`` unless the ledger still holds the head that a release states, at
+    its place.
+    """
     if stated is None or not stated.seq:
         return
     with ledger.store.reading() as connection:
@@ -77,23 +94,30 @@ def require_chain(ledger: Ledger, where: str, stated: Position | None) -> None:
         found = None if connection is None else connection.scalars(query).one_or_none()
     if found != stated.head:
         raise VerificationFailed(
-            f"Expected record {stated.seq} of {ledger.store.shown} to be {stated.head[:16]}..., the head that {where} "
-            f"states, got {'none' if found is None else f'{found[:16]}...'}: records were removed or rewritten, or it "
+            f"Expected record {stated.seq} of {ledger.store.shown} to be {stated.head[:16]}..., "
+            f"the head that {where} "
+            f"states, got {'none' if found is None else f'{found[:16]}...'}: records were removed "
+            f"or rewritten, or it "
             "is another ledger; restore the newest copy."
         )
 
 
 def require_head(ledger: Ledger, head: str | None) -> None:
-    """Raise ``VerificationFailed`` unless the ledger holds ``head``, and ``InputError`` for what is no hash."""
+    """Raise ``VerificationFailed`` unless the ledger holds ``head``, and ``InputError`` for what is
+    no hash.
+    """
     if head is None:
         return
     digits = head.strip().lower()
     if len(digits) < SHORTEST_HEAD or set(digits) - set("0123456789abcdef"):
-        raise InputError(f"Expected at least {SHORTEST_HEAD} hex digits of a hash for --head, got {head!r}.")
+        raise InputError(
+            f"Expected at least {SHORTEST_HEAD} hex digits of a hash for --head, got {head!r}."
+        )
     report = ledger.verification(digits)
     if report.head_found_at is None:
         raise VerificationFailed(
-            f"Expected the head {digits[:16]}... in {ledger.store.shown}, got a chain without it: records were removed "
+            f"Expected the head {digits[:16]}... in {ledger.store.shown}, got a chain without it: "
+            f"records were removed "
             "or rewritten, or it is another ledger; restore the newest copy."
         )
 
@@ -103,16 +127,21 @@ def newest_of(ledger: Ledger, entries: Sequence[str]) -> int:
     with ledger.store.reading() as connection:
         if connection is None:
             return 0
-        return max((record.seq for entry in entries for record in history(connection, entry)[:1]), default=0)
+        return max(
+            (record.seq for entry in entries for record in history(connection, entry)[:1]),
+            default=0,
+        )
 
 
 def search_epsilon(
     trials: Iterable[Events], adjacency: Adjacency | str, delta: float, conversion: str = "cks"
 ) -> float:
-    """Epsilon at ``delta`` of all ``trials`` together: their curves add, and the sum is converted once.
+    """Epsilon at ``delta`` of all ``trials`` together: their curves add, and the sum is converted
+    once.
 
-    The released model is a function of all of them, so its guarantee is that of the whole list; a failed trial and one
-    without a score were run on the records too. Number and settings of the trials count as fixed beforehand.
+    The released model is a function of all of them, so its guarantee is that of the whole list; a
+    failed trial and one without a score were run on the records too. Number and settings of the
+    trials count as fixed beforehand.
     """
     total = np.zeros(len(ORDERS))
     for events in trials:

@@ -1,4 +1,6 @@
-"""Verification of a bundle from its bytes alone: no data, no ledger, no server, and nothing of it is run."""
+"""Verification of a bundle from its bytes alone: no data, no ledger, no server, and nothing of it
+is run.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,13 @@ CANNOT_SHOW = (
     "that the records were as the schema declares them",
     "that the code which ran was the one named, with noise that nobody kept",
     "that a person behind several records is covered more than once",
-    "that metrics of public data are right: nobody vouches for them, and anybody can compute them on the same rows",
+    "that metrics of public data are right: nobody vouches for them, and anybody can compute them "
+    "on the same rows",
 )
-UNNAMED = "no hash of the readable statement is kept in this older bundle: its signature alone vouches for that text"
+UNNAMED = (
+    "no hash of the readable statement is kept in this older bundle: its signature alone vouches "
+    "for that text"
+)
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MOST_ARRAYS = 100
 # Files of a bundle by the name of their hash in the ledger's commit record.
@@ -58,7 +64,19 @@ COMMITTED = {
     CONFIG: "config",
     METRICS: "metrics",
 }
-EXECUTABLE = (".py", ".pyc", ".pkl", ".pickle", ".joblib", ".skops", ".so", ".sh", ".pt", ".pth", ".dill")
+EXECUTABLE = (
+    ".py",
+    ".pyc",
+    ".pkl",
+    ".pickle",
+    ".joblib",
+    ".skops",
+    ".so",
+    ".sh",
+    ".pt",
+    ".pth",
+    ".dill",
+)
 
 Problem = tuple[str, str]  # (name of the check, what is wrong)
 Rule = Callable[[Bundle, Manifest], Iterator[Problem]]
@@ -66,7 +84,9 @@ Rule = Callable[[Bundle, Manifest], Iterator[Problem]]
 
 @dataclass
 class Verified:
-    """What was found: ``problems`` by name, ``verified`` in words, ``signer`` the fingerprint of the signing key."""
+    """What was found: ``problems`` by name, ``verified`` in words, ``signer`` the fingerprint of
+    the signing key.
+    """
 
     name: str = ""
     version: str = ""
@@ -109,15 +129,18 @@ def verify_files(
     expect: str | None = None,
     trusted: Sequence[str] | None = None,
 ) -> Verified:
-    """Check a bundle. ``key`` is the fingerprint that must have signed, ``expect`` the NAME@VERSION that it must be.
+    """Check a bundle. ``key`` is the fingerprint that must have signed, ``expect`` the NAME@VERSION
+    that it must be.
 
-    Without ``key`` the signer must be one of ``trusted``; None takes any. Signature first, then sizes and checksums:
-    nothing else is parsed, or even read, before they passed.
+    Without ``key`` the signer must be one of ``trusted``; None takes any. Signature first, then
+    sizes and checksums: nothing else is parsed, or even read, before they passed.
     """
     report = Verified()
     bundle = Bundle.of(files)
     text, signature = manifest_of(bundle)
-    if not _signature(text, signature, bundle, (key,) if key is not None else trusted, key is None, report):
+    if not _signature(
+        text, signature, bundle, (key,) if key is not None else trusted, key is None, report
+    ):
         return report
     manifest = _manifest(text, report)
     if manifest is None:
@@ -128,10 +151,23 @@ def verify_files(
     _expected(manifest, expect, report)
     checks: tuple[tuple[Rule, str], ...] = (
         (_checksums, f"all {len(manifest.files)} files are those of the manifest"),
-        (_contents, "the statement follows its schema and belongs to weights, mechanisms and configuration"),
-        (_texts, "the readable statement and the model are those that the ledger's commit record names"),
-        (_price, "epsilon was computed again from the mechanisms, for the run and for the release with its search"),
-        (_model, "weights are finite numbers, preprocessing is plain JSON, nothing can be executed"),
+        (
+            _contents,
+            "the statement follows its schema and belongs to weights, mechanisms and configuration",
+        ),
+        (
+            _texts,
+            "the readable statement and the model are those that the ledger's commit record names",
+        ),
+        (
+            _price,
+            "epsilon was computed again from the mechanisms, for the run and for the release "
+            "with its search",
+        ),
+        (
+            _model,
+            "weights are finite numbers, preprocessing is plain JSON, nothing can be executed",
+        ),
     )
     for rule, words in checks:
         found = list(_guarded(rule, bundle, manifest))
@@ -160,17 +196,29 @@ def _manifest(text: bytes, report: Verified) -> Manifest | None:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         report.problems.append(
-            ("manifest_schema", f"the manifest does not follow its schema at {where or 'its start'}")
+            (
+                "manifest_schema",
+                f"the manifest does not follow its schema at {where or 'its start'}",
+            )
         )
         return None
 
 
 def _signature(
-    text: bytes, signature: bytes, bundle: Bundle, wanted: Sequence[str] | None, any_of: bool, report: Verified
+    text: bytes,
+    signature: bytes,
+    bundle: Bundle,
+    wanted: Sequence[str] | None,
+    any_of: bool,
+    report: Verified,
 ) -> bool:
-    """Whether the manifest is signed by a key that is believed: one of ``wanted``, or any where that is None."""
+    """Whether the manifest is signed by a key that is believed: one of ``wanted``, or any where
+    that is None.
+    """
     if MANIFEST not in bundle:
-        report.problems.append(("manifest_missing", "there is no manifest: this is no bundle, or a file is missing"))
+        report.problems.append(
+            ("manifest_missing", "there is no manifest: this is no bundle, or a file is missing")
+        )
     if SIGNATURE not in bundle:
         report.problems.append(("signature_missing", "the bundle is not signed"))
     if report.problems:
@@ -178,7 +226,9 @@ def _signature(
     try:
         report.signer = verify_signature(signature, text)
     except (ValueError, TypeError):
-        report.problems.append(("signature_wrong", "the signature does not belong to the manifest: one was changed"))
+        report.problems.append(
+            ("signature_wrong", "the signature does not belong to the manifest: one was changed")
+        )
         return False
     short = f"{report.signer[:16]}..."
     if wanted is None:
@@ -186,7 +236,9 @@ def _signature(
         return True
     if any(same_key(one, report.signer) for one in wanted):
         report.known_signer = True
-        report.verified.append(f"the signature is by {'a trusted' if any_of else 'the expected'} key")
+        report.verified.append(
+            f"the signature is by {'a trusted' if any_of else 'the expected'} key"
+        )
         return True
     if wanted:
         report.problems.append(("foreign_key", f"it was signed by another key ({short})"))
@@ -194,7 +246,8 @@ def _signature(
         report.problems.append(
             (
                 "signer_unknown",
-                f"it was signed by {short}, and no key is trusted here: name it with --key, in trusted_keys of"
+                f"it was signed by {short}, and no key is trusted here: name it with --key, in "
+                f"trusted_keys of"
                 " conf/release.yaml or in DPFLOWS_TRUSTED_KEYS, or take --any-signer",
             )
         )
@@ -206,11 +259,15 @@ def _expected(manifest: Manifest, expect: str | None, report: Verified) -> None:
         return
     name, at, version = expect.rpartition("@")
     if not at or not name or not version:
-        raise InputError(f"Expected NAME@VERSION for --expect, got {expect!r}; for example visits@3.")
+        raise InputError(
+            f"Expected NAME@VERSION for --expect, got {expect!r}; for example visits@3."
+        )
     if (name, version) == (manifest.name, manifest.version):
         report.verified.append(f"it is {expect}")
     else:
-        report.problems.append(("other_release", f"it is {manifest.name}@{manifest.version}, not {expect}"))
+        report.problems.append(
+            ("other_release", f"it is {manifest.name}@{manifest.version}, not {expect}")
+        )
 
 
 def _checksums(files: Bundle, manifest: Manifest) -> Iterator[Problem]:
@@ -249,17 +306,28 @@ def _contents(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Proble
         if path in files and sha256(files[path]).hexdigest() != stated:
             yield name, f"{path} is not the file that the statement names"
     if not found.releasable:
-        yield "not_releasable", f"the statement says that it must not be released: {'; '.join(found.reasons)}"
-    if (found.guarantee.unit, found.guarantee.adjacency) != (manifest.price.unit, manifest.price.adjacency):
+        yield (
+            "not_releasable",
+            f"the statement says that it must not be released: {'; '.join(found.reasons)}",
+        )
+    if (found.guarantee.unit, found.guarantee.adjacency) != (
+        manifest.price.unit,
+        manifest.price.adjacency,
+    ):
         yield "relation_changed", "manifest and statement are about different neighbours"
 
 
 def _texts(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
-    """Files by the hashes of the ledger's commit record; the text for people is made again where it has none."""
+    """Files by the hashes of the ledger's commit record; the text for people is made again where it
+    has none.
+    """
     named = {} if manifest.ledger is None else manifest.ledger.hashes
     for path, key in (*COMMITTED.items(), *((name, name) for name in RENDERED)):
         if path in files and key in named and sha256(files[path]).hexdigest() != named[key]:
-            yield "text_changed", f"{path} is not the file whose hash the ledger's commit record holds"
+            yield (
+                "text_changed",
+                f"{path} is not the file whose hash the ledger's commit record holds",
+            )
     for path in RENDERED:
         if manifest.ledger is not None and path not in files:
             yield "file_missing", f"{path} is missing"
@@ -280,28 +348,40 @@ def _price(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
         trials = [Events.from_json(json.dumps(item)) for item in stored["trials"]]
         whole = _whole(trials, found, manifest)
     except (KeyError, ValueError, TypeError, DPFlowsError) as error:
-        yield "tuning_unreadable", f"the runs behind the release cannot be priced ({type(error).__name__})"
+        yield (
+            "tuning_unreadable",
+            f"the runs behind the release cannot be priced ({type(error).__name__})",
+        )
         return
     own = Events.from_json(json.dumps(found.mechanisms)) if not list(price_of(found)) else None
     if own is not None and own not in trials:
         yield "tuning_incomplete", "the run itself is not among the runs behind the release"
     if not close(whole, price.epsilon) or price.delta != found.guarantee.delta:
-        yield "release_epsilon", f"the release costs epsilon {whole:.6g}, the manifest says {price.epsilon:.6g}"
+        yield (
+            "release_epsilon",
+            f"the release costs epsilon {whole:.6g}, the manifest says {price.epsilon:.6g}",
+        )
     if len(trials) != price.trials:
         yield "release_epsilon", f"{len(trials)} runs are listed, the manifest says {price.trials}"
     yield from _metrics(files, manifest, trials)
 
 
 def _whole(trials: list[Events], found: Statement, manifest: Manifest) -> float:
-    """Epsilon of the whole release: that of the statement where it is one run, else of all together."""
+    """Epsilon of the whole release: that of the statement where it is one run, else of all
+    together.
+    """
     if len(trials) == 1:
         return found.guarantee.epsilon
     price = manifest.price
     return search_epsilon(trials, price.adjacency, price.delta, price.conversion)
 
 
-def _metrics(files: Mapping[str, bytes], manifest: Manifest, trials: list[Events]) -> Iterator[Problem]:
-    """Metrics that claim a charged mechanism: listed, equal, and their mechanism among what was paid for."""
+def _metrics(
+    files: Mapping[str, bytes], manifest: Manifest, trials: list[Events]
+) -> Iterator[Problem]:
+    """Metrics that claim a charged mechanism: listed, equal, and their mechanism among what was
+    paid for.
+    """
     charged = {one.name: one.value for one in manifest.metrics if one.source == "charged mechanism"}
     if not charged and METRICS not in files:
         return
@@ -328,7 +408,9 @@ def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
             _require_shapes(files[WEIGHTS])
             with np.load(io.BytesIO(files[WEIGHTS]), allow_pickle=False) as arrays:
                 numbers = [arrays[name] for name in arrays.files]
-            if not all(np.issubdtype(one.dtype, np.floating) and np.isfinite(one).all() for one in numbers):
+            if not all(
+                np.issubdtype(one.dtype, np.floating) and np.isfinite(one).all() for one in numbers
+            ):
                 yield "weights_not_finite", "a weight is not a finite number"
         except (ValueError, OSError, KeyError, EOFError):
             yield "weights_unreadable", "the weights are not plain arrays"
@@ -346,9 +428,14 @@ def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
 
 
 def _require_shapes(data: bytes) -> None:
-    """Raise ``ValueError`` for an archive whose arrays would be larger than any model: shapes before numbers."""
+    """Raise ``ValueError`` for an archive whose arrays would be larger than any model: shapes
+    before numbers.
+    """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if len(archive.infolist()) > MOST_ARRAYS or sum(item.file_size for item in archive.infolist()) > LARGEST:
+        if (
+            len(archive.infolist()) > MOST_ARRAYS
+            or sum(item.file_size for item in archive.infolist()) > LARGEST
+        ):
             raise ValueError("the weights are too large")
         for item in archive.infolist():
             with archive.open(item) as file:

@@ -1,4 +1,5 @@
-"""What the report of a run is made of: its own files and numbers, other draws of it, and the ledger's view.
+"""What the report of a run is made of: its own files and numbers, other draws of it, and the
+ledger's view.
 
 The part that a run has in the budget of its data set, as the ledger has it.
 
@@ -42,7 +43,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Charged entries of ``block``, the fullest one that the run reads, oldest first. ``limited``: it has a budget."""
+    """Charged entries of ``block``, the fullest one that the run reads, oldest first. ``limited``:
+    it has a budget.
+    """
 
     dataset: str
     limited: bool
@@ -70,8 +73,12 @@ class Share:
         return max(0.0, 1.0 - sum(step.share for step in self.steps))
 
 
-def share_of(ledger: LedgerReader, dataset: str, blocks: Iterable[str], own: Iterable[str]) -> Share | None:
-    """The share of the entries ``own`` in the fullest of ``blocks``; None where the ledger has no such data set."""
+def share_of(
+    ledger: LedgerReader, dataset: str, blocks: Iterable[str], own: Iterable[str]
+) -> Share | None:
+    """The share of the entries ``own`` in the fullest of ``blocks``; None where the ledger has no
+    such data set.
+    """
     found = next((one for one in ledger.datasets() if one.name == dataset), None)
     if found is None:
         return None
@@ -79,8 +86,13 @@ def share_of(ledger: LedgerReader, dataset: str, blocks: Iterable[str], own: Ite
         return Share(dataset, False, "")
     charged = [entry for entry in entries(ledger, dataset) if entry["state"] != "cancelled"]
     mine = set(own)
-    touched = {block for entry in charged if entry["entry"] in mine for block in entry["blocks"]} or set(blocks)
-    totals = {block: sum(_cost(entry) for entry in charged if block in entry["blocks"]) for block in sorted(touched)}
+    touched = {
+        block for entry in charged if entry["entry"] in mine for block in entry["blocks"]
+    } or set(blocks)
+    totals = {
+        block: sum(_cost(entry) for entry in charged if block in entry["blocks"])
+        for block in sorted(touched)
+    }
     if not totals:
         return None
     block = max(totals, key=lambda name: totals[name])
@@ -107,7 +119,9 @@ INTERNAL = "internal."
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that a report shows. ``draws`` are the internal metrics of other finished runs of the same config."""
+    """Everything that a report shows. ``draws`` are the internal metrics of other finished runs of
+    the same config.
+    """
 
     run_id: str
     name: str
@@ -130,7 +144,11 @@ class Facts:
 
 def finite_under(metrics: Mapping[str, float]) -> dict[str, float]:
     """The finite internal metrics without their prefix."""
-    return {k.removeprefix(INTERNAL): v for k, v in metrics.items() if k.startswith(INTERNAL) and isfinite(v)}
+    return {
+        k.removeprefix(INTERNAL): v
+        for k, v in metrics.items()
+        if k.startswith(INTERNAL) and isfinite(v)
+    }
 
 
 def read_facts(
@@ -141,17 +159,21 @@ def read_facts(
     draws: Sequence[Mapping[str, float]],
     share: Share | None,
 ) -> Facts:
-    """Facts from the files of a run in ``folder``. Raises ``InputError`` where there is no statement to explain."""
+    """Facts from the files of a run in ``folder``. Raises ``InputError`` where there is no
+    statement to explain.
+    """
     path = folder / STATEMENT
     if not path.is_file():
         raise InputError(
-            f"Expected a run with a privacy statement, got {run_id!r}, which has none; choose a finished training."
+            f"Expected a run with a privacy statement, got {run_id!r}, which has none; choose a "
+            f"finished training."
         )
     try:
         statement = Statement.model_validate_json(path.read_text(encoding="utf-8"))
     except ValueError:
         raise InputError(
-            f"Expected a privacy statement that this version reads, got another in run {run_id!r}; `dpflows audit` "
+            f"Expected a privacy statement that this version reads, got another in run {run_id!r}; "
+            f"`dpflows audit` "
             "says what is wrong."
         ) from None
     pictures = {
@@ -160,7 +182,14 @@ def read_facts(
         if found.relative_to(folder).as_posix() != OWN_FIGURE
     }
     trace = read_json(folder / TRACE)
-    exact = next((found for kind in kinds.KINDS if isinstance(found := read_json(folder / kind.numbers), dict)), {})
+    exact = next(
+        (
+            found
+            for kind in kinds.KINDS
+            if isinstance(found := read_json(folder / kind.numbers), dict)
+        ),
+        {},
+    )
     return Facts(
         run_id=run_id,
         name=name,
@@ -192,7 +221,8 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
         "processor": processor(),
-        "cores": f"{usable} usable of {os.cpu_count()} ({psutil.cpu_count(logical=False) or 'unknown'} physical)",
+        "cores": f"{usable} usable of {os.cpu_count()} "
+        f"({psutil.cpu_count(logical=False) or 'unknown'} physical)",
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "load": ", ".join(f"{value:.1f}" for value in os.getloadavg()),
         "linear_algebra": linear_algebra(),
@@ -205,7 +235,9 @@ def machine() -> dict[str, Any]:
 def processor() -> str:
     """The model of the processor, as the system names it."""
     try:
-        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)
+        named = re.search(
+            r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M
+        )
     except OSError:
         named = None
     if named:
@@ -219,9 +251,12 @@ def processor() -> str:
 
 
 def linear_algebra() -> str:
-    """Libraries of linear algebra and OpenMP that are loaded, each once with version and threads."""
+    """Libraries of linear algebra and OpenMP that are loaded, each once with version and
+    threads.
+    """
     found = {
-        f"{one['internal_api']} {one.get('version') or ''}".strip() + f": {_threads(one['num_threads'])}"
+        f"{one['internal_api']} {one.get('version') or ''}".strip()
+        + f": {_threads(one['num_threads'])}"
         for one in threadpool_info()
     }
     return "; ".join(sorted(found)) or "none loaded"

@@ -1,4 +1,5 @@
-"""The figures of a run's report, as PNG with their description. Small enough that a phone shows their letters.
+"""The figures of a run's report, as PNG with their description. Small enough that a phone shows
+their letters.
 
 What attacks found: canaries in the run, and fits of its algorithm on synthetic neighbours.
 
@@ -33,7 +34,13 @@ BLUE, ORANGE, GREEN, GREY, PALE = "#0072B2", "#D55E00", "#009E73", "#5f5f5f", "#
 INK = "#1b1b1b"
 INCHES = 4.4
 DPI = 200
-LOOK: Any = {"font.size": 10, "axes.titlesize": 10, "text.color": INK, "axes.edgecolor": GREY, "axes.linewidth": 0.8}
+LOOK: Any = {
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "text.color": INK,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.8,
+}
 POINTS = 2000
 
 
@@ -47,7 +54,9 @@ class Picture:
 
 
 def canvas(height: float, rows: int = 1) -> tuple[Any, list[Any]]:
-    """A figure of the report's width with ``rows`` panels below each other; no display is needed."""
+    """A figure of the report's width with ``rows`` panels below each other; no display is
+    needed.
+    """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -94,16 +103,25 @@ def epsilon_figure(statement: Statement) -> Picture | None:
     figure, [panel] = canvas(2.9)
     panel.plot(deltas, epsilons, color=BLUE, linewidth=1.6, label="Rényi accountant")
     panel.plot(
-        [promise.delta], [promise.epsilon], "o", color=ORANGE, markersize=7, label=f"stated ({promise.accountant})"
+        [promise.delta],
+        [promise.epsilon],
+        "o",
+        color=ORANGE,
+        markersize=7,
+        label=f"stated ({promise.accountant})",
     )
     panel.set_xscale("log")
     panel.set_xlabel("delta (log axis)")
     panel.set_ylabel("epsilon")
     panel.set_ylim(bottom=0.0)
     panel.legend(frameon=False, fontsize=9)
-    ends = f"from {epsilons[0]:.3g} at delta = {deltas[0]:.0e} to {epsilons[-1]:.3g} at delta = {deltas[-1]:.0e}"
+    ends = (
+        f"from {epsilons[0]:.3g} at delta = {deltas[0]:.0e} to {epsilons[-1]:.3g} at delta = "
+        f"{deltas[-1]:.0e}"
+    )
     description = (
-        f"Epsilon against delta. The Rényi curve rises {ends}; stated is epsilon = {promise.epsilon:.4g} at delta = "
+        f"Epsilon against delta. The Rényi curve rises {ends}; stated is epsilon = "
+        f"{promise.epsilon:.4g} at delta = "
         f"{promise.delta:g} by {promise.accountant}."
     )
     return picture(figure, description, "The same releases at other values of delta.")
@@ -124,7 +142,8 @@ def trace_figure(trace: Sequence[Mapping[str, float]], key: str, delta: float) -
         panel.set_ylim(bottom=0.0)
     at = f" at delta = {delta:g}" if key == "spent_epsilon" else ""
     description = (
-        f"{name[0].upper()}{name[1:]}{at} over {int(x[-1])} releases: {y[0]:.4g} at the first shown, {y[-1]:.4g} at "
+        f"{name[0].upper()}{name[1:]}{at} over {int(x[-1])} releases: {y[0]:.4g} at the first "
+        f"shown, {y[-1]:.4g} at "
         f"the last, between {min(y):.4g} and {max(y):.4g}."
     )
     caption = f"{name[0].upper()}{name[1:]}{at}, release after release."
@@ -144,17 +163,32 @@ def share_figure(share: Share) -> Picture:
     for name, size, colour in parts:
         if size > 0:
             panel.barh(
-                [0], [100 * size], left=[100 * start], color=colour, label=name, edgecolor="white", linewidth=0.8
+                [0],
+                [100 * size],
+                left=[100 * start],
+                color=colour,
+                label=name,
+                edgecolor="white",
+                linewidth=0.8,
             )
             start += size
     panel.set_yticks([])
     panel.spines[["left"]].set_visible(False)
     panel.set_xlim(0, 100 * max(1.0, start))
     panel.set_xlabel("% of the budget")
-    figure.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=9, handlelength=1.0, columnspacing=1.0)
+    figure.legend(
+        loc="outside upper left",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+        handlelength=1.0,
+        columnspacing=1.0,
+    )
     description = (
-        f"The budget of {_where(share)} as a bar: {100 * share.before:.3g} % charged before this run, "
-        f"{100 * share.own:.3g} % by this run, {100 * share.after:.3g} % since, {100 * share.left:.3g} % left."
+        f"The budget of {_where(share)} as a bar: {100 * share.before:.3g} % charged before this "
+        f"run, "
+        f"{100 * share.own:.3g} % by this run, {100 * share.after:.3g} % since, "
+        f"{100 * share.left:.3g} % left."
     )
     return picture(figure, description, f"Budget of {_where(share)}, by the ledger.")
 
@@ -170,11 +204,16 @@ def history_figure(share: Share) -> Picture | None:
     own = [k for k, step in enumerate(share.steps) if step.own]
     panel.plot(x[own], totals[own], "o", color=ORANGE, markersize=7, label="this run")
     panel.axhline(100, color=INK, linestyle="--", linewidth=1.0)
-    panel.set(xlabel="charged entry, oldest first", ylabel="% of the budget spent", xlim=(0, len(totals) + 0.5))
+    panel.set(
+        xlabel="charged entry, oldest first",
+        ylabel="% of the budget spent",
+        xlim=(0, len(totals) + 0.5),
+    )
     panel.set_ylim(0, max(108.0, float(totals[-1]) * 1.05))
     panel.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0.0, 0.9))
     description = (
-        f"Budget of {_where(share)} spent after each of {len(totals)} charged entries, from {share.steps[0].at[:10]} "
+        f"Budget of {_where(share)} spent after each of {len(totals)} charged entries, from "
+        f"{share.steps[0].at[:10]} "
         f"to {share.steps[-1].at[:10]}: {totals[-1]:.3g} % in the end."
     )
     return picture(figure, description, "The budget over time; the dashed line is the whole of it.")
@@ -186,7 +225,9 @@ def _where(share: Share) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A metric for the figure: this run, other draws, baselines by name; ``note`` says which end is good."""
+    """A metric for the figure: this run, other draws, baselines by name; ``note`` says which end is
+    good.
+    """
 
     title: str
     value: float
@@ -201,17 +242,27 @@ MARKS = (("|", GREY), ("|", GREEN), ("|", INK), ("|", BLUE))
 
 
 def metrics_figure(rows: Sequence[Row]) -> Picture:
-    """One narrow panel for each metric: a dot for this run, pale dots for other draws, ticks for the baselines."""
+    """One narrow panel for each metric: a dot for this run, pale dots for other draws, ticks for
+    the baselines.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row.baselines))
     looks = {name: MARKS[index % len(MARKS)] for index, name in enumerate(names)}
     figure, panels = canvas(0.78 * len(rows) + 0.45, len(rows))
     for panel, row in zip(panels, rows, strict=True):
         for name, value in row.baselines.items():
             mark, colour = looks[name]
-            panel.plot([value], [0], mark, color=colour, markersize=15, markeredgewidth=2.2, label=name)
+            panel.plot(
+                [value], [0], mark, color=colour, markersize=15, markeredgewidth=2.2, label=name
+            )
         if row.draws:
             panel.plot(
-                row.draws, np.zeros(len(row.draws)), "o", color=ORANGE, alpha=0.35, markersize=6, label="other draws"
+                row.draws,
+                np.zeros(len(row.draws)),
+                "o",
+                color=ORANGE,
+                alpha=0.35,
+                markersize=6,
+                label="other draws",
             )
         panel.plot([row.value], [0], "o", color=ORANGE, markersize=8, label="this run")
         panel.set_title(f"{row.title}{row.note}", loc="left", fontsize=9, color=INK, pad=2)
@@ -235,14 +286,22 @@ def metrics_figure(rows: Sequence[Row]) -> Picture:
         markerscale=0.6,
     )
     described = "; ".join(
-        f"{row.title} {row.value:.4g}" + "".join(f", {name} {value:.4g}" for name, value in row.baselines.items())
+        f"{row.title} "
+        f"{row.value:.4g}"
+        + "".join(f", {name} {value:.4g}" for name, value in row.baselines.items())
         for row in rows
     )
-    return picture(figure, f"Metrics of this run beside the baselines: {described}.", "This run beside the baselines.")
+    return picture(
+        figure,
+        f"Metrics of this run beside the baselines: {described}.",
+        "This run beside the baselines.",
+    )
 
 
 def widened(low: float, high: float) -> tuple[float, float]:
-    """Ends of an axis at least ``LEAST_WIDTH`` long, so that a difference that means little does not look large."""
+    """Ends of an axis at least ``LEAST_WIDTH`` long, so that a difference that means little does
+    not look large.
+    """
     missing = max(0.0, LEAST_WIDTH - (high - low)) / 2.0
     return low - missing, high + missing
 
@@ -264,7 +323,9 @@ def subgroup_figure(table: Mapping[str, Any]) -> Picture:
         panel.text(value, place, f" {value:.3f}", va="center", fontsize=9, color=INK)
     listed = ", ".join(f"{row['group']} {float(row['value']):.4g}" for row in rows)
     return picture(
-        figure, f"{name.capitalize()} by {table['column']}: {listed}.", f"{name.capitalize()} by {table['column']}."
+        figure,
+        f"{name.capitalize()} by {table['column']}: {listed}.",
+        f"{name.capitalize()} by {table['column']}.",
     )
 
 
@@ -281,7 +342,11 @@ REFUTED = 0.05
 def found(facts: Facts) -> Iterator[tuple[str, Picture | None]]:
     """A sentence for each attack, with its figure where that is stored."""
     for kind, name, words in (("canary.", CANARIES, _canaries), ("empirical.", EMPIRICAL, _fits)):
-        numbers = {key.removeprefix(kind): value for key, value in facts.internal.items() if key.startswith(kind)}
+        numbers = {
+            key.removeprefix(kind): value
+            for key, value in facts.internal.items()
+            if key.startswith(kind)
+        }
         if numbers:
             said, png = words(numbers), facts.pictures.get(name)
             yield said, None if png is None else Picture(png, said, said.split(":")[0] + ".")
@@ -290,19 +355,26 @@ def found(facts: Facts) -> Iterator[tuple[str, Picture | None]]:
 def _canaries(numbers: dict[str, float]) -> str:
     gaussian = numbers.get("gaussian_lower_bound")
     also = "" if gaussian is None else f", {gaussian:.3g} for Gaussian outputs"
-    verdict = "refute the claim" if numbers["p_value"] <= REFUTED else "do not speak against the claim"
+    verdict = (
+        "refute the claim" if numbers["p_value"] <= REFUTED else "do not speak against the claim"
+    )
     return (
-        f"{numbers['count']:.0f} canaries in this run: {numbers['right']:.0f} of {numbers['guesses']:.0f} guesses "
-        f"about them were right, so epsilon is at least {numbers['epsilon_lower_bound']:.3g}{also} (95 % confidence), "
+        f"{numbers['count']:.0f} canaries in this run: {numbers['right']:.0f} of "
+        f"{numbers['guesses']:.0f} guesses "
+        f"about them were right, so epsilon is at least {numbers['epsilon_lower_bound']:.3g}{also} "
+        f"(95 % confidence), "
         f"beside a claim of {numbers['claimed_epsilon']:.4g}. The guesses {verdict}."
     )
 
 
 def _fits(numbers: dict[str, float]) -> str:
     return (
-        f"2 x {numbers['fits']:.0f} fits of this algorithm on synthetic neighbours: epsilon is at least "
-        f"{numbers['lower_bound_any_mechanism']:.3g}, {numbers['lower_bound_gaussian_outputs']:.3g} for Gaussian "
-        f"outputs (95 % confidence), at noise for a claim of {numbers['claimed_here']:.4g}, where an attack shows most."
+        f"2 x {numbers['fits']:.0f} fits of this algorithm on synthetic neighbours: epsilon is at "
+        f"least "
+        f"{numbers['lower_bound_any_mechanism']:.3g}, "
+        f"{numbers['lower_bound_gaussian_outputs']:.3g} for Gaussian "
+        f"outputs (95 % confidence), at noise for a claim of {numbers['claimed_here']:.4g}, where "
+        f"an attack shows most."
     )
 
 
@@ -311,7 +383,9 @@ LINES = 8
 
 
 class History(NamedTuple):
-    """``shares`` (blocks, changes): the share of its budget that a block had spent after each change."""
+    """``shares`` (blocks, changes): the share of its budget that a block had spent after each
+    change.
+    """
 
     dataset: Dataset
     blocks: list[str]
@@ -320,16 +394,25 @@ class History(NamedTuple):
 
 
 def history(ledger: LedgerReader, name: str) -> History:
-    """Return how the totals of all blocks went; raises InputError for public data, which have no budget."""
+    """Return how the totals of all blocks went; raises InputError for public data, which have no
+    budget.
+    """
     dataset = ledger.dataset(name)
     if not dataset.limited:
-        raise InputError(f"Expected a data set with a limit, got {name!r}, which is public; it has no budget to draw.")
+        raise InputError(
+            f"Expected a data set with a limit, got {name!r}, which is public; it has "
+            f"no budget to draw."
+        )
     totals, records = schema.balances, schema.records
     joined = totals.join(records, totals.c.seq == records.c.seq)
-    rows = select(totals.c.block, totals.c.units, totals.c.seq, records.c.created_at).select_from(joined)
+    rows = select(totals.c.block, totals.c.units, totals.c.seq, records.c.created_at).select_from(
+        joined
+    )
     with ledger.store.reading() as connection:
         assert connection is not None
-        found = connection.execute(rows.where(totals.c.dataset == name).order_by(totals.c.seq)).all()
+        found = connection.execute(
+            rows.where(totals.c.dataset == name).order_by(totals.c.seq)
+        ).all()
     blocks = sorted({row.block for row in found})
     place = {block: index for index, block in enumerate(blocks)}
     times = {row.seq: datetime.fromisoformat(row.created_at) for row in found}
@@ -341,7 +424,9 @@ def history(ledger: LedgerReader, name: str) -> History:
 
 
 def draw(story: History) -> Figure:
-    """Return a figure of the share that each block has spent after each run, under the whole guarantee."""
+    """Return a figure of the share that each block has spent after each run, under the whole
+    guarantee.
+    """
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(f"{story.dataset.name}: {story.dataset.guarantee()}", fontsize=8)
@@ -355,7 +440,9 @@ def draw(story: History) -> Figure:
         axes.set(xlabel="time (UTC)", ylabel="share of the budget spent")
         axes.legend()
         return figure
-    image = axes.imshow(story.shares, aspect="auto", origin="lower", interpolation="nearest", vmin=0, vmax=1)
+    image = axes.imshow(
+        story.shares, aspect="auto", origin="lower", interpolation="nearest", vmin=0, vmax=1
+    )
     shown = np.unique(np.linspace(0, len(story.blocks) - 1, 12).astype(int))
     axes.set_yticks(shown, [story.blocks[index] for index in shown])
     axes.set(xlabel="changes of the ledger, oldest first", ylabel="block")

@@ -62,9 +62,15 @@ def metric_title(key: str) -> str:
 
 def metric_keys(internal: Mapping[str, float]) -> list[str]:
     """Names of the metrics of the model itself, known ones first, in their order."""
-    found = [key for key in internal if not key.startswith((*BASELINES, *OTHER)) and not key.endswith(COUNTED)]
+    found = [
+        key
+        for key in internal
+        if not key.startswith((*BASELINES, *OTHER)) and not key.endswith(COUNTED)
+    ]
     known = list(TITLES)
-    return sorted(found, key=lambda key: (known.index(key) if key in known else len(known), found.index(key)))
+    return sorted(
+        found, key=lambda key: (known.index(key) if key in known else len(known), found.index(key))
+    )
 
 
 def quality_rows(internal: Mapping[str, float], draws: Sequence[Mapping[str, float]]) -> list[Row]:
@@ -74,7 +80,9 @@ def quality_rows(internal: Mapping[str, float], draws: Sequence[Mapping[str, flo
             title=metric_title(key),
             value=internal[key],
             draws=[one[key] for one in draws if key in one],
-            baselines={name: internal[p + key] for p, name in BASELINES.items() if p + key in internal},
+            baselines={
+                name: internal[p + key] for p, name in BASELINES.items() if p + key in internal
+            },
             note=" (lower is better)" if key in LOWER else "",
         )
         for key in metric_keys(internal)
@@ -82,17 +90,37 @@ def quality_rows(internal: Mapping[str, float], draws: Sequence[Mapping[str, flo
 
 
 def quality_table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of the table; the columns of the spread only where a metric has other draws."""
+    """Head and lines of the table; the columns of the spread only where a metric has other
+    draws.
+    """
     names = list(dict.fromkeys(name for row in found for name in row.baselines))
     spread = any(row.draws for row in found)
-    head = ["metric", "this run", *(["mean", "standard deviation", "lowest to highest"] if spread else []), *names]
+    head = [
+        "metric",
+        "this run",
+        *(["mean", "standard deviation", "lowest to highest"] if spread else []),
+        *names,
+    ]
     lines = []
     for row in found:
         every = [row.value, *row.draws]
         between = f"{quality_number(min(every))} to {quality_number(max(every))}"
-        shown = [quality_number(fmean(every)), quality_number(stdev(every)), between] if row.draws else ["", "", ""]
-        beside = [quality_number(row.baselines[name]) if name in row.baselines else "" for name in names]
-        lines.append([f"{row.title}{row.note}", quality_number(row.value), *(shown if spread else []), *beside])
+        shown = (
+            [quality_number(fmean(every)), quality_number(stdev(every)), between]
+            if row.draws
+            else ["", "", ""]
+        )
+        beside = [
+            quality_number(row.baselines[name]) if name in row.baselines else "" for name in names
+        ]
+        lines.append(
+            [
+                f"{row.title}{row.note}",
+                quality_number(row.value),
+                *(shown if spread else []),
+                *beside,
+            ]
+        )
     return head, lines
 
 
@@ -106,8 +134,10 @@ WIDTH = 560
 MOST_NOTED = 3
 
 WARNING = (
-    "Internal: this page shows exact numbers computed on private records, which no epsilon covers. It is for the "
-    "operator of the training. What may leave is the privacy statement, and what `dpflows release` writes."
+    "Internal: this page shows exact numbers computed on private records, which no epsilon covers. "
+    "It is for the "
+    "operator of the training. What may leave is the privacy statement, and what `dpflows release` "
+    "writes."
 )
 PUBLIC = "The data set is declared public, so the exact numbers on this page are no secret."
 
@@ -131,20 +161,29 @@ def run_report(facts: Facts) -> str:
 
 def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
     promise, internal, share = facts.statement.guarantee, facts.internal, facts.share
-    yield f"ε = {promise.epsilon:.4g}", f"at delta = {promise.delta:g}, for {unit_words(promise)}, {promise.adjacency}"
+    yield (
+        f"ε = {promise.epsilon:.4g}",
+        f"at delta = {promise.delta:g}, for {unit_words(promise)}, {promise.adjacency}",
+    )
     yield (
         percent_in_words(right_guess(promise.epsilon, promise.delta)),
         "of an attacker's best guesses are right, at most (a coin: 50 %)",
     )
     for row in quality_rows(internal, [])[:1]:
-        others = ", ".join(f"{name} {quality_number(value)}" for name, value in row.baselines.items())
+        others = ", ".join(
+            f"{name} {quality_number(value)}" for name, value in row.baselines.items()
+        )
         yield quality_number(row.value), row.title + (f" ({others})" if others else "")
     if share is not None and share.limited:
         yield f"{100 * share.left:.3g} %", f"of the budget of {share.dataset} left"
 
 
 def _beside(*found: figures.Picture | None) -> Iterator[str]:
-    shown = [html.figure(one.png, one.description, one.caption, WIDTH) for one in found if one is not None]
+    shown = [
+        html.figure(one.png, one.description, one.caption, WIDTH)
+        for one in found
+        if one is not None
+    ]
     if shown:
         yield html.beside(shown)
 
@@ -156,7 +195,8 @@ def _promise(facts: Facts) -> Iterator[str]:
     yield html.paragraph(s.composition)
     if facts.noisy and facts.noisy.get("values"):
         yield html.paragraph(
-            f"The noisy metric below is a release of its own: it adds epsilon {facts.noisy['epsilon']:g} for one "
+            f"The noisy metric below is a release of its own: it adds epsilon "
+            f"{facts.noisy['epsilon']:g} for one "
             f"{promise.unit} of the {facts.noisy['records']}, which the figures here leave out."
         )
     for reason in s.reasons:
@@ -165,7 +205,10 @@ def _promise(facts: Facts) -> Iterator[str]:
         [
             ("epsilon", f"{promise.epsilon:.6g} (asked: {promise.target_epsilon:g})"),
             ("delta", f"{promise.delta:g}"),
-            ("odds of any conclusion", f"change by a factor of at most {odds(promise.epsilon)}, beyond delta"),
+            (
+                "odds of any conclusion",
+                f"change by a factor of at most {odds(promise.epsilon)}, beyond delta",
+            ),
             ("unit, adjacency", f"{unit_words(promise)}, {promise.adjacency}"),
             ("accountant", accountant_words(promise)),
             ("may be released", "yes, where audit and policy agree" if s.releasable else "no"),
@@ -183,7 +226,9 @@ def _spent(facts: Facts) -> figures.Picture | None:
 def _budget(facts: Facts) -> Iterator[str]:
     yield html.heading("Budget")
     if not facts.trace:
-        yield html.paragraph("The run holds no trace, so when epsilon was spent is not known, only how much.")
+        yield html.paragraph(
+            "The run holds no trace, so when epsilon was spent is not known, only how much."
+        )
     elif len(facts.trace) == 1:
         yield html.paragraph("Epsilon was spent at once: there was one release.")
     share = facts.share
@@ -191,7 +236,8 @@ def _budget(facts: Facts) -> Iterator[str]:
         yield html.paragraph("There is no ledger to ask here, or it does not hold this data set.")
     elif not share.limited:
         yield html.paragraph(
-            f"The ledger records every run on {share.dataset!r} and limits none: the data set is declared public."
+            f"The ledger records every run on {share.dataset!r} and limits none: the data set is "
+            f"declared public."
         )
     else:
         yield html.paragraph(f"{share.dataset}: {share.guarantee}.")
@@ -225,21 +271,30 @@ def _quality(facts: Facts) -> Iterator[str]:
     if facts.noisy and facts.noisy.get("values"):
         yield _noisy_table(facts.noisy)
     if facts.conventions:
-        said = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts.conventions.items())
+        said = "; ".join(
+            f"{key.replace('_', ' ')}: {value}" for key, value in facts.conventions.items()
+        )
         yield html.paragraph(f"Conventions of the ranking metrics: {said}.")
     own = (report_figures.CANARIES, report_figures.EMPIRICAL)
-    yield from _beside(*(_curve(facts, name, png) for name, png in facts.pictures.items() if name not in own))
+    yield from _beside(
+        *(_curve(facts, name, png) for name, png in facts.pictures.items() if name not in own)
+    )
 
 
 def _noisy_table(noisy: Mapping[str, Any]) -> str:
     """The metrics that were paid for, with what their noise may hide."""
     errors = noisy.get("standard_errors", {})
     lines = [
-        (metric_title(key), quality_number(value), quality_number(errors[key]) if key in errors else "")
+        (
+            metric_title(key),
+            quality_number(value),
+            quality_number(errors[key]) if key in errors else "",
+        )
         for key, value in noisy["values"].items()
     ]
     return html.grid(
-        f"Released with noise, at epsilon {noisy['epsilon']:g} of its own for the {noisy['records']}",
+        f"Released with noise, at epsilon {noisy['epsilon']:g} of its own for the "
+        f"{noisy['records']}",
         ("metric", "value", "standard error of its noise"),
         lines,
     )
@@ -252,21 +307,28 @@ def _curve(facts: Facts, name: str, png: bytes) -> figures.Picture:
     rows = [row for row in facts.curve if key in row]
     ends = ""
     if rows:
-        first, last = (f"{quality_number(row[key])} at iteration {row['iteration']:g}" for row in (rows[0], rows[-1]))
+        first, last = (
+            f"{quality_number(row[key])} at iteration {row['iteration']:g}"
+            for row in (rows[0], rows[-1])
+        )
         ends = f": {first}, {last}"
-    return figures.Picture(png, f"{title} over the iterations of the training{ends}.", f"{title} over the iterations.")
+    return figures.Picture(
+        png, f"{title} over the iterations of the training{ends}.", f"{title} over the iterations."
+    )
 
 
 def _spread_words(facts: Facts) -> str:
     count = len(facts.draws)
     if not count:
         return (
-            "One draw of the noise has no spread: another run of the same configuration would give other numbers. "
+            "One draw of the noise has no spread: another run of the same configuration would give "
+            "other numbers. "
             "Train it again to see by how much; this page then shows mean and standard deviation."
         )
     others = "another finished run" if count == 1 else f"{count} other finished runs"
     return (
-        f"Mean and spread are over this run and {others} of the same configuration; only the noise differs. Each of "
+        f"Mean and spread are over this run and {others} of the same configuration; only the noise "
+        f"differs. Each of "
         "them was charged."
     )
 
@@ -278,10 +340,18 @@ def _groups(facts: Facts) -> Iterator[str]:
     yield html.heading(f"By {table['column']}")
     name = metric_title(str(table["metric"]))
     if not table["groups"]:
-        yield html.paragraph(f"No group has the {table['least']} records that are needed to be shown.")
+        yield html.paragraph(
+            f"No group has the {table['least']} records that are needed to be shown."
+        )
         return
-    lines = [(str(row["group"]), f"{int(row['rows'])}", quality_number(float(row["value"]))) for row in table["groups"]]
-    caption = f"{name.capitalize()} in groups of at least {table['least']} records; smaller ones are put together"
+    lines = [
+        (str(row["group"]), f"{int(row['rows'])}", quality_number(float(row["value"])))
+        for row in table["groups"]
+    ]
+    caption = (
+        f"{name.capitalize()} in groups of at least {table['least']} records; smaller ones are put "
+        f"together"
+    )
     yield html.grid(caption, (str(table["column"]), "records", name), lines)
     yield from _beside(figures.subgroup_figure(table))
 
@@ -313,7 +383,11 @@ def _attacks(facts: Facts) -> Iterator[str]:
 def _run(facts: Facts) -> Iterator[str]:
     s = facts.statement
     lines = mechanism_lines(s)
-    shown = lines if len(lines) <= 6 else [*lines[:5], f"and {len(lines) - 5} more runs, in the statement"]
+    shown = (
+        lines
+        if len(lines) <= 6
+        else [*lines[:5], f"and {len(lines) - 5} more runs, in the statement"]
+    )
     parameters = ", ".join(
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in s.training.parameters.items()
@@ -324,8 +398,15 @@ def _run(facts: Facts) -> Iterator[str]:
     yield html.rows(
         [
             ("run", facts.run_id),
-            ("data set", f"{s.data.name}, public n = {s.data.public_n} ({s.data.n_kind}), {s.data.dimension} columns"),
-            ("algorithm", " ".join(filter(None, (s.training.algorithm, what and f"({what})"))) + reason),
+            (
+                "data set",
+                f"{s.data.name}, public n = {s.data.public_n} ({s.data.n_kind}), "
+                f"{s.data.dimension} columns",
+            ),
+            (
+                "algorithm",
+                " ".join(filter(None, (s.training.algorithm, what and f"({what})"))) + reason,
+            ),
             ("parameters", parameters),
             ("loss", f"{s.training.loss}, l1 = {s.training.l1:g}, l2 = {s.training.l2:g}"),
             *[(f"releases {index}", line) for index, line in enumerate(shown, start=1)],

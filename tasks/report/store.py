@@ -25,37 +25,55 @@ MOST_DRAWS = 200
 log = logging.getLogger(__name__)
 
 
-def attach(client: MlflowClient, run_id: str, folder: Path, metrics: Mapping[str, float], ledger: str) -> list[str]:
-    """Write the report of the run whose files lie in ``folder``; return what is to be uploaded, as relative names.
+def attach(
+    client: MlflowClient, run_id: str, folder: Path, metrics: Mapping[str, float], ledger: str
+) -> list[str]:
+    """Write the report of the run whose files lie in ``folder``; return what is to be uploaded, as
+    relative names.
 
-    A training that was paid for does not fail for its report: what goes wrong is said, and nothing is written.
+    A training that was paid for does not fail for its report: what goes wrong is said, and nothing
+    is written.
     """
     from tasks.report.page import run_report
 
     try:
         page = run_report(gather(client, run_id, folder, metrics, ledger))
     except Exception as error:
-        log.warning("The report of run %s was not written (%s: %s).", run_id, type(error).__name__, error)
+        log.warning(
+            "The report of run %s was not written (%s: %s).", run_id, type(error).__name__, error
+        )
     else:
         (folder / REPORT).parent.mkdir(parents=True, exist_ok=True)
         (folder / REPORT).write_text(page, encoding="utf-8")
     return [name for name in (REPORT, SUBGROUPS) if (folder / name).is_file()]
 
 
-def gather(client: MlflowClient, run_id: str, folder: Path, metrics: Mapping[str, float], ledger: str | None) -> Facts:
+def gather(
+    client: MlflowClient,
+    run_id: str,
+    folder: Path,
+    metrics: Mapping[str, float],
+    ledger: str | None,
+) -> Facts:
     """The facts of a run whose files lie in ``folder``; ``ledger``: where its budget is kept."""
     run = client.get_run(run_id)
     draws = draws_of(client, run)
-    return read_facts(folder, run_id, run.info.run_name or run_id, metrics, draws, share(folder, ledger))
+    return read_facts(
+        folder, run_id, run.info.run_name or run_id, metrics, draws, share(folder, ledger)
+    )
 
 
 def draws_of(client: MlflowClient, run: Any) -> list[dict[str, float]]:
-    """Metrics of the other finished runs of the experiment with the same configuration: draws of the same noise."""
+    """Metrics of the other finished runs of the experiment with the same configuration: draws of
+    the same noise.
+    """
     digest = run.data.params.get(CONFIG_PARAM)
     if not digest:
         return []
     wanted = f"attributes.status = 'FINISHED' and params.`{CONFIG_PARAM}` = '{digest}'"
-    found = client.search_runs([run.info.experiment_id], filter_string=wanted, max_results=MOST_DRAWS)
+    found = client.search_runs(
+        [run.info.experiment_id], filter_string=wanted, max_results=MOST_DRAWS
+    )
     return [dict(one.data.metrics) for one in found if one.info.run_id != run.info.run_id]
 
 
@@ -80,16 +98,25 @@ def latest_run(client: MlflowClient) -> str:
     ids = [experiment.experiment_id for experiment in experiments]
     wanted = f"attributes.status = 'FINISHED' and tags.`{ENTRY}` != ''"
     order = ["attributes.start_time DESC"]
-    found = client.search_runs(ids, filter_string=wanted, order_by=order, max_results=1) if ids else []
+    found = (
+        client.search_runs(ids, filter_string=wanted, order_by=order, max_results=1) if ids else []
+    )
     if not found:
-        raise InputError(f"Expected a finished training in {client.tracking_uri}, got none; `dpflows train` makes one.")
+        raise InputError(
+            f"Expected a finished training in {client.tracking_uri}, got none; "
+            f"`dpflows train` makes one."
+        )
     return str(found[0].info.run_id)
 
 
-def write_report(client: MlflowClient, run_id: str | None, folder: Path, ledger: str | None = None) -> tuple[str, Path]:
-    """Make the report of a stored run anew (default: the latest) and write it to ``folder``; return run and file.
+def write_report(
+    client: MlflowClient, run_id: str | None, folder: Path, ledger: str | None = None
+) -> tuple[str, Path]:
+    """Make the report of a stored run anew (default: the latest) and write it to ``folder``; return
+    run and file.
 
-    Other draws and the ledger are those of now. Raises ``InputError`` for a run that is none or has no statement.
+    Other draws and the ledger are those of now. Raises ``InputError`` for a run that is none or has
+    no statement.
     """
     from mlflow.exceptions import MlflowException
 

@@ -1,4 +1,6 @@
-"""Past periods, oldest first, and whether the budget holds for all of them before the first is trained."""
+"""Past periods, oldest first, and whether the budget holds for all of them before the first is
+trained.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ MOST = 1000  # periods in one call
 
 
 class Planned(NamedTuple):
-    """One period of a backfill: ``at`` is the time from which it is complete; ``idle`` why it needs no training."""
+    """One period of a backfill: ``at`` is the time from which it is complete; ``idle`` why it needs
+    no training.
+    """
 
     period: str
     at: datetime
@@ -34,7 +38,9 @@ class Planned(NamedTuple):
 
 
 class Rehearsal(LedgerReader):
-    """A ledger as it will be when the runs that were planned so far are charged; nothing is written."""
+    """A ledger as it will be when the runs that were planned so far are charged; nothing is
+    written.
+    """
 
     def __init__(self, ledger: LedgerReader) -> None:
         self.store, self._known = ledger.store, dict(ledger._known)
@@ -47,7 +53,9 @@ class Rehearsal(LedgerReader):
         wanted = {*found, *self.pending} if names is None else names
         return {name: found.get(name, 0) + self.pending.get(name, 0) for name in wanted}
 
-    def room(self, dataset: str, blocks: Sequence[str] | None = None, public: bool = False) -> Room | None:
+    def room(
+        self, dataset: str, blocks: Sequence[str] | None = None, public: bool = False
+    ) -> Room | None:
         """What every one of ``blocks`` will have left."""
         now = super().room(dataset, blocks, public)
         if now is None:
@@ -57,7 +65,9 @@ class Rehearsal(LedgerReader):
         fullest = max(self.spent(dataset, charged).values(), default=0)
         return Room(now.order, known.left(fullest), now.adjacency, dataset)
 
-    def charge(self, dataset: str, events: Events, blocks: Sequence[str], public: bool = False) -> None:
+    def charge(
+        self, dataset: str, events: Events, blocks: Sequence[str], public: bool = False
+    ) -> None:
         """Count a planned run on the blocks that it will read."""
         room = self.room(dataset, blocks, public)
         if room is None:
@@ -69,19 +79,23 @@ class Rehearsal(LedgerReader):
 
 
 def periods(first: str, last: str | None, every: str, now: datetime) -> list[tuple[str, datetime]]:
-    """The periods from ``first`` to ``last`` (default: the newest complete one), oldest first, with a day in each.
+    """The periods from ``first`` to ``last`` (default: the newest complete one), oldest first, with
+    a day in each.
 
-    Each is named as in the ledger, or by a day in it. Raises ``InputError`` for another text, for a range that runs
-    backwards, and for a period that is not complete.
+    Each is named as in the ledger, or by a day in it. Raises ``InputError`` for another text, for a
+    range that runs backwards, and for a period that is not complete.
     """
     newest, newest_until = schedule.complete(now, every)
     until = schedule.period_end(first, every, "--from")
     end = newest_until if last is None else schedule.period_end(last, every, "--to")
     if end.date() > newest_until.date():
-        raise InputError(f"Expected --to up to {newest}, the newest complete period, got {last!r}; leave it out.")
+        raise InputError(
+            f"Expected --to up to {newest}, the newest complete period, got {last!r}; leave it out."
+        )
     if until.date() > end.date():
         raise InputError(
-            f"Expected --from before --to, got {first!r} and {last or newest!r}; give the older period first."
+            f"Expected --from before --to, got {first!r} and {last or newest!r}; give the older "
+            f"period first."
         )
     found: list[tuple[str, datetime]] = []
     while until.date() <= end.date():
@@ -89,14 +103,17 @@ def periods(first: str, last: str | None, every: str, now: datetime) -> list[tup
         found.append((schedule.complete(at, every)[0], at))
         until = schedule.last_day(at, every)
         if len(found) > MOST:
-            raise InputError(f"Expected at most {MOST} periods, got {first!r} to {last or newest!r}; take fewer.")
+            raise InputError(
+                f"Expected at most {MOST} periods, got {first!r} to {last or newest!r}; take fewer."
+            )
     return found
 
 
 def rehearse(config: RetrainConfig, first: str, last: str | None, ledger: Ledger) -> list[Planned]:
     """Plan every period of the range in order, each on what the ones before it leave of the budget.
 
-    Raises ``BudgetExceeded``, before anything is reserved, where one of them could not be paid by then.
+    Raises ``BudgetExceeded``, before anything is reserved, where one of them could not be paid by
+    then.
     """
     now = datetime.now(UTC)
     schema = find_schema(config.training.data.name)
@@ -112,8 +129,10 @@ def rehearse(config: RetrainConfig, first: str, last: str | None, ledger: Ledger
                 kept, left_out = _plan(config, division, due, view)
             except BudgetExceeded as error:
                 raise BudgetExceeded(
-                    f"Backfill {wanted[0][0]} to {wanted[-1][0]}: the budget does not hold for {period}, with "
-                    f"{len([one for one in found if not one.idle])} runs before it; nothing was trained. {error}",
+                    f"Backfill {wanted[0][0]} to {wanted[-1][0]}: the budget does not hold for "
+                    f"{period}, with "
+                    f"{len([one for one in found if not one.idle])} runs before it; nothing was "
+                    f"trained. {error}",
                     asked=error.asked,
                     left=error.left,
                 ) from None
@@ -124,8 +143,12 @@ def rehearse(config: RetrainConfig, first: str, last: str | None, ledger: Ledger
 def _plan(
     config: RetrainConfig, division: Blocks, due: schedule.Due, view: Rehearsal
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Plan one period as its training will, and count it; the blocks that it reads and those that it leaves out."""
-    reading = retraining_schedule.choose(config.training, config.window, division, due.until.date(), due.period, view)
+    """Plan one period as its training will, and count it; the blocks that it reads and those that
+    it leaves out.
+    """
+    reading = retraining_schedule.choose(
+        config.training, config.window, division, due.until.date(), due.period, view
+    )
     job = steps.prepare(reading.config)
     planned = steps.plan_within(job, view)
     require_files(job)

@@ -1,4 +1,6 @@
-"""Champion and challenger on a data set that is declared public: free numbers, which may be released."""
+"""Champion and challenger on a data set that is declared public: free numbers, which may be
+released.
+"""
 
 from __future__ import annotations
 
@@ -31,32 +33,42 @@ PUBLIC_TAG = "dpflows.public_set"
 def require_public(section: ChampionSection, trained: Schema) -> Schema | None:
     """The schema of the public set, None where there is no comparison.
 
-    Raises ``InputError`` unless it is declared public and has the columns and the label of the training data.
+    Raises ``InputError`` unless it is declared public and has the columns and the label of the
+    training data.
     """
     if section.data is None:
         return None
     schema = find_schema(section.data)
     if not schema.public.public:
         raise InputError(
-            f"Expected a public data set for champion.data, got {schema.name!r}, which is private: an exact score on "
-            "it would cost budget. Declare `public: {public: true}` if its rows are published, or leave it out."
+            f"Expected a public data set for champion.data, got {schema.name!r}, which is private: "
+            f"an exact score on "
+            "it would cost budget. Declare `public: {public: true}` if its rows are published, or "
+            "leave it out."
         )
     for facts in (declared(trained), declared(schema) | {"bounds": DECLARED}):
         check_facts(facts | {"champion.data": section.data})
     if schema.columns.keys() < {name for name, column in trained.columns.items() if column.feature}:
         raise InputError(
-            f"Expected the columns of {trained.name!r} in champion.data={schema.name!r}, which lacks some."
+            f"Expected the columns of {trained.name!r} in champion.data={schema.name!r}, which "
+            f"lacks some."
         )
     return schema
 
 
 def challenge(
-    section: ChampionSection, config: TrainConfig, summary: dict[str, Any], client: MlflowClient, ledger: Ledger
+    section: ChampionSection,
+    config: TrainConfig,
+    summary: dict[str, Any],
+    client: MlflowClient,
+    ledger: Ledger,
 ) -> dict[str, Any]:
-    """Measure the new model and the champion on the public set; the better one carries the alias ``candidate``.
+    """Measure the new model and the champion on the public set; the better one carries the alias
+    ``candidate``.
 
-    The champion is the candidate of an earlier retraining, else the released version. Releasing stays a decision of a
-    person (`dpflows release`). Returns what is shown: the metrics, who won, and why.
+    The champion is the candidate of an earlier retraining, else the released version. Releasing
+    stays a decision of a person (`dpflows release`). Returns what is shown: the metrics, who won,
+    and why.
     """
     job = steps.prepare(config)
     schema = require_public(section, job.schema)
@@ -68,7 +80,11 @@ def challenge(
     run_id = summary["run_id"]
     mine = job.kind.quality(job, public, read_stored(client, run_id, ledger).weights)
     old = _champion(section, client)
-    theirs = {} if old is None else job.kind.quality(job, public, _weights(client, old, job.encoder.to_json(), ledger))
+    theirs = (
+        {}
+        if old is None
+        else job.kind.quality(job, public, _weights(client, old, job.encoder.to_json(), ledger))
+    )
     policy = Policy(max_epsilon=inf, metric=section.metric, min_gain=section.min_gain)
     champion = None if old is None else Champion(old.version, theirs)
     candidate = Candidate(run_id, True, True, mine, delta=summary["delta"], n=summary["public_n"])
@@ -76,7 +92,9 @@ def challenge(
     won = verdict.promote is not None
     log_metrics(client, run_id, {f"released.public_{name}": value for name, value in mine.items()})
     client.set_tag(run_id, PUBLIC_TAG, schema.name)
-    client.set_tag(run_id, "dpflows.challenge", "won" if won else f"lost: {'; '.join(verdict.reasons)}"[:1000])
+    client.set_tag(
+        run_id, "dpflows.challenge", "won" if won else f"lost: {'; '.join(verdict.reasons)}"[:1000]
+    )
     if won and section.model is not None:
         _put_forward(client, section.model, summary)
     return {
@@ -108,7 +126,8 @@ def _weights(client: MlflowClient, version: Any, encoder: str, ledger: Ledger) -
     found = read_stored(client, version.tags.get(registry.RUN_TAG) or version.run_id, ledger)
     if found.encoder != encoder:
         raise InputError(
-            f"Expected a champion with the columns of this training, got version {version.version} of "
+            f"Expected a champion with the columns of this training, got version {version.version} "
+            f"of "
             f"{version.name!r} with others; name another champion.model."
         )
     return found.weights

@@ -1,4 +1,6 @@
-"""The configuration of a scheduled retraining: when, on which window, from where, against whom, and the training."""
+"""The configuration of a scheduled retraining: when, on which window, from where, against whom, and
+the training.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class ScheduleSection(Section):
     cron: Annotated[str, BeforeValidator(_cron)] = Field(
         default="0 3 * * 1", description="in UTC, for example '0 3 * * 1': Mondays at 03:00"
     )
-    every: Every = Field(default="week", description="the period that is trained once: day, week, month or year")
+    every: Every = Field(
+        default="week", description="the period that is trained once: day, week, month or year"
+    )
     tolerance_hours: Number = Field(
         default=24.0, gt=0, description="how late a run may start and still count as on time"
     )
@@ -44,52 +48,79 @@ class ScheduleSection(Section):
         default="run_once", description="run_once takes the newest period, skip does nothing"
     )
     failed: Literal["skip", "run_again"] = Field(
-        default="skip", description="run_again charges a period again whose first run was charged and gave no result"
+        default="skip",
+        description="run_again charges a period again whose first run was charged "
+        "and gave no result",
     )
-    wait_minutes: Number = Field(default=60.0, ge=0, description="how long to wait for another run on the same data")
+    wait_minutes: Number = Field(
+        default=60.0, ge=0, description="how long to wait for another run on the same data"
+    )
 
 
 class WindowSection(Section):
-    last: str | None = Field(default="12 weeks", description="for example '12 weeks'; null for data without blocks")
-    since: str | None = Field(default=None, description="the first block that there ever was, for example 2026-W01")
-    exhausted: Literal["leave_out", "refuse"] = Field(default="leave_out", description="leave_out or refuse")
+    last: str | None = Field(
+        default="12 weeks", description="for example '12 weeks'; null for data without blocks"
+    )
+    since: str | None = Field(
+        default=None, description="the first block that there ever was, for example 2026-W01"
+    )
+    exhausted: Literal["leave_out", "refuse"] = Field(
+        default="leave_out", description="leave_out or refuse"
+    )
 
 
 class ChampionSection(Section):
     """The new model and the old one, measured on a data set that is declared public."""
 
     data: str | None = Field(default=None, description="a data schema with `public: true`")
-    path: str | None = Field(default=None, description="its table, where the schema does not say it")
+    path: str | None = Field(
+        default=None, description="its table, where the schema does not say it"
+    )
     model: str | None = Field(default=None, description="the name of the registered model")
     metric: Literal["accuracy", "balanced_accuracy", "roc_auc"] = Field(
         default="balanced_accuracy", description="accuracy, balanced_accuracy or roc_auc"
     )
-    min_gain: Number = Field(default=0.0, ge=0, description="what the new model must gain over the old one")
+    min_gain: Number = Field(
+        default=0.0, ge=0, description="what the new model must gain over the old one"
+    )
 
 
 class DriftSection(Section):
     epsilon: Number | None = Field(
-        default=None, gt=0, description="what the newest block pays for a noisy class share and histograms; null: none"
+        default=None,
+        gt=0,
+        description="what the newest block pays for a noisy class share and histograms; null: none",
     )
 
 
 class RetrainConfig(Section):
-    """Everything that decides about one scheduled retraining; ``training`` is a whole training configuration."""
+    """Everything that decides about one scheduled retraining; ``training`` is a whole training
+    configuration.
+    """
 
-    schema_version: Literal[1] = Field(default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}")
+    schema_version: Literal[1] = Field(
+        default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}"
+    )
     name: str = Field(default="weekly", min_length=1, description="a name for the deployment")
-    schedule: ScheduleSection = Field(default=ScheduleSection(), description="cron, every, tolerance_hours, late")
+    schedule: ScheduleSection = Field(
+        default=ScheduleSection(), description="cron, every, tolerance_hours, late"
+    )
     window: WindowSection = Field(default=WindowSection(), description="last, since and exhausted")
     warm_start: Literal["none", "previous", "released"] = Field(
-        default="previous", description="none, previous (the newest model of the data set) or released"
+        default="previous",
+        description="none, previous (the newest model of the data set) or released",
     )
-    champion: ChampionSection = Field(default=ChampionSection(), description="data, model, metric and min_gain")
+    champion: ChampionSection = Field(
+        default=ChampionSection(), description="data, model, metric and min_gain"
+    )
     drift: DriftSection = Field(default=DriftSection(), description="epsilon")
     training: TrainConfig = Field(default=TrainConfig(), description="as in conf/train.yaml")
 
 
 def load_retraining(name: str | None = None, overrides: Sequence[str] = ()) -> RetrainConfig:
-    """Read conf/retrain.yaml, another file or the built-in one; raises ``InputError`` on one line."""
+    """Read conf/retrain.yaml, another file or the built-in one; raises ``InputError`` on one
+    line.
+    """
     config, where = load(RetrainConfig, name, "retrain.yaml", overrides, "retrain")
     check_retraining(config, where)
     return config
@@ -102,11 +133,13 @@ def check_retraining(config: RetrainConfig, where: str = "configuration") -> Non
         key = "data.period" if data.period is not None else "data.blocks"
         raise InputError(
             f"{where}: Expected no training.{key} in a retraining, whose window says it, got "
-            f"{data.period or list(data.blocks or ())!r}; leave it out, or set window.last=null for fixed blocks."
+            f"{data.period or list(data.blocks or ())!r}; leave it out, or set window.last=null "
+            f"for fixed blocks."
         )
     if config.champion.data is None and config.champion.model is not None:
         raise InputError(
-            f"{where}: Expected champion.data with champion.model={config.champion.model!r}, got none; name a data "
+            f"{where}: Expected champion.data with champion.model={config.champion.model!r}, got "
+            f"none; name a data "
             "schema with `public: true`, or leave both out."
         )
     tune = config.training.tune
@@ -114,6 +147,7 @@ def check_retraining(config: RetrainConfig, where: str = "configuration") -> Non
     check_facts({"champion.data": config.champion.data or ABSENT, "tune.grid": grid}, f"{where}: ")
     if config.warm_start == "released" and config.champion.model is None:
         raise InputError(
-            f"{where}: Expected champion.model with warm_start='released', got none; name the registered model, or "
+            f"{where}: Expected champion.model with warm_start='released', got none; name the "
+            f"registered model, or "
             "use warm_start: previous."
         )

@@ -1,4 +1,6 @@
-"""Drift: a noisy class share and noisy histograms of the newest block, charged to that block alone."""
+"""Drift: a noisy class share and noisy histograms of the newest block, charged to that block
+alone.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ BINS = 10
 
 
 class Drift(NamedTuple):
-    """What was released, as JSON text and as metrics; or, with empty ones, the word why nothing was."""
+    """What was released, as JSON text and as metrics; or, with empty ones, the word why nothing
+    was.
+    """
 
     text: str
     metrics: dict[str, float]
@@ -37,7 +41,9 @@ class Drift(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockCounts:
-    """Private counts of one block of records: labels +1 and -1, then the cells of each column of the table."""
+    """Private counts of one block of records: labels +1 and -1, then the cells of each column of
+    the table.
+    """
 
     data: Data
 
@@ -46,7 +52,9 @@ class BlockCounts:
         return self.data.n
 
     def counts(self) -> np.ndarray:
-        """Counts, shape (cells,): a record adds at most 1 in L1 to the labels and to each column."""
+        """Counts, shape (cells,): a record adds at most 1 in L1 to the labels and to each
+        column.
+        """
         X = self.data.X if isinstance(self.data.X, np.ndarray) else self.data.X.toarray()
         parts = [np.array([(self.data.y > 0).sum(), (self.data.y < 0).sum()])]
         for block in self.data.design.blocks:
@@ -66,16 +74,19 @@ def require_drift(epsilon: float | None, schema: Schema) -> None:
     check_facts(declared(schema) | {"drift.epsilon": str(epsilon)})
     if not schema.columns:
         raise InputError(
-            f"Expected a table with declared columns for drift.epsilon, got {schema.name!r}, a file of numbers; leave "
+            f"Expected a table with declared columns for drift.epsilon, got {schema.name!r}, a "
+            f"file of numbers; leave "
             "drift.epsilon out."
         )
 
 
 def release_drift(epsilon: float, config: TrainConfig, block: str, ledger: Ledger) -> Drift:
-    """Charge ``epsilon`` to ``block`` and release the class share and a histogram of every column of its records.
+    """Charge ``epsilon`` to ``block`` and release the class share and a histogram of every column
+    of its records.
 
-    One Laplace release of all counts: of B columns a record moves them by at most 1 + B in L1 when it is added, by
-    2 (1 + B) when it is replaced. A block without room gives no figures, and says so; the training stands.
+    One Laplace release of all counts: of B columns a record moves them by at most 1 + B in L1 when
+    it is added, by 2 (1 + B) when it is replaced. A block without room gives no figures, and says
+    so; the training stands.
     """
     job = steps.prepare(config)
     schema = job.schema
@@ -115,12 +126,16 @@ def release_drift(epsilon: float, config: TrainConfig, block: str, ledger: Ledge
 
 
 def histograms(counts: np.ndarray, design: Any) -> dict[str, dict[str, float]]:
-    """The noisy counts by column and cell; a numeric column has the number of its cell, from its lower bound on."""
+    """The noisy counts by column and cell; a numeric column has the number of its cell, from its
+    lower bound on.
+    """
     found: dict[str, dict[str, float]] = {}
     place = 0
     for block in design.blocks:
         names = [design.names[column] for column in block.columns]
         cells = [str(cell) for cell in range(BINS)] if block.kind == "numeric" else names
-        found[names[0].partition("=")[0]] = dict(zip(cells, counts[place : place + len(cells)].tolist(), strict=True))
+        found[names[0].partition("=")[0]] = dict(
+            zip(cells, counts[place : place + len(cells)].tolist(), strict=True)
+        )
         place += len(cells)
     return found

@@ -1,4 +1,6 @@
-"""Warm start: the weights of an earlier, released or previous model as the first iterate. Post-processing, so free."""
+"""Warm start: the weights of an earlier, released or previous model as the first iterate.
+Post-processing, so free.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,12 @@ class Start(NamedTuple):
 
 
 def warm(config: RetrainConfig, chosen: TrainConfig, client: MlflowClient, ledger: Ledger) -> Start:
-    """Return the training that begins with an earlier model's weights, or unchanged with the reason why not.
+    """Return the training that begins with an earlier model's weights, or unchanged with the reason
+    why not.
 
-    Only weights whose hash a committed ledger entry holds are taken: they were paid for, and the ledger admits runs
-    that depend on earlier results. A model of other columns gives no start, and none of a later period: a backfill
-    shows what a schedule would have given at its time.
+    Only weights whose hash a committed ledger entry holds are taken: they were paid for, and the
+    ledger admits runs that depend on earlier results. A model of other columns gives no start, and
+    none of a later period: a backfill shows what a schedule would have given at its time.
     """
     if config.warm_start == "none":
         return Start(chosen, None, "")
@@ -51,10 +54,15 @@ def warm(config: RetrainConfig, chosen: TrainConfig, client: MlflowClient, ledge
         found = read_stored(client, run_id, ledger)
     except InputError as error:
         return Start(chosen, None, f"no warm start: {error}")
-    if found.encoder != job.encoder.to_json() or len(found.weights) != job.problem.dimension * job.problem.outputs:
+    if (
+        found.encoder != job.encoder.to_json()
+        or len(found.weights) != job.problem.dimension * job.problem.outputs
+    ):
         return Start(chosen, None, f"no warm start: run {run_id} has other columns")
     algorithm = chosen.algorithm.model_copy(update={"start": found.weights.tolist()})
-    return Start(chosen.model_copy(update={"algorithm": algorithm}), run_id, f"warm start from run {run_id}")
+    return Start(
+        chosen.model_copy(update={"algorithm": algorithm}), run_id, f"warm start from run {run_id}"
+    )
 
 
 def _source(
@@ -62,14 +70,18 @@ def _source(
 ) -> str | None:
     if config.warm_start == "previous":
         runs = finished_runs(client, dataset)
-        return next((run_id for run_id, charged in runs if not _later(ledger, charged, period)), None)
+        return next(
+            (run_id for run_id, charged in runs if not _later(ledger, charged, period)), None
+        )
     name = str(config.champion.model)
     version = aliases(client, name).get(RELEASED)
     return None if version is None else client.get_model_version(name, version).tags.get(RUN_TAG)
 
 
 def _later(ledger: Ledger, charged: str, period: str | None) -> bool:
-    """Whether an entry is of a period after ``period``; names of periods of one schedule sort as time does."""
+    """Whether an entry is of a period after ``period``; names of periods of one schedule sort as
+    time does.
+    """
     try:
         other = entry(ledger, charged)["period"]
     except InputError:

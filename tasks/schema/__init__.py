@@ -41,8 +41,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
 def find_schema(name: str | Path) -> Schema:
     """Read the schema ``name``: a path to a YAML file, or NAME for ``conf/data/NAME.yaml``.
 
-    A file may say ``extends: OTHER``; its own keys then go over those of OTHER (mappings are merged key by key, a
-    null removes a key). Raises ``InputError`` (one line: file, key, value, rule, way out).
+    A file may say ``extends: OTHER``; its own keys then go over those of OTHER (mappings are merged
+    key by key, a null removes a key). Raises ``InputError`` (one line: file, key, value, rule, way
+    out).
     """
     place, text = _place_and_text(str(name), "")
     values = extended(place, text, _place_and_text)
@@ -62,7 +63,10 @@ def known_schemas() -> list[str]:
 def _locate(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         if not isfile(name):  # noqa: PTH113  (False for too long a name, where Path raises)
-            raise InputError(f"Expected a schema file at data.name={name!r}, which does not exist; correct the path.")
+            raise InputError(
+                f"Expected a schema file at data.name={name!r}, which does not exist; "
+                f"correct the path."
+            )
         return Path(name)
     for folder in (Path("conf") / "data", CONF / "data"):
         if isfile(found := folder / f"{name}.yaml"):  # noqa: PTH113  (False for too long a name, where Path raises)
@@ -73,7 +77,9 @@ def _locate(name: str) -> Path:
 def _place_and_text(name: str, _: str) -> tuple[str, str]:
     """How errors call the schema ``name``, and what stands in it."""
     found = _locate(name)
-    return str(found) if name.endswith((".yaml", ".yml")) else f"conf/data/{found.name}", read_text(found)
+    return str(found) if name.endswith((".yaml", ".yml")) else f"conf/data/{found.name}", read_text(
+        found
+    )
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -84,7 +90,11 @@ def _first_problem(error: ValidationError) -> str:
         key = str(problem["loc"][-1])
         model = SECTIONS.get(str(problem["loc"][0]), Schema) if len(problem["loc"]) > 1 else Schema
         near = get_close_matches(key, model.model_fields, n=2, cutoff=NEAR)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(model.model_fields)}."
+        hint = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else f"known are {', '.join(model.model_fields)}."
+        )
         return f"unknown key {place}; {hint}"
     if problem["type"] == "missing":
         return f"the key {place} is missing; declare it."

@@ -1,7 +1,8 @@
-"""The declared facts of a data set: columns, labels, layout of the file, split, unit of privacy, public counts.
+"""The declared facts of a data set: columns, labels, layout of the file, split, unit of privacy,
+public counts.
 
-A schema is written by people who know the data's documentation, not read from the rows; every width, level and bound
-of a run comes from here.
+A schema is written by people who know the data's documentation, not read from the rows; every
+width, level and bound of a run comes from here.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
 class Schema(Strict):
     """All that is declared about a data set.
 
-    ``bounds``: where bounds and levels of the columns come from. ``declared``; ``private``: those that are left open
-    are estimated with noise within the run's own (epsilon, delta), of which the estimate alone takes ``bounds_share``;
-    ``from_data``: read from the rows, for experiments that are never released. ``drafted: from_rows`` marks a schema
-    that `dpflows profile` drafted by reading rows: it trains, and is not releasable until a person has reviewed every
-    bound and level and taken the mark away.
+    ``bounds``: where bounds and levels of the columns come from. ``declared``; ``private``: those
+    that are left open are estimated with noise within the run's own (epsilon, delta), of which the
+    estimate alone takes ``bounds_share``;
+    ``from_data``: read from the rows, for experiments that are never released.
+    ``drafted: from_rows`` marks a schema that `dpflows profile` drafted by reading rows: it trains,
+    and is not releasable until a person has reviewed every bound and level and taken the mark away.
     """
 
     schema_version: Literal[1]
@@ -65,10 +67,20 @@ class Schema(Strict):
     @classmethod
     def _plain_name(cls, name: str) -> str:
         """A name stands in the ledger, in tags and in names of folders."""
-        if not 0 < len(name) <= 200 or not name.isprintable() or name != name.strip() or name[0] == ".":
-            raise ValueError(f"name is 1 to 200 printable characters, no blank around and no dot first, got {name!r}")
+        if (
+            not 0 < len(name) <= 200
+            or not name.isprintable()
+            or name != name.strip()
+            or name[0] == "."
+        ):
+            raise ValueError(
+                f"name is 1 to 200 printable characters, no blank around and no dot "
+                f"first, got {name!r}"
+            )
         if set(name) & set("/\\'`"):
-            raise ValueError(f"name has no slash and no quote, which would name other places, got {name!r}")
+            raise ValueError(
+                f"name has no slash and no quote, which would name other places, got {name!r}"
+            )
         return name
 
     @field_validator("bounds_share", mode="before")
@@ -80,7 +92,8 @@ class Schema(Strict):
             share = nan
         if not 0.0 < share < 1.0:
             raise ValueError(
-                f"Expected a share of the run's epsilon and delta strictly between 0 and 1, got {value!r}; for example "
+                f"Expected a share of the run's epsilon and delta strictly between 0 and 1, got "
+                f"{value!r}; for example "
                 "0.1."
             )
         return share
@@ -88,7 +101,9 @@ class Schema(Strict):
     @model_validator(mode="after")
     def _known_truth(self) -> Schema:
         groups = self.groups
-        known = {name for name, c in self.columns.items() if c.feature} | {n for g in groups for n in g.names}
+        known = {name for name, c in self.columns.items() if c.feature} | {
+            n for g in groups for n in g.names
+        }
         unknown = [name for name in self.relevant if name not in known]
         if unknown:
             raise ValueError(f"relevant names {unknown[0]!r}, which is no feature column")
@@ -97,26 +112,40 @@ class Schema(Strict):
     @model_validator(mode="after")
     def _whole(self) -> Schema:
         if bool(self.columns) == bool(self.features):
-            raise ValueError("declare columns (a table) or features (a file of numbers), one of them")
-        if self.columns and self.label.column in self.columns and self.columns[self.label.column].feature:
-            raise ValueError(f"the label {self.label.column!r} is also declared as a feature; leave it out of columns")
+            raise ValueError(
+                "declare columns (a table) or features (a file of numbers), one of them"
+            )
+        if (
+            self.columns
+            and self.label.column in self.columns
+            and self.columns[self.label.column].feature
+        ):
+            raise ValueError(
+                f"the label {self.label.column!r} is also declared as a feature; "
+                f"leave it out of columns"
+            )
         if self.block and self.columns and self.block.column not in self.columns:
             raise ValueError(f"the block column {self.block.column!r} is not among the columns")
         if self.block and not self.columns:
-            raise ValueError(f"block needs declared columns: a file of numbers has no column {self.block.column!r}")
+            raise ValueError(
+                f"block needs declared columns: a file of numbers has no column "
+                f"{self.block.column!r}"
+            )
         if self.unit == "user" and not any(c.kind == "user" for c in self.columns.values()):
             raise ValueError("unit: user needs a column of kind user")
         self._distinct_texts()
         if self.split.kind in ("tail", "position") and not (self.public.public and self.public.n):
             raise ValueError(
-                f"split.kind {self.split.kind} needs public.n and public.public: true; private rows need hash or file"
+                f"split.kind {self.split.kind} needs public.n and public.public: true; private "
+                f"rows need hash or file"
             )
         if self.bounds == "declared":
             self.declared_columns()
         for name in self.undeclared_columns:
             if self.columns[name].kind not in ("numeric", "categorical"):
                 raise ValueError(
-                    f"column {name!r} is of kind {self.columns[name].kind}, for which bounds: {self.bounds} finds "
+                    f"column {name!r} is of kind {self.columns[name].kind}, for which bounds: "
+                    f"{self.bounds} finds "
                     "nothing; declare its levels in their order, or low and high"
                 )
         return self
@@ -131,7 +160,9 @@ class Schema(Strict):
         """The declared marks of no value in a column, by the identity rule."""
         spec = self.columns.get(name)
         own = None if spec is None else spec.missing
-        return canonical_marks(self.missing if own is None else own, self.text.strip, self.text.decimal)
+        return canonical_marks(
+            self.missing if own is None else own, self.text.strip, self.text.decimal
+        )
 
     def declared_columns(self) -> tuple[Column, ...]:
         """The feature columns as the encoder takes them."""
@@ -151,7 +182,8 @@ class Schema(Strict):
         dtype: str = "float64",
     ) -> Encoder | MatrixEncoder:
         """The encoder of this schema: its ``design`` is complete before any file is opened."""
-        from dpcore.preprocess import Encoder, MatrixEncoder  # a schema alone is read without scikit-learn
+        # a schema alone is read without scikit-learn
+        from dpcore.preprocess import Encoder, MatrixEncoder
 
         common: dict[str, Any] = {
             "normalise": normalise,
@@ -165,7 +197,9 @@ class Schema(Strict):
         return MatrixEncoder(self.groups, **common).fit()
 
     def estimated(self, found: dict[str, dict[str, Any]]) -> Schema:
-        """This schema with the bounds and levels of ``found`` (column -> fields) put where none were declared."""
+        """This schema with the bounds and levels of ``found`` (column -> fields) put where none
+        were declared.
+        """
         columns = {k: c.model_copy(update=found.get(k, {})) for k, c in self.columns.items()}
         return self.model_copy(update={"columns": columns})
 
@@ -176,20 +210,33 @@ class Schema(Strict):
 
     @property
     def releasable(self) -> tuple[bool, str]:
-        """Whether the source of bounds and levels allows a release, and the reason for the statement."""
+        """Whether the source of bounds and levels allows a release, and the reason for the
+        statement.
+        """
         if self.drafted is not None and not self.public.public:
             return False, (
-                "bounds and levels were drafted by reading private rows (drafted: from_rows); review them, then remove "
+                "bounds and levels were drafted by reading private rows (drafted: from_rows); "
+                "review them, then remove "
                 "the mark"
             )
         if self.bounds == "from_data":
-            return False, "bounds and levels were read from the private rows (bounds: from_data); epsilon omits that"
+            return (
+                False,
+                "bounds and levels were read from the private rows (bounds: from_data); epsilon "
+                "omits that",
+            )
         if self.bounds == "private":
-            return True, "bounds and levels: private (estimated with noise; the estimate is part of the price)"
+            return (
+                True,
+                "bounds and levels: private (estimated with noise; the estimate is part of the "
+                "price)",
+            )
         return True, f"bounds and levels: {self.bounds}"
 
     def n(self, blocks: int = 1) -> int:
-        """The public count of the training part; with declared ``rows_per_block``, for that many blocks."""
+        """The public count of the training part; with declared ``rows_per_block``, for that many
+        blocks.
+        """
         if self.public.n is not None:
             return self.public.n
         return (self.public.rows_per_block or 0) * blocks

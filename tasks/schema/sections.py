@@ -1,4 +1,6 @@
-"""The sections of a schema: one column, one group of numbers, the label, the file, the split, public counts, blocks."""
+"""The sections of a schema: one column, one group of numbers, the label, the file, the split,
+public counts, blocks.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,13 @@ class Strict(BaseModel):
 
 
 class ColumnSpec(Strict):
-    """One column of the file; ``ignore``, ``id``, ``user`` and ``block`` columns are no features."""
+    """One column of the file; ``ignore``, ``id``, ``user`` and ``block`` columns are no
+    features.
+    """
 
-    kind: Literal["numeric", "flag", "categorical", "ordinal", "date", "ignore", "id", "user", "block"]
+    kind: Literal[
+        "numeric", "flag", "categorical", "ordinal", "date", "ignore", "id", "user", "block"
+    ]
     low: Number | str | None = None
     high: Number | str | None = None
     levels: Texts = ()
@@ -54,13 +60,19 @@ class ColumnSpec(Strict):
         return self.kind in ("numeric", "flag", "categorical", "ordinal", "date")
 
     def column(self, name: str, missing: tuple[str, ...]) -> Column:
-        """The declaration as the encoder takes it; raises ``InputError`` where bounds or levels are not known."""
+        """The declaration as the encoder takes it; raises ``InputError`` where bounds or levels are
+        not known.
+        """
         values = {k: v for k, v in self.model_dump().items() if v is not None and k != "missing"}
-        return Column(name=name, missing=missing if self.missing is None else self.missing, **values)
+        return Column(
+            name=name, missing=missing if self.missing is None else self.missing, **values
+        )
 
 
 class GroupSpec(Strict):
-    """``count`` neighbouring columns of a file of numbers, all declared alike; see ``FeatureGroup``."""
+    """``count`` neighbouring columns of a file of numbers, all declared alike; see
+    ``FeatureGroup``.
+    """
 
     name: str
     count: int = Field(default=1, ge=1)
@@ -71,13 +83,17 @@ class GroupSpec(Strict):
     missing: Texts | None = None
 
     def group(self, missing: tuple[str, ...]) -> FeatureGroup:
-        """The declaration as the encoder takes it; ``missing``: the schema's marks, where the group has none."""
-        return FeatureGroup(**{**self.model_dump(), "missing": missing if self.missing is None else self.missing})
+        """The declaration as the encoder takes it; ``missing``: the schema's marks, where the group
+        has none.
+        """
+        return FeatureGroup(
+            **{**self.model_dump(), "missing": missing if self.missing is None else self.missing}
+        )
 
 
 class WeightSpec(Strict):
-    """What a record's loss is multiplied by, for each class of a binary label: public numbers, chosen without looking
-    at the records (the classes' shares among private rows are private)."""
+    """What a record's loss is multiplied by, for each class of a binary label: public numbers,
+    chosen without looking at the records (the classes' shares among private rows are private)."""
 
     positive: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     negative: float = Field(default=1.0, gt=0, allow_inf_nan=False)
@@ -86,10 +102,11 @@ class WeightSpec(Strict):
 class LabelSpec(Strict):
     """The target.
 
-    ``binary``: texts for +1 and -1, or numbers from ``positive_from`` on for +1; ``regression``: a number with public
-    bounds, scaled to ``scaled_to``; ``classes``: the position in ``levels``; ``relevance``: the grade of a document, a
-    whole number up to ``high``. ``strip_end`` is dropped from the end of a text. ``undeclared: drop`` leaves out rows
-    whose label is none of the declared ones and counts them (add/remove only: the count of the others becomes private).
+    ``binary``: texts for +1 and -1, or numbers from ``positive_from`` on for +1; ``regression``: a
+    number with public bounds, scaled to ``scaled_to``; ``classes``: the position in ``levels``;
+    ``relevance``: the grade of a document, a whole number up to ``high``. ``strip_end`` is dropped
+    from the end of a text. ``undeclared: drop`` leaves out rows whose label is none of the declared
+    ones and counts them (add/remove only: the count of the others becomes private).
     ``weights``: public class weights of a binary label.
     """
 
@@ -110,12 +127,20 @@ class LabelSpec(Strict):
     def _complete(self) -> LabelSpec:
         if self.weights is not None and self.kind != "binary":
             raise ValueError(f"weights are for a binary label, got kind={self.kind}")
-        if self.kind == "binary" and self.positive_from is None and not (self.positive and self.negative):
-            raise ValueError("a binary label needs both positive and negative texts, or positive_from")
+        if (
+            self.kind == "binary"
+            and self.positive_from is None
+            and not (self.positive and self.negative)
+        ):
+            raise ValueError(
+                "a binary label needs both positive and negative texts, or positive_from"
+            )
         if self.kind in ("regression", "relevance") and (
             self.low is None or self.high is None or self.low >= self.high
         ):
-            raise ValueError(f"a {self.kind} label needs bounds low < high, got low={self.low}, high={self.high}")
+            raise ValueError(
+                f"a {self.kind} label needs bounds low < high, got low={self.low}, high={self.high}"
+            )
         if self.kind == "regression" and self.scaled_to[0] >= self.scaled_to[1]:
             raise ValueError(f"scaled_to must rise, got scaled_to={list(self.scaled_to)}")
         if self.kind == "classes" and len(self.levels) < 2:
@@ -134,13 +159,15 @@ class LabelSpec(Strict):
         both = next((text for text in self.positive if canonical(text, strip) in negative), None)
         if both is not None:
             raise InputError(
-                f"{both!r} is declared both positive and negative (both read {canonical(both, strip)!r}); drop one."
+                f"{both!r} is declared both positive and negative (both read "
+                f"{canonical(both, strip)!r}); drop one."
             )
 
 
 class SourceSpec(Strict):
-    """Where the rows come from. ``path``: one file or more, read one after the other; ``tag``: a column that says which
-    file a row came from, with one of ``tags`` a file; ``how``: how to get a missing file."""
+    """Where the rows come from. ``path``: one file or more, read one after the other; ``tag``: a
+    column that says which file a row came from, with one of ``tags`` a file; ``how``: how to get a
+    missing file."""
 
     kind: Literal["file", "generator", "openml", "kddcup99"] = "file"
     format: Literal["csv", "parquet", "svmlight", "letor", "idx", "dat", "arff", "cifar10"] = "csv"
@@ -156,7 +183,9 @@ class SourceSpec(Strict):
     @model_validator(mode="after")
     def _tagged(self) -> SourceSpec:
         if self.tag and len(self.tags) != len(self.path):
-            raise ValueError(f"tags must name each of the {len(self.path)} files, got {len(self.tags)}")
+            raise ValueError(
+                f"tags must name each of the {len(self.path)} files, got {len(self.tags)}"
+            )
         return self
 
 
@@ -177,9 +206,10 @@ class TextSpec(Strict):
 class SplitSpec(Strict):
     """Training and test part.
 
-    ``file``: the test part is a second file; ``hash``: a row goes by a hash of its ``by`` columns (of all its columns
-    if none is named), so that it stays on one side for ever; for published rows alone (where a row is removed, the
-    others move) ``tail``: rows after the first n are the test part, and ``position``: by a hash of the row's number.
+    ``file``: the test part is a second file; ``hash``: a row goes by a hash of its ``by`` columns
+    (of all its columns if none is named), so that it stays on one side for ever; for published rows
+    alone (where a row is removed, the others move) ``tail``: rows after the first n are the test
+    part, and ``position``: by a hash of the row's number.
     """
 
     kind: Literal["none", "file", "hash", "tail", "position"] = "none"
@@ -191,9 +221,10 @@ class SplitSpec(Strict):
 
 
 class PublicSpec(Strict):
-    """Public counts. ``n``: rows of the training part, exact under replace-one, nominal under add/remove; with blocks
-    ``rows_per_block`` is declared and n = rows_per_block * blocks. ``public``: the rows themselves are published. For
-    unit user both count users, and ``rows_per_user`` is how many rows of one user a training keeps."""
+    """Public counts. ``n``: rows of the training part, exact under replace-one, nominal under
+    add/remove; with blocks ``rows_per_block`` is declared and n = rows_per_block * blocks.
+    ``public``: the rows themselves are published. For unit user both count users, and
+    ``rows_per_user`` is how many rows of one user a training keeps."""
 
     n: int | None = Field(default=None, ge=1)
     rows_per_block: int | None = Field(default=None, ge=1)
@@ -208,8 +239,9 @@ class PublicSpec(Strict):
 
 
 class BlockSpec(Strict):
-    """The block of a row in the ledger: the value of a column, the year, month, ISO week or day of its date, or one of
-    ``count`` parts by a hash of it (which covers all rows of one person when the column is the person's id)."""
+    """The block of a row in the ledger: the value of a column, the year, month, ISO week or day of
+    its date, or one of ``count`` parts by a hash of it (which covers all rows of one person when
+    the column is the person's id)."""
 
     column: str
     by: Literal["value", "year", "month", "week", "day", "hash"] = "value"

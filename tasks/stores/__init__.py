@@ -1,1 +1,3 @@
-"""The databases of a home: made and upgraded by one process at a time, and put right where the home was moved."""
+"""The databases of a home: made and upgraded by one process at a time, and put right where the home
+was moved.
+"""

@@ -1,10 +1,11 @@
 """The databases of a home folder, created and upgraded by one process at a time, and never half.
 
-Prefect and MLflow create their tables when they first open a database, and two processes that do so at once both fail;
-one that is killed meanwhile leaves tables that no later start can use. So one lock in the home guards the making of
-each store. A new SQLite file is made under another name and renamed when it is whole; an upgrade keeps a copy until it
-ended, from which the next start goes on. The lock is handed to the child that makes tables: where the parent is killed,
-it holds until the child ended too.
+Prefect and MLflow create their tables when they first open a database, and two processes that do so
+at once both fail; one that is killed meanwhile leaves tables that no later start can use. So one
+lock in the home guards the making of each store. A new SQLite file is made under another name and
+renamed when it is whole; an upgrade keeps a copy until it ended, from which the next start goes on.
+The lock is handed to the child that makes tables: where the parent is killed, it holds until the
+child ended too.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from dpcore.errors import DPFlowsError
 from tasks.home import PRIVATE_FOLDER, Home
 
 LOCK = "stores.lock"
-# The version of its library that each store was made or upgraded by, and the revision of its tables.
+# The version of its library that each store was made or upgraded by, and the revision of its
+# tables.
 KNOWN = "stores.json"
 # How long a library may take to make its tables.
 MAKING_SECONDS = 900.0
-# A file that its maker has not finished, the copy that an upgrade can go back to, and tables that nobody can use.
+# A file that its maker has not finished, the copy that an upgrade can go back to, and tables that
+# nobody can use.
 UNFINISHED, BEFORE, UNUSABLE = ".making-", ".before-upgrade", ".unusable"
 # The names under which Prefect is told of another database than the file in its home.
 PREFECT_URLS = ("PREFECT_SERVER_DATABASE_CONNECTION_URL", "PREFECT_API_DATABASE_CONNECTION_URL")
@@ -45,7 +48,8 @@ _within = threading.local()
 
 @contextmanager
 def making_stores(folder: Path) -> Iterator[int]:
-    """Hold the lock on the stores in ``folder``, waiting for another process; yields the lock's file descriptor.
+    """Hold the lock on the stores in ``folder``, waiting for another process; yields the lock's
+    file descriptor.
 
     A block inside another one of the same thread goes on with the same lock.
     """
@@ -69,16 +73,19 @@ def _lock_file(folder: Path) -> IO[str]:
         return os.fdopen(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600), "a")
     except OSError as error:
         raise DPFlowsError(
-            f"Expected a folder for databases that can be written at {folder}, got {error.strerror}: nothing was "
+            f"Expected a folder for databases that can be written at {folder}, got "
+            f"{error.strerror}: nothing was "
             "spent; repair its permissions, or set DPFLOWS_HOME."
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A SQLite store of a library: how its tables are made, upgraded, and which of them tells that it is in use.
+    """A SQLite store of a library: how its tables are made, upgraded, and which of them tells that
+    it is in use.
 
-    ``create`` and ``upgrade`` get the file and the descriptor of the lock, which their child processes inherit.
+    ``create`` and ``upgrade`` get the file and the descriptor of the lock, which their child
+    processes inherit.
     """
 
     name: str  # of the library, as it is installed
@@ -89,10 +96,11 @@ class Database:
 
 
 def ensure_stores(home: Home, mlflow: bool = True, prefect: bool = True) -> None:
-    """Make or upgrade the stores of ``home`` that MLflow and Prefect keep in files; ready ones cost two small reads.
+    """Make or upgrade the stores of ``home`` that MLflow and Prefect keep in files; ready ones cost
+    two small reads.
 
-    What the environment names elsewhere on a server is looked after by whoever runs that server. Raises
-    ``DPFlowsError`` where a library cannot make its tables; nothing was spent then.
+    What the environment names elsewhere on a server is looked after by whoever runs that server.
+    Raises ``DPFlowsError`` where a library cannot make its tables; nothing was spent then.
     """
     for folder, stores in stores_to_make(home, mlflow, prefect).items():
         with making_stores(folder) as lock:
@@ -107,14 +115,22 @@ def ensure_stores(home: Home, mlflow: bool = True, prefect: bool = True) -> None
             _prefect_tables({}, lock)
 
 
-def stores_to_make(home: Home, mlflow: bool = True, prefect: bool = True) -> dict[Path, list[Database]]:
-    """The databases that are missing, or were made by another version of their library, by the folder of their lock."""
+def stores_to_make(
+    home: Home, mlflow: bool = True, prefect: bool = True
+) -> dict[Path, list[Database]]:
+    """The databases that are missing, or were made by another version of their library, by the
+    folder of their lock.
+    """
     wanted = []
     file = sqlite_file(os.environ.get("MLFLOW_TRACKING_URI") or home.tracking_uri)
     if mlflow and file is not None:
-        wanted.append((file.parent, Database("mlflow", file, _create_mlflow, _upgrade_mlflow, "runs")))
+        wanted.append(
+            (file.parent, Database("mlflow", file, _create_mlflow, _upgrade_mlflow, "runs"))
+        )
     if prefect and not _prefect_elsewhere():
-        found = Database("prefect", home.prefect / "prefect.db", _prefect_file, _prefect_file, "flow_run")
+        found = Database(
+            "prefect", home.prefect / "prefect.db", _prefect_file, _prefect_file, "flow_run"
+        )
         wanted.append((home.root, found))
     missing: dict[Path, list[Database]] = {}
     for folder, store in wanted:
@@ -154,12 +170,18 @@ def _remember(folder: Path, store: Database) -> None:
         noted = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         noted = {}
-    write_whole(path, json.dumps({**noted, store.name: _facts(store)}, indent=1, sort_keys=True) + "\n")
+    write_whole(
+        path, json.dumps({**noted, store.name: _facts(store)}, indent=1, sort_keys=True) + "\n"
+    )
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a small file so that a reader, or a process after a crash, sees the old text or the new one."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8") as file:
+    """Write a small file so that a reader, or a process after a crash, sees the old text or the new
+    one.
+    """
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8"
+    ) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -174,14 +196,19 @@ def revision(path: Path) -> str | None:
     """The revision of a database's tables by Alembic's own record; None where there is none."""
     if not path.is_file():
         return None
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database,
+    ):
         found = database.execute("SELECT version_num FROM alembic_version").fetchall()
         return str(found[0][0]) if len(found) == 1 else None
     return None
 
 
 def _create(store: Database, lock: int) -> None:
-    """Make the file under another name and rename it: a process that is killed leaves no half store behind."""
+    """Make the file under another name and rename it: a process that is killed leaves no half store
+    behind.
+    """
     store.path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
     unfinished = store.path.with_name(f"{store.path.name}{UNFINISHED}{os.getpid()}")
     store.create(unfinished, lock)
@@ -196,10 +223,11 @@ def _create(store: Database, lock: int) -> None:
 
 
 def _upgrade(store: Database, lock: int) -> None:
-    """Upgrade the tables in place, for other processes may have them open; a copy is kept until it is done.
+    """Upgrade the tables in place, for other processes may have them open; a copy is kept until it
+    is done.
 
-    Tables of a store that cannot be upgraded and holds nothing yet were left by a process that was killed while it
-    made them: they are set aside and made anew.
+    Tables of a store that cannot be upgraded and holds nothing yet were left by a process that was
+    killed while it made them: they are set aside and made anew.
     """
     copy = _copy_of(store)
     if copy.exists():
@@ -215,8 +243,10 @@ def _upgrade(store: Database, lock: int) -> None:
         if _holds_rows(copy, store.used):
             _copy(copy, store.path)
             raise DPFlowsError(
-                f"Expected {store.name} {version(store.name)} to upgrade its database {store.path}, which it could "
-                f"not: it is as it was, and nothing was spent. Install the version that wrote it, or move the file "
+                f"Expected {store.name} {version(store.name)} to upgrade its database "
+                f"{store.path}, which it could "
+                f"not: it is as it was, and nothing was spent. Install the version that wrote it, "
+                f"or move the file "
                 f"away to begin a new one ({error})."
             ) from error
         _set_aside(store)
@@ -231,11 +261,15 @@ def _copy_of(store: Database) -> Path:
 def _copy(source: Path, target: Path) -> None:
     """Copy a database through SQLite, which waits for writers and takes their log with it."""
     try:
-        with closing(sqlite3.connect(source, timeout=60)) as old, closing(sqlite3.connect(target, timeout=60)) as new:
+        with (
+            closing(sqlite3.connect(source, timeout=60)) as old,
+            closing(sqlite3.connect(target, timeout=60)) as new,
+        ):
             old.backup(new)
     except sqlite3.Error as error:
         raise DPFlowsError(
-            f"Expected a database that can be read at {source}, got {error}: nothing was spent; restore it from a "
+            f"Expected a database that can be read at {source}, got {error}: nothing was spent; "
+            f"restore it from a "
             "copy, or move it away to begin a new one."
         ) from error
     target.chmod(0o600)
@@ -266,7 +300,9 @@ def _clear(store: Database) -> None:
 
 
 def _create_mlflow(path: Path, lock: int) -> None:
-    """MLflow's tables, and the experiment that it always has, with its artifacts beside the database."""
+    """MLflow's tables, and the experiment that it always has, with its artifacts beside the
+    database.
+    """
     import logging
 
     from mlflow.exceptions import MlflowException
@@ -280,7 +316,8 @@ def _create_mlflow(path: Path, lock: int) -> None:
         store.engine.dispose()
     except (MlflowException, SQLAlchemyError, OSError) as error:
         raise DPFlowsError(
-            f"Expected MLflow to make its database in {path.parent}: nothing was spent; make sure that the disk "
+            f"Expected MLflow to make its database in {path.parent}: nothing was spent; make sure "
+            f"that the disk "
             f"has room and may be written ({' '.join(str(error).split())[:200]})."
         ) from error
 
@@ -303,7 +340,9 @@ def _prefect_tables(environment: Mapping[str, str], lock: int) -> None:
 
 
 def _run(library: str, command: list[str], environment: Mapping[str, str], lock: int) -> None:
-    """Let a library upgrade its tables in a child, which holds the lock too: it may outlive this process."""
+    """Let a library upgrade its tables in a child, which holds the lock too: it may outlive this
+    process.
+    """
     # A server elsewhere has its own database; this command is about the local one.
     inherited = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
     done = subprocess.run(
@@ -320,6 +359,7 @@ def _run(library: str, command: list[str], environment: Mapping[str, str], lock:
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())[-300:]
         raise DPFlowsError(
-            f"Expected {library} to make its tables: nothing was spent; make sure that the disk has room and may be "
+            f"Expected {library} to make its tables: nothing was spent; make sure that the disk "
+            f"has room and may be "
             f"written ({said})."
         )

@@ -1,6 +1,8 @@
-"""A home folder at another path than the one it was made at: seen before anything is read, and put right.
+"""A home folder at another path than the one it was made at: seen before anything is read, and put
+right.
 
-MLflow writes down where artifacts lie, as whole paths. After a move, or a restore from a backup, these lead to the old
+MLflow writes down where artifacts lie, as whole paths. After a move, or a restore from a backup,
+these lead to the old
 place: to nothing, or worse, to the folder that the copy was taken of.
 """
 
@@ -43,24 +45,32 @@ class Moved:
 
 
 def require_in_place(home: Home) -> None:
-    """Raise ``InputError`` where the stores in ``home`` were made at another path; nothing is read from there then."""
+    """Raise ``InputError`` where the stores in ``home`` were made at another path; nothing is read
+    from there then.
+    """
     old = made_at(home)
     if old is not None:
         raise InputError(
-            f"Expected a home folder where it was made, got {home.root}, whose stores say {old}: it was moved, or "
-            f"restored from a copy. Nothing is lost and no run was changed; `dpflows move {old} {home.root}` puts "
+            f"Expected a home folder where it was made, got {home.root}, whose stores say {old}: "
+            f"it was moved, or "
+            f"restored from a copy. Nothing is lost and no run was changed; `dpflows move {old} "
+            f"{home.root}` puts "
             "their places right."
         )
 
 
 def made_at(home: Home) -> Path | None:
-    """The folder that MLflow's database in ``home`` was made in, where it is another one; None where it is this."""
+    """The folder that MLflow's database in ``home`` was made in, where it is another one; None
+    where it is this.
+    """
     file = sqlite_file(os.environ.get("MLFLOW_TRACKING_URI") or home.tracking_uri)
     if file is None or file.parent != home.root or not file.is_file():
         return None
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
-            found = [row[0] for row in database.execute("SELECT artifact_location FROM experiments")]
+            found = [
+                row[0] for row in database.execute("SELECT artifact_location FROM experiments")
+            ]
     except sqlite3.Error:
         return None  # a store that is not made yet, or that others will complain of
     # A store that other home folders share has places in each of them, and some in its own.
@@ -87,15 +97,18 @@ def _same(old: Path, new: Path) -> bool:
 
 
 def move(old: Path, new: Path) -> Moved:
-    """Move the home folder ``old`` to ``new`` where that does not exist yet, and put the places in its stores right.
+    """Move the home folder ``old`` to ``new`` where that does not exist yet, and put the places in
+    its stores right.
 
-    A folder that is at ``new`` already was moved there, or restored from a copy: only its stores change then, in one
-    transaction. Raises ``InputError`` where neither is a home folder, and ``DPFlowsError`` where the store is in use.
+    A folder that is at ``new`` already was moved there, or restored from a copy: only its stores
+    change then, in one transaction. Raises ``InputError`` where neither is a home folder, and
+    ``DPFlowsError`` where the store is in use.
     """
     old, new = old.absolute(), new.absolute()
     if old == new:
         raise InputError(
-            f"Expected two folders, got {old} twice; give the old path of the home folder and its new one."
+            f"Expected two folders, got {old} twice; give the old path of the home folder and its "
+            f"new one."
         )
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri is None or sqlite_file(uri) == old / "mlflow.db":  # set for the old folder
@@ -104,21 +117,26 @@ def move(old: Path, new: Path) -> Moved:
         _rename(old, new)
     file = sqlite_file(uri)
     if file is not None and not file.is_file():
-        raise InputError(f"Expected a home folder with its store at {new}, got no {file}; correct the path.")
+        raise InputError(
+            f"Expected a home folder with its store at {new}, got no {file}; correct the path."
+        )
     with making_stores(new):
         return _rebase(uri, old, new)
 
 
 def _rename(old: Path, new: Path) -> None:
     if not (old / "mlflow.db").is_file():
-        raise InputError(f"Expected a home folder at {old} or at {new}, got none; correct the paths.")
+        raise InputError(
+            f"Expected a home folder at {old} or at {new}, got none; correct the paths."
+        )
     try:
         with making_stores(old):
             new.parent.mkdir(parents=True, exist_ok=True)
             old.rename(new)
     except OSError as error:
         raise InputError(
-            f"Expected to move {old} to {new}, got {error.strerror}: nothing was changed; copy it there yourself, then "
+            f"Expected to move {old} to {new}, got {error.strerror}: nothing was changed; copy it "
+            f"there yourself, then "
             "call this again."
         ) from error
 
@@ -129,17 +147,25 @@ def _rebase(uri: str, old: Path, new: Path) -> Moved:
         with engine.begin() as connection:
             changed, places = 0, set()
             for table, column, condition in _columns(connection):
-                found = connection.execute(text(f"SELECT DISTINCT {column} FROM {table} WHERE {condition}")).scalars()
+                found = connection.execute(
+                    text(f"SELECT DISTINCT {column} FROM {table} WHERE {condition}")
+                ).scalars()
                 for place in [one for one in found if one]:
                     moved = rebased(str(place), old, new)
                     if moved is not None:
-                        update = f"UPDATE {table} SET {column} = :new WHERE {column} = :old AND {condition}"
-                        changed += connection.execute(text(update), {"new": moved, "old": place}).rowcount
+                        update = (
+                            f"UPDATE {table} SET {column} = :new WHERE {column} = :old AND "
+                            f"{condition}"
+                        )
+                        changed += connection.execute(
+                            text(update), {"new": moved, "old": place}
+                        ).rowcount
                         places |= {moved} if table != "experiments" else set()
     except DBAPIError as error:
         said = " ".join(str(error.orig).split())
         raise DPFlowsError(
-            f"Expected MLflow's store at {new} to take new places, got {said}: nothing was changed; end what uses it "
+            f"Expected MLflow's store at {new} to take new places, got {said}: nothing was "
+            f"changed; end what uses it "
             "and call this again."
         ) from error
     finally:
@@ -162,7 +188,9 @@ def _columns(connection: Connection) -> Iterator[tuple[str, str, str]]:
 
 
 def rebased(place: str, old: Path, new: Path) -> str | None:
-    """``place``, a path or a file URI below ``old``, as it is below ``new``; None where it is not below."""
+    """``place``, a path or a file URI below ``old``, as it is below ``new``; None where it is not
+    below.
+    """
     for before, after in ((old.as_uri(), new.as_uri()), (str(old), str(new))):
         if place == before or place.startswith(f"{before}/"):
             return after + place[len(before) :]

@@ -1,4 +1,6 @@
-"""How good a trained model is on the records, beside the exact baselines: internal numbers, alike for all kinds."""
+"""How good a trained model is on the records, beside the exact baselines: internal numbers, alike
+for all kinds.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ def measure(
     folder: Path | None = None,
     iterates: Sealed | None = None,
 ) -> dict[str, float]:
-    """Exact numbers on records: internal, and released as well where the whole data set is declared public.
+    """Exact numbers on records: internal, and released as well where the whole data set is declared
+    public.
 
-    On the test part where there is one, else on the training records. Keys carry their prefix. With ``folder`` the
-    quality by ``evaluate.subgroup`` is written to ``report/subgroups.json``, and what its kind has to show to
-    ``report/NAME.json``: numbers, and curves over the ``iterates`` that were kept (``Kind.iterates``).
+    On the test part where there is one, else on the training records. Keys carry their prefix. With
+    ``folder`` the quality by ``evaluate.subgroup`` is written to ``report/subgroups.json``, and
+    what its kind has to show to ``report/NAME.json``: numbers, and curves over the ``iterates``
+    that were kept (``Kind.iterates``).
     """
     kind, sums = job.kind, objective.open()
     data: Loaded = loaded.open()
@@ -38,7 +42,9 @@ def measure(
     named = {"": kind.quality(job, part, weights)}
     if job.config.evaluate.baselines:
         named |= kind.baselines(job, data.train, part, sums)
-    exact = {f"{name}{key}": value for name, values in named.items() for key, value in values.items()}
+    exact = {
+        f"{name}{key}": value for name, values in named.items() for key, value in values.items()
+    }
     if data.groups is not None and (each := kind.by_record(job, part, weights)) is not None:
         metric, values = each
         exact |= means_by_group(job, values, metric, data.groups, folder)
@@ -54,10 +60,19 @@ def measure(
     return found
 
 
-def write(job: Job, folder: Path, named: Mapping[str, Metrics], found: Metrics, curve: Sequence[Metrics]) -> None:
-    """The numbers as JSON, and the curves as figures; ``named``: the metrics of the model and of each baseline."""
+def write(
+    job: Job, folder: Path, named: Mapping[str, Metrics], found: Metrics, curve: Sequence[Metrics]
+) -> None:
+    """The numbers as JSON, and the curves as figures; ``named``: the metrics of the model and of
+    each baseline.
+    """
     kind = job.kind
-    stored = {"schema_version": 1, "internal": not job.public, **kind.page(job, named, found), "curve": list(curve)}
+    stored = {
+        "schema_version": 1,
+        "internal": not job.public,
+        **kind.page(job, named, found),
+        "curve": list(curve),
+    }
     (folder / kind.numbers).parent.mkdir(parents=True, exist_ok=True)
     (folder / kind.numbers).write_text(json.dumps(stored, indent=1), encoding="utf-8")
     if not curve:

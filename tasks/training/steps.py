@@ -1,4 +1,6 @@
-"""The steps of one training, as plain functions: what is decided from public facts, and what sees the records."""
+"""The steps of one training, as plain functions: what is decided from public facts, and what sees
+the records.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,30 @@ from tasks.kinds.quality import check_subgroup
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.reader import LedgerReader
 from tasks.options import check_options
-from tasks.options.base import Run, adapted, build_objective, entries_of, load_records, plan_alone, words_of
+from tasks.options.base import (
+    Run,
+    adapted,
+    build_objective,
+    entries_of,
+    load_records,
+    plan_alone,
+    words_of,
+)
 from tasks.record import outbox
 from tasks.schema import find_schema
 
 
 def prepare(config: TrainConfig, command: str = "train") -> Job:
-    """Everything that follows from configuration and schema; raises ``InputError`` for what does not fit.
+    """Everything that follows from configuration and schema; raises ``InputError`` for what does
+    not fit.
 
     ``command``: what it is for, train or compare; see ``tasks.options.rules``.
     """
     schema = find_schema(config.data.name)
     if schema.block is not None and not config.data.blocks and not schema.public.public:
         raise InputError(
-            f"Expected data.blocks for schema {schema.name!r}, whose rows lie in blocks ({schema.block.by} of "
+            f"Expected data.blocks for schema {schema.name!r}, whose rows lie in blocks "
+            f"({schema.block.by} of "
             f"{schema.block.column}), got none; list the blocks to read."
         )
     options = check_options(config, schema, command)
@@ -48,24 +60,31 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
 
 
 def plan_training(job: Job, *limits: Room | PriceCap) -> Planned:
-    """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is read."""
+    """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is
+    read.
+    """
     plans = (option.plan(job, *limits) for option in job.options)
-    return next((planned for planned in plans if planned is not None), None) or plan_alone(job, *limits)
+    return next((planned for planned in plans if planned is not None), None) or plan_alone(
+        job, *limits
+    )
 
 
 def plan_within(job: Job, ledger: LedgerReader) -> Planned:
-    """The plan of a job that the ledger admits with all that is charged beside it; see ``fit_to_ledger``."""
+    """The plan of a job that the ledger admits with all that is charged beside it; see
+    ``fit_to_ledger``.
+    """
     return fit_to_ledger(job, plan_training(job), ledger)
 
 
 def fit_to_ledger(job: Job, planned: Planned, ledger: LedgerReader) -> Planned:
     """Return a plan that the ledger admits, or raise ``BudgetExceeded``; the ledger is only read.
 
-    Data that are declared public are refused where the ledger holds a budget for their name or for one of their files.
-    The ledger adds up prices at one order. A plan for (epsilon, delta) may cost more there than what its own guarantee
-    is worth at that order; then it gets the little more noise that makes it fit. Where even the worth of the guarantee
-    is not left, the run is refused rather than quietly trained with more noise than was asked for; and where there is
-    no room for it together with what its options charge beside it.
+    Data that are declared public are refused where the ledger holds a budget for their name or for
+    one of their files. The ledger adds up prices at one order. A plan for (epsilon, delta) may cost
+    more there than what its own guarantee is worth at that order; then it gets the little more
+    noise that makes it fit. Where even the worth of the guarantee is not left, the run is refused
+    rather than quietly trained with more noise than was asked for; and where there is no room for
+    it together with what its options charge beside it.
     """
     require_public(job, ledger)
     require_declared(job, ledger)
@@ -74,7 +93,9 @@ def fit_to_ledger(job: Job, planned: Planned, ledger: LedgerReader) -> Planned:
         return planned
     if room.ratio(planned.events) > 1 + SLACK:
         target = target_of(job.config)
-        worth = float(order_budgets(target.epsilon, target.delta, target.conversion)[order_index(room.order)])
+        worth = float(
+            order_budgets(target.epsilon, target.delta, target.conversion)[order_index(room.order)]
+        )
         if not 0 < worth <= room.left * (1 + SLACK):
             raise room.refusal(planned.events)
         planned = plan_training(job, room)
@@ -83,13 +104,16 @@ def fit_to_ledger(job: Job, planned: Planned, ledger: LedgerReader) -> Planned:
 
 
 def require_entries(job: Job, planned: Planned, room: Room) -> None:
-    """Raise ``BudgetExceeded`` unless there is room for the training and for what its options charge beside it."""
+    """Raise ``BudgetExceeded`` unless there is room for the training and for what its options
+    charge beside it.
+    """
     beside = entries_of(job)
     asked = cost_at(planned.events, room) + sum(cost_at(events, room) for events in beside.values())
     if beside and asked > room.left * (1 + SLACK):
         names = " and ".join(beside)
         raise BudgetExceeded(
-            f"Expected room for the training and {names} in {job.schema.name!r}: {room.left:.6g} is left and "
+            f"Expected room for the training and {names} in {job.schema.name!r}: {room.left:.6g} "
+            f"is left and "
             f"{asked:.6g} was asked; lower an epsilon, or leave {names} out.",
             asked=asked,
             left=room.left,
@@ -102,7 +126,9 @@ def cost_at(events: Events, room: Room) -> float:
 
 
 def read_run(job: Job, planned: Planned) -> Run:
-    """The training with its records and sums, and what its options have to read before anything is charged."""
+    """The training with its records and sums, and what its options have to read before anything is
+    charged.
+    """
     loaded = load_records(job)
     sums = build_objective(job, loaded)
     run = Run(job, planned, loaded, sums, sums)
@@ -112,9 +138,11 @@ def read_run(job: Job, planned: Planned) -> Run:
 
 
 def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
-    """Charge the plan; on disk when this returns. Entries of processes that are gone are forfeited on the way.
+    """Charge the plan; on disk when this returns. Entries of processes that are gone are forfeited
+    on the way.
 
-    The ledger warns when it has seen the files under another name, which has a budget of its own or none.
+    The ledger warns when it has seen the files under another name, which has a budget of its own or
+    none.
     """
     ledger.reap(kept=[pending.entry for _, pending in outbox.waiting(Home.find())])
     return replace(charge_of(job), period=job.config.data.period).reserve(ledger, planned.events)
@@ -128,14 +156,16 @@ def fit_model(
     on_progress: Callable[[int, int], None] | None = None,
     observers: Sequence[Sealed] = (),
 ) -> Result:
-    """Train through the one door; every release is counted in the reservation before its rows are drawn.
+    """Train through the one door; every release is counted in the reservation before its rows are
+    drawn.
 
     ``observers`` look at what is asked and released: iterates of a curve, canaries.
     """
     config, sums = job.config, objective.open()
     if job.schema.undeclared_columns:
         raise InputError(
-            f"Expected known bounds and levels in {job.schema.name!r} when the training starts (bounds: "
+            f"Expected known bounds and levels in {job.schema.name!r} when the training starts "
+            f"(bounds: "
             f"{job.schema.bounds}); use `dpflows train`, or declare them."
         )
     return run(

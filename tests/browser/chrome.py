@@ -1,4 +1,6 @@
-"""A headless Chromium spoken to over the DevTools protocol: open a page, ask it, and hear what it asked for."""
+"""A headless Chromium spoken to over the DevTools protocol: open a page, ask it, and hear what it
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def find_chromium() -> str | None:
 
 
 class Page:
-    """One tab. ``requests`` are the addresses it asked for, ``errors`` what its console complained of."""
+    """One tab. ``requests`` are the addresses it asked for, ``errors`` what its console complained
+    of.
+    """
 
     def __init__(self, socket: Any) -> None:
         self.socket = socket
@@ -57,14 +61,20 @@ class Page:
     def open(self, address: str, width: int = 1200, height: int = 900) -> None:
         """Show an address in a window of this size; return when it is loaded."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
         self.call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression on the page."""
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)[
+            "result"
+        ].get("value")
 
     def wait(self, expression: str, seconds: float = PATIENCE) -> Any:
         """Ask until the answer is true; raises ``TimeoutError`` with what the page shows."""
@@ -72,7 +82,10 @@ class Page:
         while not (answer := self.ask(expression)):
             if time.monotonic() > until:
                 shown = str(self.ask("document.body.innerText"))[:2000]
-                raise TimeoutError(f"{expression} did not become true; the page shows:\n{shown}\nerrors: {self.errors}")
+                raise TimeoutError(
+                    f"{expression} did not become true; the page "
+                    f"shows:\n{shown}\nerrors: {self.errors}"
+                )
             time.sleep(0.2)
         return answer
 
@@ -94,7 +107,9 @@ def browser(program: str, folder: Path) -> Iterator[Page]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([program, *options, "about:blank"], **quiet) as process:  # type: ignore[call-overload]
         try:
-            tab = Request(f"http://127.0.0.1:{_port(folder, process)}/json/new?about:blank", method="PUT")
+            tab = Request(
+                f"http://127.0.0.1:{_port(folder, process)}/json/new?about:blank", method="PUT"
+            )
             with urlopen(tab, timeout=PATIENCE) as answer:
                 address = json.load(answer)["webSocketDebuggerUrl"]
             with connect(address, max_size=None, open_timeout=PATIENCE, compression=None) as socket:

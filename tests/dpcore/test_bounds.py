@@ -1,7 +1,9 @@
-"""One list of every function that measures or scales what a price or a clip rests on, and a walk over all of it.
+"""One list of every function that measures or scales what a price or a clip rests on, and a walk
+over all of it.
 
-Each entry gives pairs (bound, exact square) for rows of adversarial magnitude. ``SEEN`` is found from the sources: a
-function that measures a norm or scales by one is in ``WALKED`` or has a reason not to be, or this fails.
+Each entry gives pairs (bound, exact square) for rows of adversarial magnitude. ``SEEN`` is found
+from the sources: a function that measures a norm or scales by one is in ``WALKED`` or has a reason
+not to be, or this fails.
 """
 
 from __future__ import annotations
@@ -74,7 +76,10 @@ def shifted(X: np.ndarray, form: Callable) -> Pairs:
         yield (
             norm,
             sum(
-                ((Fraction(s) * (Fraction(x) - Fraction(m))) ** 2 for x, m, s in zip(row, shift, scale, strict=True)),
+                (
+                    (Fraction(s) * (Fraction(x) - Fraction(m))) ** 2
+                    for x, m, s in zip(row, shift, scale, strict=True)
+                ),
                 Fraction(0),
             ),
         )
@@ -94,10 +99,16 @@ def outer(a: torch.Tensor, d: torch.Tensor, bias: bool) -> Fraction:
     slopes = [[Fraction(float(v)) for v in row] for row in d]
     places = range(len(rows))
     total = sum(
-        (sum(slopes[p][j] * rows[p][i] for p in places) ** 2 for i in range(a.shape[1]) for j in range(d.shape[1])),
+        (
+            sum(slopes[p][j] * rows[p][i] for p in places) ** 2
+            for i in range(a.shape[1])
+            for j in range(d.shape[1])
+        ),
         Fraction(0),
     )
-    return total + sum((sum(slopes[p][j] for p in places) ** 2 for j in range(d.shape[1]) if bias), Fraction(0))
+    return total + sum(
+        (sum(slopes[p][j] for p in places) ** 2 for j in range(d.shape[1]) if bias), Fraction(0)
+    )
 
 
 def network_rows(X: np.ndarray, form: Callable) -> Pairs:
@@ -123,9 +134,12 @@ def network_places(X: np.ndarray, form: Callable) -> Pairs:
             part = Places(layer, a, d)
             clipping.FORMED = before
             for i, found in enumerate(part.squared()):
-                # What was formed is what is summed, and so is the bias; no number is dropped like infinity.
+                # What was formed is what is summed, and so is the bias; no number is dropped like
+                # infinity.
                 weight = outer(a[i], d[i], False) if part.formed is None else None
-                if torch.isfinite(found) and (part.formed is None or torch.isfinite(part.formed[i]).all()):
+                if torch.isfinite(found) and (
+                    part.formed is None or torch.isfinite(part.formed[i]).all()
+                ):
                     own = squares(part.formed[i].numpy()) if weight is None else weight
                     yield float(found) ** 0.5 * (1 + 1e-15), own + squares(part.bias[i].numpy())
 
@@ -133,7 +147,9 @@ def network_places(X: np.ndarray, form: Callable) -> Pairs:
 def network_sums(X: np.ndarray, form: Callable) -> Pairs:
     """One record's clipped sum, in closed form and by vmap, in both precisions of sums."""
     X, double = X[:, :17], X.dtype == np.float64
-    spec = NetworkSpec(inputs=X.shape[1], outputs=3, kind="linear", precision="double" if double else "single")
+    spec = NetworkSpec(
+        inputs=X.shape[1], outputs=3, kind="linear", precision="double" if double else "single"
+    )
     for mapped in (False, True):
         network = spec.build()
         if mapped:
@@ -150,7 +166,10 @@ def record_sums(X: np.ndarray, form: Callable) -> Pairs:
         row, one = form(X[[i]]), np.ones(1)
         w = np.full(X.shape[1], 1e-3)
         yield CLIP, squares(linear(row).gradient_sum(w, CLIP))
-        yield CLIP, squares(MulticlassObjective(row, 0 * one, Softmax()).gradient_sum(np.tile(w, 3), CLIP))
+        yield (
+            CLIP,
+            squares(MulticlassObjective(row, 0 * one, Softmax()).gradient_sum(np.tile(w, 3), CLIP)),
+        )
         yield CLIP, squares(UserObjective(linear(row), one, 2).gradient_sum(w, CLIP))
 
 
@@ -164,14 +183,20 @@ def sessions(X: np.ndarray) -> Iterator[np.ndarray]:
 def session_sums(X: np.ndarray, form: Callable) -> Pairs:
     for rows in sessions(X):
         documents, y = Documents(rows, np.array([0, len(rows)])), np.arange(len(rows)) % 3 * 1.0
-        for scorer in (Linear(rows.shape[1]), MLP(rows.shape[1], (3,)), MLP(rows.shape[1], (90,), "tanh")):
+        for scorer in (
+            Linear(rows.shape[1]),
+            MLP(rows.shape[1], (3,)),
+            MLP(rows.shape[1], (90,), "tanh"),
+        ):
             data = SessionObjective(Sessions(documents, y, np.zeros(1)), BayesRank(), scorer)
             yield CLIP, squares(data.gradient_sum(np.full(scorer.size, 1e-6), CLIP))
         yield CLIP, squares(data.label_sum(np.eye(rows.shape[1]), CLIP))
 
 
 def session_labels(X: np.ndarray, form: Callable) -> Pairs:
-    """The largest move of a linear score's gradient between one-hot labels, and between all and none."""
+    """The largest move of a linear score's gradient between one-hot labels, and between all and
+    none.
+    """
     for rows in sessions(X):
         documents = Documents(rows, np.array([0, len(rows)]))
         for small in (0, 2**14):
@@ -201,7 +226,9 @@ WALKED: dict[str, Callable[..., Pairs]] = {
     ),
     "objective.linear.LinearObjective.gradient_sum": record_sums,
     "network.clipping.lengths": lambda X, form: zip(
-        (float(s) ** 0.5 * (1 + 1e-15) for s in lengths(torch.tensor(X))), map(squares, X), strict=True
+        (float(s) ** 0.5 * (1 + 1e-15) for s in lengths(torch.tensor(X))),
+        map(squares, X),
+        strict=True,
     ),
     "network.clipping.Dense.squared": network_rows,
     "network.clipping.Places._between": network_places,
@@ -257,13 +284,24 @@ OTHERS = {
     "ranking.documents._squared_directions": "a public scale, of which nothing is promised",
 }
 MEASURES = {
-    *("row_norms", "quotients", "shortened", "shorten", "lengths_of", "session_norms", "vector_norm", "UNIT"),
+    *(
+        "row_norms",
+        "quotients",
+        "shortened",
+        "shorten",
+        "lengths_of",
+        "session_norms",
+        "vector_norm",
+        "UNIT",
+    ),
     *("bound_norms", "_norms_and_sums", "hypot"),
 }
 
 
 def measuring() -> set[str]:
-    """Functions of dpcore whose source measures a norm, scales by one, or has a margin of rounding in it."""
+    """Functions of dpcore whose source measures a norm, scales by one, or has a margin of rounding
+    in it.
+    """
     root, found = Path(dpcore.__file__).parent, set()
 
     def visit(node: ast.AST, names: tuple[str, ...]) -> None:
@@ -282,7 +320,9 @@ def measuring() -> set[str]:
 
 def test_every_function_that_measures_is_walked_or_has_a_reason() -> None:
     known = {*WALKED, *WITHIN, *OTHERS}
-    assert measuring() - known == set(), "walk them in WALKED, or say in OTHERS why nothing rests on them"
+    assert measuring() - known == set(), (
+        "walk them in WALKED, or say in OTHERS why nothing rests on them"
+    )
     assert set(WITHIN.values()) <= set(WALKED)
 
 

@@ -1,4 +1,6 @@
-"""A loss with its slope cut, the perturbed objective that is minimised with it, and what it costs."""
+"""A loss with its slope cut, the perturbed objective that is minimised with it, and what it
+costs.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,15 @@ CASES = [(Logistic(), 0.25), (Logistic(), 0.6), (HuberHinge(), 0.3), (ConstantSl
 def test_slope_value_and_curvature_belong_together(base, cap):
     loss = Capped(base, cap)
     h = 1e-5
-    assert (loss.value(MARGINS + h) - loss.value(MARGINS - h)) / (2 * h) == pytest.approx(loss.slope(MARGINS), abs=1e-4)
+    assert (loss.value(MARGINS + h) - loss.value(MARGINS - h)) / (2 * h) == pytest.approx(
+        loss.slope(MARGINS), abs=1e-4
+    )
     slopes = loss.slope(MARGINS)
     assert np.all(np.diff(slopes) >= -1e-12), "convex"
-    assert slopes.min() == pytest.approx(-min(cap, base.lipschitz)) and np.abs(slopes).max() <= loss.lipschitz
+    assert (
+        slopes.min() == pytest.approx(-min(cap, base.lipschitz))
+        and np.abs(slopes).max() <= loss.lipschitz
+    )
     flat = loss.curvature(MARGINS)
     assert np.all(flat[slopes <= -cap] == 0.0) and flat.max() <= loss.smoothness
     gentle = base.slope(MARGINS) > -cap
@@ -54,7 +61,9 @@ def test_only_what_is_steeper_is_cut():
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 @pytest.mark.parametrize("loss", [ConstantSlope(), Logistic(), HuberHinge()])
 def test_the_perturbed_objective_is_the_one_with_the_cap(loss, adjacency):
-    """Minimisers are stationary for the drawn noise; the noise that explains them elsewhere is within cap * norm."""
+    """Minimisers are stationary for the drawn noise; the noise that explains them elsewhere is
+    within cap * norm.
+    """
     problem = Problem(n=6, dimension=4, loss=loss, adjacency=adjacency, l1=0.01, l2=0.1)
     algorithm = make("admm_objp", {"steps": 2, "slope_cap": 0.2})
     for seed in range(2):
@@ -67,7 +76,9 @@ def test_the_perturbed_objective_is_the_one_with_the_cap(loss, adjacency):
 
 
 def test_ranking_caps_the_slope_and_other_problems_keep_their_loss():
-    """Half the slope at 0 with L1 on centred columns; the loss itself without, and with columns in [0, 1]."""
+    """Half the slope at 0 with L1 on centred columns; the loss itself without, and with columns in
+    [0, 1].
+    """
     algorithm = make("admm_objp", {})
     sparse = Problem(n=500, dimension=4, loss=Logistic(), l1=1e-4)
     assert algorithm.minimised(sparse).loss == Capped(Logistic(), 0.25)

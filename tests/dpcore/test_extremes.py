@@ -44,8 +44,12 @@ def test_any_noise_multiplier_gets_a_plan_or_one_line(name: str, adjacency: Adja
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
-def test_any_noise_multiplier_is_answered_within_two_seconds(name: str, adjacency: Adjacency) -> None:
-    """With the settings that an algorithm has by itself; seconds of the processor, the faster of two."""
+def test_any_noise_multiplier_is_answered_within_two_seconds(
+    name: str, adjacency: Adjacency
+) -> None:
+    """With the settings that an algorithm has by itself; seconds of the processor, the faster of
+    two.
+    """
     problem = small_problem(name, adjacency, Logistic(), n=1000)
     for multiplier in MULTIPLIERS:
         for accountant in ("auto", "rdp", "gdp", "pld"):
@@ -53,7 +57,12 @@ def test_any_noise_multiplier_is_answered_within_two_seconds(name: str, adjacenc
             for _ in range(2):
                 start = process_time()
                 with suppress(DPFlowsError):
-                    plan(name, {"noise_multiplier": multiplier}, problem, Target(1e300, 1e-5, accountant=accountant))
+                    plan(
+                        name,
+                        {"noise_multiplier": multiplier},
+                        problem,
+                        Target(1e300, 1e-5, accountant=accountant),
+                    )
                 times.append(process_time() - start)
             assert min(times) <= 2.0
 
@@ -65,21 +74,33 @@ SAMPLED = {"steps": 100, "sampling_rate": 0.05}
 def test_a_grid_of_losses_that_is_too_large_is_never_allocated(multiplier: float) -> None:
     problem = small_problem("dp_sgd", Adjacency.ADD_REMOVE, Logistic(), n=1000)
     with pytest.raises(GridTooLarge, match=r"accountant='rdp'"):
-        plan("dp_sgd", {**SAMPLED, "noise_multiplier": multiplier}, problem, Target(1e9, 1e-5, accountant="pld"))
-    assert plan("dp_sgd", {**SAMPLED, "noise_multiplier": multiplier}, problem, Target(1e12, 1e-5)).spent_epsilon > 100
+        plan(
+            "dp_sgd",
+            {**SAMPLED, "noise_multiplier": multiplier},
+            problem,
+            Target(1e9, 1e-5, accountant="pld"),
+        )
+    assert (
+        plan(
+            "dp_sgd", {**SAMPLED, "noise_multiplier": multiplier}, problem, Target(1e12, 1e-5)
+        ).spent_epsilon
+        > 100
+    )
 
 
 def test_an_epsilon_that_takes_too_large_a_grid_is_refused_in_one_line() -> None:
     problem = small_problem("dp_sgd", Adjacency.ADD_REMOVE, Logistic(), n=1000)
     with pytest.raises(GridTooLarge):
         plan("dp_sgd", SAMPLED, problem, Target(5000.0, 1e-5, accountant="pld"))
-    assert plan("dp_sgd", SAMPLED, problem, Target(1.0, 1e-5, accountant="pld")).spent_epsilon == pytest.approx(
-        1, abs=1e-3
-    )
+    assert plan(
+        "dp_sgd", SAMPLED, problem, Target(1.0, 1e-5, accountant="pld")
+    ).spent_epsilon == pytest.approx(1, abs=1e-3)
 
 
 def test_predicted_cells_are_those_that_were_measured(shared) -> None:
-    """Golden numbers of dp-accounting, a factor 2 apart at most; and the mixed case is the sum's."""
+    """Golden numbers of dp-accounting, a factor 2 apart at most; and the mixed case is the
+    sum's.
+    """
     for row in json.loads((shared / "golden" / "p10_grid_cells.json").read_text())["rows"]:
         gaussian = Gaussian(1.0, row["sigma_over_c"])
         mechanism = Poisson(row["rate"]).amplify(gaussian, Adjacency.ADD_REMOVE)
@@ -127,7 +148,9 @@ def test_the_promised_gradient_norm_is_reached_at_the_floor(kind: str) -> None:
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
 def test_sums_over_a_million_equal_rows_are_within_their_bound(form) -> None:
-    """One long sum of equal terms errs by 4e4 units, for all roundings go one way; the exact sum is n c x."""
+    """One long sum of equal terms errs by 4e4 units, for all roundings go one way; the exact sum is
+    n c x.
+    """
     n, value = 2**20, 1.0 / 3.0
     batch = LinearObjective(form(np.full((n, 2), value)), np.ones(n), Logistic())
     found = Perturbed(batch, 1.0, np.zeros(2))._summed(np.full(n, value))
@@ -151,7 +174,9 @@ def test_a_promised_gradient_norm_is_twice_what_rounding_may_hide(name: str, n: 
 
 
 def test_rounding_of_gradients_covers_scores_at_the_farthest_minimiser() -> None:
-    """Rows alike and no noise: |w| is within the reach, and the gradient in extended precision within the bound."""
+    """Rows alike and no noise: |w| is within the reach, and the gradient in extended precision
+    within the bound.
+    """
     rng, n, d, curvature = np.random.default_rng(1), 4000, 60, 1e-3
     X = np.tile(rng.normal(size=d), (n, 1))
     X /= np.linalg.norm(X, axis=1)[:, None]
@@ -160,9 +185,13 @@ def test_rounding_of_gradients_covers_scores_at_the_farthest_minimiser() -> None
     w = minimise(batch, curvature, np.zeros(d), 1e-6)
     assert np.linalg.norm(w) <= 2.0 * np.sqrt(2.0 * n * np.log(2.0) / curvature)
     wide = X.astype(np.longdouble)
-    exact = (-1.0 / (1.0 + np.exp(wide @ w.astype(np.longdouble)))) @ wide + np.longdouble(curvature) * w
+    exact = (-1.0 / (1.0 + np.exp(wide @ w.astype(np.longdouble)))) @ wide + np.longdouble(
+        curvature
+    ) * w
     found = Perturbed(batch, curvature, np.zeros(d)).gradient(w)
-    assert np.linalg.norm((found - exact).astype(float)) <= rounding_of_gradients(problem, curvature, 1.0, "gaussian")
+    assert np.linalg.norm((found - exact).astype(float)) <= rounding_of_gradients(
+        problem, curvature, 1.0, "gaussian"
+    )
 
 
 def test_wide_rows_are_minimised_by_products_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +199,10 @@ def test_wide_rows_are_minimised_by_products_alone(monkeypatch: pytest.MonkeyPat
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2100)) * np.geomspace(1.0, 1e-3, 2100)
     X /= np.linalg.norm(X, axis=1)[:, None]
-    batch, noise = LinearObjective(X, np.sign(rng.normal(size=400)), Logistic()), 2.0 * rng.normal(size=2100)
+    batch, noise = (
+        LinearObjective(X, np.sign(rng.normal(size=400)), Logistic()),
+        2.0 * rng.normal(size=2100),
+    )
     calls = 0
     own = Perturbed.gradient
 
@@ -199,7 +231,11 @@ def test_stored_events_have_whole_counts(count: str) -> None:
 @pytest.mark.parametrize("name", ["dp_sgd", "dp_agd", "dp_blsgd", "ssadmm", "scaled_gd"])
 def test_a_loop_that_would_fill_the_memory_is_refused_unplanned(name: str) -> None:
     count = {"dp_agd": "rounds", "dp_blsgd": "iterations"}.get(name, "steps")
-    with pytest.raises(InputError, match=rf"Expected {count} of at most 10000000, got {count}=1000000000000; "):
+    with pytest.raises(
+        InputError,
+        match=rf"Expected {count} of at most 10000000, got "
+        rf"{count}=1000000000000; ",
+    ):
         make(name, {count: 10**12})
     make(name, {count: 1000})
 
@@ -211,7 +247,8 @@ def test_a_number_whose_products_are_no_numbers_is_refused(value: float) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["hats(1000000000)", "hats(10001)", "hats(" + "9" * 5000 + ")", "hats(\u00b2)", "hats(1)"]
+    "text",
+    ["hats(1000000000)", "hats(10001)", "hats(" + "9" * 5000 + ")", "hats(\u00b2)", "hats(1)"],
 )
 def test_hats_that_would_fill_the_memory_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="at most 10000"):

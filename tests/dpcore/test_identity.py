@@ -1,4 +1,6 @@
-"""The identity rule: which cells name the same user, session, block, label or level, and which never do."""
+"""The identity rule: which cells name the same user, session, block, label or level, and which
+never do.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from hypothesis import strategies as st
 from dpcore import identity
 from dpcore.errors import InputError
 from dpcore.estimators import DPRanker
-from dpcore.identity import IDENTITY_RULE, canonical, check_distinct, identities, names_nobody, unit_codes
+from dpcore.identity import (
+    IDENTITY_RULE,
+    canonical,
+    check_distinct,
+    identities,
+    names_nobody,
+    unit_codes,
+)
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
 from dpcore.objective.users import UserObjective
@@ -29,7 +38,8 @@ from dpcore.ranking.sessions import Sessions, join
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Frozen: a change of any of these is another version of the rule, which ledgers would have to refuse.
+# Frozen: a change of any of these is another version of the rule, which ledgers would have to
+# refuse.
 VERSION_1: list[tuple[Any, str]] = [
     (7, "7"),
     (7.0, "7"),
@@ -103,7 +113,9 @@ def test_blanks_and_decimals_count_as_the_schema_declares_them() -> None:
 
 
 def test_blanks_are_those_of_python_and_the_mark_of_byte_order() -> None:
-    assert set(identity.BLANKS) == {chr(c) for c in range(0x110000) if chr(c).isspace()} | {"\ufeff"}
+    assert set(identity.BLANKS) == {chr(c) for c in range(0x110000) if chr(c).isspace()} | {
+        "\ufeff"
+    }
 
 
 @given(st.text(max_size=12), st.booleans(), st.sampled_from([".", ","]))
@@ -127,7 +139,9 @@ def test_a_number_and_its_own_plain_decimal_are_one_id(value: float) -> None:
     assert canonical(np.format_float_positional(value, trim="0")) == canonical(value)
 
 
-@pytest.mark.parametrize("value", [2.0**53, -(2.0**60), np.float32(2.0**24), np.float16(2.0**11), float("inf")])
+@pytest.mark.parametrize(
+    "value", [2.0**53, -(2.0**60), np.float32(2.0**24), np.float16(2.0**11), float("inf")]
+)
 def test_numbers_that_stand_for_several_ids_are_refused_as_units(value: Any) -> None:
     with pytest.raises(InputError, match="stands for several whole numbers"):
         canonical(value, unit=True)
@@ -174,9 +188,13 @@ def test_whoever_groups_rows_goes_by_the_rule(ids: list[Any]) -> None:
     X, y = np.eye(4), np.array([1.0, 0.0, 2.0, 1.0])
     sessions = Sessions.from_rows(X, y, values)
     assert (sessions.n, list(sessions.documents.lengths)) == (2, [3, 1])
-    users = UserObjective(LinearObjective(X, np.array([1.0, -1.0, 1.0, 1.0]), make_loss("logistic")), values, 3)
+    users = UserObjective(
+        LinearObjective(X, np.array([1.0, -1.0, 1.0, 1.0]), make_loss("logistic")), values, 3
+    )
     assert users.n == 2
-    assert mean_average_precision(y, y, values) == mean_average_precision(y, y, np.array([1, 1, 1, 2]))
+    assert mean_average_precision(y, y, values) == mean_average_precision(
+        y, y, np.array([1, 1, 1, 2])
+    )
     with pytest.raises(InputError, match="in two"):
         join([sessions, Sessions.from_rows(X[:1], y[:1], np.array([ids[1]], dtype=object))])
     frame = pd.Series(values)
@@ -185,7 +203,9 @@ def test_whoever_groups_rows_goes_by_the_rule(ids: list[Any]) -> None:
         assert len({texts[code] for code in codes}) == 2
 
 
-@pytest.mark.parametrize("kind", ["int64", "float64", "float32", "Int64", "Float64", "string", "object", "category"])
+@pytest.mark.parametrize(
+    "kind", ["int64", "float64", "float32", "Int64", "Float64", "string", "object", "category"]
+)
 @pytest.mark.parametrize("rows", [5, 500])
 def test_a_column_of_any_type_and_length_gives_the_same_texts(kind: str, rows: int) -> None:
     numbers = np.arange(rows) % 3
@@ -224,7 +244,9 @@ def test_the_estimator_has_one_session_for_two_spellings() -> None:
 
 
 def test_nothing_else_compares_ids() -> None:
-    """Texts of cells are made by the rule alone: no module that knows units turns them into text by itself."""
+    """Texts of cells are made by the rule alone: no module that knows units turns them into text by
+    itself.
+    """
     units = (
         "dpcore/objective/users.py",
         "dpcore/ranking",
@@ -233,20 +255,33 @@ def test_nothing_else_compares_ids() -> None:
         "tasks/record/scoring.py",
     )
     found = []
-    for path in (p for unit in units for p in ([ROOT / unit] if unit.endswith(".py") else (ROOT / unit).rglob("*.py"))):
+    for path in (
+        p
+        for unit in units
+        for p in ([ROOT / unit] if unit.endswith(".py") else (ROOT / unit).rglob("*.py"))
+    ):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-            grouped = node.func.attr in ("unique", "factorize") and names & {"users", "groups", "queries"}
-            as_text = node.func.attr == "astype" and "str" in names and path.name != "units.py"  # there: whole numbers
+            grouped = node.func.attr in ("unique", "factorize") and names & {
+                "users",
+                "groups",
+                "queries",
+            }
+            # there: whole numbers
+            as_text = node.func.attr == "astype" and "str" in names and path.name != "units.py"
             if grouped or as_text:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not found
 
 
 @given(
-    st.lists(st.sampled_from(["a", "7", "7.0", "a b", " 7", "-0", "True", "nan", "", "x.1", "1.5", "é", "10", "b\0c"]))
+    st.lists(
+        st.sampled_from(
+            ["a", "7", "7.0", "a b", " 7", "-0", "True", "nan", "", "x.1", "1.5", "é", "10", "b\0c"]
+        )
+    )
 )
 def test_many_texts_at_once_are_those_one_by_one(texts: list[str]) -> None:
     many = texts + ["z"] * identity.MANY

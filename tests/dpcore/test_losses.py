@@ -41,7 +41,9 @@ def test_convexity_is_as_stated(name: str) -> None:
     assert bool(np.all(np.diff(loss.slope(GRID)) >= -1e-12)) is loss.convex
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(losses) if hasattr(losses[name], "curvature")])
+@pytest.mark.parametrize(
+    "name", [name for name in sorted(losses) if hasattr(losses[name], "curvature")]
+)
 def test_curvature_is_the_derivative_of_the_slope(name: str) -> None:
     loss, z, h = make_loss(name), np.linspace(-5, 5, 1001) + 1e-3, 1e-6
     numeric = (loss.slope(z + h) - loss.slope(z - h)) / (2 * h)

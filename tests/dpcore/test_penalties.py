@@ -39,7 +39,10 @@ def test_prox_of_one_coordinate_beats_every_grid_point(name, v, strength, step):
 
 @pytest.mark.parametrize("name", sorted(penalties))
 @given(
-    v=st.lists(numbers, min_size=4, max_size=4), strength=strengths, step=st.floats(0.05, 1.5), seed=st.integers(0, 99)
+    v=st.lists(numbers, min_size=4, max_size=4),
+    strength=strengths,
+    step=st.floats(0.05, 1.5),
+    seed=st.integers(0, 99),
 )
 @settings(max_examples=40, deadline=None)
 def test_prox_of_a_vector_beats_its_neighbourhood(name, v, strength, step, seed):
@@ -62,7 +65,9 @@ def test_nuclear_prox_of_a_matrix_is_optimal_and_lowers_the_rank(seed, strength,
     rule = penalty("nuclear", strength)
     W = rule.prox(V, step)
     value = cost(rule, V, W, step)
-    assert np.linalg.matrix_rank(W, tol=1e-9) == np.sum(np.linalg.svd(V, compute_uv=False) > step * strength + 1e-9)
+    assert np.linalg.matrix_rank(W, tol=1e-9) == np.sum(
+        np.linalg.svd(V, compute_uv=False) > step * strength + 1e-9
+    )
     for scale in (1e-3, 0.3):
         for _ in range(5):
             assert value <= cost(rule, V, W + scale * rng.normal(size=V.shape), step) + 1e-9
@@ -89,12 +94,16 @@ def test_zero_strength_moves_nothing(name):
 
 
 def test_convexity_is_stated_and_true():
-    """The flag against the midpoint inequality on random pairs: SCAD and MCP break it, the others do not."""
+    """The flag against the midpoint inequality on random pairs: SCAD and MCP break it, the others
+    do not.
+    """
     rng = np.random.default_rng(3)
     for name in penalties:
         rule = penalty(name, 0.8)
         pairs = [(rng.normal(size=4) * 4, rng.normal(size=4) * 4) for _ in range(300)]
-        broken = any(rule.value((a + b) / 2) > (rule.value(a) + rule.value(b)) / 2 + 1e-9 for a, b in pairs)
+        broken = any(
+            rule.value((a + b) / 2) > (rule.value(a) + rule.value(b)) / 2 + 1e-9 for a, b in pairs
+        )
         assert broken is not rule.convex, name
 
 
@@ -109,7 +118,9 @@ def test_free_functions_agree_with_the_classes(v, l1, l2):
 
 
 def test_scad_and_mcp_leave_large_weights_alone():
-    """No bias beyond a lambda and gamma lambda, the point of both penalties; L1 subtracts everywhere."""
+    """No bias beyond a lambda and gamma lambda, the point of both penalties; L1 subtracts
+    everywhere.
+    """
     v = np.array([10.0, -8.0, 0.01])
     assert penalty("scad", 0.5).prox(v, 1.0)[:2] == pytest.approx(v[:2])
     assert penalty("mcp", 0.5).prox(v, 1.0)[:2] == pytest.approx(v[:2])
@@ -118,7 +129,14 @@ def test_scad_and_mcp_leave_large_weights_alone():
 
 
 def test_groups_come_from_the_blocks_of_the_problem():
-    problem = Problem(n=10, dimension=4, loss=Logistic(), l1=0.3, blocks=(Block((0, 1)), Block((2,))), intercept=True)
+    problem = Problem(
+        n=10,
+        dimension=4,
+        loss=Logistic(),
+        l1=0.3,
+        blocks=(Block((0, 1)), Block((2,))),
+        intercept=True,
+    )
     rule = penalty_of(problem, "group_l1")
     assert rule.groups == ((0, 1), (2,)) and rule.strength == 0.3
     small = rule.prox(np.array([0.1, 0.2, 5.0, 7.0]), 1.0)
@@ -141,8 +159,12 @@ def test_refusals():
             make_penalty(name, strength=-1.0)
 
 
-@pytest.mark.parametrize("name", [name for name in penalties if name not in ("l1", "group_l1", "nuclear")])
+@pytest.mark.parametrize(
+    "name", [name for name in penalties if name not in ("l1", "group_l1", "nuclear")]
+)
 def test_a_named_penalty_of_strength_0_is_refused(name):
-    with pytest.raises(InputError, match=f"l1 > 0, the strength of penalty='{name}', got l1=0; set objective.l1"):
+    with pytest.raises(
+        InputError, match=f"l1 > 0, the strength of penalty='{name}', got l1=0; set objective.l1"
+    ):
         penalty_of(Problem(n=10, dimension=2, loss=Logistic()), name)
     assert penalty_of(Problem(n=10, dimension=2, loss=Logistic(), l1=1e-3), name).strength == 1e-3

@@ -1,4 +1,5 @@
-"""Norms that a price or a clip rests on are at least the exact ones, at any magnitude: a walk over all of them.
+"""Norms that a price or a clip rests on are at least the exact ones, at any magnitude: a walk over
+all of them.
 
 Exact values are rational: every float is one, so a square and a sum of squares have no error.
 """
@@ -27,12 +28,21 @@ MAGNITUDES = (5e-324, 1e-320, 1e-310, 1e-200, 1e-160, 1e-3, 1.0, 1e5, 1e150, 1e2
 
 
 def rows_of(width: int, dtype=np.float64) -> np.ndarray:
-    """Rows of one magnitude each, of all mixed, of offset 1e5 with spread 1e-3, equal up to one ulp, and a zero row."""
+    """Rows of one magnitude each, of all mixed, of offset 1e5 with spread 1e-3, equal up to one
+    ulp, and a zero row.
+    """
     rng = np.random.default_rng(width)
     signs = np.where(rng.random((len(MAGNITUDES), width)) < 0.5, -1.0, 1.0)
-    X = [*(np.array(MAGNITUDES)[:, None] * signs), *(m * rng.normal(size=width) for m in MAGNITUDES)]
+    X = [
+        *(np.array(MAGNITUDES)[:, None] * signs),
+        *(m * rng.normal(size=width) for m in MAGNITUDES),
+    ]
     X += [rng.choice(MAGNITUDES, width), 1e5 + 1e-3 * rng.random(width), np.zeros(width)]
-    X += [np.full(width, 1.0 / 3.0), np.nextafter(np.full(width, 1.0 / 3.0), 1.0), 0.1 * np.ones(width)]
+    X += [
+        np.full(width, 1.0 / 3.0),
+        np.nextafter(np.full(width, 1.0 / 3.0), 1.0),
+        0.1 * np.ones(width),
+    ]
     with np.errstate(over="ignore"):
         found = np.array(X).astype(dtype)
     return found[np.isfinite(found).all(axis=1)]
@@ -47,9 +57,15 @@ def squares(row) -> Fraction:
 def assert_bounds(norms: np.ndarray, X: np.ndarray) -> None:
     for norm, row in zip(norms, X, strict=True):
         exact = squares(row)
-        assert (norm == inf and exact > Fraction(1.79e308) ** 2) or Fraction(float(norm)) ** 2 >= exact
+        assert (norm == inf and exact > Fraction(1.79e308) ** 2) or Fraction(
+            float(norm)
+        ) ** 2 >= exact
         # No more than rounding is added, subnormal results (whose steps are coarse) aside.
-        assert norm < 1e-300 or norm == inf or Fraction(float(norm)) ** 2 <= exact * (1 + Fraction(1, 10**11))
+        assert (
+            norm < 1e-300
+            or norm == inf
+            or Fraction(float(norm)) ** 2 <= exact * (1 + Fraction(1, 10**11))
+        )
 
 
 WIDTHS = (1, 2, 17, 500)
@@ -72,7 +88,9 @@ def test_norms_of_long_rows() -> None:
 
 
 def test_norms_of_shifted_rows() -> None:
-    """Rows next to the shift: what is left of 1e5 is 1e-3 or one ulp. The exact rows are s (x - m)."""
+    """Rows next to the shift: what is left of 1e5 is 1e-3 or one ulp. The exact rows are s (x -
+    m).
+    """
     rng = np.random.default_rng(0)
     for width in WIDTHS[1:3]:
         for offset, spread in ((1e5, 1e-3), (1e5, 0.0), (0.5, 1e-9), (0.0, 1e-200)):
@@ -80,17 +98,27 @@ def test_norms_of_shifted_rows() -> None:
             X[3] = np.nextafter(X[2], inf)
             shift, scale = X[0] * (1 + 1e-16), 10.0 ** rng.integers(-3, 4, width)
             exact = [
-                sum((Fraction(s) * (Fraction(x) - Fraction(m))) ** 2 for x, m, s in zip(row, shift, scale, strict=True))
+                sum(
+                    (Fraction(s) * (Fraction(x) - Fraction(m))) ** 2
+                    for x, m, s in zip(row, shift, scale, strict=True)
+                )
                 for row in X
             ]
             for form in FORMS.values():
-                objective = LinearObjective(form(X), np.ones(6), make_loss("logistic"), shift=shift, scale=scale)
-                assert all(Fraction(float(n)) ** 2 >= e for n, e in zip(objective.row_norms, exact, strict=True))
+                objective = LinearObjective(
+                    form(X), np.ones(6), make_loss("logistic"), shift=shift, scale=scale
+                )
+                assert all(
+                    Fraction(float(n)) ** 2 >= e
+                    for n, e in zip(objective.row_norms, exact, strict=True)
+                )
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cap", [False, True])
-def test_normalised_rows_are_at_most_one_long_and_keep_their_direction(form: str, cap: bool) -> None:
+def test_normalised_rows_are_at_most_one_long_and_keep_their_direction(
+    form: str, cap: bool
+) -> None:
     for width in WIDTHS:
         X = rows_of(width)
         found = shortened(FORMS[form](X), cap)
@@ -131,7 +159,9 @@ def test_rows_are_brought_within_a_bound(form: str, bound: float) -> None:
 
 @np.errstate(all="ignore")
 def test_clipped_terms_of_single_records() -> None:
-    """One record's term of every objective, at rows and weights of all sizes: at most the clip, exactly."""
+    """One record's term of every objective, at rows and weights of all sizes: at most the clip,
+    exactly.
+    """
     rng = np.random.default_rng(0)
     for width in (1, 17):
         X = rows_of(width)
@@ -143,12 +173,16 @@ def test_clipped_terms_of_single_records() -> None:
                         row, one = form(X[[i]]), np.ones(1)
                         terms = [
                             LinearObjective(row, one, make_loss("logistic")).gradient_sum(w, clip),
-                            MulticlassObjective(row, 0 * one, Softmax()).gradient_sum(np.tile(w, 3), clip),
-                            UserObjective(LinearObjective(row, one, make_loss("logistic")), one, 2).gradient_sum(
-                                w, clip
+                            MulticlassObjective(row, 0 * one, Softmax()).gradient_sum(
+                                np.tile(w, 3), clip
                             ),
+                            UserObjective(
+                                LinearObjective(row, one, make_loss("logistic")), one, 2
+                            ).gradient_sum(w, clip),
                         ]
                         for term in terms:
                             assert np.isfinite(term).all() and squares(term) <= Fraction(clip) ** 2
-                            values = LinearObjective(row, one, make_loss("logistic")).value_sum(w, clip)
+                            values = LinearObjective(row, one, make_loss("logistic")).value_sum(
+                                w, clip
+                            )
                             assert 0.0 <= values[0] <= clip

@@ -24,7 +24,9 @@ def test_a_second_phase_whose_price_needs_the_norm_bound_is_refused(second: str)
 
 @pytest.mark.parametrize("noise", ["gaussian", "gamma"])
 def test_noise_inside_an_objective_lies_on_no_lattice(noise: str) -> None:
-    """A lattice would show in the gradient of the released weights, on one of two neighbours only."""
+    """A lattice would show in the gradient of the released weights, on one of two neighbours
+    only.
+    """
     mechanism = ObjectivePerturbation(1.0, 0.25, 1.0, 8.0, 3, Adjacency.ADD_REMOVE, noise)
     drawn = mechanism.release(lambda b: b, np.random.default_rng(0))
     steps = drawn / (8.0 / 2**OUTPUT_BITS)
@@ -41,13 +43,17 @@ def test_the_mixture_profile_counts_the_rounding_of_the_input() -> None:
 
 def test_labels_of_a_margin_loss_are_signs() -> None:
     problem = Problem(n=10, dimension=2, loss=make_loss("logistic"))
-    objective = LinearObjective(np.full((10, 2), 0.5), np.r_[np.ones(9), 1e4], make_loss("logistic"))
+    objective = LinearObjective(
+        np.full((10, 2), 0.5), np.r_[np.ones(9), 1e4], make_loss("logistic")
+    )
     with pytest.raises(InputError, match="-1 and"):
         run(plan("dp_sgd", {"steps": 2}, problem, Target(1.0, 1e-3)), objective)
 
 
 def test_single_precision_sums_do_not_move_with_the_place_of_a_row() -> None:
-    """Without the first record every block starts one row later; the sum may change by that record alone."""
+    """Without the first record every block starts one row later; the sum may change by that record
+    alone.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60_000, 20)).astype(np.float32)
     y = np.where(X[:, 0] > 0, 1.0, -1.0)

@@ -25,7 +25,9 @@ def small_frame(rng: np.random.Generator, rows: int = 300) -> pd.DataFrame:
     """Rows whose label follows age and city."""
     age = rng.integers(18, 90, rows)
     city = rng.choice(["north", "south"], rows)
-    paid = np.where(age / 90 + (city == "north") * 0.4 + rng.normal(scale=0.2, size=rows) > 0.8, "yes", "no")
+    paid = np.where(
+        age / 90 + (city == "north") * 0.4 + rng.normal(scale=0.2, size=rows) > 0.8, "yes", "no"
+    )
     return pd.DataFrame({"age": age, "city": city, "paid": paid})
 
 

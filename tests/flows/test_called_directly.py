@@ -1,4 +1,6 @@
-"""The flows as others call them: from a script, as a subflow, in Prefect's harness, served, deployed to a worker."""
+"""The flows as others call them: from a script, as a subflow, in Prefect's harness, served,
+deployed to a worker.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ OURS = ("PREFECT", "MLFLOW", "DPFLOWS", "MPLCONFIGDIR", "PYTEST", "DO_NOT_TRACK"
 @pytest.fixture
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a table and nothing of this session's home in the environment."""
-    for name in [name for name in os.environ if name.startswith(OURS) and not name.startswith("PYTEST")]:
+    for name in [
+        name for name in os.environ if name.startswith(OURS) and not name.startswith("PYTEST")
+    ]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -54,7 +58,9 @@ def check_home(folder: Path, run_id: str, flow_runs: int = 1) -> None:
     assert not (folder / "mlflow.db").exists() and not (folder / "mlruns").exists()
 
 
-def test_a_script_and_another_flow_call_the_training(server: str, small: Path, empty_folder: Path) -> None:
+def test_a_script_and_another_flow_call_the_training(
+    server: str, small: Path, empty_folder: Path
+) -> None:
     from prefect import flow
 
     from flows.train import train_flow
@@ -70,7 +76,8 @@ def test_a_script_and_another_flow_call_the_training(server: str, small: Path, e
         answer: dict[str, Any] = train_flow(config)
         return answer
 
-    second = nightly(config.model_dump(mode="json", exclude_unset=True))  # parameters as a deployment passes them
+    # parameters as a deployment passes them
+    second = nightly(config.model_dump(mode="json", exclude_unset=True))
     check_home(empty_folder, first["run_id"], 2)
     check_home(empty_folder, second["run_id"], 2)
     assert first["model"].startswith("models:/m-") and first["flow_run_id"] != second["flow_run_id"]
@@ -81,7 +88,9 @@ def test_a_script_calls_the_comparison(server: str, small: Path, empty_folder: P
     from flows.compare import compare_flow
 
     public(small)
-    summary = compare_flow(comparison_of(small, data=[{"name": str(small), "path": str(small.with_name("small.csv"))}]))
+    summary = compare_flow(
+        comparison_of(small, data=[{"name": str(small), "path": str(small.with_name("small.csv"))}])
+    )
     assert summary["cells"]["failed"] == 0
     assert (empty_folder / "runs" / "mlflow.db").is_file()
     assert not (empty_folder / "mlflow.db").exists() and not (empty_folder / "mlruns").exists()
@@ -93,13 +102,19 @@ def test_every_flow_is_rebuilt_from_annotations_that_are_types() -> None:
     from prefect.flows import load_flow_from_entrypoint
 
     root = Path(__file__).resolve().parents[2]
-    for file, name in (("train", "train_flow"), ("compare", "compare_flow"), ("retrain", "retrain_flow")):
+    for file, name in (
+        ("train", "train_flow"),
+        ("compare", "compare_flow"),
+        ("retrain", "retrain_flow"),
+    ):
         found = load_flow_from_entrypoint(f"{root / 'flows' / file}.py:{name}")
         assert found.parameters.properties["config"]
         assert not any(isinstance(kind, str) for kind in found.fn.__annotations__.values())
 
 
-def test_a_library_that_was_imported_before_falls_silent_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_was_imported_before_falls_silent_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import mlflow.telemetry.client as telemetry
 
     monkeypatch.setattr(telemetry, "_MLFLOW_TELEMETRY_CLIENT", object())
@@ -117,10 +132,16 @@ def test_a_script_that_starts_prefect_itself_has_it_silent_and_patient(chosen: s
         "import os, flows; print(os.environ['PREFECT_SERVER_ANALYTICS_ENABLED'],"
         " os.environ['PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS'])"
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    environment |= {} if chosen is None else {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": chosen}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")
+    }
+    environment |= (
+        {} if chosen is None else {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": chosen}
+    )
     environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.stdout.split() == ["false", chosen or "120"], done.stderr
 
 
@@ -143,8 +164,12 @@ def clean(clean_environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
 def test_the_harness_of_prefect_in_an_empty_folder(small: Path, clean: dict[str, str]) -> None:
     opened(small)
     folder = small.parent
-    (folder / "config.json").write_text(json.dumps(config_of(small).model_dump(mode="json", exclude_unset=True)))
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, env=clean, capture_output=True, text=True)
+    (folder / "config.json").write_text(
+        json.dumps(config_of(small).model_dump(mode="json", exclude_unset=True))
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=folder, env=clean, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     check_home(folder, json.loads(done.stdout.split("ANSWER", 1)[1].strip().splitlines()[0]))
 
@@ -211,7 +236,9 @@ def prefect(arguments: list[str], folder: Path, environment: dict[str, str]) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["serve", "deploy"])
-def test_served_and_deployed_to_a_worker(way: str, small: Path, prefect_server: dict[str, str]) -> None:
+def test_served_and_deployed_to_a_worker(
+    way: str, small: Path, prefect_server: dict[str, str]
+) -> None:
     opened(small)
     folder, environment = small.parent, prefect_server
     config = config_of(small).model_dump(mode="json", exclude_unset=True)
@@ -220,7 +247,11 @@ def test_served_and_deployed_to_a_worker(way: str, small: Path, prefect_server: 
     if way == "serve":
         command = [sys.executable, "serve.py"]
     else:
-        deployment = {"name": "direct", "entrypoint": "flows.train.train_flow", "parameters": {"config": config}}
+        deployment = {
+            "name": "direct",
+            "entrypoint": "flows.train.train_flow",
+            "parameters": {"config": config},
+        }
         deployment["work_pool"] = {"name": "pool"}
         (folder / "prefect.yaml").write_text(json.dumps({"deployments": [deployment]}))
         prefect(["work-pool", "create", "pool", "--type", "process"], folder, environment)

@@ -1,4 +1,6 @@
-"""The training flow in Prefect's harness on a small private table: what it leaves behind, and how it fails."""
+"""The training flow in Prefect's harness on a small private table: what it leaves behind, and how
+it fails.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,18 @@ from tasks.record import tracking
 from tasks.training import steps
 from tests.tasks.training.test_training import config_of
 
-STEPS = ["plan", "affordable?", "load", "preprocess", "reserve", "fit", "convert", "commit", "evaluate", "track"]
+STEPS = [
+    "plan",
+    "affordable?",
+    "load",
+    "preprocess",
+    "reserve",
+    "fit",
+    "convert",
+    "commit",
+    "evaluate",
+    "track",
+]
 
 
 @pytest.fixture
@@ -40,7 +53,9 @@ def runs_of(home: Home, experiment: str) -> list[Any]:
 
 
 def records(ledger: Ledger) -> list[Record]:
-    """All records of entries, oldest first: without those that open a data set and fix what its rows mean."""
+    """All records of entries, oldest first: without those that open a data set and fix what its
+    rows mean.
+    """
     with ledger.store.reading() as connection:
         assert connection is not None
         rows = connection.execute(select(schema.records).order_by(schema.records.c.seq))
@@ -48,18 +63,26 @@ def records(ledger: Ledger) -> list[Record]:
 
 
 def states(ledger: Ledger) -> list[str]:
-    """What became of the entries: the kinds of all records after the opening one, facts and first draws left out."""
+    """What became of the entries: the kinds of all records after the opening one, facts and first
+    draws left out.
+    """
     return [record.kind for record in records(ledger) if record.kind not in (FIXED, schema.DRAWN)]
 
 
 def task_runs(server: str, flow_run_id: str) -> list[dict[str, Any]]:
-    body = json.dumps({"flow_runs": {"id": {"any_": [flow_run_id]}}, "sort": "EXPECTED_START_TIME_ASC"}).encode()
-    request = Request(f"{server}/task_runs/filter", data=body, headers={"Content-Type": "application/json"})
+    body = json.dumps(
+        {"flow_runs": {"id": {"any_": [flow_run_id]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    ).encode()
+    request = Request(
+        f"{server}/task_runs/filter", data=body, headers={"Content-Type": "application/json"}
+    )
     with urlopen(request, timeout=300) as answer:
         return list(json.load(answer))
 
 
-def test_one_training_from_table_to_stored_model(server: str, home: Home, small: Path, ledger: Ledger) -> None:
+def test_one_training_from_table_to_stored_model(
+    server: str, home: Home, small: Path, ledger: Ledger
+) -> None:
     from flows.server import LocalServer
     from flows.train import train
 
@@ -98,7 +121,9 @@ def test_one_training_from_table_to_stored_model(server: str, home: Home, small:
     assert not any(task["empirical_policy"]["retries"] for task in tasks)
 
 
-def test_bad_rows_are_refused_before_anything_is_reserved(server: str, home: Home, small: Path, ledger: Ledger) -> None:
+def test_bad_rows_are_refused_before_anything_is_reserved(
+    server: str, home: Home, small: Path, ledger: Ledger
+) -> None:
     from flows.train import train
 
     table = small.with_name("small.csv")
@@ -108,7 +133,9 @@ def test_bad_rows_are_refused_before_anything_is_reserved(server: str, home: Hom
     assert states(ledger) == []
     assert runs_of(home, "bad rows") == []
     body = json.dumps({"sort": "START_TIME_DESC", "limit": 1}).encode()
-    request = Request(f"{server}/flow_runs/filter", data=body, headers={"Content-Type": "application/json"})
+    request = Request(
+        f"{server}/flow_runs/filter", data=body, headers={"Content-Type": "application/json"}
+    )
     with urlopen(request, timeout=300) as answer:
         [flow_run] = json.load(answer)
     assert flow_run["state_type"] == "FAILED"
@@ -125,7 +152,11 @@ def test_unaffordable_run_is_refused_before_a_file_is_opened(
 
     small.with_name("small.csv").unlink()
     with pytest.raises(BudgetExceeded):
-        train(config_of(small, privacy={"epsilon": 30.0, "delta": 1e-4}, tracking={"experiment": "too dear"}))
+        train(
+            config_of(
+                small, privacy={"epsilon": 30.0, "delta": 1e-4}, tracking={"experiment": "too dear"}
+            )
+        )
     assert states(ledger) == []
     assert runs_of(home, "too dear") == []
 
@@ -176,7 +207,9 @@ def test_failure_closes_the_run_and_charges_what_was_drawn(
 def test_fixed_noise_marks_the_run(server: str, home: Home, small: Path, ledger: Ledger) -> None:
     from flows.train import train
 
-    values = config_of(small, tracking={"experiment": "fixed noise"}).model_copy(update={"unsafe_fixed_noise_seed": 3})
+    values = config_of(small, tracking={"experiment": "fixed noise"}).model_copy(
+        update={"unsafe_fixed_noise_seed": 3}
+    )
     summary = train(values)
     assert summary["releasable"] is False
     assert "fixed seed" in summary["reasons"][0]

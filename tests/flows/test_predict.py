@@ -1,4 +1,6 @@
-"""Tables to score: a header where the training files had none, folders, and what is said about either."""
+"""Tables to score: a header where the training files had none, folders, and what is said about
+either.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ def test_a_table_is_read_with_and_without_header(tmp_path: Path, text: str) -> N
     path.write_text(text)
     frame = read_table(path, SCHEMA.encoder(), CARD)
     assert list(frame.columns) == ["age", "city"]
-    assert frame["age"].astype(float).tolist() == [30, 40] and frame["city"].tolist() == ["north", "south"]
+    assert frame["age"].astype(float).tolist() == [30, 40] and frame["city"].tolist() == [
+        "north",
+        "south",
+    ]
 
 
 @pytest.mark.parametrize("head", ["AGE,CITY", "age,town", "city,years"])
@@ -44,7 +49,9 @@ def test_a_header_that_does_not_fit_is_one_clear_line(tmp_path: Path, head: str)
     path = tmp_path / "t.csv"
     path.write_text(f"{head}\n30,north\n")
     with pytest.raises(
-        InputError, match=r"t\.csv: line 1 looks like a header, but lacks the column '(age|city)'; name"
+        InputError,
+        match=r"t\.csv: line 1 looks like a header, but lacks the column '(age|city)'; "
+        r"name",
     ) as e:
         read_table(path, SCHEMA.encoder(), CARD)
     assert len(str(e.value).splitlines()) == 1
@@ -52,7 +59,9 @@ def test_a_header_that_does_not_fit_is_one_clear_line(tmp_path: Path, head: str)
 
 @pytest.mark.parametrize("header", [True, False])
 @pytest.mark.parametrize("head", ["age,city,age", "age, city,city ", "note,age,city,note"])
-def test_two_columns_of_one_name_are_refused_as_in_a_training(tmp_path: Path, header: bool, head: str) -> None:
+def test_two_columns_of_one_name_are_refused_as_in_a_training(
+    tmp_path: Path, header: bool, head: str
+) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"{head}\n" + ",".join(["30"] * len(head.split(","))) + "\n")
     card = {**CARD, "text": {**CARD["text"], "header": header}}
@@ -74,11 +83,18 @@ def test_a_header_that_the_schema_names_anew_is_read_over(tmp_path: Path) -> Non
     path.write_text("x,x,paid\n30,north,yes\n40,south,no\n")
     card = {**CARD, "text": {**CARD["text"], "header": True, "names": ["age", "city", "paid"]}}
     frame = read_table(path, SCHEMA.encoder(), card)
-    assert frame["age"].astype(float).tolist() == [30, 40] and frame["city"].tolist() == ["north", "south"]
+    assert frame["age"].astype(float).tolist() == [30, 40] and frame["city"].tolist() == [
+        "north",
+        "south",
+    ]
 
 
 def test_a_folder_without_the_declared_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"declared file 'rows\.csv' in the folder data\.path='.*'"):
+    with pytest.raises(
+        InputError,
+        match=r"declared file 'rows\.csv' in the folder "
+        r"data\.path='.*'",
+    ):
         source_paths(SCHEMA, tmp_path, SCHEMA.source.path)
     with pytest.raises(InputError, match="got a folder, and schema 's' declares no file"):
         source_paths(SCHEMA, tmp_path, ())

@@ -1,4 +1,6 @@
-"""Trainings that are killed between the ledger's commit and MLflow: ``dpflows recover`` stores what was paid for."""
+"""Trainings that are killed between the ledger's commit and MLflow: ``dpflows recover`` stores what
+was paid for.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,19 @@ def killed_training(world: World, place: tuple[Any, str], metric: bool) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(*place, die)
-    world.train(world.config(**({"evaluate": {"release": {"metric": "accuracy", "epsilon": 0.5}}} if metric else {})))
+    world.train(
+        world.config(
+            **({"evaluate": {"release": {"metric": "accuracy", "epsilon": 0.5}}} if metric else {})
+        )
+    )
 
 
 def run_and_kill(world: World, place: tuple[Any, str], metric: bool = False) -> str:
     """The run of a training that was killed when it came to ``place``."""
     before = {path.name for path in world.home.outbox.iterdir()}
-    child = multiprocessing.get_context("fork").Process(target=killed_training, args=(world, place, metric))
+    child = multiprocessing.get_context("fork").Process(
+        target=killed_training, args=(world, place, metric)
+    )
     child.start()
     child.join(timeout=300)
     assert child.exitcode == -signal.SIGKILL
@@ -78,7 +86,9 @@ def require_whole(world: World, run_id: str) -> None:
         assert len(steps) == len(set(steps)), f"{key} was written twice"
 
 
-def check(world: World, point: str, capsys: pytest.CaptureFixture[str], metric: bool = False) -> None:
+def check(
+    world: World, point: str, capsys: pytest.CaptureFixture[str], metric: bool = False
+) -> None:
     run_id = run_and_kill(world, POINTS[point], metric)
     if point == "before the run is closed":
         assert outbox.words(world.home) == ""
@@ -92,19 +102,28 @@ def check(world: World, point: str, capsys: pytest.CaptureFixture[str], metric: 
     assert ("committed now" in answer["note"]) == (point == "before the commit")
     if metric and point == "after the commit":
         # The noisy metric was never drawn: the model is stored, and can be released without it.
-        assert "never drawn (nothing was reserved for it): the model can be released without it" in answer["note"]
+        assert (
+            "never drawn (nothing was reserved for it): the model can be released without it"
+            in answer["note"]
+        )
         findings = audit(read(world.client, run_id, world.ledger_url)).findings
         assert "metric_not_drawn" in {finding.code for finding in findings}
     require_whole(world, run_id)
 
 
-@pytest.mark.parametrize("point", [pytest.param("before the commit", marks=pytest.mark.slow), "before the model"])
-def test_what_was_paid_for_is_stored(world: World, point: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "point", [pytest.param("before the commit", marks=pytest.mark.slow), "before the model"]
+)
+def test_what_was_paid_for_is_stored(
+    world: World, point: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     check(world, point, capsys)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", [point for point in POINTS if point not in ("before the commit", "before the model")])
+@pytest.mark.parametrize(
+    "point", [point for point in POINTS if point not in ("before the commit", "before the model")]
+)
 @pytest.mark.parametrize("metric", [False, True])
 def test_what_was_paid_for_is_stored_wherever_it_was_killed(
     world: World, point: str, metric: bool, capsys: pytest.CaptureFixture[str]
@@ -113,11 +132,15 @@ def test_what_was_paid_for_is_stored_wherever_it_was_killed(
 
 
 @pytest.mark.slow
-def test_a_later_training_keeps_what_waits_and_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_later_training_keeps_what_waits_and_says_so(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_id = run_and_kill(world, POINTS["before the commit"])
     world.train()
     with Ledger(world.ledger_url) as ledger:
-        assert len(ledger.open_entries()) == 1, "an entry whose result lies on disk is not forfeited"
+        assert len(ledger.open_entries()) == 1, (
+            "an entry whose result lies on disk is not forfeited"
+        )
     assert "dpflows recover" in outbox.words(world.home)
     assert recovered(world, run_id, capsys)["outcome"] == "recovered"
     require_whole(world, run_id)
@@ -125,7 +148,9 @@ def test_a_later_training_keeps_what_waits_and_says_so(world: World, capsys: pyt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["model/weights.npz", "privacy/statement.json", "config.json"])
-def test_a_changed_file_is_kept_and_named(world: World, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_file_is_kept_and_named(
+    world: World, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_id = run_and_kill(world, POINTS["after the commit"])
     path = world.home.outbox / run_id / name
     path.write_bytes(path.read_bytes() + b" ")
@@ -135,7 +160,9 @@ def test_a_changed_file_is_kept_and_named(world: World, name: str, capsys: pytes
     outbox.remove(world.home.outbox / run_id)
 
 
-def test_an_unfinished_folder_is_named_and_left(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_folder_is_named_and_left(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = world.home.outbox / "half"
     (folder / "model").mkdir(parents=True)
     assert run(["recover"]) == 0
@@ -165,7 +192,10 @@ def test_a_metric_that_was_never_drawn_is_told_from_one_that_is_lost(
     run_id = world.train(config)
 
     def found() -> dict[str, str]:
-        return {one.code: one.what for one in audit(read(world.client, run_id, world.ledger_url)).findings}
+        return {
+            one.code: one.what
+            for one in audit(read(world.client, run_id, world.ledger_url)).findings
+        }
 
     assert "nothing was reserved" in found()["metric_not_drawn"]
     job = steps.prepare(config)
@@ -175,7 +205,9 @@ def test_a_metric_that_was_never_drawn_is_told_from_one_that_is_lost(
     with Ledger(world.ledger_url) as ledger:
         reservation = charge.reserve(ledger, charge.events(mechanism_of(job)))
         assert "not drawn on (reserved)" in found()["metric_not_drawn"]
-        other = replace(charge, weights_sha256="0" * 64).reserve(ledger, charge.events(mechanism_of(job)))
+        other = replace(charge, weights_sha256="0" * 64).reserve(
+            ledger, charge.events(mechanism_of(job))
+        )
         other.on_charge()
         assert set(found()) == {"metric_not_drawn"}, "that of another model"
         reservation.on_charge()

@@ -1,4 +1,6 @@
-"""The UIs: they answer on 127.0.0.1, a training beside them uses their server, and they end when told to."""
+"""The UIs: they answer on 127.0.0.1, a training beside them uses their server, and they end when
+told to.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,13 @@ def test_a_port_in_use_is_replaced() -> None:
 
 
 @pytest.mark.slow
-def test_both_servers_start_answer_and_end(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+def test_both_servers_start_answer_and_end(
+    tmp_path: Path, clean_environment: dict[str, str]
+) -> None:
     call = [sys.executable, "-m", "flows.cli", "ui", "--prefect", "--json"]
-    with subprocess.Popen(call, cwd=tmp_path, env=clean_environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        call, cwd=tmp_path, env=clean_environment, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         links = json.loads(process.stdout.readline())
         for name in ("mlflow", "prefect"):

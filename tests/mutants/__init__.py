@@ -1,4 +1,6 @@
-"""The faults that ``mutate.py`` plants: one line of one file each, and the tests that must notice."""
+"""The faults that ``mutate.py`` plants: one line of one file each, and the tests that must
+notice.
+"""
 
 from __future__ import annotations
 

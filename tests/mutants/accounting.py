@@ -46,7 +46,12 @@ MUTANTS = [
         "terms = np.concatenate([np.arange(1, size) for size in sizes])",
         f"{TA}/test_subsampling.py",
     ),
-    Mutant("dpcore/mechanisms/renyi.py", "moments + table.sizes * log_rest)", "moments)", f"{TA}/test_subsampling.py"),
+    Mutant(
+        "dpcore/mechanisms/renyi.py",
+        "moments + table.sizes * log_rest)",
+        "moments)",
+        f"{TA}/test_subsampling.py",
+    ),
     Mutant(
         "dpcore/mechanisms/subsampling.py",
         "log_expm1(j * (j - 1.0) * (ratio * ratio / 2.0))",
@@ -60,7 +65,10 @@ MUTANTS = [
         f"{TA}/test_subsampling.py",
     ),
     Mutant(
-        "dpcore/mechanisms/subsampling.py", "factor: float = 3.0", "factor: float = 2.0", f"{TA}/test_subsampling.py"
+        "dpcore/mechanisms/subsampling.py",
+        "factor: float = 3.0",
+        "factor: float = 2.0",
+        f"{TA}/test_subsampling.py",
     ),
     Mutant(
         "dpcore/mechanisms/subsampling.py",
@@ -74,19 +82,37 @@ MUTANTS = [
         "np.log1p(rate * rate * np.expm1(epsilon))",
         f"{TM}/test_threshold.py",
     ),
-    Mutant("dpcore/mechanisms/subsampling.py", "shrink = 1.0 if", "shrink = 0.5 if", f"{TA}/test_ternary.py"),
+    Mutant(
+        "dpcore/mechanisms/subsampling.py",
+        "shrink = 1.0 if",
+        "shrink = 0.5 if",
+        f"{TA}/test_ternary.py",
+    ),
     Mutant(
         "dpcore/mechanisms/subsampling.py",
         "_log_q(j, -(j - 0.5) * t, t)",
         "_log_q(j, -(j + 0.5) * t, t)",
         f"{TA}/test_ternary.py",
     ),
-    Mutant("dpcore/mechanisms/subsampling.py", "np.maximum(spread, binary) if", "spread if", f"{TA}/test_ternary.py"),
+    Mutant(
+        "dpcore/mechanisms/subsampling.py",
+        "np.maximum(spread, binary) if",
+        "spread if",
+        f"{TA}/test_ternary.py",
+    ),
     # samplers, relations, loss distributions
     Mutant(
-        "dpcore/sampling.py", "int(rng.binomial(n, self.rate))", "round(n * self.rate)", f"{TM}/test_sampling_draws.py"
+        "dpcore/sampling.py",
+        "int(rng.binomial(n, self.rate))",
+        "round(n * self.rate)",
+        f"{TM}/test_sampling_draws.py",
     ),
-    Mutant("dpcore/sampling.py", "size=size, replace=False", "size=size, replace=True", f"{TM}/test_sampling_draws.py"),
+    Mutant(
+        "dpcore/sampling.py",
+        "size=size, replace=False",
+        "size=size, replace=True",
+        f"{TM}/test_sampling_draws.py",
+    ),
     Mutant("dpcore/sampling.py", "rng.permutation(n)[", "np.arange(n)[", f"{TM}/test_permuted.py"),
     Mutant(
         "dpcore/sampling.py",
@@ -118,8 +144,18 @@ MUTANTS = [
         "total += mechanism.ratio**2",
         f"{TA}/test_pld.py",
     ),
-    Mutant("dpcore/accounting/exact.py", ".self_compose(count)", ".self_compose(1)", f"{TA}/test_pld.py"),
-    Mutant("dpcore/accounting/exact.py", '"sampling_prob": rate,', '"sampling_prob": rate / 2,', f"{TA}/test_pld.py"),
+    Mutant(
+        "dpcore/accounting/exact.py",
+        ".self_compose(count)",
+        ".self_compose(1)",
+        f"{TA}/test_pld.py",
+    ),
+    Mutant(
+        "dpcore/accounting/exact.py",
+        '"sampling_prob": rate,',
+        '"sampling_prob": rate / 2,',
+        f"{TA}/test_pld.py",
+    ),
     # counts, doors and searches
     Mutant(
         "dpcore/accounting/events.py",

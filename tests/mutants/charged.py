@@ -1,4 +1,6 @@
-"""Faults in whom a budget protects: the door, the fork check, facts of rows, blocks that are read, and publicness."""
+"""Faults in whom a budget protects: the door, the fork check, facts of rows, blocks that are read,
+and publicness.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,13 @@ READING, NAMES, ASKS = (
 MUTANTS = [
     # one door, one process, one form of noise
     Mutant("dpcore/errors.py", "    if here() != maker:", "    if here()[0] == 0:", DOOR),
-    Mutant("dpcore/accounting/budget.py", '        require_maker(self._maker, "a budget")\n', "", DOOR),
+    Mutant(
+        "dpcore/accounting/budget.py", '        require_maker(self._maker, "a budget")\n', "", DOOR
+    ),
     Mutant(
         "dpcore/accounting/limits.py",
-        '        require_maker(self._maker, "an Allowance")  # before',
-        "        # before",
+        'was held\n        require_maker(self._maker, "an Allowance")',
+        "was held",
         DOOR,
     ),
     Mutant("dpcore/noise.py", '        if name[:2] != "__":', '        if name == "normal":', DOOR),
@@ -34,7 +38,12 @@ MUTANTS = [
         DOOR,
     ),
     # facts of rows
-    Mutant("tasks/ledger/reader.py", "            fixed.require_same(facts, dataset.name)", "            pass", FACTS),
+    Mutant(
+        "tasks/ledger/reader.py",
+        "            fixed.require_same(facts, dataset.name)",
+        "            pass",
+        FACTS,
+    ),
     Mutant(
         "tasks/ledger/reader.py",
         "        fixed = dataset.facts or chain.fixed_facts(connection, dataset.name)\n        if",
@@ -42,15 +51,53 @@ MUTANTS = [
         FACTS,
     ),
     Mutant(
-        "tasks/ledger/facts.py", "block_format=block.format if block and dated else None", "block_format=None", FACTS
+        "tasks/ledger/facts.py",
+        "block_format=block.format if block and dated else None",
+        "block_format=None",
+        FACTS,
     ),
-    Mutant("tasks/ledger/facts.py", "            missing=tuple(sorted(marks)),", "            missing=(),", FACTS),
-    Mutant("tasks/ledger/verify.py", '        self._same_rows(record, dataset, body.get("facts"))\n', "", FACTS),
-    Mutant("tasks/ledger/ledger.py", '        target.require_delta((reading or {}).get("n"))\n', "", FACTS),
-    Mutant("flows/commands/ledger.py", "    n = None if schema is None else schema.n()", "    n = None", FACTS),
-    Mutant("tasks/ledger/ledger.py", "            self._require_stated(target, facts)\n", "            pass\n", FACTS),
-    Mutant("tasks/ledger/ledger.py", "if look_of(name) == look_of(dataset)", "if name == dataset", FACTS),
-    Mutant("tasks/ledger/verify.py", 'if "facts" in body and (name', 'if "fact" in body and (name', FACTS),
+    Mutant(
+        "tasks/ledger/facts.py",
+        "            missing=tuple(sorted(marks)),",
+        "            missing=(),",
+        FACTS,
+    ),
+    Mutant(
+        "tasks/ledger/verify.py",
+        '        self._same_rows(record, dataset, body.get("facts"))\n',
+        "",
+        FACTS,
+    ),
+    Mutant(
+        "tasks/ledger/ledger.py",
+        '        target.require_delta((reading or {}).get("n"))\n',
+        "",
+        FACTS,
+    ),
+    Mutant(
+        "flows/commands/ledger.py",
+        "    n = None if schema is None else schema.n()",
+        "    n = None",
+        FACTS,
+    ),
+    Mutant(
+        "tasks/ledger/ledger.py",
+        "            self._require_stated(target, facts)\n",
+        "            pass\n",
+        FACTS,
+    ),
+    Mutant(
+        "tasks/ledger/ledger.py",
+        "if look_of(name) == look_of(dataset)",
+        "if name == dataset",
+        FACTS,
+    ),
+    Mutant(
+        "tasks/ledger/verify.py",
+        '            "facts" in body\n            and (name',
+        '            "fact" in body\n            and (name',
+        FACTS,
+    ),
     # what is read is what is charged
     Mutant(
         "tasks/data/load.py",
@@ -70,8 +117,18 @@ MUTANTS = [
         "    if aside is not None and False:",
         READING,
     ),
-    Mutant("tasks/kinds/charge.py", '        blocks=rows.blocks or ("all",),', "        blocks=job.blocks,", READING),
-    Mutant("tasks/ledger/charge.py", "if others := sorted(set(owners) - {self.dataset}):", "if others := []:", READING),
+    Mutant(
+        "tasks/kinds/charge.py",
+        '        blocks=rows.blocks or ("all",),',
+        "        blocks=job.blocks,",
+        READING,
+    ),
+    Mutant(
+        "tasks/ledger/charge.py",
+        "if others := sorted(set(owners) - {self.dataset}):",
+        "if others := []:",
+        READING,
+    ),
     Mutant(
         "tasks/options/tune.py",
         "describe(varied(stored, values), job.schema)",
@@ -87,14 +144,22 @@ MUTANTS = [
     Mutant(
         "dpcore/accounting/budget.py",
         "        return value\n\n    def affords",
-        "        return value + 1e-9 * query(self._objective) if self._observers else value\n\n    def affords",
+        "        return value + 1e-9 * query(self._objective) if self._observers else value\n\n    "
+        "def affords",
         DRAWN,
     ),
     Mutant("tasks/compare/folds.py", "        if secret is None:", "        if True:", DRAWN),
     Mutant("tasks/compare/charge.py", "((index, each * count),)", "((index, each),)", EVERY),
     # refusals that one record could decide over
-    Mutant("tasks/compare/folds.py", "protocol.folds == 1 or not job.public:", "protocol.folds == 1:", DRAWN),
-    Mutant("tasks/compare/folds.py", "None if job.public else Adjacency.ADD_REMOVE)", "None)", DRAWN),
+    Mutant(
+        "tasks/compare/folds.py",
+        "protocol.folds == 1 or not job.public:",
+        "protocol.folds == 1:",
+        DRAWN,
+    ),
+    Mutant(
+        "tasks/compare/folds.py", "None if job.public else Adjacency.ADD_REMOVE)", "None)", DRAWN
+    ),
     Mutant(
         "tasks/readers/text.py",
         "if mine is not None and not _first_fits(",
@@ -103,10 +168,18 @@ MUTANTS = [
     ),
     Mutant("tasks/readers/spoiled.py", "        if k in read:\n", "        if k >= 0:\n", BLOCKS),
     Mutant(
-        "tasks/readers/tables.py", "                batch.validate(full=True)", "                len(batch)", BLOCKS
+        "tasks/readers/tables.py",
+        "                batch.validate(full=True)",
+        "                len(batch)",
+        BLOCKS,
     ),
     # people in a charged profile
-    Mutant("tasks/profile/private.py", "else 1.0 + rows**2 * (columns + 1.0)", "else columns + 2.0", EVERY),
+    Mutant(
+        "tasks/profile/private.py",
+        "else 1.0 + rows**2 * (columns + 1.0)",
+        "else columns + 2.0",
+        EVERY,
+    ),
     Mutant(
         "dpcore/preprocess/estimate.py",
         "return Exponential(float(self.rows), self.rows * self.noise_multiplier",
@@ -119,8 +192,15 @@ MUTANTS = [
         "cumcount().to_numpy() >= 0",
         "tests/tasks/profile/test_profile_command.py",
     ),
-    Mutant("dpcore/train/auto.py", ' and unit != "user"', "", "tests/tasks/retraining/test_users.py"),
-    Mutant("tasks/data/rows.py", 'moment.tz_convert("UTC")).strftime', "moment.tz_localize(None)).strftime", DRAWN),
+    Mutant(
+        "dpcore/train/auto.py", ' and unit != "user"', "", "tests/tasks/retraining/test_users.py"
+    ),
+    Mutant(
+        "tasks/data/rows.py",
+        'moment.tz_convert("UTC")).strftime',
+        "moment.tz_localize(None)).strftime",
+        DRAWN,
+    ),
     # publicness
     Mutant(
         "tasks/ledger/reader.py",

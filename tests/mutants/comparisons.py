@@ -1,4 +1,6 @@
-"""Faults in what a comparison keeps and shows: stale cells, a ceiling of other columns, narrow bands, cut tables."""
+"""Faults in what a comparison keeps and shows: stale cells, a ceiling of other columns, narrow
+bands, cut tables.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,27 @@ MUTANTS = [
     Mutant(CLOSURE, '"pkgutil.iter_modules" in names', '"nothing" in names', TEST_CLOSURE),
     Mutant(CLOSURE, "for name in LIBRARIES:", "for name in LIBRARIES[:-1]:", TEST_CLOSURE),
     Mutant(LINES, "encodings(here or used)", "encodings(used[:1])", TEST_LINES),
-    Mutant("tasks/kinds/sessions.py", 'update={"conventions": None, **said}', "update={}", TEST_LINES),
+    Mutant(
+        "tasks/kinds/sessions.py", 'update={"conventions": None, **said}', "update={}", TEST_LINES
+    ),
     Mutant(
         "tasks/kinds/base.py",
         'float(registry["non_private"].default_l2) if given is None else given',
         "job.problem.l2",
         TEST_LINES,
     ),
-    Mutant("tasks/kinds/table.py", "with threadpool_limits(1):", "with threadpool_limits(2):", TEST_LINES),
-    Mutant("tasks/kinds/quality.py", '"root_mean_squared_error": unit *', '"root_mean_squared_error":', TEST_LINES),
+    Mutant(
+        "tasks/kinds/table.py",
+        "with threadpool_limits(1):",
+        "with threadpool_limits(2):",
+        TEST_LINES,
+    ),
+    Mutant(
+        "tasks/kinds/quality.py",
+        '"root_mean_squared_error": unit *',
+        '"root_mean_squared_error":',
+        TEST_LINES,
+    ),
     Mutant(
         "tasks/compare/statistics.py",
         "student.ppf((1 + LEVEL) / 2, len(values) - 1)",
@@ -35,9 +49,18 @@ MUTANTS = [
         "DIFFERENT_SIZES = 1.0",
         "tests/tasks/compare/test_figures.py",
     ),
-    Mutant("flows/terminal.py", "if not console.is_terminal:", "if console.is_terminal:", TEST_COMMAND),
-    Mutant("flows/commands/compare.py", "natural_width(table) > width and", "False and", TEST_COMMAND),
-    Mutant("flows/compare_summary.py", "map(fmean, draws.values())", "sum(draws.values(), [])", TEST_COMMAND),
+    Mutant(
+        "flows/terminal.py", "if not console.is_terminal:", "if console.is_terminal:", TEST_COMMAND
+    ),
+    Mutant(
+        "flows/commands/compare.py", "natural_width(table) > width and", "False and", TEST_COMMAND
+    ),
+    Mutant(
+        "flows/compare_summary.py",
+        "map(fmean, draws.values())",
+        "sum(draws.values(), [])",
+        TEST_COMMAND,
+    ),
     Mutant(
         "tasks/home.py",
         'Path(__file__).resolve().parents[1] / "conf"',
@@ -50,7 +73,12 @@ MUTANTS = [
         "MOST_EPSILON = 1e12",
         "tests/tasks/record/test_words_of_a_run.py",
     ),
-    Mutant("tasks/record/wording.py", "units / limit)", "units)", "tests/tasks/record/test_words_of_a_run.py"),
+    Mutant(
+        "tasks/record/wording.py",
+        "units / limit)",
+        "units)",
+        "tests/tasks/record/test_words_of_a_run.py",
+    ),
     Mutant(
         "tasks/kinds/sessions.py",
         "usual if chosen.conventions is None else NAMED[chosen.conventions]",
@@ -59,7 +87,7 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/ranking/metrics.py",
-        'if conventions.gain == "exponential" else placed.y.astype(np.float64)',
+        'if conventions.gain == "exponential"\n        else placed.y.astype(np.float64)',
         "",
         "tests/dpcore/ranking/test_conventions.py",
     ),

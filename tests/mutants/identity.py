@@ -1,4 +1,6 @@
-"""Faults in whom a row is charged to: ids that two readers spell, rows that name nobody, what hangs on one record."""
+"""Faults in whom a row is charged to: ids that two readers spell, rows that name nobody, what hangs
+on one record.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from tests.mutants.mutant import Mutant
 RULE, UNITS, N = "dpcore/identity.py", "tasks/data/units.py", "tests/neighbours"
 
 MUTANTS = [
-    Mutant(RULE, "text = text.strip() if ascii else text.strip(BLANKS)", "pass", f"{N}/test_neighbours.py"),
+    Mutant(
+        RULE,
+        "text = text.strip() if ascii else text.strip(BLANKS)",
+        "pass",
+        f"{N}/test_neighbours.py",
+    ),
     Mutant(RULE, 'text = plain.rstrip("0").rstrip(".")', "text = plain", f"{N}/test_neighbours.py"),
     Mutant(RULE, 'text = normalize("NFC", text)', "pass", "tests/dpcore/test_identity.py"),
     Mutant(
@@ -16,12 +23,25 @@ MUTANTS = [
         "return str(float(value)) if value else",
         "tests/dpcore/test_identity.py",
     ),
-    Mutant(RULE, "if unit and size >= EXACT", "if unit and size > 2.0**70 + EXACT", "tests/dpcore/test_identity.py"),
+    Mutant(
+        RULE,
+        "if unit and size >= EXACT",
+        "if unit and size > 2.0**70 + EXACT",
+        "tests/dpcore/test_identity.py",
+    ),
     Mutant(RULE, "if nobody:", "if nobody and False:", "tests/dpcore/test_identity.py"),
     Mutant(
-        UNITS, "part = pc.ascii_trim(part, characters=ASCII_BLANKS)", "pass", "tests/tasks/data/test_ids_together.py"
+        UNITS,
+        "part = pc.ascii_trim(part, characters=ASCII_BLANKS)",
+        "pass",
+        "tests/tasks/data/test_ids_together.py",
     ),
-    Mutant(UNITS, 'pc.invert(pc.starts_with(bare, "0"))', "pc.is_valid(bare)", "tests/tasks/data/test_ids_together.py"),
+    Mutant(
+        UNITS,
+        'pc.invert(pc.starts_with(bare, "0"))',
+        "pc.is_valid(bare)",
+        "tests/tasks/data/test_ids_together.py",
+    ),
     Mutant(UNITS, "none = NO_VALUE | schema.marks(name)", "none = NO_VALUE", f"{N}/test_doors.py"),
     Mutant(
         "tasks/readers/numbers.py",

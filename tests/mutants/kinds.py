@@ -1,20 +1,31 @@
-"""Faults in what a kind of model is asked: numbers, files and words that one kind of several would miss."""
+"""Faults in what a kind of model is asked: numbers, files and words that one kind of several would
+miss.
+"""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-EVALUATE, RUN, NAMES = "tasks/training/evaluate.py", "tasks/record/run.py", "tasks/audit/rules_names.py"
+EVALUATE, RUN, NAMES = (
+    "tasks/training/evaluate.py",
+    "tasks/record/run.py",
+    "tasks/audit/rules_names.py",
+)
 TOY, SELECT = "tests/tasks/kinds/test_kinds.py", "tests/tasks/options/test_select_flow.py"
 
 MUTANTS = [
     Mutant("tasks/kinds/__init__.py", "if kind.fits(config, schema)", "if True", TOY),
     Mutant(
-        "tasks/options/base.py", "algorithm, noise = job.algorithm,", "algorithm, noise = job.config.algorithm,", SELECT
+        "tasks/options/base.py",
+        "algorithm, noise = job.algorithm,",
+        "algorithm, noise = job.config.algorithm,",
+        SELECT,
     ),
     Mutant(EVALUATE, "    if job.public:", "    if not job.public:", TOY),
     Mutant(EVALUATE, "exact |= kind.counts(job, data)", "pass", TOY),
-    Mutant(EVALUATE, "if data.groups is not None and (each", "if data.groups is None and (each", TOY),
+    Mutant(
+        EVALUATE, "if data.groups is not None and (each", "if data.groups is None and (each", TOY
+    ),
     Mutant(EVALUATE, '"internal": not job.public', '"internal": job.public', TOY),
     Mutant(RUN, "            *own.limits,\n", "", TOY),
     Mutant(RUN, "        **own.params,\n", "", TOY),

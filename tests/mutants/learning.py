@@ -80,22 +80,46 @@ MUTANTS += [
         "sorted_score[1:] == sorted_score[1:], True",
         TEST_METRICS,
     ),
-    Mutant(METRICS, "np.sum((p - happened) ** 2, axis=1)", "np.sum(np.abs(p - happened), axis=1)", TEST_METRICS),
+    Mutant(
+        METRICS,
+        "np.sum((p - happened) ** 2, axis=1)",
+        "np.sum(np.abs(p - happened), axis=1)",
+        TEST_METRICS,
+    ),
     Mutant(METRICS, "small = sizes < least", "small = sizes <= least", TEST_METRICS),
     Mutant(METRICS, "if rest.sum() >= least:", "if rest.any():", TEST_METRICS),
     Mutant(METRICS, 'if loss == "logistic":', 'if loss in ("logistic", "hinge"):', TEST_METRICS),
     Mutant(METRICS, "for label in np.unique(y)]", "for label in range(2)]", TEST_METRICS),
 ]
 
-SOFTMAX, TEST_JOINT = "dpcore/objective/multiclass.py", "tests/dpcore/algorithms/test_joint_softmax.py"
+SOFTMAX, TEST_JOINT = (
+    "dpcore/objective/multiclass.py",
+    "tests/dpcore/algorithms/test_joint_softmax.py",
+)
 
-# Joint softmax: constants of one margin in place of those of all classes, clips that miss the norm of the row.
+# Joint softmax: constants of one margin in place of those of all classes, clips that miss the norm
+# of the row.
 MUTANTS += [
     Mutant(SOFTMAX, "= sqrt(2.0)", "= sqrt(2.0) / 2", TEST_JOINT),
-    Mutant(SOFTMAX, "smoothness: ClassVar[float] = 0.5", "smoothness: ClassVar[float] = 0.25", TEST_JOINT),
-    Mutant(SOFTMAX, "row_norms(slope) * self.rows.lengths[rows] * (1.0", "row_norms(slope) * 0.5 * (1.0", TEST_JOINT),
-    Mutant(SOFTMAX, "classes), y), clip).sum(", "classes), y), inf).sum(", TEST_JOINT),
-    Mutant("dpcore/algorithms/dp_svrg.py", "problem.norm_bound**2 * problem.loss", "0.5 * problem.loss", TEST_JOINT),
+    Mutant(
+        SOFTMAX,
+        "smoothness: ClassVar[float] = 0.5",
+        "smoothness: ClassVar[float] = 0.25",
+        TEST_JOINT,
+    ),
+    Mutant(
+        SOFTMAX,
+        "row_norms(slope) * self.rows.lengths[rows] * (1.0",
+        "row_norms(slope) * 0.5 * (1.0",
+        TEST_JOINT,
+    ),
+    Mutant(SOFTMAX, "classes), y), clip", "classes), y), inf", TEST_JOINT),
+    Mutant(
+        "dpcore/algorithms/dp_svrg.py",
+        "problem.norm_bound**2 * problem.loss",
+        "0.5 * problem.loss",
+        TEST_JOINT,
+    ),
     Mutant(
         "dpcore/descent/permuted.py",
         "problem.sensitivity(problem.lipschitz)",
@@ -112,11 +136,24 @@ MUTANTS += [
 
 CAPPED = "tests/dpcore/test_capped.py"
 
-# Caps of the slope: priced but not kept, or kept at another size; evidence of a selection that is not used.
+# Caps of the slope: priced but not kept, or kept at another size; evidence of a selection that is
+# not used.
 MUTANTS += [
-    Mutant("dpcore/algorithms/admm_objp.py", "records.with_labels(records.y, loss)", "records", CAPPED),
-    Mutant("dpcore/losses.py", "return min(self.base.lipschitz, self.cap)", "return self.cap / 2", CAPPED),
-    Mutant("dpcore/losses.py", "self.base.slope(t), -self.cap", "self.base.slope(t), -2.0 * self.cap", CAPPED),
+    Mutant(
+        "dpcore/algorithms/admm_objp.py", "records.with_labels(records.y, loss)", "records", CAPPED
+    ),
+    Mutant(
+        "dpcore/losses.py",
+        "return min(self.base.lipschitz, self.cap)",
+        "return self.cap / 2",
+        CAPPED,
+    ),
+    Mutant(
+        "dpcore/losses.py",
+        "self.base.slope(t), -self.cap",
+        "self.base.slope(t), -2.0 * self.cap",
+        CAPPED,
+    ),
     Mutant(
         "dpcore/algorithms/two_phase.py",
         "np.minimum(doubt, 1e70) ** 4",
@@ -138,7 +175,12 @@ ROWS, TEST_ROWS = "dpcore/objective/rows.py", "tests/dpcore/objective/test_objec
 # Rows that are scaled inside the products, and what their storage hides of a norm.
 MUTANTS += [
     Mutant(ROWS, "mass[...] += c.sum(axis=0)", "pass", TEST_ROWS),
-    Mutant(ROWS, "self.lengths * (1.0 + self.margin) if self.margin else self.lengths", "self.lengths", TEST_ROWS),
+    Mutant(
+        ROWS,
+        "self.lengths * (1.0 + self.margin) if self.margin else self.lengths",
+        "self.lengths",
+        TEST_ROWS,
+    ),
     Mutant(
         ROWS,
         "return np.asarray(times(W) - self.shift @ W)",
@@ -147,11 +189,15 @@ MUTANTS += [
     ),
     Mutant("dpcore/objective/linear.py", "            self._views = {}\n", "", TEST_ROWS),
     Mutant(
-        "dpcore/objective/users.py", "        self.rows.check_rows(problem)\n", "", "tests/dpcore/train/test_train.py"
+        "dpcore/objective/users.py",
+        "        self.rows.check_rows(problem)\n",
+        "",
+        "tests/dpcore/train/test_train.py",
     ),
 ]
 
-# Scores that overflow, steps that do, and an adaptive run that is cheap under its own relation alone.
+# Scores that overflow, steps that do, and an adaptive run that is cheap under its own relation
+# alone.
 MUTANTS += [
     Mutant(
         "dpcore/objective/linear.py",
@@ -171,7 +217,8 @@ MUTANTS += [
 
 RANKING = "tests/dpcore/ranking/test_algorithms.py"
 
-# What labels can do to a sum over sessions counted half, and the price of a ball where a triangle alone is proved.
+# What labels can do to a sum over sessions counted half, and the price of a ball where a triangle
+# alone is proved.
 MUTANTS += [
     Mutant(
         "dpcore/algorithms/listnet_one_shot.py",
@@ -179,9 +226,24 @@ MUTANTS += [
         "min(clip_norm, largest)",
         RANKING,
     ),
-    Mutant("dpcore/algorithms/privbr.py", "return clip_norm, 2.0 * clip_norm", "return clip_norm, clip_norm", RANKING),
-    Mutant("dpcore/algorithms/privbr.py", "return clip_norm, clip_norm", "return clip_norm, clip_norm / 2.0", RANKING),
-    Mutant("dpcore/algorithms/privbr.py", 'geometry = "ball" if centred', 'geometry = "ball" if True', RANKING),
+    Mutant(
+        "dpcore/algorithms/privbr.py",
+        "return clip_norm, 2.0 * clip_norm",
+        "return clip_norm, clip_norm",
+        RANKING,
+    ),
+    Mutant(
+        "dpcore/algorithms/privbr.py",
+        "return clip_norm, clip_norm",
+        "return clip_norm, clip_norm / 2.0",
+        RANKING,
+    ),
+    Mutant(
+        "dpcore/algorithms/privbr.py",
+        'geometry = "ball" if centred',
+        'geometry = "ball" if True',
+        RANKING,
+    ),
 ]
 
 # Losses of candidates cut higher than the choice among them is priced for.
@@ -211,15 +273,38 @@ MUTANTS += [
         "return Lease(value)",
         "tests/dpcore/accounting/test_budget.py",
     ),
-    Mutant("dpcore/accounting/budget.py", "return living", "return value", "tests/dpcore/accounting/test_budget.py"),
+    Mutant(
+        "dpcore/accounting/budget.py",
+        "return living",
+        "return value",
+        "tests/dpcore/accounting/test_budget.py",
+    ),
     # who looks is told through every view
-    Mutant("dpcore/accounting/budget.py", "(*self._views, step)", "(step,)", "tests/dpcore/accounting/test_budget.py"),
+    Mutant(
+        "dpcore/accounting/budget.py",
+        "(*self._views, step)",
+        "(step,)",
+        "tests/dpcore/accounting/test_budget.py",
+    ),
     # what is paid for is there, or the price is back
     Mutant(
-        "dpcore/train/running.py", "if on_weights is not None:", "if False:", "tests/dpcore/estimators/test_charge.py"
+        "dpcore/train/running.py",
+        "if on_weights is not None:",
+        "if False:",
+        "tests/dpcore/estimators/test_charge.py",
     ),
-    Mutant("dpcore/accounting/limits.py", "if not drawn:", "if True:", "tests/dpcore/estimators/test_charge.py"),
-    Mutant("dpcore/accounting/limits.py", "if not drawn:", "if False:", "tests/dpcore/estimators/test_charge.py"),
+    Mutant(
+        "dpcore/accounting/limits.py",
+        "if not drawn:",
+        "if True:",
+        "tests/dpcore/estimators/test_charge.py",
+    ),
+    Mutant(
+        "dpcore/accounting/limits.py",
+        "if not drawn:",
+        "if False:",
+        "tests/dpcore/estimators/test_charge.py",
+    ),
     Mutant(
         "dpcore/train/running.py",
         'with np.errstate(all="ignore"):',
@@ -233,8 +318,18 @@ MUTANTS += [
         "payer is None",
         "tests/dpcore/estimators/test_searches.py",
     ),
-    Mutant("dpcore/estimators/lineage.py", "self.sent = True", "pass", "tests/dpcore/estimators/test_searches.py"),
-    Mutant("dpcore/estimators/spent.py", "len(budget.history) < 2", "True", "tests/dpcore/estimators/test_searches.py"),
+    Mutant(
+        "dpcore/estimators/lineage.py",
+        "self.sent = True",
+        "pass",
+        "tests/dpcore/estimators/test_searches.py",
+    ),
+    Mutant(
+        "dpcore/estimators/spent.py",
+        "len(budget.history) < 2",
+        "True",
+        "tests/dpcore/estimators/test_searches.py",
+    ),
     # coefficients are those of predict
     Mutant(
         "dpcore/estimators/rows.py",

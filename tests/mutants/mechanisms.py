@@ -15,7 +15,12 @@ MUTANTS = [
         "alphas * (ratio * ratio / 4.0)",
         f"{TM}/test_mechanisms.py",
     ),
-    Mutant("dpcore/mechanisms/renyi.py", "down = alphas * loss", "down = -alphas * loss", f"{TM}/test_mechanisms.py"),
+    Mutant(
+        "dpcore/mechanisms/renyi.py",
+        "down = alphas * loss",
+        "down = -alphas * loss",
+        f"{TM}/test_mechanisms.py",
+    ),
     Mutant(
         "dpcore/mechanisms/renyi.py",
         "quadratic = alphas * (eta * eta / 8.0)",
@@ -48,9 +53,24 @@ MUTANTS = [
         f"{TM}/test_noise.py",
     ),
     Mutant("dpcore/noise.py", "u + scale * v", "u + v", f"{TM}/test_noise.py"),
-    Mutant("dpcore/noise.py", "keep = ~(negative & (magnitude == 0))", "keep = magnitude >= 0", f"{TM}/test_noise.py"),
-    Mutant("dpcore/noise.py", "slack / sqrt(max(value.size, 1))", "slack * max(value.size, 1)", f"{TM}/test_noise.py"),
-    Mutant("dpcore/noise.py", "slack / max(value.size, 1)", "slack * max(value.size, 1)", f"{TM}/test_noise.py"),
+    Mutant(
+        "dpcore/noise.py",
+        "keep = ~(negative & (magnitude == 0))",
+        "keep = magnitude >= 0",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant(
+        "dpcore/noise.py",
+        "slack / sqrt(max(value.size, 1))",
+        "slack * max(value.size, 1)",
+        f"{TM}/test_noise.py",
+    ),
+    Mutant(
+        "dpcore/noise.py",
+        "slack / max(value.size, 1)",
+        "slack * max(value.size, 1)",
+        f"{TM}/test_noise.py",
+    ),
     Mutant(
         "dpcore/noise.py",
         "return np.rint(np.asarray(noisy) / grid) * grid",
@@ -88,7 +108,12 @@ MUTANTS = [
         "np.argmax(scores - 0 * rng.laplace",
         f"{TM}/test_selection.py",
     ),
-    Mutant("dpcore/mechanisms/selection.py", "(2.0 if self.two_sided else 1.0)", "1.0", f"{TM}/test_selection.py"),
+    Mutant(
+        "dpcore/mechanisms/selection.py",
+        "(2.0 if self.two_sided else 1.0)",
+        "1.0",
+        f"{TM}/test_selection.py",
+    ),
     Mutant(
         "dpcore/mechanisms/selection.py",
         "bar = self.threshold + draw(scale=self.threshold_scale)",

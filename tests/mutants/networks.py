@@ -13,12 +13,23 @@ MUTANTS = [
         "lengths(self.a) + (0.0 if",
         f"{TN}/test_gradients.py",
     ),
-    Mutant("dpcore/network/clipping.py", "total + lengths(self.bias)", "total", f"{TN}/test_gradients.py"),
     Mutant(
-        "dpcore/network/clipping.py", "clip_norm * (1.0 - MARGIN[dtype]) /", "clip_norm /", f"{TN}/test_rounding.py"
+        "dpcore/network/clipping.py",
+        "total + lengths(self.bias)",
+        "total",
+        f"{TN}/test_gradients.py",
     ),
     Mutant(
-        "dpcore/network/clipping.py", "clamp_min(1e-30)).clamp_max(1.0)", "clamp_min(1e-30))", f"{TN}/test_gradients.py"
+        "dpcore/network/clipping.py",
+        "clip_norm * (1.0 - MARGIN[dtype]) /",
+        "clip_norm /",
+        f"{TN}/test_rounding.py",
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
+        "clamp_min(1e-30)).clamp_max(1.0)",
+        "clamp_min(1e-30))",
+        f"{TN}/test_gradients.py",
     ),
     Mutant(
         "dpcore/network/clipping.py",
@@ -45,33 +56,70 @@ MUTANTS = [
         f"{TN}/test_rounding.py",
     ),
     Mutant("dpcore/network/clipping.py", "LEAST = 16", "LEAST = 1", f"{TN}/test_rounding.py"),
-    Mutant("dpcore/network/clipping.py", "= total + hidden *", "= total + 0.0 *", f"{TN}/test_rounding.py"),
-    Mutant("dpcore/network/clipping.py", "(1.0 - (k + 3) * limits", "(1.0 - 0.0 * limits", f"{TN}/test_rounding.py"),
-    Mutant("dpcore/network/clipping.py", "square() + k * limits.tiny", "square()", f"{TN}/test_rounding.py"),
-    Mutant("dpcore/network/clipping.py", "torch.float64 if k > LONG else None", "None", f"{TN}/test_rounding.py"),
     Mutant(
-        "dpcore/network/network.py", "clip * (1.0 - MARGIN[self.network.dtype])", "clip * 1.0", f"{TN}/test_rounding.py"
+        "dpcore/network/clipping.py",
+        "= total + hidden *",
+        "= total + 0.0 *",
+        f"{TN}/test_rounding.py",
     ),
-    Mutant("dpcore/network/network.py", "self._theta += self._start", "pass", f"{TN}/test_gradients.py"),
+    Mutant(
+        "dpcore/network/clipping.py",
+        "(1.0 - (k + 3) * limits",
+        "(1.0 - 0.0 * limits",
+        f"{TN}/test_rounding.py",
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
+        "square() + k * limits.tiny",
+        "square()",
+        f"{TN}/test_rounding.py",
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
+        "torch.float64 if k > LONG else None",
+        "None",
+        f"{TN}/test_rounding.py",
+    ),
+    Mutant(
+        "dpcore/network/network.py",
+        "clip * (1.0 - MARGIN[self.network.dtype])",
+        "clip * 1.0",
+        f"{TN}/test_rounding.py",
+    ),
+    Mutant(
+        "dpcore/network/network.py", "self._theta += self._start", "pass", f"{TN}/test_gradients.py"
+    ),
     Mutant(
         "dpcore/network/network.py",
         "copy=True) if total is None",
         "copy=False) if total is None",
         f"{TN}/test_gradients.py",
     ),
-    Mutant("dpcore/network/network.py", "posinf=inf), clip)", "posinf=inf), inf)", f"{TN}/test_gradients.py"),
+    Mutant(
+        "dpcore/network/network.py",
+        "posinf=inf), clip)",
+        "posinf=inf), inf)",
+        f"{TN}/test_gradients.py",
+    ),
     Mutant(
         "dpcore/network/models.py",
         "torch.allclose(scores, alone",
         "torch.allclose(scores, scores",
         f"{TN}/test_models.py",
     ),
-    Mutant("dpcore/network/models.py", "not torch.equal(buffer, before[name])", "False", f"{TN}/test_models.py"),
+    Mutant(
+        "dpcore/network/models.py",
+        "not torch.equal(buffer, before[name])",
+        "False",
+        f"{TN}/test_models.py",
+    ),
     Mutant(
         "dpcore/network/models.py",
         "isinstance(found, type) and issubclass",
         "True or issubclass",
         f"{TN}/test_models.py",
     ),
-    Mutant("dpcore/network/models.py", "torch.manual_seed(spec.seed)", "pass", f"{TN}/test_models.py"),
+    Mutant(
+        "dpcore/network/models.py", "torch.manual_seed(spec.seed)", "pass", f"{TN}/test_models.py"
+    ),
 ]

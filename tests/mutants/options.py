@@ -1,4 +1,6 @@
-"""Faults in what an option is asked: a rule, a charge or a line of the statement that is left out."""
+"""Faults in what an option is asked: a rule, a charge or a line of the statement that is left
+out.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,19 @@ TOY, RULES = "tests/tasks/options/test_registration.py", "tests/tasks/options/te
 
 MUTANTS = [
     Mutant("tasks/options/rules.py", "facts[self.fact] not in self.allowed", "False", RULES),
-    Mutant("tasks/options/__init__.py", "    check_rules(config, schema, command, ", "    sorted(", RULES),
+    Mutant(
+        "tasks/options/__init__.py",
+        "    check_rules(config, schema, command, ",
+        "    sorted(",
+        RULES,
+    ),
     Mutant("tasks/options/__init__.py", "[option.name for option in found])", "[])", TOY),
-    Mutant("tasks/training/steps.py", "    if beside and asked > room.left", "    if beside and 0 > room.left", TOY),
+    Mutant(
+        "tasks/training/steps.py",
+        "    if beside and asked > room.left",
+        "    if beside and 0 > room.left",
+        TOY,
+    ),
     Mutant("tasks/record/run.py", "            *added.released,\n", "", TOY),
     Mutant("tasks/record/run.py", "            *added.limits,\n", "", TOY),
     Mutant("flows/train.py", 'run = hooked("before_fit", run, reservation)', "pass", TOY),

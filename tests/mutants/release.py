@@ -1,11 +1,16 @@
-"""Faults in what audit, release and verify believe: a hash that is not compared, a tag that is, a check left out."""
+"""Faults in what audit, release and verify believe: a hash that is not compared, a tag that is, a
+check left out.
+"""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
 GATE, WALK = "tests/tasks/release/test_gate_believes.py", "tests/tasks/release/test_believed.py"
-BUNDLES, RUNS = "tests/tasks/release/test_tampered_bundles.py", "tests/tasks/audit/test_tampered_runs.py"
+BUNDLES, RUNS = (
+    "tests/tasks/release/test_tampered_bundles.py",
+    "tests/tasks/audit/test_tampered_runs.py",
+)
 SERVING, PLANNED, RECOVER = (
     "tests/tasks/record/test_serving.py",
     "tests/tasks/audit/test_planned.py",
@@ -13,17 +18,24 @@ SERVING, PLANNED, RECOVER = (
 )
 
 MUTANTS = [
-    Mutant("tasks/audit/rules_texts.py", "elif digest(data) != committed[name]:", "elif False:", GATE),
-    Mutant("tasks/audit/rules_run.py", "if expected is not None and digest(data) != expected:", "if False:", RUNS),
-    Mutant("tasks/audit/rules_run.py", "any(value != promise.delta for value in delta)", "False", WALK),
+    Mutant("tasks/audit/rules_texts.py", "elif digest(data) != "
+                                         "committed[name]:", "elif False:", GATE),
+    Mutant("tasks/audit/rules_run.py", "if expected is not None and digest(data) != "
+                                       "expected:", "if False:", RUNS),
+    Mutant("tasks/audit/rules_run.py", "any(value != promise.delta for value in "
+                                       "delta)", "False", WALK),
     Mutant("tasks/audit/rules_run.py", "    if facts.unkept:", "    if False:", WALK),
-    Mutant("tasks/audit/rules_model.py", "yield from _compared(run.folder, files)", "yield from ()", WALK),
+    Mutant("tasks/audit/rules_model.py", "yield from _compared(run.folder, "
+                                         "files)", "yield from ()", WALK),
     Mutant("tasks/release/bundle.py", "if held is None:", "if False:", GATE),
-    Mutant("tasks/release/verify.py", "if any(same_key(one, report.signer) for one in wanted):", "if wanted:", BUNDLES),
+    Mutant("tasks/release/verify.py", "if any(same_key(one, report.signer) for one in "
+                                      "wanted):", "if wanted:", BUNDLES),
     Mutant("tasks/release/front.py", "any(same_key(one, signer) for one in trusted)", "True", WALK),
     Mutant("tasks/release/trials.py", "if found != stated.head:", "if False:", GATE),
-    Mutant("flows/commands/release.py", "subject, planned_again(subject, asked.ledger))", "subject)", PLANNED),
-    Mutant("flows/commands/release.py", "champion, secret) | shown", "champion, secret) | {'notes': []}", PLANNED),
+    Mutant("flows/commands/release.py", "subject, planned_again(subject, "
+                                        "asked.ledger))", "subject)", PLANNED),
+    Mutant("flows/commands/release.py", "champion, secret) | shown", "champion, secret) | "
+                                                                     "{'notes': []}", PLANNED),
     Mutant(
         "tasks/audit/planned.py",
         'under_new_names(planned.name, there["training"]["parameters"])',
@@ -31,7 +43,8 @@ MUTANTS = [
         PLANNED,
     ),
     Mutant("flows/commands/predict.py", "    if not report.ok:", "    if False:", SERVING),
-    Mutant("tasks/ledger/reader.py", 'if schema.DRAWN in kinds or "committed" in kinds:', "if False:", RECOVER),
+    Mutant("tasks/ledger/reader.py", 'if schema.DRAWN in kinds or "committed" in '
+                                     'kinds:', "if False:", RECOVER),
     Mutant("tasks/ledger/reader.py", 'if OF not in body["hashes"] and', "if False and", RECOVER),
     Mutant("tasks/ledger/verify.py", "head.strip().lower()", "head", "tests/tasks/ledger/test_commands.py"),
 ]  # fmt: skip

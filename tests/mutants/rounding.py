@@ -1,4 +1,6 @@
-"""Faults in bounds of computed numbers: margins left out, taken of the wrong thing, or sums that cancel."""
+"""Faults in bounds of computed numbers: margins left out, taken of the wrong thing, or sums that
+cancel.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,24 @@ MUTANTS = [
         "documents",
         SESSIONS,
     ),
-    Mutant(BOUNDS, "margin = 16.0 * error * sizes.max(axis=1) ** 2", "margin = 0.0 * sizes.max(axis=1)", SESSIONS),
+    Mutant(
+        BOUNDS,
+        "margin = 16.0 * error * sizes.max(axis=1) ** 2",
+        "margin = 0.0 * sizes.max(axis=1)",
+        SESSIONS,
+    ),
     Mutant(
         BOUNDS,
         "margin = 16.0 * error * sizes.max(axis=1) ** 2",
         "margin = 1e-12 * np.maximum(largest, 0.0)",
         SESSIONS,
     ),
-    Mutant(BOUNDS, "margin = (n * n + wide + out + 16) * UNIT * total**2", "margin = 0.0 * total", SESSIONS),
+    Mutant(
+        BOUNDS,
+        "margin = (n * n + wide + out + 16) * UNIT * total**2",
+        "margin = 0.0 * total",
+        SESSIONS,
+    ),
     Mutant(
         BOUNDS,
         "margin = (n * n + wide + out + 16) * UNIT * total**2",

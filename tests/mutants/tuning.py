@@ -57,7 +57,12 @@ MUTANTS = [
         "sqrt(sum(item.ratio**2 for",
         "tests/dpcore/mechanisms/test_repeated.py",
     ),
-    Mutant("dpcore/train/search.py", ", setting.algorithm.adaptive)", ")", "tests/dpcore/train/test_tuned.py"),
+    Mutant(
+        "dpcore/train/search.py",
+        ", setting.algorithm.adaptive)",
+        ")",
+        "tests/dpcore/train/test_tuned.py",
+    ),
     Mutant(
         "dpcore/mechanisms/repeated.py",
         "log1p(1.0 / (a - 1.0))) for",
@@ -96,7 +101,8 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/train/search.py",
-        "noisy = door(self._scoring(problem)).release(self._score, lambda data: right(data, weights, problem))",
+        "noisy = door(self._scoring(problem)).release(\n"
+        "                self._score, lambda data: right(data, weights, problem)\n            )",
         "noisy = door(self._scoring(problem))._objective.score_counts(weights, SIDES).trace()",
         "tests/dpcore/train/test_tuned.py",
     ),

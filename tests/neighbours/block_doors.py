@@ -1,4 +1,6 @@
-"""Doors beside the training on a table with blocks: released metric, drift figures, estimated bounds, exact metrics."""
+"""Doors beside the training on a table with blocks: released metric, drift figures, estimated
+bounds, exact metrics.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,16 @@ def opened(schema: Path) -> Ledger:
     """A ledger beside the schema with a budget for its data."""
     found = find_schema(schema)
     ledger = Ledger(f"sqlite:///{schema.with_name('ledger.db')}")
-    ledger.init(found.name, 8.0, 1e-4, "add_remove", blocks=Blocks.of(found), facts=RowFacts.of(found))
+    ledger.init(
+        found.name, 8.0, 1e-4, "add_remove", blocks=Blocks.of(found), facts=RowFacts.of(found)
+    )
     return ledger
 
 
 def job_of(schema: Path, paths: list[Path], blocks: Sequence[str], **sections: Any) -> Any:
-    """The job of a small training on ``blocks``; of a split by file the first file is the training part."""
+    """The job of a small training on ``blocks``; of a split by file the first file is the training
+    part.
+    """
     own = paths[:1] if find_schema(schema).split.kind == "file" else paths
     return steps.prepare(config_of(schema, own, data={"blocks": list(blocks)}, **sections))
 
@@ -39,7 +45,9 @@ def metric_door(*blocks: str) -> Door:
     """``evaluate.release`` of fixed weights."""
 
     def door(schema: Path, paths: list[Path]) -> Any:
-        job = job_of(schema, paths, blocks, evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}})
+        job = job_of(
+            schema, paths, blocks, evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}}
+        )
         loaded = steps.load_records(job)
         stated = {"weights_sha256": "", "config_sha256": "", "ledger": {"entry": ""}}
         (schema.parent / "privacy").mkdir()

@@ -55,7 +55,9 @@ def open_ledger(schema: Path, job: base.Job) -> Ledger:
     """A ledger beside the schema with room for a few runs."""
     ledger = Ledger(schema.with_name("ledger.db"))
     blocks = Blocks.of(job.schema)
-    ledger.init(job.schema.name, 30.0, DELTA, job.problem.adjacency, unit=job.problem.unit, blocks=blocks)
+    ledger.init(
+        job.schema.name, 30.0, DELTA, job.problem.adjacency, unit=job.problem.unit, blocks=blocks
+    )
     return ledger
 
 
@@ -72,7 +74,9 @@ def training_door(**sections: Any) -> Door:
 
 
 def metric_door(**sections: Any) -> Door:
-    """Charge and release the accuracy of a public model, as after its training; the file of metrics leaves."""
+    """Charge and release the accuracy of a public model, as after its training; the file of metrics
+    leaves.
+    """
 
     def door(schema: Path, paths: list[Path]) -> Any:
         wanted = {"release": {"epsilon": 0.5, "metric": "accuracy"}, "baselines": False}
@@ -116,18 +120,28 @@ def bounds_door(**sections: Any) -> Door:
 
 
 def profile_door(adjacency: str, unit: str = "record") -> Door:
-    """Draft a schema from charged estimates of one file, with the reading that the budget of such units gives."""
+    """Draft a schema from charged estimates of one file, with the reading that the budget of such
+    units gives.
+    """
 
     def door(schema: Path, paths: list[Path]) -> Any:
         found = find_schema(schema)
         with Ledger(schema.with_name("ledger.db")) as ledger:
             opened = ledger.init(
-                found.name, 30.0, DELTA, adjacency, unit, blocks=Blocks.of(found), facts=RowFacts.of(found)
+                found.name,
+                30.0,
+                DELTA,
+                adjacency,
+                unit,
+                blocks=Blocks.of(found),
+                facts=RowFacts.of(found),
             )
             reading = reading_of(opened, paths[0], RowFacts.of(found))
         draft = draft_private(reading, "y", Target(2.0, DELTA), adjacency)
         assert draft.events is not None and draft.events.unit == unit
-        return json.dumps({key: value for key, value in draft.values.items() if key != "source"}), draft.notes
+        return json.dumps(
+            {key: value for key, value in draft.values.items() if key != "source"}
+        ), draft.notes
 
     return door
 
@@ -152,7 +166,9 @@ def tuning_door(settings: dict[str, Any] | None = None, **sections: Any) -> Door
 
 
 def canary_door(**sections: Any) -> Door:
-    """Train among canaries whose coins are fixed; the weights leave, what the watch says stays inside."""
+    """Train among canaries whose coins are fixed; the weights leave, what the watch says stays
+    inside.
+    """
 
     def door(schema: Path, paths: list[Path]) -> Any:
         job = steps.prepare(config_of(schema, paths, audit={"canaries": 20}, **sections))
@@ -167,9 +183,14 @@ def canary_door(**sections: Any) -> Door:
 
 
 def comparison_door(
-    algorithm: dict[str, Any] | None = None, objective: Any = None, blocks: list[str] | None = None, **privacy: Any
+    algorithm: dict[str, Any] | None = None,
+    objective: Any = None,
+    blocks: list[str] | None = None,
+    **privacy: Any,
 ) -> Door:
-    """Two folds cut by a fixed seed: records of the private cells without exact numbers, and what is charged."""
+    """Two folds cut by a fixed seed: records of the private cells without exact numbers, and what
+    is charged.
+    """
     settings = {"steps": 2, "clip_norm": CLIP, "learning_rate": 0.5}
     chosen = algorithm or {"name": "dp_sgd", "parameters": settings}
     more = {} if objective is None else {"objective": objective}
@@ -180,7 +201,11 @@ def comparison_door(
             "data": {"name": str(schema), "path": str(paths[0].parent), "blocks": blocks},
             "privacy": {"epsilon": [1.0], "delta": DELTA, **privacy},
             "algorithms": [chosen],
-            "protocol": {"repeats": 1, "folds": 2, **({} if objective is None else {"parts": False})},
+            "protocol": {
+                "repeats": 1,
+                "folds": 2,
+                **({} if objective is None else {"parts": False}),
+            },
             **more,
         }
         with patch.object(resume, "secret_seed", lambda *_: bytes(range(32))):
@@ -191,9 +216,13 @@ def comparison_door(
         [charge] = charges(comparison, home).values()
         cells = [cell for cell in comparison.to_run if cell.setting.private]
         comparison.rows.check_classes(cells[0].setting)
-        records = [run_cell(cell, comparison.config, comparison.rows, comparison.plans) for cell in cells]
+        records = [
+            run_cell(cell, comparison.config, comparison.rows, comparison.plans) for cell in cells
+        ]
         inside = ("metrics", "curve", "seconds", "cell")
-        left = [{key: value for key, value in record.items() if key not in inside} for record in records]
+        left = [
+            {key: value for key, value in record.items() if key not in inside} for record in records
+        ]
         return left, charge.cost, dict(charge.events.counts)
 
     return door

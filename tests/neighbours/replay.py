@@ -14,7 +14,8 @@ from tests.neighbours.schemas import write_schema
 from tests.neighbours.tape import SLACK, Release, Tape
 from tests.neighbours.world import World, Writer
 
-# A door takes the schema file and the files of rows, runs the product, and gives back what leaves, as plain values.
+# A door takes the schema file and the files of rows, runs the product, and gives back what leaves,
+# as plain values.
 Door = Callable[[Path, list[Path]], Any]
 
 
@@ -41,12 +42,22 @@ class Compared:
         return [a.ratio(b) for a, b in zip(self.first.log, self.second.log, strict=False)]
 
     def check(self) -> None:
-        """Raise ``AssertionError`` where a value moves by more than was charged, or anything else moves at all."""
-        assert (self.first.refused is None) == (self.second.refused is None), "a refusal depends on one unit"
-        assert [r.mechanism for r in self.first.log] == [r.mechanism for r in self.second.log], "mechanisms differ"
+        """Raise ``AssertionError`` where a value moves by more than was charged, or anything else
+        moves at all.
+        """
+        assert (self.first.refused is None) == (self.second.refused is None), (
+            "a refusal depends on one unit"
+        )
+        assert [r.mechanism for r in self.first.log] == [r.mechanism for r in self.second.log], (
+            "mechanisms differ"
+        )
         bound = (1.0 + SLACK) if self.charged else 0.0
-        assert max(self.ratios, default=0.0) <= bound, f"moved by {max(self.ratios):.4g} of {bound:.4g} sensitivities"
-        assert self.first.left == self.second.left, "what left is not a function of what was released"
+        assert max(self.ratios, default=0.0) <= bound, (
+            f"moved by {max(self.ratios):.4g} of {bound:.4g} sensitivities"
+        )
+        assert self.first.left == self.second.left, (
+            "what left is not a function of what was released"
+        )
 
 
 def chosen(cases: Iterable[tuple[str, ...]], default: Callable[..., bool]) -> list[Any]:
@@ -54,7 +65,9 @@ def chosen(cases: Iterable[tuple[str, ...]], default: Callable[..., bool]) -> li
     return [pytest.param(*case, marks=() if default(*case) else pytest.mark.slow) for case in cases]
 
 
-def run(door: Door, world: World, write: Writer, schema: dict[str, Any], folder: Path, tape: Tape) -> Outcome:
+def run(
+    door: Door, world: World, write: Writer, schema: dict[str, Any], folder: Path, tape: Tape
+) -> Outcome:
     """Write the files of ``world`` and send them through ``door``."""
     folder.mkdir(parents=True)
     paths = write(world.rows, folder)
@@ -78,7 +91,9 @@ def compare(
     folder: Path,
     charged: bool = True,
 ) -> Compared:
-    """Record ``door`` on ``world`` and replay it on ``neighbour``; ``charged``: the unit's blocks were charged."""
+    """Record ``door`` on ``world`` and replay it on ``neighbour``; ``charged``: the unit's blocks
+    were charged.
+    """
     first = run(door, world, write, schema, folder / "first", Tape())
     second = run(door, neighbour, write, schema, folder / "second", Tape(recorded=first.log))
     return Compared(first, second, charged)

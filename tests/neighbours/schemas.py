@@ -29,7 +29,9 @@ def table(unit: str, **sections: Any) -> dict[str, Any]:
 
 
 def sessions(form: str, **sections: Any) -> dict[str, Any]:
-    """Documents with grades: a file of LETOR or SVMlight lines, or a table with a column ``query``."""
+    """Documents with grades: a file of LETOR or SVMlight lines, or a table with a column
+    ``query``.
+    """
     shape: dict[str, Any] = {
         "schema_version": 1,
         "name": "shown",
@@ -46,5 +48,7 @@ def sessions(form: str, **sections: Any) -> dict[str, Any]:
 def write_schema(values: dict[str, Any], folder: Path) -> Path:
     """Write the declaration with a ledger of its own beside it."""
     path = folder / "schema.yaml"
-    path.write_text(yaml.safe_dump(values | {"ledger": f"sqlite:///{folder / 'ledger.db'}"}, sort_keys=False))
+    path.write_text(
+        yaml.safe_dump(values | {"ledger": f"sqlite:///{folder / 'ledger.db'}"}, sort_keys=False)
+    )
     return path

@@ -1,4 +1,6 @@
-"""Rows of blocks that a run is not charged on move nothing that it releases, not even a refusal; see ``replay``."""
+"""Rows of blocks that a run is not charged on move nothing that it releases, not even a refusal;
+see ``replay``.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,15 @@ def people() -> World:
     rng = np.random.default_rng(3)
     blocks = [block for block in DAYS for _ in range(20)]
     rows = [
-        Row(k, f"p{k}", tuple(rng.random(2)), k % 2, DAYS[block].format(k % 10), block, part=(k // 2) % 2)  # type: ignore[arg-type]
+        Row(
+            k,
+            f"p{k}",
+            tuple(rng.random(2)),
+            k % 2,
+            DAYS[block].format(k % 10),
+            block,
+            part=(k // 2) % 2,
+        )  # type: ignore[arg-type]
         for k, block in enumerate(blocks)
     ]
     return World(tuple(rows), "record")
@@ -55,7 +65,9 @@ def people() -> World:
 def declared(door: str, split: str, reader: str) -> dict[str, Any]:
     ending = "csv" if reader == "csv" else "parquet"
     own = {**SPLITS[split]} | ({"path": [f"part1.{ending}"]} if split == "file" else {})
-    table = schemas.table("record", split=own, block={"column": "day", "by": "month"}, public={"rows_per_block": 10})
+    table = schemas.table(
+        "record", split=own, block={"column": "day", "by": "month"}, public={"rows_per_block": 10}
+    )
     table["source"] = {"path": f"part0.{ending}"}
     if door == "bounds":
         open_columns = {name: {"kind": "numeric"} for name in schemas.FEATURES}
@@ -64,20 +76,34 @@ def declared(door: str, split: str, reader: str) -> dict[str, Any]:
 
 
 def cases() -> list[Any]:
-    """Each split through one of the readers, for every door; without a split metric and drift are slow."""
+    """Each split through one of the readers, for every door; without a split metric and drift are
+    slow.
+    """
     pairs = (("hash", "csv"), ("file", "parquet"), ("none", "csv"))
     every = [(door, *pair) for door in DOORS for pair in pairs]
-    return chosen(every, lambda door, split, _: split != "none" or door not in ("released metric", "drift"))
+    return chosen(
+        every, lambda door, split, _: split != "none" or door not in ("released metric", "drift")
+    )
 
 
 @pytest.mark.parametrize(("door", "split", "reader"), cases())
-def test_a_record_of_another_block_moves_nothing(door: str, split: str, reader: str, tmp_path: Path) -> None:
+def test_a_record_of_another_block_moves_nothing(
+    door: str, split: str, reader: str, tmp_path: Path
+) -> None:
     """A record of December, on either side of the split, where January alone is charged."""
     world, schema = people(), declared(door, split, reader)
     for number in (21, 22):  # of December, in both files
         assert world.rows[number].block == "2025-12"
         folder = tmp_path / str(number)
-        found = compare(DOORS[door]("2026-01"), world, world.without(number), READERS[reader], schema, folder, False)
+        found = compare(
+            DOORS[door]("2026-01"),
+            world,
+            world.without(number),
+            READERS[reader],
+            schema,
+            folder,
+            False,
+        )
         assert found.first.refused is None, found.first.refused
         assert found.first.log
         found.check()
@@ -116,7 +142,9 @@ def spoiled_often(door: str, spoil: str) -> bool:
 
 
 @pytest.mark.parametrize(("door", "spoil"), chosen(product(DOORS, SPOILED), spoiled_often))
-def test_a_fault_in_another_block_refuses_nothing_and_moves_nothing(door: str, spoil: str, tmp_path: Path) -> None:
+def test_a_fault_in_another_block_refuses_nothing_and_moves_nothing(
+    door: str, spoil: str, tmp_path: Path
+) -> None:
     """Whether a run is refused must not tell about rows that it does not pay for."""
     world, schema = people(), declared(door, "hash", "csv")
     rows = list(world.rows)
@@ -144,7 +172,10 @@ FORMS: dict[str, tuple[Writer, dict[str, Any]]] = {
     "csv": (write_csv, {}),
     "csv, packed": (write_csv, {}),
     "csv, decimal comma": (write_csv, {"text": {"separator": ";", "decimal": ","}}),
-    "csv, without header": (write_csv, {"text": {"header": False, "names": ["who", "day", "a", "b", "y"]}}),
+    "csv, without header": (
+        write_csv,
+        {"text": {"header": False, "names": ["who", "day", "a", "b", "y"]}},
+    ),
     "arff": (write_arff, {"source": {"format": "arff", "path": "part0.arff"}}),
 }
 
@@ -171,7 +202,12 @@ def read_with(form: str, number: int, change: Callable[[bytes], bytes], folder: 
     names = [replace(row, name=f"{row.who}" if "arff" in form else row.name) for row in rows]
     [path] = write(names, folder)
     rewritten(path, form, number, change)
-    schema = schemas.table("record", block={"column": "day", "by": "month"}, public={"rows_per_block": 10}) | more
+    schema = (
+        schemas.table(
+            "record", block={"column": "day", "by": "month"}, public={"rows_per_block": 10}
+        )
+        | more
+    )
     found = find_schema(write_schema(schema, folder))
     loaded = Reading(found, path, blocks=("2026-01",)).load(found.encoder())
     return loaded.train.X, loaded.train.y, list(loaded.blocks)
@@ -179,12 +215,17 @@ def read_with(form: str, number: int, change: Callable[[bytes], bytes], folder: 
 
 @pytest.mark.parametrize(
     ("form", "fault", "number"),
-    chosen(product(FORMS, LINES, (0, 3, 59)), lambda form, fault, number: number == (0 if "cell" in fault else 59)),
+    chosen(
+        product(FORMS, LINES, (0, 3, 59)),
+        lambda form, fault, number: number == (0 if "cell" in fault else 59),
+    ),
 )
 def test_no_fault_of_a_line_of_another_block_refuses_or_moves_anything(
     form: str, fault: str, number: int, tmp_path: Path
 ) -> None:
-    """Rows of December and February are not decoded, whatever is wrong with them, first and last line included."""
+    """Rows of December and February are not decoded, whatever is wrong with them, first and last
+    line included.
+    """
     plain = read_with(form, number, lambda line: line, tmp_path / "plain")
     spoiled = read_with(form, number, LINES[fault], tmp_path / "spoiled")
     assert len(plain[1]) == 20
@@ -192,9 +233,13 @@ def test_no_fault_of_a_line_of_another_block_refuses_or_moves_anything(
         np.testing.assert_array_equal(np.asarray(mine), np.asarray(same))
 
 
-@pytest.mark.parametrize("fault", [name for name in LINES if "quote" not in name and "NUL" not in name])
+@pytest.mark.parametrize(
+    "fault", [name for name in LINES if "quote" not in name and "NUL" not in name]
+)
 @pytest.mark.parametrize("form", FORMS)
-def test_the_same_fault_in_a_line_of_the_charged_block_is_refused(form: str, fault: str, tmp_path: Path) -> None:
+def test_the_same_fault_in_a_line_of_the_charged_block_is_refused(
+    form: str, fault: str, tmp_path: Path
+) -> None:
     if form == "arff" and fault in ("bytes of another encoding", "one cell too many"):
         return  # an id that is a number has no letters, and SciPy reads over a cell behind the last
     with pytest.raises(InputError, match=r"part0\.\w+"):
@@ -209,17 +254,23 @@ def test_the_same_fault_in_a_line_of_the_charged_block_is_refused(form: str, fau
         (lambda line: line.replace(b"p2", b'"p2'), "a quote that does not end on its line"),
     ],
 )
-def test_a_line_whose_block_cannot_be_read_is_the_operators(change: Any, words: str, tmp_path: Path) -> None:
+def test_a_line_whose_block_cannot_be_read_is_the_operators(
+    change: Any, words: str, tmp_path: Path
+) -> None:
     """It may be of any block, and so may the lines that an open quote takes with it."""
     with pytest.raises(InputError, match=words):
         read_with("csv", 3, change, tmp_path / "spoiled")
 
 
 @pytest.mark.parametrize("column", ["who", "day"])
-def test_texts_of_parquet_that_are_no_texts_are_refused_in_charged_rows_alone(column: str, tmp_path: Path) -> None:
+def test_texts_of_parquet_that_are_no_texts_are_refused_in_charged_rows_alone(
+    column: str, tmp_path: Path
+) -> None:
     rows = [replace(row, part=0) for row in people().rows]
     [path] = write_parquet(rows, tmp_path)
-    schema = schemas.table("record", block={"column": "day", "by": "month"}, public={"rows_per_block": 10})
+    schema = schemas.table(
+        "record", block={"column": "day", "by": "month"}, public={"rows_per_block": 10}
+    )
     found = find_schema(write_schema(schema | {"source": {"path": "part0.parquet"}}, tmp_path))
 
     def read(number: int) -> Any:
@@ -246,6 +297,8 @@ def test_a_fault_in_the_charged_block_is_named(door: str, tmp_path: Path) -> Non
     world, schema = people(), declared(door, "none", "csv")
     rows = list(world.rows)
     rows[3] = replace(rows[3], x=("north", 0.5))  # type: ignore[arg-type]
-    found = compare(DOORS[door]("2026-01"), world, World(tuple(rows), "record"), write_csv, schema, tmp_path)
+    found = compare(
+        DOORS[door]("2026-01"), world, World(tuple(rows), "record"), write_csv, schema, tmp_path
+    )
     assert found.second.refused is not None and "'north' is not a number" in found.second.refused
     assert "data row" in found.second.refused and "column 'a'" in found.second.refused

@@ -1,20 +1,28 @@
-"""Every door through every reader, for every unit and relation: replayed on neighbouring files, or refused in plan.
+"""Every door through every reader, for every unit and relation: replayed on neighbouring files, or
+refused in plan.
 
-============  ==========================  ======================================================================
-door          whose promise               otherwise
-============  ==========================  ======================================================================
-training      records, users, sessions
+============  ==========================
+====================================================================== door          whose promise
+    otherwise
+============  ==========================
+====================================================================== training      records, users,
+    sessions
 metric        records                     refused: the noise of a count is for one row
-drift         records of tables           refused: the noise of a count is for one row of declared columns
-bounds        records of tables           refused: an estimate is one for single rows; numbers of a file are declared
-profile       records, users of tables    refused: numbered features and sessions are declared by hand
+drift         records of tables           refused: the noise of a count is for one row of declared
+    columns
+bounds        records of tables           refused: an estimate is one for single rows; numbers of a
+    file are declared
+profile       records, users of tables    refused: numbered features and sessions are declared by
+    hand
 search        records                     refused: the noise of a score is for one row
 canaries      records                     refused: a canary is one row
 comparison    records, sessions           refused: folds would cut the rows of a user
-============  ==========================  ======================================================================
+============  ==========================
+======================================================================
 
-Tables are CSV, Parquet and ARFF; files of numbers in SVMlight or ``.dat`` hold records; LETOR, SVMlight and tables with
-a column ``query`` hold sessions. All lie in two files. Images (idx, CIFAR-10) have no ids and no blocks.
+Tables are CSV, Parquet and ARFF; files of numbers in SVMlight or ``.dat`` hold records; LETOR,
+SVMlight and tables with a column ``query`` hold sessions. All lie in two files. Images (idx,
+CIFAR-10) have no ids and no blocks.
 """
 
 from __future__ import annotations
@@ -47,7 +55,16 @@ from tests.neighbours.doors import (
 from tests.neighbours.replay import Door, compare, run
 from tests.neighbours.tape import Tape
 from tests.neighbours.test_doors import documents, neighbour_of, records, renamed, visits
-from tests.neighbours.world import Row, World, Writer, parts_of, write_arff, write_csv, write_letor, write_parquet
+from tests.neighbours.world import (
+    Row,
+    World,
+    Writer,
+    parts_of,
+    write_arff,
+    write_csv,
+    write_letor,
+    write_parquet,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 REACHED = 0.05  # a bound that nothing comes near to would hide a missing row
@@ -95,10 +112,25 @@ CASES = [
 
 
 def replayed(door: str, reader: str, unit: str, relation: str) -> bool:
-    """Whether the product lets such a number out; what it does not is refused before anything is drawn."""
-    tables = ("training", "metric", "drift", "bounds", "profile", "search", "canaries", "comparison")
+    """Whether the product lets such a number out; what it does not is refused before anything is
+    drawn.
+    """
+    tables = (
+        "training",
+        "metric",
+        "drift",
+        "bounds",
+        "profile",
+        "search",
+        "canaries",
+        "comparison",
+    )
     numbers = ("training", "metric", "search", "canaries", "comparison")
-    allowed = {"record": tables if reader in TABLES else numbers, "user": USERS, "session": SESSIONS}
+    allowed = {
+        "record": tables if reader in TABLES else numbers,
+        "user": USERS,
+        "session": SESSIONS,
+    }
     return door in allowed[unit]
 
 
@@ -112,9 +144,15 @@ def schema_of(door: str, reader: str, unit: str, world: World) -> dict[str, Any]
     if unit == "session" and reader in TABLES:
         numbers = {name: {"kind": "numeric", "low": 0, "high": 1} for name in schemas.FEATURES}
         columns = {"query": {"kind": "id"}, "day": {"kind": "ignore"}, **numbers}
-        shape = {k: v for k, v in schemas.sessions("letor").items() if k not in ("features", "source")}
+        shape = {
+            k: v for k, v in schemas.sessions("letor").items() if k not in ("features", "source")
+        }
         label = {"column": "y", "kind": "relevance", "low": 0, "high": 2}
-        schema = shape | {"columns": columns, "label": label, "source": {"path": "part0.csv"} | form.get("source", {})}
+        schema = shape | {
+            "columns": columns,
+            "label": label,
+            "source": {"path": "part0.csv"} | form.get("source", {}),
+        }
     elif unit == "session":
         schema = schemas.sessions(reader)
     elif reader in TABLES:
@@ -144,7 +182,9 @@ def door_of(door: str, reader: str, unit: str, relation: str) -> Door:
 
     made = {"training": training_door, "metric": metric_door, "canaries": canary_door}
     if door == "search":  # numbers of a file stay one column each
-        return tuning_door(settings=SETTINGS if unit != "record" or reader in TABLES else STEPS, **run)
+        return tuning_door(
+            settings=SETTINGS if unit != "record" or reader in TABLES else STEPS, **run
+        )
     if door in made:
         return made[door](**run)
     if door == "bounds":
@@ -156,7 +196,9 @@ def door_of(door: str, reader: str, unit: str, relation: str) -> Door:
 
 
 def world_of(door: str, unit: str) -> tuple[World, int]:
-    """People and who of them differs: in a comparison the last, as secret folds belong to places."""
+    """People and who of them differs: in a comparison the last, as secret folds belong to
+    places.
+    """
     if unit == "session":
         world = documents(3)
         last = tuple(sorted(world.rows, key=lambda row: row.who))
@@ -183,7 +225,8 @@ def test_a_unit_moves_what_leaves_by_what_was_charged(
         return
     neighbour = neighbour_of(world, who, relation)
     if (door, unit, relation) == ("comparison", "session", "replace_one"):
-        neighbour = world.relabelled(who)  # features and grades turned round together leave the first gradient as it is
+        # features and grades turned round together leave the first gradient as it is
+        neighbour = world.relabelled(who)
     moved = compare(made, world, neighbour, write, schema, tmp_path)
     moved.check()
     assert moved.first.refused is None, moved.first.refused
@@ -195,12 +238,13 @@ def test_a_unit_moves_what_leaves_by_what_was_charged(
 def test_every_reader_has_its_place() -> None:
     """A format that the schema takes and that is not listed would be read by nobody here."""
     formats = set(get_args(SourceSpec.model_fields["format"].annotation))
-    assert formats - set(IMAGES) == {name for readers in UNITS.values() for name in readers} - {"parquet"} | (
-        {"parquet"} & formats
-    )
+    assert formats - set(IMAGES) == {name for readers in UNITS.values() for name in readers} - {
+        "parquet"
+    } | ({"parquet"} & formats)
 
 
-# Files that hand a mechanism to a door, and the doors above that they are; kinds fit baselines, which stay inside.
+# Files that hand a mechanism to a door, and the doors above that they are; kinds fit baselines,
+# which stay inside.
 CALLERS = {
     "tasks/ledger/charge.py": ("metric", "drift"),
     "tasks/profile/private.py": ("profile",),

@@ -1,4 +1,6 @@
-"""Doors that draw more than noise, fixed by a seed: searches, canaries, comparisons; and blocks of zoned moments."""
+"""Doors that draw more than noise, fixed by a seed: searches, canaries, comparisons; and blocks of
+zoned moments.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,23 @@ import pandas as pd
 import pytest
 
 from tests.neighbours import schemas
-from tests.neighbours.doors import canary_door, comparison_door, drift_door, metric_door, training_door, tuning_door
+from tests.neighbours.doors import (
+    canary_door,
+    comparison_door,
+    drift_door,
+    metric_door,
+    training_door,
+    tuning_door,
+)
 from tests.neighbours.replay import Door, chosen
-from tests.neighbours.test_doors import BLOCK, RELATIONS, checked, nearly_one_class, neighbour_of, records
+from tests.neighbours.test_doors import (
+    BLOCK,
+    RELATIONS,
+    checked,
+    nearly_one_class,
+    neighbour_of,
+    records,
+)
 from tests.neighbours.world import Row, World, Writer, write_arff, write_csv, write_parquet
 
 REACHED = 0.1  # a bound that nothing comes near to would hide a missing row
@@ -100,12 +116,20 @@ def often(door: str, reader: str, relation: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("door", "reader", "relation"), chosen(product(("training", "metric", "drift"), ZONED, RELATIONS), often)
+    ("door", "reader", "relation"),
+    chosen(product(("training", "metric", "drift"), ZONED, RELATIONS), often),
 )
-def test_a_moment_with_a_zone_is_charged_to_its_month_in_utc(door: str, reader: str, relation: str) -> None:
-    """Records of February by UTC, whose own clocks say January, move nothing where January is charged."""
+def test_a_moment_with_a_zone_is_charged_to_its_month_in_utc(
+    door: str, reader: str, relation: str
+) -> None:
+    """Records of February by UTC, whose own clocks say January, move nothing where January is
+    charged.
+    """
     write, more = ZONED[reader]
-    world, january = travels(), {"data": {"blocks": ["2026-01"]}, "privacy": {"adjacency": relation}}
+    world, january = (
+        travels(),
+        {"data": {"blocks": ["2026-01"]}, "privacy": {"adjacency": relation}},
+    )
     mine = sum(row.block == "2026-01" for row in world.rows)
     schema = schemas.table("record", public={"rows_per_block": mine}, **more)
     schema["block"] = {**BLOCK["block"], "format": "%Y-%m-%dT%H:%M:%S%z"}
@@ -116,5 +140,7 @@ def test_a_moment_with_a_zone_is_charged_to_its_month_in_utc(door: str, reader: 
     }[door]
     for who in (3, 4):
         checked(run(), world, neighbour_of(world, who, relation), write, schema, charged=False)
-    found = [checked(run(), world, neighbour_of(world, who, relation), write, schema) for who in (1, 2)]
+    found = [
+        checked(run(), world, neighbour_of(world, who, relation), write, schema) for who in (1, 2)
+    ]
     assert max(max(one.ratios) for one in found) > REACHED

@@ -1,4 +1,6 @@
-"""Inputs that people brought: one id in many spellings, in two types, missing, and documents without a session."""
+"""Inputs that people brought: one id in many spellings, in two types, missing, and documents
+without a session.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_forty_visits_with_trailing_blanks_are_one_user(troubles: Path, tmp_path
     assert len(set(read(folder, "without.csv").users)) == 200
     first = through(training_door(), folder, "with.csv", Tape(), tmp_path)
     again = through(training_door(), folder, "without.csv", Tape(recorded=first.log), tmp_path)
-    moved = [float(np.linalg.norm(a.value - b.value)) for a, b in zip(first.log, again.log, strict=True)]
+    moved = [
+        float(np.linalg.norm(a.value - b.value)) for a, b in zip(first.log, again.log, strict=True)
+    ]
     assert len(moved) == 2 and 0.9 * CLIP < max(moved) <= CLIP * (1 + 1e-9)
     assert first.left == again.left
 
@@ -64,13 +68,19 @@ def test_lines_without_query_are_refused_with_their_line(troubles: Path) -> None
 
 @pytest.mark.parametrize("name", ["with.csv", "without.csv"])
 def test_a_declared_mark_of_no_value_names_no_user(troubles: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"data row 201, column 'patient': '\?'; every row needs its user"):
+    with pytest.raises(
+        InputError,
+        match=r"data row 201, column 'patient': '\?'; every row needs "
+        r"its user",
+    ):
         read(troubles / "N31-missing-mark-user", name)
 
 
 @pytest.mark.parametrize("declared", ["N07-float-labels-1", "N07-float-labels-1.0"])
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_labels_zero_and_one_with_a_point_are_those_without(troubles: Path, declared: str, name: str) -> None:
+def test_labels_zero_and_one_with_a_point_are_those_without(
+    troubles: Path, declared: str, name: str
+) -> None:
     assert sorted(set(read(troubles / declared, name).train.y)) == [-1.0, 1.0]
 
 

@@ -18,9 +18,11 @@ from tests.neighbours.schemas import FEATURES
 
 @dataclass(frozen=True)
 class Row:
-    """One record: ``who`` and ``block`` are the truth, ``name`` and ``day`` the cells that say so in a file.
+    """One record: ``who`` and ``block`` are the truth, ``name`` and ``day`` the cells that say so
+    in a file.
 
-    ``x`` are features in [0, 1], ``y`` is 0 or 1 (of documents a grade), ``part`` the file that holds the row.
+    ``x`` are features in [0, 1], ``y`` is 0 or 1 (of documents a grade), ``part`` the file that
+    holds the row.
     """
 
     who: int
@@ -34,22 +36,32 @@ class Row:
 
 @dataclass(frozen=True)
 class World:
-    """Rows in file order; ``unit`` says whose promise a neighbour breaks: user, session or record."""
+    """Rows in file order; ``unit`` says whose promise a neighbour breaks: user, session or
+    record.
+    """
 
     rows: tuple[Row, ...]
     unit: str = "user"
 
     def without(self, who: int) -> World:
-        """The neighbour under add/remove: one user or session is gone, or, of records, the row number ``who``."""
+        """The neighbour under add/remove: one user or session is gone, or, of records, the row
+        number ``who``.
+        """
         if self.unit == "record":
             return replace(self, rows=self.rows[:who] + self.rows[who + 1 :])
         return replace(self, rows=tuple(row for row in self.rows if row.who != who))
 
     def replaced(self, who: int) -> World:
-        """The neighbour under replace-one: other features and labels; which block and side a row has stays."""
-        mine = [k == who if self.unit == "record" else row.who == who for k, row in enumerate(self.rows)]
+        """The neighbour under replace-one: other features and labels; which block and side a row
+        has stays.
+        """
+        mine = [
+            k == who if self.unit == "record" else row.who == who for k, row in enumerate(self.rows)
+        ]
         other = [replace(r, x=(1.0 - r.x[0], 1.0 - r.x[1]), y=1 - min(r.y, 1)) for r in self.rows]
-        return replace(self, rows=tuple(o if m else r for r, o, m in zip(self.rows, other, mine, strict=True)))
+        return replace(
+            self, rows=tuple(o if m else r for r, o, m in zip(self.rows, other, mine, strict=True))
+        )
 
     def relabelled(self, who: int) -> World:
         """The neighbour under replace-labels: other grades for the documents of one session."""
@@ -58,7 +70,11 @@ class World:
 
     def blocks_of(self, who: int) -> set[str]:
         """The blocks that hold rows of a unit."""
-        return {row.block for k, row in enumerate(self.rows) if (k if self.unit == "record" else row.who) == who}
+        return {
+            row.block
+            for k, row in enumerate(self.rows)
+            if (k if self.unit == "record" else row.who) == who
+        }
 
 
 Writer = Callable[[Sequence[Row], Path], list[Path]]
@@ -88,7 +104,9 @@ def write_csv(rows: Sequence[Row], folder: Path) -> list[Path]:
         writer.writerow(["who", "day", *FEATURES, "y"])
         writer.writerows([row.name, row.day, *row.x, row.y] for row in part)
         paths.append(folder / f"part{number}.csv")
-        paths[-1].write_text(("\ufeff" if number else "") + text.getvalue(), encoding="utf-8", newline="")
+        paths[-1].write_text(
+            ("\ufeff" if number else "") + text.getvalue(), encoding="utf-8", newline=""
+        )
     return paths
 
 
@@ -97,7 +115,9 @@ def write_parquet(rows: Sequence[Row], folder: Path) -> list[Path]:
     return _parquet(rows, folder, (str, str))
 
 
-def _parquet(rows: Sequence[Row], folder: Path, kinds: Sequence[Callable[[Any], Any]]) -> list[Path]:
+def _parquet(
+    rows: Sequence[Row], folder: Path, kinds: Sequence[Callable[[Any], Any]]
+) -> list[Path]:
     paths = []
     for number, (part, kind) in enumerate(zip(parts_of(rows), kinds, strict=False)):
         paths.append(folder / f"part{number}.parquet")
@@ -107,7 +127,9 @@ def _parquet(rows: Sequence[Row], folder: Path, kinds: Sequence[Callable[[Any], 
 
 
 def typed(kinds: str) -> Writer:
-    """Parquet whose two parts hold ids of two types, for worlds in which every id is a whole number."""
+    """Parquet whose two parts hold ids of two types, for worlds in which every id is a whole
+    number.
+    """
     casts: dict[str, Callable[[Any], Any]] = {
         "int": lambda name: int(float(name)),
         "float": float,
@@ -124,7 +146,10 @@ def write_arff(rows: Sequence[Row], folder: Path) -> list[Path]:
     for number, part in enumerate(parts_of(rows)):
         days = ",".join(sorted({row.day.strip() for row in part}))
         head = ["@relation t", "@attribute who numeric", f"@attribute day {{{days}}}"]
-        head += [f"@attribute {name} numeric" for name in FEATURES] + ["@attribute y {0,1,2}", "@data"]
+        head += [f"@attribute {name} numeric" for name in FEATURES] + [
+            "@attribute y {0,1,2}",
+            "@data",
+        ]
         lines = [f"{row.name},{row.day.strip()},{row.x[0]},{row.x[1]},{row.y}" for row in part]
         paths.append(folder / f"part{number}.arff")
         paths[-1].write_text("\n".join(head + lines) + "\n")

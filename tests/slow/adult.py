@@ -1,4 +1,6 @@
-"""Adult as the accuracy tests use it: all 48,842 rows, seeded 80/20 splits, mean and standard error over fits."""
+"""Adult as the accuracy tests use it: all 48,842 rows, seeded 80/20 splits, mean and standard error
+over fits.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Score:
 
     @classmethod
     def of(cls, values: list[float]) -> Score:
-        return cls(100 * float(np.mean(values)), 100 * float(np.std(values, ddof=1) / np.sqrt(len(values))))
+        return cls(
+            100 * float(np.mean(values)), 100 * float(np.std(values, ddof=1) / np.sqrt(len(values)))
+        )
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} +- {self.error:.2f}"
@@ -47,7 +51,9 @@ def read_adult(shared: Path, **encoding: Any) -> Data:
     """Both files of Adult in one table, encoded by the declared schema."""
     schema = find_schema("adult")
     folder = shared / "data" / "adult"
-    loaded = load(schema, schema.encoder(**encoding), folder / "adult.data.gz", folder / "adult.test.gz")
+    loaded = load(
+        schema, schema.encoder(**encoding), folder / "adult.data.gz", folder / "adult.test.gz"
+    )
     train, test = loaded.train, loaded.test
     stack = vstack if train.sparse else np.vstack
     return Data(stack([train.X, test.X]), np.concatenate([train.y, test.y]), train.design)
@@ -68,7 +74,13 @@ def problem_of(data: Data, n: int = TRAIN_ROWS, **facts: Any) -> Problem:
 
 
 def accuracies(
-    data: Data, problem: Problem, name: str, epsilon: float, splits: int = 5, draws: int = 2, **parameters: Any
+    data: Data,
+    problem: Problem,
+    name: str,
+    epsilon: float,
+    splits: int = 5,
+    draws: int = 2,
+    **parameters: Any,
 ) -> Score:
     """Test accuracy of ``name`` at (epsilon, DELTA) over seeded splits and noise draws."""
     scores = []

@@ -1,4 +1,6 @@
-"""Accuracy on Adult, delta = 1e-8: the bars are the best figures of tuned prototypes of any algorithm but `auto`."""
+"""Accuracy on Adult, delta = 1e-8: the bars are the best figures of tuned prototypes of any
+algorithm but `auto`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.slow
         ("replace_one", {0.05: 80.5, 0.1: 81.9, 0.2: 82.7, 0.4: 83.1, 0.8: 83.4, 1.6: 83.4}),
     ],
 )
-def test_noisy_gradient_descent_at_its_defaults(shared: Path, adjacency: str, bars: dict[float, float]) -> None:
+def test_noisy_gradient_descent_at_its_defaults(
+    shared: Path, adjacency: str, bars: dict[float, float]
+) -> None:
     data = read_adult(shared, normalise="none")
     assert data.design.dimension == 105
     problem = problem_of(data, adjacency=adjacency)

@@ -1,4 +1,6 @@
-"""A charged search of the learning rate on Adult, delta = 1e-8: it mends a poor setting and costs a good one."""
+"""A charged search of the learning rate on Adult, delta = 1e-8: it mends a poor setting and costs a
+good one.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,17 @@ def mean_accuracy(data: Any, planned: Planned) -> float:
 def test_a_search_of_the_learning_rate(
     shared: Path, preset: str | None, rates: tuple[float | None, ...], low: float, high: float
 ) -> None:
-    """Measured at epsilon 0.4 over 15 fits: 75.9 to 82.2 with the source's setting, 83.7 to 83.6 with ours."""
+    """Measured at epsilon 0.4 over 15 fits: 75.9 to 82.2 with the source's setting, 83.7 to 83.6
+    with ours.
+    """
     data = read_adult(shared, normalise="none")
     problem, target = problem_of(data), Target(0.4, DELTA)
     fixed = mean_accuracy(data, plan("dp_sgd", {}, problem, target, preset=preset))
-    settings = [Candidate({"rate": rate}, {} if rate is None else {"learning_rate": rate}, problem) for rate in rates]
-    tuned = mean_accuracy(data, plan_tuning("dp_sgd", settings, problem, Search(), target, preset=preset))
+    settings = [
+        Candidate({"rate": rate}, {} if rate is None else {"learning_rate": rate}, problem)
+        for rate in rates
+    ]
+    tuned = mean_accuracy(
+        data, plan_tuning("dp_sgd", settings, problem, Search(), target, preset=preset)
+    )
     assert low < tuned - fixed < high, (fixed, tuned)

@@ -1,4 +1,6 @@
-"""Trainings that are killed at random moments, from an empty home on: the next command works, nothing paid is lost."""
+"""Trainings that are killed at random moments, from an empty home on: the next command works,
+nothing paid is lost.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def done(folder: Path, environment: dict[str, str], *arguments: str) -> str:
 def training(folder: Path) -> list[str]:
     config = folder / "train.yaml"
     config.write_text(
-        f"schema_version: 1\ndata: {{name: {folder / 'small.yaml'}, path: {folder / 'small.csv'}}}\n"
+        f"schema_version: 1\ndata: {{name: {folder / 'small.yaml'}, path: "
+        f"{folder / 'small.csv'}}}\n"
         "privacy: {epsilon: 1.0, delta: 1.0e-4}\nalgorithm: {name: dp_sgd, steps: 8}\n"
     )
     return ["train", str(config), "--json"]
@@ -71,9 +74,15 @@ def check(folder: Path, environment: dict[str, str]) -> None:
         assert not ledger.open_entries()
     client = MlflowClient(f"sqlite:///{folder / 'runs' / 'mlflow.db'}")
     experiments = [one.experiment_id for one in client.search_experiments()]
-    stored = {run.data.tags[ENTRY]: run for run in client.search_runs(experiments) if MODEL in run.data.tags}
+    stored = {
+        run.data.tags[ENTRY]: run
+        for run in client.search_runs(experiments)
+        if MODEL in run.data.tags
+    }
     committed = {entry for entry, state in found.items() if state == "committed"}
-    assert committed == set(stored), "a model that was paid for is lost, or one that was not paid for is stored"
+    assert committed == set(stored), (
+        "a model that was paid for is lost, or one that was not paid for is stored"
+    )
     assert {run.info.status for run in stored.values()} == {"FINISHED"}
     assert summary["ledger_entry"] in committed
 
@@ -82,7 +91,17 @@ def kills(folder: Path, environment: dict[str, str], random: Random, count: int)
     """Kill ``count`` trainings in one home that is empty at first, then look at what is left."""
     (folder / "runs").mkdir(exist_ok=True)
     environment = environment | {"DPFLOWS_HOME": str(folder / "runs")}
-    done(folder, environment, "ledger", "init", str(folder / "small.yaml"), "--epsilon", "60", "--delta", "1e-4")
+    done(
+        folder,
+        environment,
+        "ledger",
+        "init",
+        str(folder / "small.yaml"),
+        "--epsilon",
+        "60",
+        "--delta",
+        "1e-4",
+    )
     killed, whole = 0, 40.0
     while killed < count:
         started = time.monotonic()
@@ -95,5 +114,7 @@ def kills(folder: Path, environment: dict[str, str], random: Random, count: int)
 
 
 @pytest.mark.parametrize("seed", range(HOMES))
-def test_sixty_kills_lose_nothing(small: Path, clean_environment: dict[str, str], seed: int) -> None:
+def test_sixty_kills_lose_nothing(
+    small: Path, clean_environment: dict[str, str], seed: int
+) -> None:
     assert kills(small.parent, clean_environment, Random(seed), KILLS // HOMES) == KILLS // HOMES

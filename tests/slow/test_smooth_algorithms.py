@@ -1,4 +1,6 @@
-"""Adult, delta = 1e-8: accuracy of the smooth algorithms at their defaults, and their speed against a plain fit."""
+"""Adult, delta = 1e-8: accuracy of the smooth algorithms at their defaults, and their speed against
+a plain fit.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ BARS = [
 
 
 @pytest.mark.parametrize(("name", "adjacency", "rows", "bars"), BARS)
-def test_accuracy_at_the_defaults(shared: Path, name: str, adjacency: str, rows: str, bars: tuple[float, ...]) -> None:
+def test_accuracy_at_the_defaults(
+    shared: Path, name: str, adjacency: str, rows: str, bars: tuple[float, ...]
+) -> None:
     data = read_adult(shared, normalise=rows)
     problem = problem_of(data, adjacency=adjacency, l2=registry[name].default_l2)
     scores = {epsilon: accuracies(data, problem, name, epsilon) for epsilon in EPSILONS}
@@ -39,7 +43,9 @@ def test_accuracy_at_the_defaults(shared: Path, name: str, adjacency: str, rows:
 
 
 def least_times(*fits: Callable[[], object], repeats: int = 5) -> list[float]:
-    """Process seconds of the quickest of ``repeats`` runs of each, in turns: other work on the machine meets all."""
+    """Process seconds of the quickest of ``repeats`` runs of each, in turns: other work on the
+    machine meets all.
+    """
     least = [np.inf] * len(fits)
     for _ in range(repeats):
         for index, fit in enumerate(fits):
@@ -55,8 +61,12 @@ def least_times(*fits: Callable[[], object], repeats: int = 5) -> list[float]:
     [("objective_perturbation", "add_remove"), ("objective_perturbation", "replace_one"), ("amp", "replace_one"),
      ("output_gd", "replace_one")],
 )  # fmt: skip
-def test_a_fit_takes_at_most_twice_the_time_of_a_plain_one(shared: Path, form: str, name: str, adjacency: str) -> None:
-    """Process time against scikit-learn's L-BFGS on the same matrix at the same penalty, epsilon 1, plan included."""
+def test_a_fit_takes_at_most_twice_the_time_of_a_plain_one(
+    shared: Path, form: str, name: str, adjacency: str
+) -> None:
+    """Process time against scikit-learn's L-BFGS on the same matrix at the same penalty, epsilon 1,
+    plan included.
+    """
     data = read_adult(shared, normalise="unit")
     X = data.X if form == "csr" else np.asarray(data.X.toarray())
     n, l2 = len(data.y), 1e-3
@@ -66,9 +76,12 @@ def test_a_fit_takes_at_most_twice_the_time_of_a_plain_one(shared: Path, form: s
         warnings.simplefilter("ignore")
         model = LogisticRegression(C=1 / (n * l2), fit_intercept=False, max_iter=1000)
         plain, ours = least_times(
-            lambda: model.fit(X, data.y), lambda: run(plan(name, {}, problem, Target(1.0, DELTA)), objective)
+            lambda: model.fit(X, data.y),
+            lambda: run(plan(name, {}, problem, Target(1.0, DELTA)), objective),
         )
-    print(f"{name} {adjacency} {form}: {ours / plain:.2f} times a plain fit of {1000 * plain:.0f} ms")  # noqa: T201
+    print(  # noqa: T201
+        f"{name} {adjacency} {form}: {ours / plain:.2f} times a plain fit of {1000 * plain:.0f} ms"
+    )
     assert ours <= 2.0 * plain, f"{ours:.3f} s against {plain:.3f} s"
 
 
@@ -90,6 +103,8 @@ def test_dp_agd_spends_its_time_in_its_passes(shared: Path) -> None:
     rounds = len(run(planned, objective).events) / 2
     W = np.random.default_rng(0).normal(size=(21, data.design.dimension))
     fit, gradient, losses = least_times(
-        lambda: run(planned, objective), lambda: objective.gradient_sum(W[0], 1.5), lambda: objective.value_sum(W, 2.0)
+        lambda: run(planned, objective),
+        lambda: objective.gradient_sum(W[0], 1.5),
+        lambda: objective.value_sum(W, 2.0),
     )
     assert fit <= 3.0 * rounds * (gradient + losses)

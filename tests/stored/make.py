@@ -1,8 +1,10 @@
-"""Make a store to be opened by every later version: ``python -m tests.stored.make NAME`` writes ``NAME.zip``.
+"""Make a store to be opened by every later version: ``python -m tests.stored.make NAME`` writes
+``NAME.zip``.
 
-It holds what users keep: a table with its schema, a ledger, a home with MLflow's database and models, and two signed
-bundles (a classifier and a ranker). It is made below ``/tmp/dpflows-stored``, the place that its stores remember, and
-opened elsewhere by ``test_stored.py``.
+It holds what users keep: a table with its schema, a ledger, a home with MLflow's database and
+models, and two signed bundles (a classifier and a ranker). It is made below
+``/tmp/dpflows-stored``, the place that its stores remember, and opened elsewhere by
+``test_stored.py``.
 """
 
 from __future__ import annotations
@@ -44,7 +46,14 @@ def make(name: str) -> Path:
     schema.write_text(text)
     (PLACE / "model").mkdir()
     key = write_key(PLACE / "key.pem")
-    small = ["--set", f"data.name={schema}", "--set", "privacy.epsilon=1", "--set", "privacy.delta=1e-5"]
+    small = [
+        "--set",
+        f"data.name={schema}",
+        "--set",
+        "privacy.epsilon=1",
+        "--set",
+        "privacy.delta=1e-5",
+    ]
     metric = ["--set", "evaluate.release.metric=accuracy", "--set", "evaluate.release.epsilon=0.5"]
 
     def call(*words: str) -> dict[str, Any]:
@@ -75,7 +84,9 @@ def pack(name: str) -> Path:
         for path in sorted(PLACE.rglob("*")):
             inside = path.relative_to(PLACE)
             if path.is_file() and not any(part.endswith(LEFT_OUT) for part in inside.parts):
-                archive.writestr(zipfile.ZipInfo(inside.as_posix()), path.read_bytes(), zipfile.ZIP_DEFLATED)
+                archive.writestr(
+                    zipfile.ZipInfo(inside.as_posix()), path.read_bytes(), zipfile.ZIP_DEFLATED
+                )
     return target
 
 

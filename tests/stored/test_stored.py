@@ -1,4 +1,6 @@
-"""What earlier versions stored opens, verifies and scores: each ``home-*.zip`` was made by the code of its time."""
+"""What earlier versions stored opens, verifies and scores: each ``home-*.zip`` was made by the code
+of its time.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("name", ROWS)
 def test_bundle_verifies(stored: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     signer = json.loads((stored / f"{name}-bundle" / "signature.json").read_text())["fingerprint"]
-    assert run(["verify", str(stored / f"{name}-bundle"), "--key", signer, "--expect", f"{name}@1"]) == 0
+    assert (
+        run(["verify", str(stored / f"{name}-bundle"), "--key", signer, "--expect", f"{name}@1"])
+        == 0
+    )
 
 
 def test_ledger_verifies(stored: Path) -> None:

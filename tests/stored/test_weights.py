@@ -19,7 +19,9 @@ def test_every_algorithm_has_kept_weights() -> None:
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_equal_seeds_give_equal_weights(name: str) -> None:
-    """Bit for bit where numpy, scipy and the kernels of linear algebra are those of then, else nearly."""
+    """Bit for bit where numpy, scipy and the kernels of linear algebra are those of then, else
+    nearly.
+    """
     now, then = weights(name), KEPT["weights"][name]
     if machine() == KEPT["machine"]:
         assert now == then

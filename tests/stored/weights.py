@@ -1,6 +1,8 @@
-"""Equal seeds give equal weights: one vector of each private algorithm, on records and noise of fixed seeds.
+"""Equal seeds give equal weights: one vector of each private algorithm, on records and noise of
+fixed seeds.
 
-``python -m tests.stored.weights > tests/stored/weights.json`` writes them, with the facts that their last bits hang on.
+``python -m tests.stored.weights > tests/stored/weights.json`` writes them, with the facts that
+their last bits hang on.
 """
 
 from __future__ import annotations
@@ -28,14 +30,18 @@ def records() -> tuple[np.ndarray, np.ndarray]:
     """Two overlapping classes in dimension 5; rows of norm at most 1, the last column constant."""
     rng = np.random.default_rng(11)
     y = np.where(rng.random(ROWS) < 0.4, 1.0, -1.0)
-    X = np.column_stack([rng.normal(size=(ROWS, 4)) + 1.5 * y[:, None] * [1.0, 0.5, 0.0, 0.0], np.ones(ROWS)])
+    X = np.column_stack(
+        [rng.normal(size=(ROWS, 4)) + 1.5 * y[:, None] * [1.0, 0.5, 0.0, 0.0], np.ones(ROWS)]
+    )
     return X / np.maximum(np.linalg.norm(X, axis=1), 2.0)[:, None] / 1.25, y
 
 
 def weights(name: str) -> list[str]:
     """The weights of algorithm ``name``, as exact hexadecimal numbers."""
     kind = registry[name]
-    adjacency = Adjacency.ADD_REMOVE if Adjacency.ADD_REMOVE in kind.adjacencies else Adjacency.REPLACE_ONE
+    adjacency = (
+        Adjacency.ADD_REMOVE if Adjacency.ADD_REMOVE in kind.adjacencies else Adjacency.REPLACE_ONE
+    )
     facts = {"loss": make_loss("logistic")} | getattr(kind, "small_problem", {})
     problem = Problem(n=ROWS, dimension=5, adjacency=adjacency, l2=0.01, intercept=True, **facts)
     X, y = records()
@@ -49,10 +55,21 @@ def machine() -> dict[str, Any]:
     """What the last bits of a sum depend on."""
     import scipy
 
-    kernels = sorted({f"{item['internal_api']} {item.get('architecture')}" for item in threadpool_info()})
-    return {"numpy": np.__version__, "scipy": scipy.__version__, "machine": platform.machine(), "kernels": kernels}
+    kernels = sorted(
+        {f"{item['internal_api']} {item.get('architecture')}" for item in threadpool_info()}
+    )
+    return {
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "machine": platform.machine(),
+        "kernels": kernels,
+    }
 
 
 if __name__ == "__main__":
-    json.dump({"machine": machine(), "weights": {name: weights(name) for name in LINEAR}}, sys.stdout, indent=1)
+    json.dump(
+        {"machine": machine(), "weights": {name: weights(name) for name in LINEAR}},
+        sys.stdout,
+        indent=1,
+    )
     sys.stdout.write("\n")

@@ -32,7 +32,9 @@ def test_folders_are_for_their_owner_alone(tmp_path: Path, untouched_environment
         assert mode(folder) == 0o700
 
 
-def test_default_is_runs_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_is_runs_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert Home.find({}).root == tmp_path / "runs"
     assert Home.find({"DPFLOWS_HOME": "elsewhere"}).root == tmp_path / "elsewhere"

@@ -29,10 +29,16 @@ def mixture_divergence(order: float, rate: float, density, support: list[float])
     return float(mpmath.log(mpmath.quad(integrand, support)) / (a - 1))
 
 
-def planar_divergence(order: float, rate: float, u: np.ndarray, v: np.ndarray, reach: float = 9.0) -> float:
-    """D_a((1-q) N(0) + q N(u) || (1-q) N(0) + q N(v)) in the plane with unit variance, on a fine grid."""
+def planar_divergence(
+    order: float, rate: float, u: np.ndarray, v: np.ndarray, reach: float = 9.0
+) -> float:
+    """D_a((1-q) N(0) + q N(u) || (1-q) N(0) + q N(v)) in the plane with unit variance, on a fine
+    grid.
+    """
     step = 0.05
-    grid = np.arange(-reach, reach + order * max(np.linalg.norm(u), np.linalg.norm(v), 0.1) + step, step)
+    grid = np.arange(
+        -reach, reach + order * max(np.linalg.norm(u), np.linalg.norm(v), 0.1) + step, step
+    )
     x = np.stack(np.meshgrid(grid, np.arange(-reach, reach, step), indexing="ij"))
     log_w = -(x**2).sum(axis=0) / 2
 
@@ -45,8 +51,16 @@ def planar_divergence(order: float, rate: float, u: np.ndarray, v: np.ndarray, r
     return float(total / (order - 1))
 
 
-def log_halting(queries: np.ndarray, threshold_sigma: float, query_sigma: float, weights: np.ndarray, z: np.ndarray):
-    """ln P[halt at k] for k = 1..K and for never, of AboveThreshold with Gaussian noise; quadrature over z."""
+def log_halting(
+    queries: np.ndarray,
+    threshold_sigma: float,
+    query_sigma: float,
+    weights: np.ndarray,
+    z: np.ndarray,
+):
+    """ln P[halt at k] for k = 1..K and for never, of AboveThreshold with Gaussian noise; quadrature
+    over z.
+    """
     below = log_ndtr((z[:, None] - queries) / query_sigma)
     above = log_ndtr((queries - z[:, None]) / query_sigma)
     survived = np.concatenate([np.zeros((len(z), 1)), np.cumsum(below, axis=1)], axis=1)

@@ -1,4 +1,6 @@
-"""The door: planned runs follow their plan, adaptive ones stay below its price, batches die, refusals cost nothing."""
+"""The door: planned runs follow their plan, adaptive ones stay below its price, batches die,
+refusals cost nothing.
+"""
 
 from __future__ import annotations
 
@@ -81,14 +83,20 @@ class Seeing:
 
 
 def test_observers_are_told_of_every_call_and_release_after_the_charge() -> None:
-    """Through views too; the value is the one that the algorithm gets, and a release without observers is the same."""
+    """Through views too; the value is the one that the algorithm gets, and a release without
+    observers is the same.
+    """
     shift, scale = np.zeros(2), np.ones(2)
 
     def query(batch):
-        return batch.transform(shift, scale).columns(np.array([0, 1])).gradient_sum(np.zeros(2), 1.0)
+        return (
+            batch.transform(shift, scale).columns(np.array([0, 1])).gradient_sum(np.zeros(2), 1.0)
+        )
 
     seeing = Seeing()
-    budget = door([GAUSSIAN, SAMPLED], observers=[seeing], on_charge=lambda: seeing.told.append("charge"))
+    budget = door(
+        [GAUSSIAN, SAMPLED], observers=[seeing], on_charge=lambda: seeing.told.append("charge")
+    )
     values = [budget.release(GAUSSIAN, query), budget.release(SAMPLED, query)]
     charge, *calls = seeing.told[:5]
     assert (charge, calls) == (
@@ -187,7 +195,9 @@ def test_users_and_sessions_behind_a_batch_die_with_it() -> None:
     rows = LinearObjective(X4, np.array([1.0, -1.0, 1.0, -1.0]), LOSS)
     users = UserObjective(rows, np.array(["a", "a", "b", "c"]), 2)
     offsets = np.array([0, 2, 4])
-    sessions = Sessions(Documents(X4, offsets), np.array([1.0, 0.0, 0.0, 2.0]), np.array(["q", "r"]))
+    sessions = Sessions(
+        Documents(X4, offsets), np.array([1.0, 0.0, 0.0, 2.0]), np.array(["q", "r"])
+    )
     searches = SessionObjective(sessions, make_ranking_loss("listnet"))
     kept: list[Any] = []
 
@@ -212,7 +222,9 @@ def test_the_batch_of_a_trial_dies_with_the_search_and_its_views_with_the_trial(
     kept: list[Any] = []
 
     def search(batch):
-        inner = Budget(Events.of([GAUSSIAN], adjacency=Adjacency.ADD_REMOVE), batch, np.random.default_rng(1))
+        inner = Budget(
+            Events.of([GAUSSIAN], adjacency=Adjacency.ADD_REMOVE), batch, np.random.default_rng(1)
+        )
         inner.release(GAUSSIAN, lambda rows: (kept.append(rows.take(slice(0, 1))), np.zeros(2))[1])
         with pytest.raises(DPFlowsError, match="was used"):
             kept[0].gradient_sum(np.zeros(2))
@@ -269,7 +281,9 @@ def test_progress_counts_releases() -> None:
 
 
 def test_an_adaptive_run_stays_below_the_plan_under_the_relation_of_the_ledger_too() -> None:
-    """Replacing costs a Laplace search on a batch five times what adding does, a Gaussian release four times."""
+    """Replacing costs a Laplace search on a batch five times what adding does, a Gaussian release
+    four times.
+    """
     search = Poisson(0.2).amplify(AboveThreshold(1.0, 4.0, 8.0, 5), Adjacency.ADD_REMOVE)
     budget = door([GAUSSIAN] * 6 + [search] * 2, adaptive=True)
     while budget.affords(search):
@@ -277,7 +291,8 @@ def test_an_adaptive_run_stays_below_the_plan_under_the_relation_of_the_ledger_t
     for relation in ("add_remove", "replace_one"):
         spent, cap = budget.events.price(relation), budget.planned.price(relation)
         assert (spent <= cap * (1 + 1e-9)).all()
-    # The room that one more would need is there under add/remove: the other relation stopped the run.
+    # The room that one more would need is there under add/remove: the other relation stopped the
+    # run.
     more = Events.of([*budget.events, search], adjacency="add_remove")
     assert (more.price() <= budget.planned.price()).all()
     assert (more.price("replace_one") > budget.planned.price("replace_one")).any()

@@ -1,4 +1,6 @@
-"""The mutation script stays in step with the sources: every fault it plants still has exactly one place to go."""
+"""The mutation script stays in step with the sources: every fault it plants still has exactly one
+place to go.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One door for every noisy number: made in one place, in the form that was asked for, in one process."""
+"""One door for every noisy number: made in one place, in the form that was asked for, in one
+process.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,15 @@ ROOT = Path(__file__).resolve().parents[3]
 RECORDS = LinearObjective(np.ones((50, 2)) * 0.5, np.ones(50), make_loss("logistic"))
 EVENTS = Events.of([Gaussian(1.0, 50.0)] * 8, adjacency="add_remove")
 
-# Where a budget or a secret generator may be made: the door, the coins of canaries, and fits of an attack.
+# Where a budget or a secret generator may be made: the door, the coins of canaries, and fits of an
+# attack.
 MAKERS = {
     "Budget": {"dpcore/accounting/budget.py"},
-    "secure_generator": {"dpcore/accounting/budget.py", "tasks/options/canaries.py", "dpcore/audit/attack.py"},
+    "secure_generator": {
+        "dpcore/accounting/budget.py",
+        "tasks/options/canaries.py",
+        "dpcore/audit/attack.py",
+    },
 }
 
 
@@ -37,8 +44,18 @@ def uses(path: Path) -> set[str]:
     """Names of MAKERS that a module calls, or hands to somebody who would."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        for part in [node.func, *node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []:
-            name = part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
+        for part in (
+            [node.func, *node.args, *(k.value for k in node.keywords)]
+            if isinstance(node, ast.Call)
+            else []
+        ):
+            name = (
+                part.id
+                if isinstance(part, ast.Name)
+                else part.attr
+                if isinstance(part, ast.Attribute)
+                else ""
+            )
             found |= {name} & MAKERS.keys()
     return found
 
@@ -79,14 +96,20 @@ def drawn(budget: Any) -> Any:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.parametrize("what", ["budget", "adaptive budget", "allowance", "its room", "reservation", "generator"])
+@pytest.mark.parametrize(
+    "what", ["budget", "adaptive budget", "allowance", "its room", "reservation", "generator"]
+)
 def test_what_holds_budget_or_noise_refuses_in_a_forked_child(what: str, tmp_path: Path) -> None:
-    """A fork copies memory: eight children of one allowance spent 2.8 times as much as there was."""
+    """A fork copies memory: eight children of one allowance spent 2.8 times as much as there
+    was.
+    """
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.init("d", 3.0, 1e-6, "add_remove")
     reservation = ledger.reserve("d", EVENTS)
     # With a plain generator it is the budget itself that refuses.
-    budget, adaptive = (open_door(EVENTS, RECORDS, adaptive=one, fixed_noise_seed=0) for one in (False, True))
+    budget, adaptive = (
+        open_door(EVENTS, RECORDS, adaptive=one, fixed_noise_seed=0) for one in (False, True)
+    )
     allowance, secret = Allowance(3.0, 1e-6), secure_generator()
     acts: dict[str, Callable[[], Any]] = {
         "budget": lambda: drawn(budget),
@@ -101,7 +124,9 @@ def test_what_holds_budget_or_noise_refuses_in_a_forked_child(what: str, tmp_pat
 
 
 def test_an_allowance_refuses_before_it_waits_for_a_lock_that_nobody_opens() -> None:
-    """A fork may copy a lock that another thread of the parent holds; a child that waits for it waits for ever."""
+    """A fork may copy a lock that another thread of the parent holds; a child that waits for it
+    waits for ever.
+    """
     allowance = Allowance(3.0, 1e-6)
 
     def hurried() -> None:
@@ -114,11 +139,21 @@ def test_an_allowance_refuses_before_it_waits_for_a_lock_that_nobody_opens() -> 
 
 def test_a_forked_copy_of_a_secret_draws_nothing_whatever_is_asked_of_it() -> None:
     secret = secure_generator()
-    for name in ("random", "standard_normal", "integers", "bit_generator", "permutation", "spawn", "laplace"):
+    for name in (
+        "random",
+        "standard_normal",
+        "integers",
+        "bit_generator",
+        "permutation",
+        "spawn",
+        "laplace",
+    ):
         assert in_child(lambda name=name: getattr(secret, name)) == "DPFlowsError", name
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"]
+)
 def test_neither_a_budget_nor_a_secret_is_copied(copied: Callable[[Any], Any]) -> None:
     for thing in (open_door(EVENTS, RECORDS), secure_generator()):
         with pytest.raises(TypeError, match="process"):

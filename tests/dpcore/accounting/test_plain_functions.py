@@ -1,4 +1,6 @@
-"""``dpcore.accounting.epsilon`` and ``delta``: the relation of the mechanisms, the least statement, and the ends."""
+"""``dpcore.accounting.epsilon`` and ``delta``: the relation of the mechanisms, the least statement,
+and the ends.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_pure_epsilons_are_added_where_that_is_least(count: int) -> None:
 
 
 def test_the_pure_sum_is_that_of_the_relation_asked() -> None:
-    """Replaced records cost a sampled Laplace release more than its pure epsilon under add/remove says."""
+    """Replaced records cost a sampled Laplace release more than its pure epsilon under add/remove
+    says.
+    """
     sampled = Poisson(0.5).amplify(Laplace(1.0, 10.0), Adjacency.ADD_REMOVE)
     assert epsilon([sampled], 1e-300) == pytest.approx(sampled.pure_epsilon)
     assert epsilon([sampled], 1e-300, adjacency="replace_one") > 1.5 * sampled.pure_epsilon

@@ -32,7 +32,10 @@ def test_gaussians_compose_exactly() -> None:
 def test_recipe_c1_spends_its_budget_exactly() -> None:
     """1 + 128 releases at mu.m^2 = 0.1 mu^2 and mu.g^2 = 0.9 mu^2 are eps = 0.1 at delta = 1e-8."""
     mu = 0.021769
-    counts = [(Gaussian(1.0, 1 / (sqrt(0.1) * mu)), 1), (Gaussian(1.0, sqrt(128) / (sqrt(0.9) * mu)), 128)]
+    counts = [
+        (Gaussian(1.0, 1 / (sqrt(0.1) * mu)), 1),
+        (Gaussian(1.0, sqrt(128) / (sqrt(0.9) * mu)), 128),
+    ]
     assert gdp_epsilon(counts, 1e-8) == pytest.approx(0.1, rel=1e-4)
 
 
@@ -57,7 +60,8 @@ def test_anything_else_has_no_exact_gaussian_form() -> None:
 def test_pld_lies_between_the_optimistic_value_and_rdp(counts) -> None:
     upper, lower = pld_epsilon(counts, DELTA), pld_epsilon(counts, DELTA, pessimistic=False)
     assert lower <= upper <= rdp_epsilon(counts)
-    # The optimistic value rounds every release down by a cell, which adds up; the upper one does not.
+    # The optimistic value rounds every release down by a cell, which adds up; the upper one does
+    # not.
     assert upper - lower < 0.05 * upper
 
 
@@ -69,7 +73,9 @@ def test_pld_of_gaussians_is_the_exact_value() -> None:
 
 
 def test_case_07a_with_a_numerical_accountant() -> None:
-    assert pld_epsilon([(Poisson(0.05).amplify(Gaussian(1.0, 2.0)), 200)], DELTA) == pytest.approx(1.5606, abs=2e-3)
+    assert pld_epsilon([(Poisson(0.05).amplify(Gaussian(1.0, 2.0)), 200)], DELTA) == pytest.approx(
+        1.5606, abs=2e-3
+    )
 
 
 def test_mechanisms_without_a_distribution_are_refused() -> None:
@@ -92,8 +98,12 @@ def test_counts_multiply() -> None:
 
 @pytest.mark.parametrize(("releases", "sigma"), [(100, 10.0), (10_000, 100.0)])
 @pytest.mark.parametrize("delta", [1e-8, 1e-10, 1e-12])
-def test_rounding_of_many_releases_never_states_less_than_the_truth(releases: int, sigma: float, delta: float) -> None:
-    """Composition by Fourier transforms loses 1e-13 of delta over 10,000 releases: added back, or refused."""
+def test_rounding_of_many_releases_never_states_less_than_the_truth(
+    releases: int, sigma: float, delta: float
+) -> None:
+    """Composition by Fourier transforms loses 1e-13 of delta over 10,000 releases: added back, or
+    refused.
+    """
     counts = ((Gaussian(1.0, sigma), releases),)
     try:
         stated = pld_epsilon(counts, delta)

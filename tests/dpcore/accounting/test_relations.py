@@ -60,7 +60,9 @@ def test_a_one_sided_selection_becomes_two_sided(kind) -> None:
 def test_objective_perturbation_takes_its_own_other_form() -> None:
     built = ObjectivePerturbation(1.0, 0.25, 5.0, 7.0, 3, ADD)
     assert restate(built, ADD, REPLACE) == replace(built, adjacency=REPLACE)
-    assert restate(AMP(built, 1e-6, 0.1), ADD, REPLACE) == AMP(replace(built, adjacency=REPLACE), 1e-6, 0.1)
+    assert restate(AMP(built, 1e-6, 0.1), ADD, REPLACE) == AMP(
+        replace(built, adjacency=REPLACE), 1e-6, 0.1
+    )
 
 
 def test_baselines_stay_infinite() -> None:
@@ -68,7 +70,9 @@ def test_baselines_stay_infinite() -> None:
 
 
 @pytest.mark.parametrize(("rate", "sigma"), [(0.01, 1.0), (0.1, 2.0), (0.5, 5.0)])
-def test_a_poisson_batch_never_takes_the_add_remove_lemma_with_twice_the_bound(rate: float, sigma: float) -> None:
+def test_a_poisson_batch_never_takes_the_add_remove_lemma_with_twice_the_bound(
+    rate: float, sigma: float
+) -> None:
     restated = restate(Poisson(rate).amplify(Gaussian(1.0, sigma)), ADD, REPLACE)
     assert restated.adjacency is REPLACE
     curve = restated.rdp(ORDERS)
@@ -86,10 +90,14 @@ def test_add_remove_accounting_would_be_too_cheap_for_replaced_records(order: fl
     sigma, rate = 1.5, 10 / 1356
     equilateral = np.array([1.0, 0.0]) / sigma, np.array([0.5, np.sqrt(3) / 2]) / sigma
     exact = reference.planar_divergence(order, rate, *equilateral)
-    triangle = Poisson(rate).amplify(Gaussian(1.0, sigma), REPLACE, "triangle").rdp(np.array([order]))[0]
+    triangle = (
+        Poisson(rate).amplify(Gaussian(1.0, sigma), REPLACE, "triangle").rdp(np.array([order]))[0]
+    )
     assert exact <= triangle
     if order == 2.0:
-        assert exact > Poisson(rate).amplify(Gaussian(1.0, sigma)).rdp(np.array([order]))[0] * (1 - 1e-3)
+        assert exact > Poisson(rate).amplify(Gaussian(1.0, sigma)).rdp(np.array([order]))[0] * (
+            1 - 1e-3
+        )
 
 
 def test_golden_11_label_level_prices_by_geometry(shared: Path) -> None:
@@ -98,7 +106,11 @@ def test_golden_11_label_level_prices_by_geometry(shared: Path) -> None:
         gaussian = Gaussian(1.0, row["sigma"])
         triangle = poisson.amplify(gaussian, LABELS, "triangle").rdp(order)[0]
         ball = poisson.amplify(gaussian, LABELS, "ball").rdp(order)[0]
-        assert max(row["equilateral"], row["addremove"]) * (1 - 1e-6) <= triangle <= row["lemma23"] * (1 + 1e-9)
+        assert (
+            max(row["equilateral"], row["addremove"]) * (1 - 1e-6)
+            <= triangle
+            <= row["lemma23"] * (1 + 1e-9)
+        )
         assert row["centred"] * (1 - 1e-6) <= ball <= triangle
 
 

@@ -1,4 +1,6 @@
-"""A training after other releases: both together meet the limits, and the training keeps to what was reserved."""
+"""A training after other releases: both together meet the limits, and the training keeps to what
+was reserved.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, replan, run
 from tests.dpcore.algorithms.test_every_algorithm import CASES
 
-BEFORE = Events.of([Exponential(1.0, 30.0, two_sided=True)] * 4 + [Gaussian(1.0, 20.0)] * 8, adjacency="add_remove")
+BEFORE = Events.of(
+    [Exponential(1.0, 30.0, two_sided=True)] * 4 + [Gaussian(1.0, 20.0)] * 8, adjacency="add_remove"
+)
 PROBLEM = Problem(n=500, dimension=40, loss=make_loss("logistic"), l2=1e-2, intercept=True)
 TARGET = Target(1.0, 1e-5)
 
@@ -54,9 +58,16 @@ def test_what_comes_before_may_leave_no_room() -> None:
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [("dp_sgd", {}), ("scaled_gd", {}), ("objective_perturbation", {"noise": "gamma"}), ("dp_agd", {})],
+    [
+        ("dp_sgd", {}),
+        ("scaled_gd", {}),
+        ("objective_perturbation", {"noise": "gamma"}),
+        ("dp_agd", {}),
+    ],
 )
-def test_the_training_on_fewer_columns_stays_below_its_reserved_curve(name: str, parameters: dict[str, str]) -> None:
+def test_the_training_on_fewer_columns_stays_below_its_reserved_curve(
+    name: str, parameters: dict[str, str]
+) -> None:
     planned = plan(name, parameters, PROBLEM, TARGET, before=BEFORE)
     known = replan(planned, replace(PROBLEM, dimension=5))
     assert known.own is not None and known.events == planned.events
@@ -74,7 +85,9 @@ def test_the_training_on_fewer_columns_stays_below_its_reserved_curve(name: str,
 def test_classes_one_against_the_rest_are_planned_again_on_fewer_columns() -> None:
     planned = plan("dp_sgd", {}, replace(PROBLEM, outputs=3), TARGET, before=BEFORE)
     known = replan(planned, replace(PROBLEM, outputs=3, dimension=5))
-    assert known.own is not None and np.all(known.own.price() <= (planned.events.price() - BEFORE.price()) * 1.000001)
+    assert known.own is not None and np.all(
+        known.own.price() <= (planned.events.price() - BEFORE.price()) * 1.000001
+    )
 
 
 @pytest.mark.parametrize("dimension", [5, 60])
@@ -114,7 +127,9 @@ def test_limits_say_what_they_refuse() -> None:
 
 
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
-def test_every_algorithm_follows_an_estimate_within_what_was_reserved(name: str, adjacency: Adjacency) -> None:
+def test_every_algorithm_follows_an_estimate_within_what_was_reserved(
+    name: str, adjacency: Adjacency
+) -> None:
     before = Events.of([Gaussian(1.0, 20.0)] * 8, adjacency=adjacency)
     facts = {"adjacency": adjacency, **getattr(registry[name], "small_problem", {})}
     planned = plan(name, {}, replace(PROBLEM, **facts), Target(2.0, 1e-5), before=before)

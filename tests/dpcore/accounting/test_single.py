@@ -24,7 +24,9 @@ DELTA = 1e-6
 
 
 def mixture(bounds: tuple[float, ...], sizes: tuple[int, ...], n: int):
-    return Permuted(sizes, n).amplify(RandomisedSensitivityGaussian(bounds, sizes, n, 1.0), "replace_one")
+    return Permuted(sizes, n).amplify(
+        RandomisedSensitivityGaussian(bounds, sizes, n, 1.0), "replace_one"
+    )
 
 
 def test_equal_bounds_are_the_exact_gaussian() -> None:
@@ -33,7 +35,9 @@ def test_equal_bounds_are_the_exact_gaussian() -> None:
 
 
 def test_the_mixture_profile_is_an_upper_bound_of_exact_mixtures_and_below_the_curve() -> None:
-    """One dimension: P = sum q_j N(0, 1), Q = sum q_j N(D_j, 1); delta = integral of (P - e^eps Q)_+ both ways."""
+    """One dimension: P = sum q_j N(0, 1), Q = sum q_j N(D_j, 1); delta = integral of (P - e^eps
+    Q)_+ both ways.
+    """
     bounds, sizes = (0.2, 0.9), (7, 3)
     release = mixture(bounds, sizes, 10)
     x = np.linspace(-12, 14, 400_001)
@@ -73,7 +77,9 @@ def test_only_single_releases_have_a_profile() -> None:
 def test_pure_releases_add() -> None:
     assert pure_total([(GammaNorm(1.0, 4.0), 3)]) == pytest.approx(0.75)
     assert pure_total([(GammaNorm(1.0, 4.0), 1), (Gaussian(1.0, 1.0), 1)]) == inf
-    assert Target(1.0, 1e-12).spent(Events.of([GammaNorm(1.0, 2.0)], adjacency="replace_one")) <= 0.5
+    assert (
+        Target(1.0, 1e-12).spent(Events.of([GammaNorm(1.0, 2.0)], adjacency="replace_one")) <= 0.5
+    )
 
 
 def test_advanced_composition_is_the_printed_formula_and_above_the_curve() -> None:

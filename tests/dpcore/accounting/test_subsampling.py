@@ -1,4 +1,6 @@
-"""Amplification by sampling: golden files g02, g03, g05, case 07, dp-accounting, quadrature, and the ternary proof."""
+"""Amplification by sampling: golden files g02, g03, g05, case 07, dp-accounting, quadrature, and
+the ternary proof.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.errors import InputError, PriceUnknown
-from dpcore.mechanisms import AboveThreshold, Exact, Exponential, Gaussian, Laplace, renyi, subsampling
+from dpcore.mechanisms import (
+    AboveThreshold,
+    Exact,
+    Exponential,
+    Gaussian,
+    Laplace,
+    renyi,
+    subsampling,
+)
 from dpcore.problem import Adjacency
 from dpcore.sampling import FullBatch, Permuted, Poisson, Sampled, WithoutReplacement
 from tests.dpcore.accounting import reference
@@ -34,7 +44,9 @@ def test_golden_2_every_curve(shared: Path) -> None:
             return renyi.gaussian(alphas, ratio)
 
         poisson = subsampling.poisson_gaussian(order, ratio, rate)[0]
-        assert poisson == pytest.approx(min(row["dp_accounting_poisson"], row["unamplified"]), rel=1e-8)
+        assert poisson == pytest.approx(
+            min(row["dp_accounting_poisson"], row["unamplified"]), rel=1e-8
+        )
         fixed = subsampling.fixed_size_gaussian(order, ratio, rate)[0]
         assert fixed <= min(row["dp_accounting_wor"], row["unamplified"]) * (1 + 1e-10)
         general = subsampling.poisson_general(order, base, rate)[0]
@@ -46,8 +58,12 @@ def test_golden_2_every_curve(shared: Path) -> None:
 def test_golden_3_the_printed_epsilons_of_section_6_6(shared: Path) -> None:
     for row in json.loads((shared / "golden/g03_sec66.json").read_text())["rows"]:
         rate, ratio, delta = row["batch"] / row["n"], 1 / row["sigma"], row["delta"]
-        curve = row["T"] * subsampling.fixed_size_general(INTEGERS, lambda a, r=ratio: renyi.gaussian(a, r), rate)
-        assert epsilon_of(curve, delta, "prop21", INTEGERS) == pytest.approx(row["eps_prop21"], rel=1e-8)
+        curve = row["T"] * subsampling.fixed_size_general(
+            INTEGERS, lambda a, r=ratio: renyi.gaussian(a, r), rate
+        )
+        assert epsilon_of(curve, delta, "prop21", INTEGERS) == pytest.approx(
+            row["eps_prop21"], rel=1e-8
+        )
         assert epsilon_of(curve, delta, "cks", INTEGERS) == pytest.approx(row["eps_cks"], rel=1e-8)
         gaussian = Gaussian(1.0, row["sigma"])
         poisson = row["T"] * Poisson(rate).amplify(gaussian).rdp(ORDERS)
@@ -60,7 +76,9 @@ def test_golden_5_factor_one_for_laplace_and_gauss_and_one_batch_used_twice(shar
     golden = json.loads((shared / "golden/g05_factor3_and_batch.json").read_text())
     for row in golden["laplace_gauss"]:
         order = np.array([float(row["alpha"])])
-        base = Laplace(1.0, row["scale"]) if row["kind"] == "laplace" else Gaussian(1.0, row["scale"])
+        base = (
+            Laplace(1.0, row["scale"]) if row["kind"] == "laplace" else Gaussian(1.0, row["scale"])
+        )
         ours = at(Poisson(row["q"]).amplify(base), row["alpha"])
         assert ours <= row["factor1"] * (1 + 1e-8)
         # The quadrature of the golden file is good to 1.5e-4 for the mildest Laplace noise.
@@ -71,7 +89,9 @@ def test_golden_5_factor_one_for_laplace_and_gauss_and_one_batch_used_twice(shar
     for row in golden["same_batch"]:
         poisson = Poisson(row["q"])
         apart = row["k"] * at(poisson.amplify(Gaussian(1.0, row["sigma"])), row["alpha"])
-        together = at(poisson.amplify(Gaussian(1.0, row["sigma"] / np.sqrt(row["k"]))), row["alpha"])
+        together = at(
+            poisson.amplify(Gaussian(1.0, row["sigma"] / np.sqrt(row["k"]))), row["alpha"]
+        )
         assert apart == pytest.approx(row["sum_of_amplified"], rel=1e-8)
         assert together == pytest.approx(row["amplified_of_composition_exact"], rel=1e-8)
         assert together > apart, "adding amplified prices of one reused batch would under-count"
@@ -100,13 +120,26 @@ def test_poisson_gaussian_against_mpmath(sigma: float, rate: float, order: float
         def density(z):
             return mpmath.npdf(z, 0, s), mpmath.npdf(z, 1, s)
 
-        cuts = [-40 * sigma, -10 * sigma, -3 * sigma, 0, 1, order, order + 3 * sigma, order + 40 * sigma]
+        cuts = [
+            -40 * sigma,
+            -10 * sigma,
+            -3 * sigma,
+            0,
+            1,
+            order,
+            order + 3 * sigma,
+            order + 40 * sigma,
+        ]
         exact = reference.mixture_divergence(order, rate, density, cuts)
     assert at(Poisson(rate).amplify(Gaussian(1.0, sigma)), order) == pytest.approx(exact, rel=1e-9)
 
 
-@pytest.mark.parametrize(("scale", "rate", "order"), [(0.5, 0.05, 3), (1.0, 0.2, 8), (4.0, 0.01, 2), (2.0, 0.5, 32)])
-def test_poisson_laplace_against_mpmath_in_both_directions(scale: float, rate: float, order: int) -> None:
+@pytest.mark.parametrize(
+    ("scale", "rate", "order"), [(0.5, 0.05, 3), (1.0, 0.2, 8), (4.0, 0.01, 2), (2.0, 0.5, 32)]
+)
+def test_poisson_laplace_against_mpmath_in_both_directions(
+    scale: float, rate: float, order: int
+) -> None:
     with mpmath.workdps(30):
         b, q, a = mpmath.mpf(scale), mpmath.mpf(rate), order
 
@@ -117,7 +150,9 @@ def test_poisson_laplace_against_mpmath_in_both_directions(scale: float, rate: f
             return (1 - q) * base(z) + q * base(z - 1)
 
         cuts = [-60 * scale, -5 * scale, 0, 1, 1 + 5 * scale, 1 + 60 * scale]
-        forth = mpmath.log(mpmath.quad(lambda z: mixed(z) ** a * base(z) ** (1 - a), cuts)) / (a - 1)
+        forth = mpmath.log(mpmath.quad(lambda z: mixed(z) ** a * base(z) ** (1 - a), cuts)) / (
+            a - 1
+        )
         back = mpmath.log(mpmath.quad(lambda z: base(z) ** a * mixed(z) ** (1 - a), cuts)) / (a - 1)
     ours = at(Poisson(rate).amplify(Laplace(1.0, scale)), order)
     assert ours == pytest.approx(float(forth), rel=1e-6)
@@ -131,14 +166,20 @@ def test_case_07_prices(shared: Path) -> None:
     steps, delta, gaussian = 200, 1e-5, Gaussian(1.0, 2.0)
     orders = np.arange(2.0, 513.0)
     poisson = Poisson(0.05).amplify(gaussian)
-    assert epsilon_of(steps * poisson.rdp(orders), delta, "prop21", orders) == pytest.approx(2.0554, abs=1e-3)
-    assert epsilon_of(steps * poisson.rdp(orders), delta, "cks", orders) == pytest.approx(1.7229, abs=1e-3)
+    assert epsilon_of(steps * poisson.rdp(orders), delta, "prop21", orders) == pytest.approx(
+        2.0554, abs=1e-3
+    )
+    assert epsilon_of(steps * poisson.rdp(orders), delta, "cks", orders) == pytest.approx(
+        1.7229, abs=1e-3
+    )
     general = steps * subsampling.poisson_general(orders, gaussian.rdp, 0.05)
     assert epsilon_of(general, delta, "prop21", orders) == pytest.approx(3.0012, abs=1e-3)
     lemma23 = steps * subsampling.fixed_size_general(orders, gaussian.rdp, 0.05)
     assert epsilon_of(lemma23, delta, "prop21", orders) == pytest.approx(4.4092, abs=1e-3)
     fixed = steps * WithoutReplacement(100, 2000).amplify(gaussian).rdp(ORDERS)
-    assert 1.55 < epsilon_of(fixed, delta) <= 3.6146, "named: the ternary form, sharper than the published bound"
+    assert 1.55 < epsilon_of(fixed, delta) <= 3.6146, (
+        "named: the ternary form, sharper than the published bound"
+    )
 
 
 def test_case_07_sampler_and_lemma_must_match() -> None:
@@ -157,7 +198,9 @@ def test_case_07_rate_one_is_no_amplification_without_log_of_zero() -> None:
     assert WithoutReplacement(2000, 2000).amplify(gaussian) is gaussian
     assert FullBatch().amplify(gaussian) is gaussian
     orders = np.arange(2.0, 513.0)
-    assert epsilon_of(200 * gaussian.rdp(orders), 1e-5, "prop21", orders) == pytest.approx(61.5129, abs=1e-3)
+    assert epsilon_of(200 * gaussian.rdp(orders), 1e-5, "prop21", orders) == pytest.approx(
+        61.5129, abs=1e-3
+    )
 
 
 def test_case_07_a_batch_larger_than_n_is_refused_with_both_numbers() -> None:
@@ -170,7 +213,9 @@ def test_case_07_a_batch_larger_than_n_is_refused_with_both_numbers() -> None:
 def test_labels_need_the_three_point_bound() -> None:
     gaussian = Gaussian(1.0, 2.0)
     for contributions in ("triangle", "ball"):
-        assert np.all(np.isfinite(Poisson(0.1).amplify(gaussian, LABELS, contributions).rdp(ORDERS)))
+        assert np.all(
+            np.isfinite(Poisson(0.1).amplify(gaussian, LABELS, contributions).rdp(ORDERS))
+        )
     with pytest.raises(PriceUnknown):
         Poisson(0.1).amplify(gaussian, LABELS)
     with pytest.raises(PriceUnknown):
@@ -220,7 +265,12 @@ def test_curves_rise_with_the_order(base) -> None:
 
 
 def test_no_overflow_at_the_highest_order_and_little_noise() -> None:
-    for sampler in (Poisson(1e-5), Poisson(0.9), WithoutReplacement(1, 10**6), WithoutReplacement(9, 10)):
+    for sampler in (
+        Poisson(1e-5),
+        Poisson(0.9),
+        WithoutReplacement(1, 10**6),
+        WithoutReplacement(9, 10),
+    ):
         curve = sampler.amplify(Gaussian(1.0, 0.3)).rdp(ORDERS)
         assert np.all(np.isfinite(curve)) and np.all(curve > 0)
         assert np.all(curve <= ORDERS / (2 * 0.09) * (1 + 1e-12))

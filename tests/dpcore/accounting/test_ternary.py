@@ -1,4 +1,6 @@
-"""Gaussian on batches whose record is replaced: the proof of ``mechanisms/ternary.py``, checked from outside."""
+"""Gaussian on batches whose record is replaced: the proof of ``mechanisms/ternary.py``, checked
+from outside.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def log_even_moment(j: int, x: float, y: float, c: float) -> float:
         total = mpmath.mpf(0)
         for k in range(j + 1):
             m = j - k
-            exponent = (m * (m - 1) * mpmath.mpf(x) + k * (k - 1) * mpmath.mpf(y)) / 2 + m * k * mpmath.mpf(c)
+            exponent = (
+                m * (m - 1) * mpmath.mpf(x) + k * (k - 1) * mpmath.mpf(y)
+            ) / 2 + m * k * mpmath.mpf(c)
             total += (-1) ** k * mpmath.binomial(j, k) * mpmath.exp(exponent)
         return float(mpmath.log(total)) if total > 0 else -np.inf
 
@@ -50,7 +54,9 @@ def test_no_triple_of_gaussians_beats_the_corner(ratio, first, second, angle, j)
 
 
 def log_moment(j: float, x: float, y: float, c: float) -> float:
-    """ln E |U - V|^j = j(j-1) x / 2 + ln E |1 - e^N|^j, N of mean j (c - x) - (y - x) / 2 and variance x + y - 2c."""
+    """ln E |U - V|^j = j(j-1) x / 2 + ln E |1 - e^N|^j, N of mean j (c - x) - (y - x) / 2 and
+    variance x + y - 2c.
+    """
     mean, spread = j * (c - x) - (y - x) / 2, np.sqrt(max(x + y - 2 * c, 1e-300))
     z = np.arange(-14.0, 14.0 + j * spread, 1e-3)
     with np.errstate(divide="ignore"):
@@ -74,7 +80,10 @@ def test_no_triple_beats_the_corner_at_odd_powers(ratio, first, second, angle, j
     apart = np.linalg.norm(u - v)
     shrink = min(1.0, ratio / apart) ** 2 if apart > 0 else 1.0
     triangle, _ = log_ternary_moments(8, ratio, "triangle")
-    assert log_moment(j, shrink * (u @ u), shrink * (v @ v), shrink * (u @ v)) <= triangle[j - 2] + 1e-6
+    assert (
+        log_moment(j, shrink * (u @ u), shrink * (v @ v), shrink * (u @ v))
+        <= triangle[j - 2] + 1e-6
+    )
 
 
 @pytest.mark.parametrize("ratio", [1e-3, 0.1, 1.0, 3.0])
@@ -85,7 +94,8 @@ def test_ternary_and_binary_moments_in_closed_form(ratio: float) -> None:
         for j in (2, 4, 10, 40):
             alone = log_even_moment(j, t, 0.0, 0.0)
             worst = log_even_moment(j, *corner)
-            if geometry == "triangle":  # one record against nothing is a triangle too, and can be the worst
+            # one record against nothing is a triangle too, and can be the worst
+            if geometry == "triangle":
                 worst = max(worst, alone)
             assert spread[j - 2] == pytest.approx(worst, rel=1e-9, abs=1e-8)
             assert binary[j - 2] == pytest.approx(alone, rel=1e-9, abs=1e-8)
@@ -97,14 +107,22 @@ def test_moments_between_computed_ones_are_bounded_from_above() -> None:
         spread, binary = log_ternary_moments(2000, ratio, "triangle")
         j = np.arange(257.0, 2001.0, 7.0)
         exact = mechanisms_subsampling.log_binary_moments(j, ratio**2)
-        assert np.all(binary[j.astype(int) - 2] >= np.minimum(exact, np.log(2) + j * (j - 1) * ratio**2 / 2) - 1e-6)
-        assert np.all(spread[:-1] <= np.log(2) + np.arange(2, 2000) * np.arange(1, 1999) * ratio**2 / 2 + 1e-9)
+        assert np.all(
+            binary[j.astype(int) - 2]
+            >= np.minimum(exact, np.log(2) + j * (j - 1) * ratio**2 / 2) - 1e-6
+        )
+        assert np.all(
+            spread[:-1] <= np.log(2) + np.arange(2, 2000) * np.arange(1, 1999) * ratio**2 / 2 + 1e-9
+        )
 
 
 @pytest.mark.parametrize(
-    ("ratio", "rate", "order"), [(0.5, 0.1, 2.0), (0.5, 0.1, 5.0), (1.0, 0.05, 3.0), (1.0, 0.3, 4.0)]
+    ("ratio", "rate", "order"),
+    [(0.5, 0.1, 2.0), (0.5, 0.1, 5.0), (1.0, 0.05, 3.0), (1.0, 0.3, 4.0)],
 )
-def test_fixed_size_bound_is_above_exact_mixtures_in_the_plane(ratio: float, rate: float, order: float) -> None:
+def test_fixed_size_bound_is_above_exact_mixtures_in_the_plane(
+    ratio: float, rate: float, order: float
+) -> None:
     corner = ratio * np.array([0.5, np.sqrt(3) / 2])
     pairs = [
         (np.array([ratio, 0.0]), corner),  # equilateral
@@ -129,9 +147,13 @@ def test_fixed_size_is_at_least_as_tight_as_dp_accounting(rate: float, sigma: fl
 
 
 def test_fixed_size_needs_much_less_noise_than_lemma_23() -> None:
-    """DESIGN: q = 0.05, T = 200 at (1, 1e-5) took a noise multiplier of 57 by Lemma 2.3, 3 under add/remove."""
+    """DESIGN: q = 0.05, T = 200 at (1, 1e-5) took a noise multiplier of 57 by Lemma 2.3, 3 under
+    add/remove.
+    """
 
     def epsilon(sigma: float) -> float:
-        return epsilon_of(200 * WithoutReplacement(50, 1000).amplify(Gaussian(1.0, sigma)).rdp(ORDERS), 1e-5)
+        return epsilon_of(
+            200 * WithoutReplacement(50, 1000).amplify(Gaussian(1.0, sigma)).rdp(ORDERS), 1e-5
+        )
 
     assert epsilon(4.5) < 1.0

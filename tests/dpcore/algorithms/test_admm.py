@@ -1,4 +1,6 @@
-"""The ADMM family: sensitivity of an epoch, the papers' faulty constant, the limit without noise, sparsity."""
+"""The ADMM family: sensitivity of an epoch, the papers' faulty constant, the limit without noise,
+sparsity.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,20 @@ def noiseless(name: str, problem: Problem, objective: LinearObjective, **setting
     """What ``name`` returns with noise too small to matter."""
     algorithm = make(name, {"noise_multiplier": 1e-9, **settings})
     planned = replace(plan(name, {}, problem), algorithm=algorithm)
-    planned = replace(planned, events=Events.of(algorithm.plan(problem), adjacency=problem.adjacency))
+    planned = replace(
+        planned, events=Events.of(algorithm.plan(problem), adjacency=problem.adjacency)
+    )
     return run(planned, objective, seed=0).weights
 
 
-# ---- sensitivity ------------------------------------------------------------------------------------------------
+# ---- sensitivity
+# ------------------------------------------------------------------------------------------------
 
 
 def test_golden_mpadmm_rows(shared):
-    """g10: the correct D(x) = 2C eta / (n (1 + eta rho)), what the paper prints, and what one release saves."""
+    """g10: the correct D(x) = 2C eta / (n (1 + eta rho)), what the paper prints, and what one
+    release saves.
+    """
     rows = json.loads((shared / "golden" / "g10_misc.json").read_text())["mpadmm"]
     for row in rows:
         n, rho, eta = row["n"], row["rho"], row["eta"]
@@ -71,7 +78,10 @@ def test_golden_mpadmm_rows(shared):
         [one] = make("mpadmm", settings).plan(problem)
         assert one.sensitivity == pytest.approx(row["correct"], rel=1e-8)
         three = make("mpadmm", {**settings, "perturb": "xzy"}).plan(problem)
-        saving = sum((item.sensitivity / item.sigma) ** 2 for item in three) / (one.sensitivity / one.sigma) ** 2
+        saving = (
+            sum((item.sensitivity / item.sigma) ** 2 for item in three)
+            / (one.sensitivity / one.sigma) ** 2
+        )
         assert saving == pytest.approx(row["one_release_saving"], rel=1e-8)
 
 
@@ -85,7 +95,13 @@ class PaperConstant(MPADMM):
         return [Gaussian(bound, self.noise_multiplier * bound)]
 
 
-SETTING = {"steps": 2, "clip_norm": 0.05, "learning_rate": 10.0, "penalty_parameter": 0.5, "schedule": "constant"}
+SETTING = {
+    "steps": 2,
+    "clip_norm": 0.05,
+    "learning_rate": 10.0,
+    "penalty_parameter": 0.5,
+    "schedule": "constant",
+}
 
 
 def test_the_papers_constant_fails_at_eta_10():
@@ -96,9 +112,11 @@ def test_the_papers_constant_fails_at_eta_10():
 
 
 def test_an_attack_beats_the_papers_epsilon_at_eta_10():
-    """Likelihood-ratio attack on 4,000 released x: lower bound of epsilon (Clopper-Pearson, false alarm 1e-6) > claim.
+    """Likelihood-ratio attack on 4,000 released x: lower bound of epsilon (Clopper-Pearson, false
+    alarm 1e-6) > claim.
 
-    The claim is that of the printed constant at (epsilon, 1e-3); with the right constant the attack stays below it.
+    The claim is that of the printed constant at (epsilon, 1e-3); with the right constant the attack
+    stays below it.
     """
     delta, runs = 1e-3, 4000
     problem = Problem(n=6, dimension=1, loss=ConstantSlope(), adjacency="replace_one")
@@ -113,11 +131,16 @@ def test_an_attack_beats_the_papers_epsilon_at_eta_10():
         claim = Target(1.0, delta).spent(Events.of([mechanism], adjacency="replace_one"))
         step = algorithm.schedule_for(problem).sizes[0]
         centres = [
-            -step * LinearObjective(rows, y, problem.loss).gradient_sum(np.zeros(1), 0.05)[0] / 6 for rows in (X, other)
+            -step * LinearObjective(rows, y, problem.loss).gradient_sum(np.zeros(1), 0.05)[0] / 6
+            for rows in (X, other)
         ]
         rng = np.random.default_rng(1)
         with_record, without = (c + mechanism.sigma * rng.normal(size=runs) for c in centres)
-        cut = centres[1] + 2.0 * mechanism.sigma if centres[0] > centres[1] else centres[1] - 2.0 * mechanism.sigma
+        cut = (
+            centres[1] + 2.0 * mechanism.sigma
+            if centres[0] > centres[1]
+            else centres[1] - 2.0 * mechanism.sigma
+        )
         hits = np.sum(with_record > cut), np.sum(without > cut)
         low = beta.ppf(5e-7, hits[0], runs - hits[0] + 1)
         high = beta.ppf(1 - 5e-7, hits[1] + 1, runs - hits[1])
@@ -131,10 +154,20 @@ def test_an_attack_beats_the_papers_epsilon_at_eta_10():
 
 @pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
 def test_the_three_releases_of_the_papers_are_replayed(adjacency):
-    """Firm non-expansiveness: z moves by at most D and y by at most rho D, for each convex penalty of a vector."""
+    """Firm non-expansiveness: z moves by at most D and y by at most rho D, for each convex penalty
+    of a vector.
+    """
     for name in VECTORS:
         blocks = (Block((0, 1)),) if name == "group_l1" else ()
-        problem = Problem(n=6, dimension=4, loss=ConstantSlope(), adjacency=adjacency, l1=0.02, l2=0.1, blocks=blocks)
+        problem = Problem(
+            n=6,
+            dimension=4,
+            loss=ConstantSlope(),
+            adjacency=adjacency,
+            l1=0.02,
+            l2=0.1,
+            blocks=blocks,
+        )
         algorithm = make("mpadmm", {**SETTING, "perturb": "xzy", "penalty": name})
         if not penalties[name]().convex:
             with pytest.raises(AssumptionNotMet, match=r"convex penalty.*perturb='x'"):
@@ -144,7 +177,9 @@ def test_the_three_releases_of_the_papers_are_replayed(adjacency):
 
 
 def test_one_release_is_full_batch_ssadmm():
-    """Noise m k S / n on x is noise m S on the gradient sum: same price, and without noise the same walk."""
+    """Noise m k S / n on x is noise m S on the gradient sum: same price, and without noise the same
+    walk.
+    """
     X, y = sparse_records()
     problem = Problem(n=len(y), dimension=12, loss=Logistic(), l1=1e-3, l2=1e-3, intercept=True)
     objective = LinearObjective(X, y, Logistic())
@@ -154,21 +189,27 @@ def test_one_release_is_full_batch_ssadmm():
     ]
     assert prices[0] == pytest.approx(prices[1], rel=1e-9)
     quiet = [
-        noiseless(name, problem, objective, steps=20, learning_rate=2.0, momentum=0.3) for name in ("ssadmm", "mpadmm")
+        noiseless(name, problem, objective, steps=20, learning_rate=2.0, momentum=0.3)
+        for name in ("ssadmm", "mpadmm")
     ]
     assert quiet[0] == pytest.approx(quiet[1], abs=1e-6)
 
 
-# ---- the limit without noise ------------------------------------------------------------------------------------
+# ---- the limit without noise
+# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["ssadmm", "mpadmm", "dp_admm", "admm_objp"])
 @pytest.mark.parametrize("strength", [1e-3, 1e-2])
 def test_without_noise_the_l1_solution_of_scikit_learn_is_reached(name, strength):
-    """Objective within 1e-4 of ``saga`` at L1 only, the intercept unpenalised, and the same support."""
+    """Objective within 1e-4 of ``saga`` at L1 only, the intercept unpenalised, and the same
+    support.
+    """
     X, y = sparse_records()
     n = len(y)
-    problem = Problem(n=n, dimension=12, loss=Logistic(), adjacency="replace_one", l1=strength, intercept=True)
+    problem = Problem(
+        n=n, dimension=12, loss=Logistic(), adjacency="replace_one", l1=strength, intercept=True
+    )
     objective = LinearObjective(X, y, Logistic())
     settings = {"steps": 40, "penalty_parameter": 0.02, "slope_cap": 1.0}
     if name != "admm_objp":
@@ -180,7 +221,9 @@ def test_without_noise_the_l1_solution_of_scikit_learn_is_reached(name, strength
             "clip_norm": 1.0,
         }
     w = noiseless(name, problem, objective, **settings)
-    saga = LogisticRegression(l1_ratio=1.0, solver="saga", C=1.0 / (n * strength), tol=1e-7, max_iter=5000)
+    saga = LogisticRegression(
+        l1_ratio=1.0, solver="saga", C=1.0 / (n * strength), tol=1e-7, max_iter=5000
+    )
     saga.fit(X[:, :-1], y)
     best = np.append(saga.coef_[0], saga.intercept_[0] / CONSTANT)
     assert abs(total(objective, w, strength) - total(objective, best, strength)) <= 1e-4
@@ -197,9 +240,17 @@ def test_every_penalty_reaches_a_stationary_point_without_noise(name):
     """z is a proximal point of its own gradient step, for the convex and the other penalties."""
     X, y = sparse_records()
     blocks = tuple(Block((j, j + 1)) for j in range(0, 10, 2)) if name == "group_l1" else ()
-    problem = Problem(n=len(y), dimension=12, loss=HuberHinge(), l1=2e-3, intercept=True, blocks=blocks)
+    problem = Problem(
+        n=len(y), dimension=12, loss=HuberHinge(), l1=2e-3, intercept=True, blocks=blocks
+    )
     objective = LinearObjective(X, y, problem.loss)
-    settings = {"steps": 1000, "learning_rate": 2.0, "schedule": "constant", "clip_norm": 1.0, "penalty": name}
+    settings = {
+        "steps": 1000,
+        "learning_rate": 2.0,
+        "schedule": "constant",
+        "clip_norm": 1.0,
+        "penalty": name,
+    }
     settings["penalty_parameter"] = 0.2
     z = noiseless("ssadmm", problem, objective, **settings)
     rule = penalty_of(problem, name)
@@ -208,13 +259,16 @@ def test_every_penalty_reaches_a_stationary_point_without_noise(name):
     assert again == pytest.approx(z, abs=2e-3)
 
 
-# ---- sparsity and output ----------------------------------------------------------------------------------------
+# ---- sparsity and output
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_z_is_exactly_sparse_and_x_is_not(name):
     X, y = sparse_records()
-    problem = Problem(n=len(y), dimension=12, loss=Logistic(), adjacency="replace_one", l1=0.02, intercept=True)
+    problem = Problem(
+        n=len(y), dimension=12, loss=Logistic(), adjacency="replace_one", l1=0.02, intercept=True
+    )
     objective = LinearObjective(X, y, Logistic())
     target = Target(8.0, 1e-5)
     z = run(plan(name, {}, problem, target), objective, fixed_noise_seed=3).weights
@@ -230,12 +284,15 @@ def test_the_strength_of_the_penalty_rules_the_support(name):
     sizes = []
     for strength in (0.0, 0.01, 0.05, 10.0):
         problem = Problem(n=len(y), dimension=12, loss=Logistic(), l1=strength, intercept=True)
-        w = run(plan(name, {"noise_multiplier": 5.0}, problem), objective, fixed_noise_seed=1).weights
+        w = run(
+            plan(name, {"noise_multiplier": 5.0}, problem), objective, fixed_noise_seed=1
+        ).weights
         sizes.append(int(np.sum(w[:-1] != 0)))
     assert sizes[0] == 11 and sizes[-1] == 0 and sizes == sorted(sizes, reverse=True)
 
 
-# ---- sampling, presets, refusals --------------------------------------------------------------------------------
+# ---- sampling, presets, refusals
+# --------------------------------------------------------------------------------
 
 
 def test_a_batch_of_ssadmm_follows_the_relation_of_neighbours():
@@ -249,13 +306,19 @@ def test_a_batch_of_ssadmm_follows_the_relation_of_neighbours():
 
 
 def test_the_papers_presets_are_theirs():
-    """Chen (2020), 4.6.4: batches of sqrt(n), rho 0.25 and 0.5, eta0 / h against a constant eta; x is the output."""
+    """Chen (2020), 4.6.4: batches of sqrt(n), rho 0.25 and 0.5, eta0 / h against a constant eta; x
+    is the output.
+    """
     problem = Problem(n=10_000, dimension=3, loss=Logistic(), adjacency="replace_one")
     first = make("ssadmm", {"steps": 300}, "paper")
     assert first.plan(problem)[0].sampler.batch_size == 100
     k = first.steps_for(problem, 1.0, 100.0).sizes
     eta = k / (1 - 0.25 * k)
-    assert eta[0] == pytest.approx(1.0) and eta[150] == pytest.approx(1 / 2) and eta[299] == pytest.approx(1 / 3)
+    assert (
+        eta[0] == pytest.approx(1.0)
+        and eta[150] == pytest.approx(1 / 2)
+        and eta[299] == pytest.approx(1 / 3)
+    )
     second = make("mpadmm", {}, "paper")
     assert second.perturb == "xzy" and second.penalty_parameter == 0.5 and second.output == "x"
     assert len(second.plan(problem)) == 3 * second.steps
@@ -263,10 +326,14 @@ def test_the_papers_presets_are_theirs():
 
 
 def test_the_price_of_svrg_covers_differences_that_shrink():
-    """A difference of gradients is divided by its own public bound, so the plan does not depend on iterates."""
+    """A difference of gradients is divided by its own public bound, so the plan does not depend on
+    iterates.
+    """
     problem = Problem(n=500, dimension=3, loss=Logistic())
     full, inner = make("dp_svrg", {"epochs": 2, "inner": 4}).mechanisms(problem)
-    assert Events.of(make("dp_svrg", {"epochs": 2, "inner": 4}).plan(problem), adjacency="add_remove").counts == (
+    assert Events.of(
+        make("dp_svrg", {"epochs": 2, "inner": 4}).plan(problem), adjacency="add_remove"
+    ).counts == (
         (full, 2),
         (inner, 6),
     )
@@ -288,7 +355,9 @@ def test_parties_and_releases_out_of_range_are_refused():
     with pytest.raises(InputError, match="perturb"):
         make("mpadmm", {"perturb": "xz"})
     with pytest.raises(AssumptionNotMet, match=r"at most n=3 parties"):
-        make("dp_admm", {"parties": 4}).plan(Problem(n=3, dimension=2, loss=Logistic(), adjacency="replace_one"))
+        make("dp_admm", {"parties": 4}).plan(
+            Problem(n=3, dimension=2, loss=Logistic(), adjacency="replace_one")
+        )
     with pytest.raises(AssumptionNotMet, match=r"one row a batch.*sampling_rate >= 0.1"):
         make("ssadmm", {"sampling_rate": 0.01}).plan(
             Problem(n=10, dimension=2, loss=Logistic(), adjacency="replace_one")
@@ -296,7 +365,9 @@ def test_parties_and_releases_out_of_range_are_refused():
 
 
 def test_the_price_does_not_depend_on_the_number_of_parties():
-    """A record stands in one row of the stack; what more parties cost is noise in the mean (see DPADMM)."""
+    """A record stands in one row of the stack; what more parties cost is noise in the mean (see
+    DPADMM).
+    """
     problem = Problem(n=1000, dimension=3, loss=Logistic(), adjacency="replace_one")
     one, two = (make("dp_admm", {"parties": p}).plan(problem) for p in (1, 2))
     assert one == two

@@ -1,4 +1,6 @@
-"""Every algorithm with every kind of records: refused in ``plan``, or it runs and asks no more than it declares."""
+"""Every algorithm with every kind of records: refused in ``plan``, or it runs and asks no more than
+it declares.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,26 @@ COMMON = {"n", "take", "gradient_sum", "value_sum"}
 FIELDS = {"X", "y", "loss", "shift", "scale"}
 
 
-def table(labels: np.ndarray, loss: Any, kind: type[LinearObjective] = LinearObjective) -> LinearObjective:
+def table(
+    labels: np.ndarray, loss: Any, kind: type[LinearObjective] = LinearObjective
+) -> LinearObjective:
     rng = np.random.default_rng(0)
     X = rng.random((len(labels), D))
     return kind(
-        np.append(X / np.linalg.norm(X, axis=1)[:, None] * 0.7, np.full((len(X), 1), 0.7), axis=1), labels, loss
+        np.append(X / np.linalg.norm(X, axis=1)[:, None] * 0.7, np.full((len(X), 1), 0.7), axis=1),
+        labels,
+        loss,
     )
 
 
 def linear(adjacency: Adjacency, unit: str, l2: float) -> Problem:
-    facts = {"n": N, "dimension": D + 1, "loss": make_loss("logistic"), "adjacency": adjacency, "unit": unit}
+    facts = {
+        "n": N,
+        "dimension": D + 1,
+        "loss": make_loss("logistic"),
+        "adjacency": adjacency,
+        "unit": unit,
+    }
     return Problem(**facts, l2=l2, intercept=True)  # type: ignore[arg-type]
 
 
@@ -54,20 +66,36 @@ def user(adjacency: Adjacency, l2: float) -> tuple[Problem, Any]:
 def joint(adjacency: Adjacency, l2: float) -> tuple[Problem, Objective]:
     y = (np.arange(N) % 3).astype(float)
     loss = Softmax()
-    facts = {"n": N, "dimension": D + 1, "loss": loss, "adjacency": adjacency, "outputs": 3, "intercept": True}
+    facts = {
+        "n": N,
+        "dimension": D + 1,
+        "loss": loss,
+        "adjacency": adjacency,
+        "outputs": 3,
+        "intercept": True,
+    }
     return Problem(**facts, l2=l2), table(y, loss, MulticlassObjective)  # type: ignore[arg-type]
 
 
 def classes(adjacency: Adjacency, l2: float) -> tuple[Problem, Objective]:
     """Several classes, one against the rest."""
     y, loss = (np.arange(N) % 3).astype(float), make_loss("logistic")
-    facts = {"n": N, "dimension": D + 1, "loss": loss, "adjacency": adjacency, "outputs": 3, "intercept": True}
+    facts = {
+        "n": N,
+        "dimension": D + 1,
+        "loss": loss,
+        "adjacency": adjacency,
+        "outputs": 3,
+        "intercept": True,
+    }
     return Problem(**facts, l2=l2), table(y, loss, MulticlassObjective)  # type: ignore[arg-type]
 
 
 def session(adjacency: Adjacency, l2: float) -> tuple[Problem, Any]:
     rng = np.random.default_rng(1)
-    rows = Sessions.from_rows(rng.random((3 * N, D)), rng.integers(0, 2, 3 * N).astype(float), np.arange(3 * N) // 3)
+    rows = Sessions.from_rows(
+        rng.random((3 * N, D)), rng.integers(0, 2, 3 * N).astype(float), np.arange(3 * N) // 3
+    )
     model = RankingModel(loss="listnet", features=("raw",))
     objective = model.objective(rows)
     return model.problem(objective, adjacency, n=N, l2=l2), objective
@@ -82,7 +110,14 @@ def network(adjacency: Adjacency, l2: float) -> tuple[Problem, Any]:
     return network_problem(built, N, adjacency, l2=l2), records(built, N)
 
 
-KINDS = {"record": record, "user": user, "joint": joint, "classes": classes, "session": session, "network": network}
+KINDS = {
+    "record": record,
+    "user": user,
+    "joint": joint,
+    "classes": classes,
+    "session": session,
+    "network": network,
+}
 
 
 @pytest.fixture
@@ -115,7 +150,8 @@ def test_an_algorithm_is_refused_in_plan_or_runs_on_what_it_declares(
     name: str, kind: str, asked: Iterator[set[str]]
 ) -> None:
     [names] = asked
-    # Without given steps output perturbation may solve instead of descend; a tiny noise makes the descent long.
+    # Without given steps output perturbation may solve instead of descend; a tiny noise makes the
+    # descent long.
     settings = {"noise_multiplier": 1e-6} if name == "output_gd" else registry[name].small
     ran = 0
     for adjacency in sorted(registry[name].adjacencies):
@@ -147,7 +183,9 @@ def test_what_is_offered_is_there(kind: str) -> None:
 
 
 def test_output_perturbation_by_users_solves_what_descent_would_reach() -> None:
-    """The minimiser of the users' mean loss, found on their records with the share that each has."""
+    """The minimiser of the users' mean loss, found on their records with the share that each
+    has.
+    """
     problem, objective = user(Adjacency.REPLACE_ONE, 1e-2)
     planned = plan("output_gd", {"noise_multiplier": 1e-6}, problem)
     convexity = planned.algorithm.shortcut(problem)  # type: ignore[attr-defined]
@@ -170,7 +208,9 @@ def test_a_minimiser_by_users_moves_by_at_most_its_sensitivity() -> None:
     for who in range(4):
         other = y.copy()
         other[2 * who : 2 * who + 2] *= -1.0
-        both = [UserObjective(table(labels, make_loss("logistic")), users, 2) for labels in (y, other)]
+        both = [
+            UserObjective(table(labels, make_loss("logistic")), users, 2) for labels in (y, other)
+        ]
         first, second = (run(planned, one, fixed_noise_seed=0).weights for one in both)
         moves.append(np.linalg.norm(first - second) / mechanism.sensitivity)  # type: ignore[attr-defined]
     assert 0.05 < max(moves) <= 1.0 + 1e-6

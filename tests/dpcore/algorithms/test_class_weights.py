@@ -1,4 +1,6 @@
-"""Class weights: they multiply a record's loss and its constants, and every algorithm keeps its bounds with them."""
+"""Class weights: they multiply a record's loss and its constants, and every algorithm keeps its
+bounds with them.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def by_hand(base: Loss, w: np.ndarray, clip: float, cap: float) -> tuple[np.ndar
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("base", [Logistic(), HuberHinge(), Squared()])
 @pytest.mark.parametrize(("clip", "cap"), [(np.inf, np.inf), (0.2, 0.7)])
-def test_sums_weigh_each_record_before_it_is_clipped(base: Loss, sparse: bool, clip: float, cap: float) -> None:
+def test_sums_weigh_each_record_before_it_is_clipped(
+    base: Loss, sparse: bool, clip: float, cap: float
+) -> None:
     rows = LinearObjective(csr_array(X) if sparse else X, Y, Weighted(base, 3.0, 0.5))
     for batch in (rows, rows.take(np.arange(40))):
         gradient, value = by_hand(base, W[0], clip, cap)
@@ -76,13 +80,17 @@ def test_the_perturbed_objective_has_the_gradient_and_hessian_of_its_value() -> 
         assert (up[0] - down[0]) / (2 * h) == pytest.approx(gradient[j], rel=1e-6)
         np.testing.assert_allclose((up[1] - down[1]) / (2 * h), hessian[j], rtol=1e-5)
     assert np.linalg.eigvalsh(hessian).max() <= problem.steepest
-    np.testing.assert_allclose(gradient - 0.3 * w - problem.noise, batch.gradient_sum(w), rtol=1e-12)
+    np.testing.assert_allclose(
+        gradient - 0.3 * w - problem.noise, batch.gradient_sum(w), rtol=1e-12
+    )
     assert problem.part(20).shares.shape == problem.part(20).y.shape == (20,)
 
 
 @pytest.mark.parametrize("weights", [(3.0, 1.0), (0.5, 2.0)])
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
-def test_replay_with_weights_finds_nothing_but_values_that_depends_on_the_records(name, adjacency, weights):
+def test_replay_with_weights_finds_nothing_but_values_that_depends_on_the_records(
+    name, adjacency, weights
+):
     best = 0.0
     for base in (ConstantSlope(), Logistic()):
         loss = Weighted(base, *weights)
@@ -96,7 +104,9 @@ def test_replay_with_weights_finds_nothing_but_values_that_depends_on_the_record
 
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
 def test_equal_weights_of_one_are_none_and_others_scale_the_objective(name, adjacency):
-    """With weights a, a and the ridge a l2 all is a times as large, so the same noise gives the same model."""
+    """With weights a, a and the ridge a l2 all is a times as large, so the same noise gives the
+    same model.
+    """
     problem, rows = blobs(name, adjacency, 300)
     given = {"noise_multiplier": 3.0}
     plain = run(plan(name, given, problem), rows, seed=1, fixed_noise_seed=2).weights
@@ -124,7 +134,9 @@ def test_the_heavier_class_wins_more_rows() -> None:
     for positive in (0.25, 1.0, 4.0):
         loss = Weighted(Logistic(), positive, 1.0)
         planned = plan("auto", {}, replace(problem, loss=loss), Target(4.0, 1e-5))
-        weights = run(planned, LinearObjective(rows.X, rows.y, loss), seed=0, fixed_noise_seed=0).weights
+        weights = run(
+            planned, LinearObjective(rows.X, rows.y, loss), seed=0, fixed_noise_seed=0
+        ).weights
         shares.append(float(np.mean(rows.X @ weights > 0)))
     assert shares[0] < shares[1] - 0.03 and shares[1] < shares[2] - 0.03
 
@@ -155,4 +167,6 @@ def test_what_needs_unweighted_classes_is_refused() -> None:
 
 def test_every_private_linear_algorithm_was_replayed() -> None:
     replayed = {case.values[0] for case in CASES}
-    assert replayed == {name for name, cls in registry.items() if cls.private and not cls.requires.ranking}
+    assert replayed == {
+        name for name, cls in registry.items() if cls.private and not cls.requires.ranking
+    }

@@ -1,4 +1,6 @@
-"""Default clips and paces: one public rule for all methods that clip, by the argument of the loss."""
+"""Default clips and paces: one public rule for all methods that clip, by the argument of the
+loss.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ CLIPPING = ("dp_sgd", "dp_adam", "ssadmm", "mpadmm", "dp_admm", "dp_svrg")
 
 
 def facts(loss: Loss, **changes) -> Problem:
-    return Problem(**({"n": 4000, "dimension": 5, "loss": loss, "norm_bound": 2.0, "outputs": 1} | changes))
+    return Problem(
+        **({"n": 4000, "dimension": 5, "loss": loss, "norm_bound": 2.0, "outputs": 1} | changes)
+    )
 
 
-@pytest.mark.parametrize("loss", [make_loss(name) for name in sorted(losses)] + [Softmax()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize(
+    "loss", [make_loss(name) for name in sorted(losses)] + [Softmax()], ids=lambda loss: loss.name
+)
 def test_all_methods_clip_alike(loss: Loss) -> None:
     problem = facts(loss, outputs=3 if loss.argument == "scores" else 1)
     share = {"margin": 0.4, "scores": 0.8, "residual": 0.1}[loss.argument]
@@ -32,11 +38,13 @@ def test_all_methods_clip_alike(loss: Loss) -> None:
     for name in CLIPPING:
         assert make(name, {}).clip(problem) == usual_clip(problem)
         assert make(name, {"clip_norm": 0.3}).clip(problem) == 0.3
-    steep = 2.0 if loss.name in ("hinge", "huber_hinge") else 1.0  # slope 1 at margin 0, twice that of logistic
+    # slope 1 at margin 0, twice that of logistic
+    steep = 2.0 if loss.name in ("hinge", "huber_hinge") else 1.0
     assert make("dp_agd", {}).clips(problem)[0] == steep * usual_clip(problem)
     assert make("dp_blsgd", {}).start(problem).clip_norm == usual_clip(problem)
     assert make("dp_blsgd", {}).start(problem).clip_loss == usual_cap(problem)
-    assert make("scaled_gd", {}).clip(problem) == clip_share(problem)  # scaled rows have norm about 1
+    # scaled rows have norm about 1
+    assert make("scaled_gd", {}).clip(problem) == clip_share(problem)
 
 
 def test_class_weights_scale_clips() -> None:
@@ -47,7 +55,9 @@ def test_class_weights_scale_clips() -> None:
 def test_cap_of_a_residual_loss_is_its_largest_value_at_the_start(loss: Loss) -> None:
     y = np.linspace(-1.0, 1.0, 9)
     rows = LinearObjective(np.ones((9, 5)), y, loss)
-    assert loss_at_start(facts(loss)) == max(rows.take([i]).value_sum(np.zeros(5))[0] for i in range(9))
+    assert loss_at_start(facts(loss)) == max(
+        rows.take([i]).value_sum(np.zeros(5))[0] for i in range(9)
+    )
     assert usual_cap(facts(loss)) == loss_at_start(facts(loss))
     assert make("dp_agd", {}).clips(facts(loss))[1] == usual_cap(facts(loss))
 
@@ -55,16 +65,26 @@ def test_cap_of_a_residual_loss_is_its_largest_value_at_the_start(loss: Loss) ->
 @pytest.mark.parametrize("loss", RESIDUAL)
 def test_summed_steps_of_residuals_are_those_of_margins_for_the_smaller_clip(loss: Loss) -> None:
     residual, margin = facts(loss), facts(make_loss("logistic"))
-    assert step_share(residual) / step_share(margin) == pytest.approx(usual_clip(residual) / usual_clip(margin))
-    assert make("dp_sgd", {}).total_step(residual) == pytest.approx(make("dp_sgd", {}).total_step(margin))
+    assert step_share(residual) / step_share(margin) == pytest.approx(
+        usual_clip(residual) / usual_clip(margin)
+    )
+    assert make("dp_sgd", {}).total_step(residual) == pytest.approx(
+        make("dp_sgd", {}).total_step(margin)
+    )
     ssadmm = make("ssadmm", {"steps": 4, "noise_multiplier": 4000.0})
-    sums = [ssadmm.steps_for(replace(p, norm_bound=1.0), 1e-3).sizes.sum() for p in (residual, margin)]
+    sums = [
+        ssadmm.steps_for(replace(p, norm_bound=1.0), 1e-3).sizes.sum() for p in (residual, margin)
+    ]
     assert sums[0] == pytest.approx(sums[1])
-    assert make("dp_adam", {}).first_step(residual) == pytest.approx(make("dp_adam", {}).first_step(margin) / 4)
+    assert make("dp_adam", {}).first_step(residual) == pytest.approx(
+        make("dp_adam", {}).first_step(margin) / 4
+    )
 
 
 def line(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """A target in [-1, 1] about a plane with an offset; its variance is 0.16, that of what no plane explains 0.01."""
+    """A target in [-1, 1] about a plane with an offset; its variance is 0.16, that of what no plane
+    explains 0.01.
+    """
     rng = np.random.default_rng(5)
     X = np.column_stack([rng.random((n, 4)), np.ones(n)])
     y = 1.2 * X[:, 0] - 0.6 * X[:, 1] - 0.5 + 0.1 * rng.normal(size=n)
@@ -77,10 +97,19 @@ def test_defaults_beat_the_mean_at_a_small_epsilon(name: str, loss: Loss) -> Non
     X, y = line(4000)
     cls = registry[name]
     adjacency = "add_remove" if Adjacency.ADD_REMOVE in cls.adjacencies else "replace_one"
-    problem = facts(loss, norm_bound=1.0, adjacency=adjacency, l2=getattr(cls, "default_l2", 0.0), intercept=True)
+    problem = facts(
+        loss,
+        norm_bound=1.0,
+        adjacency=adjacency,
+        l2=getattr(cls, "default_l2", 0.0),
+        intercept=True,
+    )
     planned = plan(name, {}, problem, Target(0.3, 1e-6))
     errors = [
-        np.mean((X @ run(planned, LinearObjective(X, y, loss), seed=s, fixed_noise_seed=s).weights - y) ** 2)
+        np.mean(
+            (X @ run(planned, LinearObjective(X, y, loss), seed=s, fixed_noise_seed=s).weights - y)
+            ** 2
+        )
         for s in range(3)
     ]
     assert np.mean(errors) < 0.5 * np.var(y)

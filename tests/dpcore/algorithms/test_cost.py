@@ -1,4 +1,6 @@
-"""What one ssADMM iteration costs: one gradient of one mini-batch, then work that does not grow with the data."""
+"""What one ssADMM iteration costs: one gradient of one mini-batch, then work that does not grow
+with the data.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ class Counted(LinearObjective):
 def records(n: int, d: int) -> Counted:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)) / np.sqrt(d) / 2
-    objective = Counted(X / np.maximum(np.linalg.norm(X, axis=1), 1)[:, None], np.sign(rng.normal(size=n)), Logistic())
+    objective = Counted(
+        X / np.maximum(np.linalg.norm(X, axis=1), 1)[:, None],
+        np.sign(rng.normal(size=n)),
+        Logistic(),
+    )
     objective.seen = []
     return objective
 
@@ -51,7 +57,9 @@ def test_an_iteration_computes_one_gradient_per_release(name, gradients):
 
 @pytest.mark.slow
 def test_the_updates_of_z_and_y_take_a_small_share_of_an_iteration():
-    """40,000 x 100 records, batches of 4,000: the O(d) part is below a fifth of the mini-batch gradient."""
+    """40,000 x 100 records, batches of 4,000: the O(d) part is below a fifth of the mini-batch
+    gradient.
+    """
     objective = records(40_000, 100)
     problem = Problem(n=40_000, dimension=100, loss=Logistic(), l1=1e-3)
     algorithm = make("ssadmm", {"sampling_rate": 0.1})

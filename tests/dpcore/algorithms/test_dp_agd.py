@@ -1,4 +1,6 @@
-"""DP-AGD: averaged gradients, the ladder of steps, and a budget that is asked before every query."""
+"""DP-AGD: averaged gradients, the ladder of steps, and a budget that is asked before every
+query.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def records(n: int = 400) -> tuple[Problem, LinearObjective]:
 
 
 class Scripted:
-    """A door without noise that answers gradients and choices from lists and counts what it can still afford."""
+    """A door without noise that answers gradients and choices from lists and counts what it can
+    still afford.
+    """
 
     def __init__(self, gradients: list[np.ndarray], choices: list[int]) -> None:
         self.gradients, self.choices = iter(gradients), iter(choices)
@@ -53,13 +57,17 @@ class Scripted:
 
 
 def test_failed_directions_are_averaged_with_their_budgets():
-    """Two failures, then success: the weights are the differences of rho, and the last average is the direction."""
+    """Two failures, then success: the weights are the differences of rho, and the last average is
+    the direction.
+    """
     problem, _ = records()
     g = [np.array([1.0, 0, 0, 0]), np.array([0, 1.0, 0, 0]), np.array([0, 0, 1.0, 0])]
     door = Scripted(g, [0, 0, 20])
     w = DPAGD(growth=0.5).fit(problem, door, np.random.default_rng(0))
     expected = 1.0 * g[0] + 0.5 * g[1] + 0.75 * g[2]  # rho grows 1, 1.5, 2.25
-    np.testing.assert_allclose(w / np.linalg.norm(w), -expected / np.linalg.norm(expected), atol=1e-12)
+    np.testing.assert_allclose(
+        w / np.linalg.norm(w), -expected / np.linalg.norm(expected), atol=1e-12
+    )
     sigmas = [m.sigma for m, _ in door.released if isinstance(m, Gaussian)]
     assert sigmas[1] / sigmas[0] == pytest.approx(sqrt(1 / 0.5))
     assert sigmas[2] / sigmas[0] == pytest.approx(sqrt(1 / 0.75))
@@ -102,20 +110,26 @@ def test_largest_step_follows_the_last_ten():
 
 
 def test_golden_10_price_of_a_choice(shared: Path) -> None:
-    """Gumbel noise of scale C / sqrt(8 rho) costs at most rho, half the noise of Laplace at the same rho."""
+    """Gumbel noise of scale C / sqrt(8 rho) costs at most rho, half the noise of Laplace at the
+    same rho.
+    """
     rows = json.loads((shared / "golden/g10_misc.json").read_text())["selection"]["rows"]
     problem, _ = records()
     for row in rows:
         choice = Exponential(1.0, 1.0 / row["range"], False)
         assert choice.rdp(np.array([float(row["alpha"])]))[0] <= row["rdp_cdp"] * (1 + 1e-12)
-        assert choice.rdp(np.array([float(row["alpha"])]))[0] == pytest.approx(row["rdp_tight"], rel=1e-4)
+        assert choice.rdp(np.array([float(row["alpha"])]))[0] == pytest.approx(
+            row["rdp_tight"], rel=1e-4
+        )
     gumbel, laplace = DPAGD().choice(problem), DPAGD(selection="laplace").choice(problem)
     assert isinstance(laplace, NoisyMax)
     assert laplace.scale / gumbel.scale == pytest.approx(2.0)
     assert gumbel.range**2 / 8 == pytest.approx(laplace.range**2 / 2)
 
 
-@pytest.mark.parametrize("changes", [{}, {"selection": "laplace"}, {"sampling_rate": 0.2}, {"growth": 5.0}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"selection": "laplace"}, {"sampling_rate": 0.2}, {"growth": 5.0}]
+)
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 def test_a_run_ends_within_the_price_of_its_plan(changes, adjacency):
     problem, objective = records()
@@ -138,13 +152,20 @@ def test_two_sided_choice_under_replace_one():
 
 def test_paper_preset_keeps_the_source_setting():
     paper = make("dp_agd", {}, "paper")
-    assert (paper.selection, paper.rounds, paper.ladder, paper.candidates) == ("laplace", 60, "linear", 20)
+    assert (paper.selection, paper.rounds, paper.ladder, paper.candidates) == (
+        "laplace",
+        60,
+        "linear",
+        20,
+    )
     assert len(paper.steps(2.0)) == 21 and paper.steps(2.0)[1] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 def test_the_cap_of_losses_rises_where_the_choice_is_quiet(adjacency: str) -> None:
-    """Once to one and a half times the usual cap, by n and noise alone; the price stays: noise rises with the cap."""
+    """Once to one and a half times the usual cap, by n and noise alone; the price stays: noise
+    rises with the cap.
+    """
     caps = []
     for noise in (1000.0, 100.0, 60.0, 10.0):
         algorithm = DPAGD(noise_multiplier=noise)
@@ -152,21 +173,26 @@ def test_the_cap_of_losses_rises_where_the_choice_is_quiet(adjacency: str) -> No
         choice = algorithm.choice(problem)
         assert choice.sensitivity == algorithm.clips(problem)[1]
         fixed = DPAGD(noise_multiplier=noise, clip_loss=1.0).choice(problem)
-        np.testing.assert_allclose(choice.rdp(np.array([2.0, 8.0])), fixed.rdp(np.array([2.0, 8.0])), rtol=1e-12)
+        np.testing.assert_allclose(
+            choice.rdp(np.array([2.0, 8.0])), fixed.rdp(np.array([2.0, 8.0])), rtol=1e-12
+        )
         caps.append(algorithm.clips(problem)[1])
     assert caps == sorted(caps)
     assert caps[0] == pytest.approx(3 * np.log(2)) and caps[-1] == pytest.approx(4.5 * np.log(2))
 
 
 def test_a_rare_class_is_not_given_up_at_a_large_epsilon() -> None:
-    """One in seven positive, hardly told apart: by losses cut at 2 the best model calls everybody surely negative,
-    at a mean loss well above that of the constant model."""
+    """One in seven positive, hardly told apart: by losses cut at 2 the best model calls everybody
+    surely negative, at a mean loss well above that of the constant model."""
     rng = np.random.default_rng(3)
     n = 20_000
     y = np.where(rng.random(n) < 0.15, 1.0, -1.0)
     X = np.column_stack([0.1 * rng.normal(size=n) + 0.02 * y, np.full(n, 0.9)])
     X /= np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]
-    problem, objective = Problem(n=n, dimension=2, loss=Logistic()), LinearObjective(X, y, Logistic())
+    problem, objective = (
+        Problem(n=n, dimension=2, loss=Logistic()),
+        LinearObjective(X, y, Logistic()),
+    )
 
     def mean_loss(**parameters: float) -> float:
         planned = plan("dp_agd", parameters, problem, Target(4.0, 1e-6))

@@ -1,8 +1,8 @@
 """What every private algorithm must keep, tested for each by its being in the registry.
 
-An algorithm may say ``small`` (settings for six records), ``small_problem`` (fields of Problem that it needs there),
-``limit`` (settings under which it reaches the optimum without noise) and ``limit_gap`` (the share of the possible
-decrease that it may leave there).
+An algorithm may say ``small`` (settings for six records), ``small_problem`` (fields of Problem that
+it needs there), ``limit`` (settings under which it reaches the optimum without noise) and
+``limit_gap`` (the share of the possible decrease that it may leave there).
 """
 
 from __future__ import annotations
@@ -39,7 +39,13 @@ CASES = [
 
 def small_problem(name: str, adjacency: Adjacency, loss=None, **changes) -> Problem:
     """Six records of dimension 4 with an L2 penalty, and what the algorithm asks for beside."""
-    facts = {"n": RECORDS, "dimension": 4, "loss": loss or ConstantSlope(), "adjacency": adjacency, "l2": 0.1}
+    facts = {
+        "n": RECORDS,
+        "dimension": 4,
+        "loss": loss or ConstantSlope(),
+        "adjacency": adjacency,
+        "l2": 0.1,
+    }
     return Problem(**(facts | getattr(registry[name], "small_problem", {}) | changes))
 
 
@@ -63,7 +69,9 @@ def test_replay_finds_nothing_but_values_that_depends_on_the_records(name, adjac
             shown = replay(small(name), small_problem(name, adjacency, loss), seed)
             assert shown.sound, (loss.name, seed, shown)
             best = max(best, *shown.ratios)
-    assert best >= 0.99, f"no bound is reached (best {best:.3g}): an idle clip may hide a missing one"
+    assert best >= 0.99, (
+        f"no bound is reached (best {best:.3g}): an idle clip may hide a missing one"
+    )
 
 
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
@@ -83,7 +91,8 @@ def test_plan_follows_from_public_facts_and_survives_json(name, adjacency):
 def test_more_noise_costs_less(name, adjacency):
     problem = small_problem(name, adjacency, Logistic())
     prices = [
-        Events.of(small(name, noise_multiplier=m).plan(problem), adjacency=adjacency).price() for m in (2.0, 4.0, 16.0)
+        Events.of(small(name, noise_multiplier=m).plan(problem), adjacency=adjacency).price()
+        for m in (2.0, 4.0, 16.0)
     ]
     assert np.all(prices[0] >= prices[1]) and np.all(prices[1] >= prices[2])
 
@@ -112,7 +121,9 @@ def test_without_noise_the_optimum_is_reached(name, adjacency):
     planned = replace(planned, events=Events.of(algorithm.plan(problem), adjacency=adjacency))
     weights = run(planned, objective, seed=0).weights
     value = mean_loss(problem, objective)
-    best = minimize(value, np.zeros(problem.dimension), method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9}).fun
+    best = minimize(
+        value, np.zeros(problem.dimension), method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9}
+    ).fun
     left = (value(weights) - best) / (value(np.zeros(problem.dimension)) - best)
     assert left <= getattr(cls, "limit_gap", 0.02), f"{left:.3g} of the possible decrease is left"
 
@@ -167,7 +178,9 @@ def blobs(name: str, adjacency: Adjacency, n: int) -> tuple[Problem, LinearObjec
 def blob_records(n: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(7)
     y = np.where(rng.random(n) < 0.4, 1.0, -1.0)
-    X = np.column_stack([rng.normal(size=(n, 4)) + 1.5 * y[:, None] * [1.0, 0.5, 0.0, 0.0], np.ones(n)])
+    X = np.column_stack(
+        [rng.normal(size=(n, 4)) + 1.5 * y[:, None] * [1.0, 0.5, 0.0, 0.0], np.ones(n)]
+    )
     return X / np.maximum(np.linalg.norm(X, axis=1), 2.0)[:, None] / 1.25, y
 
 

@@ -1,4 +1,6 @@
-"""The joint softmax in every gradient method: bounds on neighbours, a search for the worst, planted faults, use."""
+"""The joint softmax in every gradient method: bounds on neighbours, a search for the worst, planted
+faults, use.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,28 @@ from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
 from tests.dpcore.algorithms.audits import exact_values, least_epsilon
-from tests.multiclass import CLASSES, COLUMNS, RECORDS, AlwaysWrong, joint_problem, neighbours, replayed
+from tests.multiclass import (
+    CLASSES,
+    COLUMNS,
+    RECORDS,
+    AlwaysWrong,
+    joint_problem,
+    neighbours,
+    replayed,
+)
 
 JOINT = (
-    *("dp_sgd", "dp_adam", "scaled_gd", "sgd_adv", "rrpsgd", "ssadmm", "mpadmm", "dp_admm", "dp_svrg"),
+    *(
+        "dp_sgd",
+        "dp_adam",
+        "scaled_gd",
+        "sgd_adv",
+        "rrpsgd",
+        "ssadmm",
+        "mpadmm",
+        "dp_admm",
+        "dp_svrg",
+    ),
     *("nsgd", "rsgd_ar", "output_gd", "dp_agd", "dp_blsgd", "dp_blgd", "dp_blsgd_ac", "privgene"),
 )
 CASES = [
@@ -53,30 +73,42 @@ def test_these_algorithms_take_the_joint_loss_and_the_others_refuse_it() -> None
 
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
 def test_replay_on_neighbours(name: str, adjacency: Adjacency) -> None:
-    """Every bound holds and is reached somewhere: by a loss of constant slope, or by softmax itself."""
+    """Every bound holds and is reached somewhere: by a loss of constant slope, or by softmax
+    itself.
+    """
     best = 0.0
     for loss in (AlwaysWrong(), Softmax()):
         for seed in range(2):
             facts = joint_problem(adjacency, loss=loss, l2=0.1)
             best = max(best, *replayed(small(name), facts, loss, seed))
             assert best <= 1 + 1e-9, (loss.name, seed)
-    # scaled_gd centres its columns; the marginals of identical rows move by less than the bound for all levels.
+    # scaled_gd centres its columns; the marginals of identical rows move by less than the bound for
+    # all levels.
     least = {"scaled_gd": 0.5}.get(name, 0.99)
     assert best >= least, f"no bound is reached (best {best:.3g})"
 
 
 def test_quotients_of_the_search_stay_within_the_lipschitz_bound() -> None:
     facts = joint_problem(Adjacency.REPLACE_ONE, l2=0.1)
-    assert max(replayed(small("dp_blsgd", query="quotient", first_step=50.0), facts, Softmax())) <= 1 + 1e-9
+    assert (
+        max(replayed(small("dp_blsgd", query="quotient", first_step=50.0), facts, Softmax()))
+        <= 1 + 1e-9
+    )
 
 
-def random_records(rng: np.random.Generator, classes: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+def random_records(
+    rng: np.random.Generator, classes: int, columns: int
+) -> tuple[np.ndarray, np.ndarray]:
     X = rng.normal(size=(RECORDS, columns))
     return X / np.linalg.norm(X, axis=1)[:, None], rng.integers(0, classes, RECORDS).astype(float)
 
 
-def candidate(rng: np.random.Generator, facts: Problem, best: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Records, labels and what replaces one of them: random ones, opposite ones, or a step away from ``best``."""
+def candidate(
+    rng: np.random.Generator, facts: Problem, best: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Records, labels and what replaces one of them: random ones, opposite ones, or a step away
+    from ``best``.
+    """
     X, y = random_records(rng, facts.outputs, facts.dimension)
     other, label = -X[0], y[0]
     kind = rng.integers(3)
@@ -92,7 +124,9 @@ def candidate(rng: np.random.Generator, facts: Problem, best: Any) -> tuple[np.n
 
 
 def worst_of_search(walk: Walk, facts: Problem, seed: int, tries: int = 60) -> float:
-    """Largest distance of two results over the bound of the batch with the replaced record, over random neighbours."""
+    """Largest distance of two results over the bound of the batch with the replaced record, over
+    random neighbours.
+    """
     rng, best, worst = np.random.default_rng(seed), None, 0.0
     ends = np.cumsum(walk.sizes)
     cuts = [slice(end - size, end) for size, end in zip(walk.sizes, ends, strict=True)]
@@ -102,10 +136,14 @@ def worst_of_search(walk: Walk, facts: Problem, seed: int, tries: int = 60) -> f
             changed, changed_y = X.copy(), y.copy()
             changed[end - 1], changed_y[end - 1] = other, label
             results = [
-                walk.descend([MulticlassObjective(A[cut], b[cut], Softmax()) for cut in cuts], facts)
+                walk.descend(
+                    [MulticlassObjective(A[cut], b[cut], Softmax()) for cut in cuts], facts
+                )
                 for A, b in ((X, y), (changed, changed_y))
             ]
-            ratio = float(np.linalg.norm(results[0] - results[1])) / walk.sensitivities(facts)[batch]
+            ratio = (
+                float(np.linalg.norm(results[0] - results[1])) / walk.sensitivities(facts)[batch]
+            )
             if ratio > worst:
                 best, worst = found, ratio
     return worst
@@ -114,10 +152,16 @@ def worst_of_search(walk: Walk, facts: Problem, seed: int, tries: int = 60) -> f
 @pytest.mark.parametrize("classes", [2, 3, 5])
 @pytest.mark.parametrize("interval", [0, 2])
 def test_no_neighbours_are_further_apart_than_the_walk_says(classes: int, interval: int) -> None:
-    """Short steps stay near W = 0, where a gradient has sqrt((1 - 1/K) / 2) of its bound; the longest are 2 / beta."""
+    """Short steps stay near W = 0, where a gradient has sqrt((1 - 1/K) / 2) of its bound; the
+    longest are 2 / beta.
+    """
     facts = joint_problem(Adjacency.REPLACE_ONE, dimension=3, outputs=classes)
     for eta0, least in ((0.01, 0.95 * sqrt((1 - 1 / classes) / 2)), (2.0 / facts.smoothness, 0.0)):
-        assert least <= worst_of_search(Walk((3, 3), 4, eta0, interval), facts, seed=classes) <= 1 + 1e-9
+        assert (
+            least
+            <= worst_of_search(Walk((3, 3), 4, eta0, interval), facts, seed=classes)
+            <= 1 + 1e-9
+        )
 
 
 def step(W: np.ndarray, eta: float, rows: MulticlassObjective, facts: Problem) -> np.ndarray:
@@ -140,7 +184,9 @@ def test_gradient_steps_up_to_two_over_beta_do_not_lengthen_distances(classes: i
 
 
 def test_the_curvature_bound_is_met_so_longer_steps_do_lengthen_them() -> None:
-    """Two classes of equal chance, the others out of reach, rows in one direction: the Hessian is r^2 / 2 along it."""
+    """Two classes of equal chance, the others out of reach, rows in one direction: the Hessian is
+    r^2 / 2 along it.
+    """
     facts = joint_problem(dimension=2, outputs=3, l2=0.0)
     rows = MulticlassObjective(np.tile([1.0, 0.0], (RECORDS, 1)), np.zeros(RECORDS), Softmax())
     W = np.array([0.0, 0.0, 0.0, 0.0, -60.0, 0.0])
@@ -151,7 +197,9 @@ def test_the_curvature_bound_is_met_so_longer_steps_do_lengthen_them() -> None:
 
 
 def test_difference_of_clipped_gradients_is_bounded_for_any_two_points() -> None:
-    """dp_svrg: projections on a ball are 1-Lipschitz, so a record moves by min(2C, r^2 / 2 ||W - A||) at most."""
+    """dp_svrg: projections on a ball are 1-Lipschitz, so a record moves by min(2C, r^2 / 2 ||W -
+    A||) at most.
+    """
     rng = np.random.default_rng(0)
     largest = 0.0
     for _ in range(400):
@@ -167,7 +215,10 @@ def test_difference_of_clipped_gradients_is_bounded_for_any_two_points() -> None
     assert largest > 0.4
     # Two classes of equal chance that move apart: 1/2, the curvature bound.
     one = MulticlassObjective(np.array([[1.0, 0.0]]), np.zeros(1), Softmax())
-    W, apart = np.array([0.0, 0.0, 0.0, 0.0, -60.0, 0.0]), 1e-4 * np.array([1.0, 0.0, -1.0, 0.0, 0.0, 0.0])
+    W, apart = (
+        np.array([0.0, 0.0, 0.0, 0.0, -60.0, 0.0]),
+        1e-4 * np.array([1.0, 0.0, -1.0, 0.0, 0.0, 0.0]),
+    )
     moved = float(np.linalg.norm(one.gradient_sum(W + apart, 2.0) - one.gradient_sum(W, 2.0)))
     assert moved == pytest.approx(0.5 * float(np.linalg.norm(apart)), rel=1e-6)
 
@@ -279,5 +330,7 @@ def test_baselines_without_privacy() -> None:
     best = run(plan("non_private", {}, facts), rows).weights
     assert np.linalg.norm(rows.gradient_sum(best) / 600 + 1e-3 * best) < 1e-4
     for loss in (Softmax(), Logistic()):
-        majority = run(plan("majority", {}, replace(facts, loss=loss)), MulticlassObjective(X, y, loss)).weights
+        majority = run(
+            plan("majority", {}, replace(facts, loss=loss)), MulticlassObjective(X, y, loss)
+        ).weights
         assert np.all((X @ majority.reshape(3, 4).T).argmax(axis=1) == 2)

@@ -22,24 +22,30 @@ from dpcore.sampling import Poisson, WithoutReplacement
 from dpcore.train import plan, run
 
 
-def separable(loss, n: int = 1500, adjacency: str = "add_remove") -> tuple[Problem, LinearObjective]:
+def separable(
+    loss, n: int = 1500, adjacency: str = "add_remove"
+) -> tuple[Problem, LinearObjective]:
     rng = np.random.default_rng(4)
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
     X = rng.normal(size=(n, 4)) + 1.5 * y[:, None]
     X /= np.linalg.norm(X, axis=1)[:, None]
-    return Problem(n=n, dimension=4, loss=loss, adjacency=adjacency, l2=1e-3), LinearObjective(X, y, loss)
+    return Problem(n=n, dimension=4, loss=loss, adjacency=adjacency, l2=1e-3), LinearObjective(
+        X, y, loss
+    )
 
 
 def test_golden_10_rrpsgd_is_far_cheaper_than_theorem_4_claims(shared: Path) -> None:
-    """The golden epsilons read sigma / 2L where dp-accounting expects sigma / L (it doubles the sensitivity itself);
-    with sigma / L it says 0.23505 for the first row. All stay below the claim, which is what the row is about."""
+    """The golden epsilons read sigma / 2L where dp-accounting expects sigma / L (it doubles the
+    sensitivity itself); with sigma / L it says 0.23505 for the first row. All stay below the claim,
+    which is what the row is about."""
     rows = json.loads((shared / "golden/g10_misc.json").read_text())["rrpsgd"]
     for row in rows:
         mechanism = WithoutReplacement(1, row["n"]).amplify(Gaussian(2.0, row["sigma"]))
         events = Events((mechanism,), ((0, row["n"] ** 2),), mechanism.adjacency)
         spent = Target(1.0, row["delta"]).spent(events)
         assert row["sigma"] == pytest.approx(
-            2 * sqrt(log(3 * row["n"] / row["delta"]) * log(2 / row["delta"])) / row["eps"], rel=1e-8
+            2 * sqrt(log(3 * row["n"] / row["delta"]) * log(2 / row["delta"])) / row["eps"],
+            rel=1e-8,
         )
         assert spent <= row["eps_rdp_wor"] <= row["eps"]
         assert spent > 0.1 * row["eps"]
@@ -96,13 +102,17 @@ def test_sgd_adv_steps() -> None:
 
 def test_adam_of_one_step_moves_every_coordinate_by_the_step_size() -> None:
     problem, objective = separable(Logistic())
-    planned = plan("dp_adam", {"steps": 1, "noise_multiplier": 1e-6, "learning_rate": 0.25}, problem)
+    planned = plan(
+        "dp_adam", {"steps": 1, "noise_multiplier": 1e-6, "learning_rate": 0.25}, problem
+    )
     np.testing.assert_allclose(np.abs(run(planned, objective).weights), 0.25, rtol=1e-5)
 
 
 def test_adam_follows_the_printed_update() -> None:
     problem, objective = separable(Logistic())
-    algorithm = DPAdam(steps=6, noise_multiplier=1e-9, learning_rate=0.1, clip_norm=1.0, decay=False)
+    algorithm = DPAdam(
+        steps=6, noise_multiplier=1e-9, learning_rate=0.1, clip_norm=1.0, decay=False
+    )
     w, m, v = np.zeros(4), np.zeros(4), np.zeros(4)
     for t in range(1, 7):
         g = objective.gradient_sum(w, 1.0) / problem.n + problem.l2 * w
@@ -120,5 +130,7 @@ def test_privgene_pays_two_choices_a_generation_and_one_at_the_end(adjacency, ra
     planned = algorithm.plan(problem)
     assert len(planned) == 15 and isinstance(planned[0], Exponential)
     assert planned[0].range == pytest.approx(range_)
-    result = run(plan("privgene", {"generations": 7}, problem, Target(1.0, 1e-5)), objective, seed=1)
+    result = run(
+        plan("privgene", {"generations": 7}, problem, Target(1.0, 1e-5)), objective, seed=1
+    )
     assert len(result.events) == 15

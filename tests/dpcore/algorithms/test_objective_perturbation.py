@@ -42,7 +42,9 @@ def test_the_gradient_norm_is_reached(form, loss, curvature, scale):
 @pytest.mark.parametrize("case", ["empty", "zero rows", "one row", "equal rows"])
 def test_no_data_set_makes_it_fail(case):
     """Code inside a query must not raise or stop short for any records."""
-    X = {"empty": np.zeros((0, 3)), "zero rows": np.zeros((4, 3)), "one row": np.eye(3)[:1]}.get(case, np.ones((5, 3)))
+    X = {"empty": np.zeros((0, 3)), "zero rows": np.zeros((4, 3)), "one row": np.eye(3)[:1]}.get(
+        case, np.ones((5, 3))
+    )
     noise = np.array([3.0, -1.0, 0.5])
     batch = LinearObjective(X, np.ones(len(X)), Logistic())
     w = minimise.minimise(batch, 0.1, noise, TOLERANCE)
@@ -51,7 +53,9 @@ def test_no_data_set_makes_it_fail(case):
 
 @pytest.mark.parametrize("start", [0.0, 1e3, np.nan])
 def test_the_proved_number_of_gradient_steps_is_enough_alone(start):
-    """Where the quick steps fail, for whatever reason, the gradient steps end within their known number."""
+    """Where the quick steps fail, for whatever reason, the gradient steps end within their known
+    number.
+    """
     noise = np.array([2.0, -5.0, 0.1, 0.0, 1.0, 1.0])
     problem = Perturbed(records(HuberHinge()), 0.5, noise)
     w = minimise._certain(problem, np.full(6, start), TOLERANCE)
@@ -72,10 +76,14 @@ def test_perturbed_gradient_and_hessian_are_those_of_the_value(margin):
     w = np.random.default_rng(2).normal(size=6)
     gradient, hessian = problem.value_and_gradient(w)[1], problem.hessian(w)
     for k, axis in enumerate(np.eye(6) * 1e-5):
-        slope = (problem.value_and_gradient(w + axis)[0] - problem.value_and_gradient(w - axis)[0]) / 2e-5
+        slope = (
+            problem.value_and_gradient(w + axis)[0] - problem.value_and_gradient(w - axis)[0]
+        ) / 2e-5
         bend = (problem.gradient(w + axis) - problem.gradient(w - axis)) / 2e-5
         assert slope == pytest.approx(gradient[k], abs=1e-5)
-        np.testing.assert_allclose(bend, hessian[k], atol=1e-4 if margin.argument == "margin" else 0.3)
+        np.testing.assert_allclose(
+            bend, hessian[k], atol=1e-4 if margin.argument == "margin" else 0.3
+        )
     assert np.linalg.eigvalsh(hessian)[-1] <= problem.steepest
 
 
@@ -99,7 +107,9 @@ class Linear(MarginLoss):
 
 
 def test_approximate_minimisers_reach_the_output_sensitivity_and_not_half_of_it():
-    """AMP: both data sets may stop anywhere within g / curvature of their minimiser, so 2 g / curvature apart."""
+    """AMP: both data sets may stop anywhere within g / curvature of their minimiser, so 2 g /
+    curvature apart.
+    """
     problem = Problem(n=6, dimension=2, loss=Linear(), adjacency="replace_one", l2=0.1)
     [release] = make("amp", {}).plan(problem)
     curvature, g = release.perturbation.curvature, release.gradient_norm

@@ -38,16 +38,24 @@ class Bounds:
 def bounded(row: dict, **changes) -> Problem:
     """The problem of a golden row: its L (or beta) has the ridge in it."""
     lipschitz = row.get("R", row.get("L"))
-    facts = {"n": row["n"], "dimension": 3, "loss": Bounds(lipschitz, row.get("beta", row.get("L")) - row["mu"])}
+    facts = {
+        "n": row["n"],
+        "dimension": 3,
+        "loss": Bounds(lipschitz, row.get("beta", row.get("L")) - row["mu"]),
+    }
     return Problem(**(facts | {"l2": row["mu"], "adjacency": Adjacency.REPLACE_ONE} | changes))
 
 
 def test_golden_10_gradient_descent_sensitivity(shared: Path) -> None:
-    """Zhang et al. (2017), Lemmas 2 and 3: ours is the tight one, theirs 1.5 to 4.6 times larger."""
+    """Zhang et al. (2017), Lemmas 2 and 3: ours is the tight one, theirs 1.5 to 4.6 times
+    larger.
+    """
     for row in json.loads((shared / "golden/g10_misc.json").read_text())["gd_sensitivity"]:
         strongly = OutputGD(steps=row["T"], learning_rate=row["eta"]).sensitivity(bounded(row))
         assert strongly == pytest.approx(row["tight_T"], rel=1e-8)
-        assert row["lemma3"] / row["tight_inf"] == pytest.approx(2.5 * (1 + row["mu"] / row["beta"]), rel=1e-8)
+        assert row["lemma3"] / row["tight_inf"] == pytest.approx(
+            2.5 * (1 + row["mu"] / row["beta"]), rel=1e-8
+        )
         forever = OutputGD(steps=10**6, learning_rate=row["eta"]).sensitivity(bounded(row))
         assert forever == pytest.approx(row["tight_inf"], rel=1e-8)
         convex = bounded(row, l2=0.0, loss=Bounds(row["L"], row["beta"]))
@@ -58,7 +66,11 @@ def test_golden_10_gradient_descent_sensitivity(shared: Path) -> None:
 
 def test_golden_7_sensitivities_of_the_shared_walk(shared: Path) -> None:
     """Every batch layout, R and L variant, with the step size eta0 / h."""
-    rows = [r for r in json.loads((shared / "golden/g07_rsgd.json").read_text())["rows"] if r["schedule"] == "h"]
+    rows = [
+        r
+        for r in json.loads((shared / "golden/g07_rsgd.json").read_text())["rows"]
+        if r["schedule"] == "h"
+    ]
     assert len(rows) > 10
     for row in rows:
         problem = bounded(row | {"beta": row["L"]})
@@ -71,13 +83,16 @@ def test_golden_7_planned_release_of_near_equal_batches(shared: Path) -> None:
     rows = [r for r in rows if r["schedule"] == "h" and r["config"] == "near-equal 12"]
     assert rows
     for row in rows:
-        algorithm = RSGDAR(epochs=row["T"], interval=row["tau"], batch_size=4000, learning_rate=row["eta0"])
+        algorithm = RSGDAR(
+            epochs=row["T"], interval=row["tau"], batch_size=4000, learning_rate=row["eta0"]
+        )
         [release] = algorithm.plan(bounded(row | {"beta": row["L"]}))
         assert release.sampler.sizes == tuple(row["sizes"])
         np.testing.assert_allclose(release.mechanism.sensitivities, row["Delta"], rtol=1e-8)
         orders = np.array([float(order) for order in row["eps_alpha"]])
         scale = (release.mechanism.sigma / row["sigma"]) ** 2
-        first = release.rdp(orders)[0]  # at another sigma: compare the smallest order, where the curve is near linear
+        # at another sigma: compare the smallest order, where the curve is near linear
+        first = release.rdp(orders)[0]
         assert first * scale == pytest.approx(row["eps_alpha"]["2"], rel=0.2)
 
 
@@ -92,7 +107,9 @@ def test_the_schedule_restarts_and_is_walked_once() -> None:
 
 def test_averaging_replaces_the_state_by_the_mean_since_the_restart() -> None:
     steps = iter(range(1, 100))
-    last = Walk((1, 1), 2, 1.0, 2).follow(np.zeros(1), lambda state, eta, batch: state + next(steps))
+    last = Walk((1, 1), 2, 1.0, 2).follow(
+        np.zeros(1), lambda state, eta, batch: state + next(steps)
+    )
     assert last[0] == pytest.approx(np.mean([1, 3, 6, 10]))
 
 
@@ -161,7 +178,14 @@ def test_nsgd_in_the_given_order_pays_for_its_worst_batch() -> None:
 
 
 def test_geometric_sum() -> None:
-    for rho, terms in ((0.5, 10), (0.999999, 1000), (1.0, 7), (0.0, 5), (1e-300, 4), (1 - 1e-13, 100)):
+    for rho, terms in (
+        (0.5, 10),
+        (0.999999, 1000),
+        (1.0, 7),
+        (0.0, 5),
+        (1e-300, 4),
+        (1 - 1e-13, 100),
+    ):
         exact = float(sum(rho**t for t in range(terms)))
         assert exact * (1 - 1e-12) <= geometric(rho, terms) <= exact * (1 + 1e-9)
 
@@ -171,12 +195,18 @@ def test_default_horizon_falls_with_noise() -> None:
     reach = [np.prod(OutputGD(noise_multiplier=m).descent(problem)) for m in (2.0, 16.0, 128.0)]
     assert reach[0] > reach[1] > reach[2]
     assert reach[1] / reach[2] == pytest.approx(4.0, rel=1e-6)  # the power 2/3
-    assert OutputGD(step_rule="paper").descent(problem)[1] == pytest.approx(1 / (problem.l2 + problem.smoothness))
-    assert sqrt(problem.dimension + 1) * 2.0 == pytest.approx(OutputGD(noise="gamma").spread(problem))
+    assert OutputGD(step_rule="paper").descent(problem)[1] == pytest.approx(
+        1 / (problem.l2 + problem.smoothness)
+    )
+    assert sqrt(problem.dimension + 1) * 2.0 == pytest.approx(
+        OutputGD(noise="gamma").spread(problem)
+    )
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "gamma"])
-def test_the_minimiser_that_replaces_a_long_descent_keeps_its_bound(noise: str, monkeypatch) -> None:
+def test_the_minimiser_that_replaces_a_long_descent_keeps_its_bound(
+    noise: str, monkeypatch
+) -> None:
     problem = Problem(n=RECORDS, dimension=4, loss=ConstantSlope(), adjacency="replace_one", l2=0.1)
     monkeypatch.setattr(output_gd, "MOST_STEPS", 0)
     algorithm = OutputGD(noise=noise)

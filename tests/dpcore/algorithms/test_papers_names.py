@@ -1,4 +1,6 @@
-"""The names of the papers: in the registry, in a configuration, in a comparison and in an estimator."""
+"""The names of the papers: in the registry, in a configuration, in a comparison and in an
+estimator.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Faults planted on purpose: the shared checks and the audits pass the sound version and stop each of these."""
+"""Faults planted on purpose: the shared checks and the audits pass the sound version and stop each
+of these.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ CHOICES = 10_000
 
 
 def problem(adjacency: str = "replace_one", **changes) -> Problem:
-    facts = {"n": RECORDS, "dimension": 4, "loss": ConstantSlope(), "adjacency": adjacency, "l2": 0.1}
+    facts = {
+        "n": RECORDS,
+        "dimension": 4,
+        "loss": ConstantSlope(),
+        "adjacency": adjacency,
+        "l2": 0.1,
+    }
     return Problem(**(facts | changes))
 
 
@@ -59,7 +67,9 @@ class IgnoredShortBatch(Walk):
     """The last batch is short, and priced like the others."""
 
     def sensitivities(self, problem: Problem) -> tuple[float, ...]:
-        return Walk((max(self.sizes),) * len(self.sizes), self.epochs, self.eta0, self.interval).sensitivities(problem)
+        return Walk(
+            (max(self.sizes),) * len(self.sizes), self.epochs, self.eta0, self.interval
+        ).sensitivities(problem)
 
 
 class Walked(RSGDAR):
@@ -82,7 +92,9 @@ def walked(walk: Walk) -> Walked:
 
 
 class UnsoundNoisyMin(NoisyMax):
-    """The public DP-AGD code: noise SUBTRACTED from scores that are maximised, and exponential at that."""
+    """The public DP-AGD code: noise SUBTRACTED from scores that are maximised, and exponential at
+    that.
+    """
 
     def release(self, value: np.ndarray, rng: np.random.Generator) -> int:
         return int(np.argmax(np.asarray(value) - rng.exponential(self.scale, np.shape(value))))
@@ -134,8 +146,12 @@ def claimed(mechanisms: list[Any], adjacency: str) -> float:
     return Target(1.0, DELTA).spent(Events.of(mechanisms, adjacency=adjacency))
 
 
-def audited(value: np.ndarray, other: np.ndarray, mechanism: Any, believed: Any = None) -> tuple[float, float]:
-    """(claimed epsilon, least epsilon seen) for noise of ``mechanism`` on two values; ``believed`` makes the claim."""
+def audited(
+    value: np.ndarray, other: np.ndarray, mechanism: Any, believed: Any = None
+) -> tuple[float, float]:
+    """(claimed epsilon, least epsilon seen) for noise of ``mechanism`` on two values; ``believed``
+    makes the claim.
+    """
     rng = np.random.default_rng(11)
     axis = (value - other) / np.linalg.norm(value - other)
     first = rng.normal(size=DRAWS) * mechanism.sigma + value @ axis
@@ -155,37 +171,50 @@ def test_audit_of_output_perturbation(kind, sound):
     assert (seen <= claim) is sound, (claim, seen)
 
 
-@pytest.mark.parametrize(("walk", "sound"), [(Walk, True), (ForgottenRestart, False), (IgnoredShortBatch, False)])
+@pytest.mark.parametrize(
+    ("walk", "sound"), [(Walk, True), (ForgottenRestart, False), (IgnoredShortBatch, False)]
+)
 def test_audit_of_rsgd_ar(walk, sound):
-    """The adversary's best case: the record always lands in the batch that moves the result most, and the price is that
-    of the largest bound. A walk without contraction (l2 = 0, constant slope) reaches its bounds."""
+    """The adversary's best case: the record always lands in the batch that moves the result most,
+    and the price is that of the largest bound. A walk without contraction (l2 = 0, constant slope)
+    reaches its bounds."""
     sizes = (5, 1) if walk is IgnoredShortBatch else (3, 3)
     facts = problem(l2=0.0)
     true = max(Walk(sizes, 12, 0.5, 2).sensitivities(facts))
     believed = max(walk(sizes, 12, 0.5, 2).sensitivities(facts))
-    claim, seen = audited(np.array([true]), np.zeros(1), Gaussian(true, believed), Gaussian(believed, believed))
+    claim, seen = audited(
+        np.array([true]), np.zeros(1), Gaussian(true, believed), Gaussian(believed, believed)
+    )
     assert 4 < claim < 8
     assert (seen <= claim) is sound, (claim, seen)
 
 
 @pytest.mark.parametrize(("kind", "sound"), [(AMP, True), (MissingTwo, False)])
 def test_audit_of_amp(kind, sound):
-    """Solvers that stop at opposite ends of the tolerance, on the same exact minimiser; output noise alone."""
+    """Solvers that stop at opposite ends of the tolerance, on the same exact minimiser; output
+    noise alone.
+    """
     [release] = make("amp", {"output_ratio": 0.5}).plan(problem(l2=1.0))
     true = release.output_sensitivity
     planted = kind(release.perturbation, release.gradient_norm, 1.0)
     sigma = planted.output_sensitivity / 1.0
     shift = np.array([true, 0.0])
-    claim, seen = audited(shift, np.zeros(2), Gaussian(true, sigma), Gaussian(planted.output_sensitivity, sigma))
+    claim, seen = audited(
+        shift, np.zeros(2), Gaussian(true, sigma), Gaussian(planted.output_sensitivity, sigma)
+    )
     assert 4 < claim < 8
     assert (seen <= claim) is sound, (claim, seen)
 
 
-@pytest.mark.parametrize(("kind", "sound"), [(NoisyMax, True), (Exponential, True), (UnsoundNoisyMin, False)])
+@pytest.mark.parametrize(
+    ("kind", "sound"), [(NoisyMax, True), (Exponential, True), (UnsoundNoisyMin, False)]
+)
 def test_audit_of_the_step_choice(kind, sound):
-    """21 candidates of equal score; on the neighbour all but one move by the full sensitivity (one-sided).
+    """21 candidates of equal score; on the neighbour all but one move by the full sensitivity
+    (one-sided).
 
-    The sign fault makes one choice all but impossible on one side: the log-ratio grows like 20 sensitivities.
+    The sign fault makes one choice all but impossible on one side: the log-ratio grows like 20
+    sensitivities.
     """
     choice = kind(1.0, 0.8, False)
     rng = np.random.default_rng(3)

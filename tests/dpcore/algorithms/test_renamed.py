@@ -35,4 +35,8 @@ def test_both_names_at_once_are_refused(name: str, old: str, new: str) -> None:
 
 def test_what_is_no_algorithm_has_no_old_names() -> None:
     assert under_new_names("auto", {"pace": 1}) == {"pace": 1}
-    assert ("output_gd", "pace", "step_rule") in RENAMED and ("privgene", "reach", "mutation_size") in RENAMED
+    assert ("output_gd", "pace", "step_rule") in RENAMED and (
+        "privgene",
+        "reach",
+        "mutation_size",
+    ) in RENAMED

@@ -30,11 +30,14 @@ def sparse_data(rows: int = 8000, seed: int = 3) -> tuple[np.ndarray, np.ndarray
     return X / np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None], table["y"]
 
 
-# ---- figures of merit -------------------------------------------------------------------------------------------
+# ---- figures of merit
+# -------------------------------------------------------------------------------------------
 
 
 def test_coverage_is_the_papers_example():
-    """Chen (2020), 4.6.6: 16 of the 20 relevant attributes among the 30 largest give xi_30 = 0.8."""
+    """Chen (2020), 4.6.6: 16 of the 20 relevant attributes among the 30 largest give xi_30 =
+    0.8.
+    """
     weights = np.zeros(COLUMNS)
     weights[:16] = 5.0
     weights[20:34] = 4.0
@@ -46,7 +49,9 @@ def test_coverage_is_the_papers_example():
 
 
 def test_ties_count_with_their_chance():
-    """An all-zero model covers K / d whatever the place of the relevant columns; scikit's stable order would say 1."""
+    """An all-zero model covers K / d whatever the place of the relevant columns; scikit's stable
+    order would say 1.
+    """
     nothing = np.zeros(COLUMNS)
     assert coverage(nothing, range(20), 20) == pytest.approx(0.2)
     assert coverage(nothing, range(80, 100), 20) == pytest.approx(0.2)
@@ -63,7 +68,8 @@ def test_coverage_is_the_mean_over_random_orders_of_equal_weights(seed, count):
     relevant = rng.choice(30, 7, replace=False)
     exact = coverage(weights, relevant, count)
     jitter = [
-        coverage(weights + 1e-7 * rng.random(30) * np.where(weights < 0, -1, 1), relevant, count) for _ in range(200)
+        coverage(weights + 1e-7 * rng.random(30) * np.where(weights < 0, -1, 1), relevant, count)
+        for _ in range(200)
     ]
     assert exact == pytest.approx(np.mean(jitter), abs=0.08)
     assert exact <= coverage(weights, relevant, count + 1) + 1e-12
@@ -90,7 +96,8 @@ def test_relevant_columns_out_of_range_are_refused():
         coverage(np.ones(4), [1], 0)
 
 
-# ---- noisy correlations -----------------------------------------------------------------------------------------
+# ---- noisy correlations
+# -----------------------------------------------------------------------------------------
 
 
 def test_noisy_correlations_are_one_step_along_the_label_sums():
@@ -99,7 +106,9 @@ def test_noisy_correlations_are_one_step_along_the_label_sums():
     problem = Problem(n=500, dimension=COLUMNS, loss=Logistic())
     settings = {"noise_multiplier": 1e-9, "clip_norm": 1.0}
     w = run(
-        plan("noisy_correlations", settings, problem), LinearObjective(X, y, Logistic()), fixed_noise_seed=0
+        plan("noisy_correlations", settings, problem),
+        LinearObjective(X, y, Logistic()),
+        fixed_noise_seed=0,
     ).weights
     assert w == pytest.approx(2.0 * (y @ X) / 500, abs=1e-6)
 
@@ -113,7 +122,9 @@ def test_noisy_correlations_cost_one_gaussian():
 
 
 def test_the_sparse_columns_are_found():
-    """xi_30 at (1, 1e-8) on 8,000 records: both selectors find nine of ten relevant columns; chance is 0.3."""
+    """xi_30 at (1, 1e-8) on 8,000 records: both selectors find nine of ten relevant columns; chance
+    is 0.3.
+    """
     X, y = sparse_data()
     problem = Problem(n=len(y), dimension=COLUMNS, loss=Logistic(), l1=1e-4)
     objective = LinearObjective(X, y, Logistic())
@@ -123,7 +134,8 @@ def test_the_sparse_columns_are_found():
         assert coverage(w, relevant, 30) >= 0.9, name
 
 
-# ---- two phases -------------------------------------------------------------------------------------------------
+# ---- two phases
+# -------------------------------------------------------------------------------------------------
 
 
 def test_two_phases_drop_columns_to_exactly_zero_and_keep_the_constant():
@@ -142,14 +154,18 @@ def test_any_trainer_may_follow_the_selection(adjacency, second):
     """The price is that of the parts, and the Tape finds nothing on either relation."""
     problem = Problem(n=6, dimension=4, loss=ConstantSlope(), adjacency=adjacency, l1=0.01)
     inner = {"steps": 2, "clip_norm": 0.05, "learning_rate": 0.5, "momentum": 0.5}
-    algorithm = make("two_phase", {"keep": 2, "second": second, "settings": inner, "clip_norm": 0.05})
+    algorithm = make(
+        "two_phase", {"keep": 2, "second": second, "settings": inner, "clip_norm": 0.05}
+    )
     assert replay(algorithm, problem).sound
     trainer = make(second, {**inner, "noise_multiplier": algorithm.noise_multiplier})
     assert algorithm.plan(problem)[1:] == trainer.plan(algorithm.restricted(problem))
 
 
 def test_a_weight_shrinks_by_the_noise_in_its_correlation():
-    """w z^4 / (z^4 + 3^4) of the same fit without: halved at z = 3, and the same columns and signs."""
+    """w z^4 / (z^4 + 3^4) of the same fit without: halved at z = 3, and the same columns and
+    signs.
+    """
     X, y = sparse_data(2000)
     X = np.column_stack([X * 0.9, np.full(2000, 0.4)])
     objective = LinearObjective(X, y, Logistic())
@@ -159,9 +175,9 @@ def test_a_weight_shrinks_by_the_noise_in_its_correlation():
     plain, shrunk = (run(item, objective, fixed_noise_seed=2).weights for item in planned)
     first, _, _ = planned[1].algorithm.phases(problem)
     noise = first.noise(problem)
-    assert planned[1].algorithm.trust(noise * np.array([3.0, -3.0, 0.0, 30.0]), first, problem) == pytest.approx(
-        [0.5, 0.5, 0.0, 1e4 / (1e4 + 1)]
-    )
+    assert planned[1].algorithm.trust(
+        noise * np.array([3.0, -3.0, 0.0, 30.0]), first, problem
+    ) == pytest.approx([0.5, 0.5, 0.0, 1e4 / (1e4 + 1)])
     kept = np.flatnonzero(plain[:-1])
     ratio = shrunk[kept] / plain[kept]
     assert np.all((ratio > 0) & (ratio < 1)) and ratio.min() < 0.6 and ratio.max() > 0.99
@@ -172,16 +188,23 @@ def test_a_weight_shrinks_by_the_noise_in_its_correlation():
 
 
 def test_a_faint_selection_keeps_more_columns():
-    """0.4 of them while n mu_1 < 400 (halved n under replace-one), from public facts; a number that was given stays."""
+    """0.4 of them while n mu_1 < 400 (halved n under replace-one), from public facts; a number that
+    was given stays.
+    """
     for adjacency, epsilon, wide in (
         ("add_remove", 0.05, True),
         ("add_remove", 0.1, False),
         ("replace_one", 0.1, True),
     ):
-        problem = Problem(n=32_000, dimension=COLUMNS, loss=Logistic(), l1=1e-4, adjacency=adjacency)
+        problem = Problem(
+            n=32_000, dimension=COLUMNS, loss=Logistic(), l1=1e-4, adjacency=adjacency
+        )
         planned = plan("two_phase", {}, problem, Target(epsilon, 1e-8))
         assert planned.algorithm.kept(problem) == (40 if wide else 30)
-        assert plan("two_phase", {"keep": 25}, problem, Target(epsilon, 1e-8)).algorithm.kept(problem) == 25
+        assert (
+            plan("two_phase", {"keep": 25}, problem, Target(epsilon, 1e-8)).algorithm.kept(problem)
+            == 25
+        )
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -201,12 +224,16 @@ def test_the_public_share_falls_with_the_budget_and_the_price_with_the_noise(log
 
     def parts(multiplier: float) -> tuple[float, float]:
         first, *rest = make("two_phase", {"noise_multiplier": multiplier}).plan(problem)
-        return (first.sensitivity / first.sigma) ** 2, sum((item.sensitivity / item.sigma) ** 2 for item in rest)
+        return (first.sensitivity / first.sigma) ** 2, sum(
+            (item.sensitivity / item.sigma) ** 2 for item in rest
+        )
 
     loud, quiet = parts(2 * 10**log_m), parts(10**log_m)
     assert loud[0] < quiet[0] and loud[1] < quiet[1]
     assert loud[0] / sum(loud) >= quiet[0] / sum(quiet)
-    assert problem.n * quiet[0] ** 0.5 == pytest.approx((700.0 * problem.n**2 * quiet[1]) ** (1 / 3), rel=1e-6)
+    assert problem.n * quiet[0] ** 0.5 == pytest.approx(
+        (700.0 * problem.n**2 * quiet[1]) ** (1 / 3), rel=1e-6
+    )
 
 
 def test_blocks_follow_the_columns():
@@ -220,7 +247,11 @@ def test_blocks_follow_the_columns():
 
 def test_trainers_that_cannot_follow_are_refused():
     for second in ("dp_agd", "non_private", "objective_perturbation"):
-        with pytest.raises(AssumptionNotMet, match=rf"second phase.*second='{second}'.*use 'ssadmm'"):
+        with pytest.raises(
+            AssumptionNotMet,
+            match=rf"second phase.*second='{second}'.*use "
+            rf"'ssadmm'",
+        ):
             make("two_phase", {"second": second})
     with pytest.raises(UnknownName, match="ssadmm"):
         make("two_phase", {"second": "ssadm"})

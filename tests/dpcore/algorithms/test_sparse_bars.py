@@ -1,7 +1,9 @@
-"""Accuracy and coverage on the sparse set of Chen (2020), 4.6.3, and on Adult with L1; delta = 1e-8. Minutes: slow.
+"""Accuracy and coverage on the sparse set of Chen (2020), 4.6.3, and on Adult with L1; delta =
+1e-8. Minutes: slow.
 
-Synthetic: 5 data sets of 40,000 rows, 32,000 for training, rows scaled by the public sqrt(100) and cut to norm 1, one
-public rule for all epsilon. A bar is met where the mean plus two standard errors reaches it.
+Synthetic: 5 data sets of 40,000 rows, 32,000 for training, rows scaled by the public sqrt(100) and
+cut to norm 1, one public rule for all epsilon. A bar is met where the mean plus two standard errors
+reaches it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ pytestmark = pytest.mark.slow
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8)
 ROWS, TRAIN, COLUMNS, DATA_SETS = 40_000, 32_000, 100, 5
-# The papers' three releases at their best here: a small rho or momentum would feed the noise of y back.
+# The papers' three releases at their best here: a small rho or momentum would feed the noise of y
+# back.
 THREE = {"perturb": "xzy", "momentum": 0.0, "penalty_parameter": 0.25}
 RELEVANT = np.flatnonzero(sparse_model(COLUMNS))
 
@@ -47,7 +50,12 @@ def data_set(seed: int) -> tuple[LinearObjective, np.ndarray, np.ndarray]:
 
 @cache
 def measured(
-    name: str, epsilon: float, preset: str | None = None, draws: int = 2, adjacency: str = "add_remove", **settings
+    name: str,
+    epsilon: float,
+    preset: str | None = None,
+    draws: int = 2,
+    adjacency: str = "add_remove",
+    **settings,
 ) -> Outcome:
     problem = Problem(n=TRAIN, dimension=COLUMNS, loss=Logistic(), l1=1e-4, adjacency=adjacency)
     planned = plan(name, settings, problem, Target(epsilon, DELTA), preset=preset)
@@ -62,7 +70,13 @@ def measured(
 
 @pytest.mark.parametrize(
     ("epsilon", "accurate", "covered20", "covered30"),
-    [(0.05, 94.3, 84, 92), (0.1, 95.3, 89, 96), (0.2, 96.1, 93, 98), (0.4, 96.5, 95, 99), (0.8, 96.7, 97, 100)],
+    [
+        (0.05, 94.3, 84, 92),
+        (0.1, 95.3, 89, 96),
+        (0.2, 96.1, 93, 98),
+        (0.4, 96.5, 95, 99),
+        (0.8, 96.7, 97, 100),
+    ],
 )
 def test_two_phases_reach_the_bars(epsilon, accurate, covered20, covered30):
     outcome = measured("two_phase", epsilon)
@@ -74,7 +88,10 @@ def test_two_phases_reach_the_bars(epsilon, accurate, covered20, covered30):
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_mpadmm_selects_with_one_release_and_better_than_with_three(epsilon):
     """At least 0.86 / 0.925 (xi_20 / accuracy) at 0.05 and 0.90 / 0.940 from 0.2 up."""
-    one, three = measured("mpadmm", epsilon, "selection"), measured("mpadmm", epsilon, "selection", **THREE)
+    one, three = (
+        measured("mpadmm", epsilon, "selection"),
+        measured("mpadmm", epsilon, "selection", **THREE),
+    )
     if epsilon != 0.1:
         assert one.coverage20.reaches(86 if epsilon < 0.1 else 90), one
         assert one.accuracy.reaches(92.5 if epsilon < 0.1 else 94.0), one
@@ -83,10 +100,17 @@ def test_mpadmm_selects_with_one_release_and_better_than_with_three(epsilon):
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize(("name", "preset"), [("two_phase", None), ("mpadmm", "selection"), ("ssadmm", "selection")])
+@pytest.mark.parametrize(
+    ("name", "preset"), [("two_phase", None), ("mpadmm", "selection"), ("ssadmm", "selection")]
+)
 def test_iterative_selectors_stay_within_two_points_of_noisy_correlations(name, preset, epsilon):
-    """In xi_30, with two standard errors; the gap of two_phase is 0.010, 0.014, 0.006 at 0.05, 0.1, 0.2 (25 fits)."""
-    plain, outcome = measured("noisy_correlations", epsilon, draws=4), measured(name, epsilon, preset, draws=4)
+    """In xi_30, with two standard errors; the gap of two_phase is 0.010, 0.014, 0.006 at 0.05, 0.1,
+    0.2 (25 fits).
+    """
+    plain, outcome = (
+        measured("noisy_correlations", epsilon, draws=4),
+        measured(name, epsilon, preset, draws=4),
+    )
     error = np.hypot(plain.coverage30.error, outcome.coverage30.error)
     assert outcome.coverage30.mean + 2 * error >= plain.coverage30.mean - 2.0, (plain, outcome)
     assert outcome.accuracy.reaches(plain.accuracy.mean), (plain, outcome)
@@ -95,10 +119,17 @@ def test_iterative_selectors_stay_within_two_points_of_noisy_correlations(name, 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize(
     ("name", "adjacency"),
-    [("dp_sgd", "add_remove"), ("dp_svrg", "add_remove"), ("admm_objp", "add_remove"), ("dp_admm", "replace_one")],
+    [
+        ("dp_sgd", "add_remove"),
+        ("dp_svrg", "add_remove"),
+        ("admm_objp", "add_remove"),
+        ("dp_admm", "replace_one"),
+    ],
 )
 def test_baselines_rank_within_two_points_of_noisy_correlations(name, adjacency, epsilon):
-    """By an early end that follows from public facts: 58 % (dp_svrg) and 67 % (admm_objp) at 0.05 without."""
+    """By an early end that follows from public facts: 58 % (dp_svrg) and 67 % (admm_objp) at 0.05
+    without.
+    """
     plain = measured("noisy_correlations", epsilon, draws=4, adjacency=adjacency)
     outcome = measured(name, epsilon, adjacency=adjacency)
     error = np.hypot(plain.coverage30.error, outcome.coverage30.error)
@@ -107,7 +138,10 @@ def test_baselines_rank_within_two_points_of_noisy_correlations(name, adjacency,
 
 @pytest.mark.parametrize(
     ("name", "adjacency", "bars"),
-    [("ssadmm", "add_remove", (82.2, 82.6, 83.2, 83.2)), ("mpadmm", "replace_one", (79.2, 81.9, 82.5, 82.8))],
+    [
+        ("ssadmm", "add_remove", (82.2, 82.6, 83.2, 83.2)),
+        ("mpadmm", "replace_one", (79.2, 81.9, 82.5, 82.8)),
+    ],
 )
 def test_l1_logistic_regression_on_adult(shared, name, adjacency, bars):
     adult = read_adult(shared, normalise="none", numeric="minmax", sparse=True)

@@ -21,7 +21,9 @@ def gaussian_sum(scale: float, seed: int, fits: int = 2000) -> Any:
     """Outputs of a plain Gaussian sum on neighbours one apart, its noise times ``scale``."""
     rng = np.random.default_rng(seed)
     sigma = scale * gaussian_sigma(CLAIM, DELTA)
-    return lower_bounds(rng.normal(0, sigma, (fits, 1)), rng.normal(1, sigma, (fits, 1)), CLAIM, DELTA)
+    return lower_bounds(
+        rng.normal(0, sigma, (fits, 1)), rng.normal(1, sigma, (fits, 1)), CLAIM, DELTA
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -37,7 +39,9 @@ def test_halved_noise_is_above_the_claim(seed: int) -> None:
 
 
 def test_bounds_against_closed_forms() -> None:
-    """No miss and every hit: only the confidence limits speak. Chance one half on both sides: nothing is shown."""
+    """No miss and every hit: only the confidence limits speak. Chance one half on both sides:
+    nothing is shown.
+    """
     low, high = 0.025 ** (1 / 100), 1 - 0.025 ** (1 / 100)
     assert clopper_pearson_epsilon(100, 0, 100, 0.0, 0.95) == pytest.approx(np.log(low / high))
     assert clopper_pearson_epsilon(50, 50, 100, 0.0, 0.95) == 0.0
@@ -46,12 +50,16 @@ def test_bounds_against_closed_forms() -> None:
 
 
 def test_pure_bound_holds_for_laplace() -> None:
-    """25 audits of Laplace(1) at epsilon 1: the bound passes the truth no more often than its confidence says."""
+    """25 audits of Laplace(1) at epsilon 1: the bound passes the truth no more often than its
+    confidence says.
+    """
     rng = np.random.default_rng(3)
     above = 0
     for _ in range(25):
         first, second = rng.laplace(size=(400, 1)), 1.0 + rng.laplace(size=(400, 1))
-        above += lower_bounds(first, second, 1.0, 1e-12).clopper_pearson > Laplace(1.0, 1.0).pure_epsilon
+        above += (
+            lower_bounds(first, second, 1.0, 1e-12).clopper_pearson > Laplace(1.0, 1.0).pure_epsilon
+        )
     assert above <= binom.ppf(1 - 1e-6, 25, 0.05)
 
 
@@ -120,7 +128,9 @@ def test_sessions_are_refused_in_words() -> None:
 def test_one_run_bound_is_the_theorem() -> None:
     """All of 100 guesses right, delta 0: q^100 = 0.05 with q = 1 / (1 + e^-epsilon)."""
     q = 0.05 ** (1 / 100)
-    assert one_run_epsilon(1000, 100, 100, 0.0, 0.95) == pytest.approx(np.log(q / (1 - q)), rel=1e-4)
+    assert one_run_epsilon(1000, 100, 100, 0.0, 0.95) == pytest.approx(
+        np.log(q / (1 - q)), rel=1e-4
+    )
     assert one_run_epsilon(1000, 100, 50, 0.0, 0.95) == 0.0
     assert one_run_p_value(1000, 100, 90, 1.0, 1e-5) >= one_run_p_value(1000, 100, 90, 1.0, 0.0)
 

@@ -1,7 +1,9 @@
-"""The audit of ``scaled_gd`` on worst-case neighbours: near its claim where it is sound, above it where a fault is.
+"""The audit of ``scaled_gd`` on worst-case neighbours: near its claim where it is sound, above it
+where a fault is.
 
-The attacker sees the noisy marginals and every noisy gradient, and knows both tables. Half of mu^2 goes to the
-marginals, so that a factor of two in either part shows; the claim is (4, 1e-5), and factors do not depend on it.
+The attacker sees the noisy marginals and every noisy gradient, and knows both tables. Half of mu^2
+goes to the marginals, so that a factor of two in either part shows; the claim is (4, 1e-5), and
+factors do not depend on it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ ADJACENCIES = [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE]
 SETTINGS = {"steps": 3, "clip_norm": 0.05, "marginal_share": 0.5}
 
 
-def attacked(adjacency: Adjacency, fits: int, door: type[Budget] = Budget, seed: int = 3) -> Measured:
+def attacked(
+    adjacency: Adjacency, fits: int, door: type[Budget] = Budget, seed: int = 3
+) -> Measured:
     problem = Problem(n=6, dimension=4, loss=make_loss("logistic"), adjacency=adjacency)
     return audit("scaled_gd", SETTINGS, problem=problem, fits=fits, door=door, seed=seed)
 
@@ -51,7 +55,9 @@ class ClearGradients(Doctored):
 class SameNoise(Budget):
     """A generator that begins anew at each release: marginals and gradients get the same noise."""
 
-    def __init__(self, planned: Any, objective: Any, secret: np.random.Generator, **others: Any) -> None:
+    def __init__(
+        self, planned: Any, objective: Any, secret: np.random.Generator, **others: Any
+    ) -> None:
         super().__init__(planned, objective, secret, **others)
         self._start = int(secret.integers(2**32))
 
@@ -63,7 +69,9 @@ class SameNoise(Budget):
 def halve_marginals(monkeypatch: pytest.MonkeyPatch) -> None:
     """The marginals get noise for half of what a record moves them by."""
     whole = Marginals.sensitivity
-    monkeypatch.setattr(Marginals, "sensitivity", lambda self, adjacency: whole(self, adjacency) / 2.0)
+    monkeypatch.setattr(
+        Marginals, "sensitivity", lambda self, adjacency: whole(self, adjacency) / 2.0
+    )
 
 
 def halve_clip(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +83,9 @@ def halve_clip(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_neighbours_reach_the_bound_of_the_marginals(adjacency: Adjacency) -> None:
     problem = worst_problem(
-        Problem(n=6, dimension=4, loss=make_loss("logistic"), adjacency=adjacency), [adjacency], True
+        Problem(n=6, dimension=4, loss=make_loss("logistic"), adjacency=adjacency),
+        [adjacency],
+        True,
     )
     first, second = worst_case(problem)
     layout = Marginals.of(problem)
@@ -100,7 +110,9 @@ def test_sound_version_is_near_its_claim_and_below_it(adjacency: Adjacency) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("fault", [halve_marginals, halve_clip])
-def test_halved_sensitivities_are_found(adjacency: Adjacency, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_halved_sensitivities_are_found(
+    adjacency: Adjacency, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fault(monkeypatch)
     assert attacked(adjacency, 2000).exceeds_gaussian
 

@@ -1,4 +1,6 @@
-"""Accuracy of the line search family on Adult, delta = 1e-8, add/remove: bars of a tuned sound prototype."""
+"""Accuracy of the line search family on Adult, delta = 1e-8, add/remove: bars of a tuned sound
+prototype.
+"""
 
 from __future__ import annotations
 

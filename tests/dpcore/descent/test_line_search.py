@@ -33,7 +33,9 @@ def records(n: int = 300, seed: int = 2) -> tuple[Problem, LinearObjective]:
 
 
 class Scripted:
-    """A door without noise: gradients and halting indices come from lists, money ends with the indices."""
+    """A door without noise: gradients and halting indices come from lists, money ends with the
+    indices.
+    """
 
     def __init__(self, gradients: list[np.ndarray], indices: list[int]) -> None:
         self.gradients, self.indices = iter(gradients), list(indices)
@@ -61,7 +63,13 @@ def walk(algorithm, gradients, indices) -> Scripted:
 
 
 def every(**changes) -> DPBLSGD:
-    settings = {"search_every": 1, "first_step": 1.0, "max_queries": 5, "momentum": 0.0, "decay": False}
+    settings = {
+        "search_every": 1,
+        "first_step": 1.0,
+        "max_queries": 5,
+        "momentum": 0.0,
+        "decay": False,
+    }
     return DPBLSGD(**(settings | changes))
 
 
@@ -97,7 +105,9 @@ def test_which_budget_grows_after_a_failure(growth, second, rho, search):
 
 
 def test_difference_growth_pays_only_the_difference_and_weights_by_budget():
-    """Weights 1 and 0.3 of gradients of variance S^2 and S^2 / 0.3: together the variance of 1.3 budgets."""
+    """Weights 1 and 0.3 of gradients of variance S^2 and S^2 / 0.3: together the variance of 1.3
+    budgets.
+    """
     problem, _ = records()
     a, b = np.array([1.0, 0, 0, 0]), np.array([0, 1.0, 0, 0])
     algorithm = DPBLGD(search_every=1, first_step=1.0, momentum=0.0, decay=False)
@@ -111,7 +121,9 @@ def test_difference_growth_pays_only_the_difference_and_weights_by_budget():
 def test_clips_shrink_once_an_iteration():
     east = np.array([1.0, 0, 0, 0])
     door = Scripted([east, -east, -3.0 * east, np.ones(4)], [5, 5, 0, 0])
-    make("dp_blsgd_ac", {"search_every": 1, "max_queries": 5}).fit(records()[0], door, np.random.default_rng(0))
+    make("dp_blsgd_ac", {"search_every": 1, "max_queries": 5}).fit(
+        records()[0], door, np.random.default_rng(0)
+    )
     clips = [note["clip_norm"] for note in door.notes]
     assert clips[1] / clips[0] == pytest.approx(0.95)
 
@@ -120,15 +132,20 @@ def test_quotient_is_the_difference_divided_by_the_length_and_moves_by_the_slope
     problem, objective = records()
     values = {}
     for form in ("difference", "quotient"):
-        door = walk(every(query=form, clip_loss=50.0), [30 * np.array([-1.0, -1.0, -1.0, -1.0])], [0])
+        door = walk(
+            every(query=form, clip_loss=50.0), [30 * np.array([-1.0, -1.0, -1.0, -1.0])], [0]
+        )
         values[form] = (door.queries[1](objective), door.queries[1](objective.take(slice(0, 299))))
     ratio = values["difference"][0] / values["quotient"][0]
-    assert ratio[:-1] / ratio[1:] == pytest.approx(np.full(4, 2.0), rel=1e-3)  # lengths fall by the factor 2
+    # lengths fall by the factor 2
+    assert ratio[:-1] / ratio[1:] == pytest.approx(np.full(4, 2.0), rel=1e-3)
     assert np.abs(values["quotient"][0] - values["quotient"][1]).max() <= problem.lipschitz
 
 
 def test_candidates_of_large_models_are_formed_one_by_one(monkeypatch):
-    """The same questions, and never more than one candidate in memory: 31 rows of six million numbers are 1.5 GB."""
+    """The same questions, and never more than one candidate in memory: 31 rows of six million
+    numbers are 1.5 GB.
+    """
     seen: list[int] = []
 
     class Seen(LinearObjective):
@@ -144,7 +161,9 @@ def test_candidates_of_large_models_are_formed_one_by_one(monkeypatch):
         door = walk(every(), [np.array([-90.0, 30.0, 9.0, 1.0])], [0])
         values.append(door.queries[1](objective))
     assert seen == [6] + [2] * 3 + [1] * 6
-    assert np.allclose(values[1], values[0], rtol=1e-12) and np.allclose(values[2], values[0], rtol=1e-12)
+    assert np.allclose(values[1], values[0], rtol=1e-12) and np.allclose(
+        values[2], values[0], rtol=1e-12
+    )
 
 
 def test_quotient_needs_a_bounded_slope():
@@ -156,7 +175,9 @@ def test_quotient_needs_a_bounded_slope():
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_price_of_a_search(noise):
-    """Laplace: epsilon_BT in pure terms. Gaussian: a rho + ln(K) / (a - 1) with rho = epsilon_BT^2 / 2."""
+    """Laplace: epsilon_BT in pure terms. Gaussian: a rho + ln(K) / (a - 1) with rho = epsilon_BT^2
+    / 2.
+    """
     algorithm = DPBLGD(noise=noise)
     search = algorithm.search(records()[0], 1.0, 0.2)
     assert isinstance(search, AboveThreshold)
@@ -171,18 +192,34 @@ def test_price_of_a_search(noise):
 @pytest.mark.parametrize("name", NAMES)
 def test_paper_preset(name):
     paper = make(name, {}, "paper")
-    knobs = (paper.armijo, paper.backtrack, paper.reset_every, paper.reset_factor, paper.angle_high, paper.angle_low)
+    knobs = (
+        paper.armijo,
+        paper.backtrack,
+        paper.reset_every,
+        paper.reset_factor,
+        paper.angle_high,
+        paper.angle_low,
+    )
     assert knobs == (0.5, 0.8, 10, 1.2, 1.1, 0.5)
-    assert (paper.angle_memory, paper.growth, paper.clip_norm, paper.clip_loss) == (0.8, 0.3, 3.0, 1.0)
+    assert (paper.angle_memory, paper.growth, paper.clip_norm, paper.clip_loss) == (
+        0.8,
+        0.3,
+        3.0,
+        1.0,
+    )
     assert paper.sampling_rate == (1.0 if name == "dp_blgd" else 0.1)
 
 
-@pytest.mark.parametrize("changes", [{"query": "difference"}, {"noise": "gaussian"}, {"budget_growth": "always"}])
+@pytest.mark.parametrize(
+    "changes", [{"query": "difference"}, {"noise": "gaussian"}, {"budget_growth": "always"}]
+)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 def test_replay_of_the_other_forms(name, adjacency, changes):
     problem = Problem(n=RECORDS, dimension=4, loss=ConstantSlope(), adjacency=adjacency, l2=0.1)
-    algorithm = make(name, {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.2, "search_every": 1} | changes)
+    algorithm = make(
+        name, {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.2, "search_every": 1} | changes
+    )
     shown = [replay(algorithm, problem, seed) for seed in range(4)]
     assert all(item.sound for item in shown)
     assert max(max(item.ratios) for item in shown) >= 0.99
@@ -206,7 +243,12 @@ def test_a_thousand_random_runs_never_overspend():
         name = NAMES[rng.integers(3)]
         key = (name, *settings.values())
         if key not in reserved:
-            fixed = {"noise_multiplier": 5.0, "iterations": 4, "sampling_rate": 1.0, "max_queries": 3}
+            fixed = {
+                "noise_multiplier": 5.0,
+                "iterations": 4,
+                "sampling_rate": 1.0,
+                "max_queries": 3,
+            }
             reserved[key] = plan(name, fixed | settings, problem)
         ran = run(reserved[key], objective).events
         assert len(ran) > 0
@@ -219,7 +261,9 @@ def test_sampled_runs_stay_within_their_target():
         planned = plan(name, {"iterations": 8, "search_every": 1}, problem, Target(1.0, 1e-5))
         result = run(planned, objective)
         assert np.all(result.events.price() <= planned.events.price() * (1 + 1e-8))
-        assert {"step_size", "noise_scale", "search_epsilon", "angle", "searches"} <= set(result.notes[0])
+        assert {"step_size", "noise_scale", "search_epsilon", "angle", "searches"} <= set(
+            result.notes[0]
+        )
 
 
 def test_a_used_batch_and_an_overdrawn_run_are_refused():

@@ -1,4 +1,6 @@
-"""Faults of the published algorithm, planted on purpose: one batch for everything, division by the realised size."""
+"""Faults of the published algorithm, planted on purpose: one batch for everything, division by the
+realised size.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class RealisedDivisor(DPBLSGD):
 
 
 class ReusedBatch(DPBLSGD):
-    """Alg. 5.2, line 10: what the search reads is the batch of the gradient, kept from one release to the next."""
+    """Alg. 5.2, line 10: what the search reads is the batch of the gradient, kept from one release
+    to the next.
+    """
 
     def _noisy_gradient(self, budget, gradient, state):
         kept: list[Any] = []
@@ -50,11 +54,19 @@ class ReusedBatch(DPBLSGD):
             return batch.gradient_sum(state.w, state.clip_norm)
 
         noisy = budget.release(gradient.mechanism, query) / gradient.rows
-        budget.release(gradient.mechanism, lambda batch: kept[0].gradient_sum(state.w, state.clip_norm))
+        budget.release(
+            gradient.mechanism, lambda batch: kept[0].gradient_sum(state.w, state.clip_norm)
+        )
         return noisy
 
 
-SETTINGS = {"iterations": 4, "clip_norm": 0.05, "clip_loss": 0.5, "search_every": 2, "sampling_rate": 0.5}
+SETTINGS = {
+    "iterations": 4,
+    "clip_norm": 0.05,
+    "clip_loss": 0.5,
+    "search_every": 2,
+    "sampling_rate": 0.5,
+}
 
 
 def test_replay_sees_the_realised_size():
@@ -72,8 +84,12 @@ def test_the_door_refuses_a_batch_that_was_used():
         run(planned, LinearObjective(X, np.ones(4), Logistic()))
 
 
-def shifted_means(reuse: bool, queries: int, rate: float, sigma: float, present: bool, seed: int) -> np.ndarray:
-    """Mean of ``queries`` noisy sums of one record's 1, each on a fresh Poisson batch or all on the same one."""
+def shifted_means(
+    reuse: bool, queries: int, rate: float, sigma: float, present: bool, seed: int
+) -> np.ndarray:
+    """Mean of ``queries`` noisy sums of one record's 1, each on a fresh Poisson batch or all on the
+    same one.
+    """
     rng = np.random.default_rng(seed)
     drawn = rng.random((200_000, 1 if reuse else queries)) < rate
     counts = np.broadcast_to(drawn & present, (200_000, queries))
@@ -83,7 +99,9 @@ def shifted_means(reuse: bool, queries: int, rate: float, sigma: float, present:
 def test_audit_breaks_when_the_batch_is_reused():
     """k amplified prices hold for fresh batches; the same k queries on one batch leave them."""
     queries, rate, sigma = 16, 0.02, 2.0
-    priced = Events.of([Poisson(rate).amplify(Gaussian(1.0, sigma))] * queries, adjacency="add_remove")
+    priced = Events.of(
+        [Poisson(rate).amplify(Gaussian(1.0, sigma))] * queries, adjacency="add_remove"
+    )
     claimed = Target(1.0, DELTA, accountant="pld").spent(priced)
     shown = {
         reuse: least_epsilon(
@@ -97,7 +115,9 @@ def test_audit_breaks_when_the_batch_is_reused():
 
 
 def energies(cls: type[DPBLSGD], present: bool) -> np.ndarray:
-    """Squared length of the first step in many dimensions: it shows the scale of the noise, and so its divisor."""
+    """Squared length of the first step in many dimensions: it shows the scale of the noise, and so
+    its divisor.
+    """
     rng = np.random.default_rng(3)
     X = np.zeros((8 if present else 7, AUDITED.dimension))
     X[:, 0] = 1.0
@@ -105,7 +125,10 @@ def energies(cls: type[DPBLSGD], present: bool) -> np.ndarray:
     objective = LinearObjective(X, np.ones(len(X)), ConstantSlope())
     seeds = rng.integers(2**31, size=DRAWS)
     return np.array(
-        [float(np.sum(run(planned, objective, fixed_noise_seed=int(s) + present).weights ** 2)) for s in seeds]
+        [
+            float(np.sum(run(planned, objective, fixed_noise_seed=int(s) + present).weights ** 2))
+            for s in seeds
+        ]
     )
 
 

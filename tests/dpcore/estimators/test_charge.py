@@ -26,13 +26,15 @@ X = RNG.random((40, 3))
 Y = (X[:, 0] > 0.5).astype(int)
 QUERIES = np.repeat(np.arange(8), 5)
 SOURCE = Path(dpcore.__file__).parent
-# Between the charge and the first draw, and between the last draw and the end of fit, these call everything else.
+# Between the charge and the first draw, and between the last draw and the end of fit, these call
+# everything else.
 WALKED = {str(path) for path in (SOURCE / "estimators").glob("*.py")} | {
     str(SOURCE / "train" / "running.py"),
     str(SOURCE / "train" / "planning.py"),
     str(SOURCE / "accounting" / "limits.py"),
 }
-# The one assignment that stores the model, for which the walk looks; the end of a lock; the end of the walk.
+# The one assignment that stores the model, for which the walk looks; the end of a lock; the end of
+# the walk.
 SPARED = ("PrivateEstimator._run.<locals>.store", "lock.__exit__", "setprofile")
 
 
@@ -41,7 +43,9 @@ class Planted(Exception):
 
 
 def fit_with_fault(fit: Callable[[], Any], budget: Allowance, number: int) -> str:
-    """Call ``fit``; the call ``number`` that a walked file makes after the charge raises. Its name, "" for none."""
+    """Call ``fit``; the call ``number`` that a walked file makes after the charge raises. Its name,
+    "" for none.
+    """
     seen = 0
     planted = ""
 
@@ -69,7 +73,9 @@ def fit_with_fault(fit: Callable[[], Any], budget: Allowance, number: int) -> st
 
 
 def classifier(budget: Allowance, **change: Any) -> tuple[Any, Callable[[], Any]]:
-    model = DPClassifier("output_gd", classes=[0, 1], adjacency="replace_one", budget=budget, steps=2, **change)
+    model = DPClassifier(
+        "output_gd", classes=[0, 1], adjacency="replace_one", budget=budget, steps=2, **change
+    )
     return model, lambda: model.fit(X, Y)
 
 
@@ -79,7 +85,9 @@ def sampled(budget: Allowance) -> tuple[Any, Callable[[], Any]]:
 
 
 def regressor(budget: Allowance) -> tuple[Any, Callable[[], Any]]:
-    model = DPRegressor(n=40, target_bounds=(0, 1), budget=budget, steps=2, l1=0.001, bounds=(0.4, 0.6))
+    model = DPRegressor(
+        n=40, target_bounds=(0, 1), budget=budget, steps=2, l1=0.001, bounds=(0.4, 0.6)
+    )
     return model, lambda: model.fit(X, X[:, 0])
 
 
@@ -104,23 +112,37 @@ def test_a_fault_at_any_call_after_the_charge_costs_nothing_or_leaves_the_model(
             break
         stored = hasattr(model, "weights_")
         outcomes.append(stored)
-        assert stored == (len(budget.history) == 1), f"call {number}, {name}, lost what was paid for"
+        assert stored == (len(budget.history) == 1), (
+            f"call {number}, {name}, lost what was paid for"
+        )
         assert stored == (budget.spent > 0.0)
         if stored:
             scores = model.predict(X, QUERIES) if kind == "ranker" else model.predict(X)
-            assert np.all(np.isfinite(scores)) and model.spent_.epsilon <= 1.0 + 1e-9 and model.blocked_ == ()
+            assert (
+                np.all(np.isfinite(scores))
+                and model.spent_.epsilon <= 1.0 + 1e-9
+                and model.blocked_ == ()
+            )
     else:
         raise AssertionError("the walk did not end")
-    assert outcomes.count(False) >= 3 and outcomes.count(True) >= 5, "the walk saw both sides of the draw"
+    assert outcomes.count(False) >= 3 and outcomes.count(True) >= 5, (
+        "the walk saw both sides of the draw"
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "error"),
-    [({"random_state": "a"}, ValueError), ({"random_state": -1}, ValueError), ({"random_state": 1.5}, ValueError)],
+    [
+        ({"random_state": "a"}, ValueError),
+        ({"random_state": -1}, ValueError),
+        ({"random_state": 1.5}, ValueError),
+    ],
 )
 @pytest.mark.parametrize("kind", ["classifier", "ranker"])
 @pytest.mark.filterwarnings("ignore")
-def test_a_bad_random_state_is_refused_before_the_charge(kind: str, change: dict[str, Any], error: type) -> None:
+def test_a_bad_random_state_is_refused_before_the_charge(
+    kind: str, change: dict[str, Any], error: type
+) -> None:
     budget = Allowance(3.0, 1e-5)
     with pytest.raises(error):
         if kind == "classifier":
@@ -138,7 +160,9 @@ def test_warnings_turned_into_errors_cost_nothing_or_come_when_the_model_is_stor
         with pytest.raises(PrivacyWarning):  # from public facts: before the charge
             weak.fit(X, Y)
         assert budget.spent == 0.0 and not hasattr(weak, "weights_")
-        cut = DPClassifier("dp_sgd", classes=[0, 1], n=40, bounds=(0.4, 0.6), budget=budget, steps=2)
+        cut = DPClassifier(
+            "dp_sgd", classes=[0, 1], n=40, bounds=(0.4, 0.6), budget=budget, steps=2
+        )
         with pytest.raises(InternalWarning):  # from the records: after the model is stored
             cut.fit(X, Y)
     assert len(budget.history) == 1 and cut.predict(X).shape == (40,) and cut.trace_
@@ -153,7 +177,13 @@ def test_no_algorithm_warns_after_the_charge(name: str) -> None:
     relation = str(sorted(registry[name].adjacencies)[0])
     budget = Allowance(40.0, 1e-5, relation)
     model = DPClassifier(
-        name, epsilon=0.02, classes=[0, 1], n=40, adjacency=relation, budget=budget, **registry[name].small
+        name,
+        epsilon=0.02,
+        classes=[0, 1],
+        n=40,
+        adjacency=relation,
+        budget=budget,
+        **registry[name].small,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -176,7 +206,9 @@ class Overflowing:
 def test_an_overflow_in_training_is_no_error_of_a_paid_fit() -> None:
     """What numpy says of it follows from noise and records, so it is said nowhere."""
     loss = make_loss("logistic")
-    planned = plan("dp_sgd", {}, Problem(n=40, dimension=3, loss=loss, norm_bound=2.0), Target(1.0, 1e-5))
+    planned = plan(
+        "dp_sgd", {}, Problem(n=40, dimension=3, loss=loss, norm_bound=2.0), Target(1.0, 1e-5)
+    )
     loud: Any = Overflowing()
     result = run(replace(planned, algorithm=loud), LinearObjective(X, 2.0 * Y - 1.0, loss))
     assert np.all(np.isinf(result.weights))
@@ -185,7 +217,8 @@ def test_an_overflow_in_training_is_no_error_of_a_paid_fit() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_fit_that_is_refused_keeps_the_earlier_model_and_what_is_known_of_it() -> None:
     budget = Allowance(1.0, 1e-5)
-    model = DPClassifier(epsilon=0.95, delta=1e-6, classes=[0, 1], budget=budget).fit(X, Y)  # n is counted: blocked
+    # n is counted: blocked
+    model = DPClassifier(epsilon=0.95, delta=1e-6, classes=[0, 1], budget=budget).fit(X, Y)
     before, blocked = model.predict(X), model.blocked_
     assert blocked and not model.releasable_
     model.set_params(n=40, classes=["no", "yes"])

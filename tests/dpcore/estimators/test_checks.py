@@ -1,4 +1,6 @@
-"""scikit-learn's own checks over all estimators. What contradicts privacy is listed by name; nothing else may fail."""
+"""scikit-learn's own checks over all estimators. What contradicts privacy is listed by name;
+nothing else may fail.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 
 from dpcore.estimators import DPClassifier, DPRanker, DPRegressor
 
-FRESH = "fits the same data twice and wants equal models; noise is drawn afresh from the operating system for every fit"
+FRESH = (
+    "fits the same data twice and wants equal models; noise is drawn afresh from the operating "
+    "system for every fit"
+)
 COMPARE_TWO_FITS = {
     "check_classifier_data_not_an_array": FRESH,
     "check_regressor_data_not_an_array": FRESH,
@@ -40,7 +45,9 @@ SETTINGS = [
     DPClassifier(bounds=(-10.0, 10.0)),
     DPClassifier("dp_sgd", epsilon=50.0),
     DPClassifier("objective_perturbation", adjacency="replace_one"),
-    DPClassifier("objective_perturbation", intercept=False, bounds=(-10.0, 10.0), adjacency="replace_one"),
+    DPClassifier(
+        "objective_perturbation", intercept=False, bounds=(-10.0, 10.0), adjacency="replace_one"
+    ),
     DPClassifier("output_gd", adjacency="replace_one", norm_bound=2.0, n=None),
     DPClassifier("output_gd", "huber_hinge", l2=0.1, adjacency="replace_one"),
     DPClassifier("non_private"),
@@ -60,7 +67,8 @@ SETTINGS = [
 ]
 
 
-# One of each kind goes through all checks by default, the others through those of the interface (and, slowly, all).
+# One of each kind goes through all checks by default, the others through those of the interface
+# (and, slowly, all).
 FIRST = [SETTINGS[0], SETTINGS[9], SETTINGS[16]]
 REST = [setting for setting in SETTINGS if all(setting is not one for one in FIRST)]
 
@@ -91,8 +99,12 @@ def test_there_are_enough_settings_of_every_estimator() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", [DPClassifier(), DPRegressor()], ids=["classifier", "regressor"])
+@pytest.mark.parametrize(
+    "estimator", [DPClassifier(), DPRegressor()], ids=["classifier", "regressor"]
+)
 def test_the_whole_list_of_checks(estimator: Any) -> None:
     outcome = check_estimator(estimator, expected_failed_checks=COMPARE_TWO_FITS, on_skip=None)
-    assert {item["check_name"] for item in outcome if item["status"] == "xfail"} <= set(COMPARE_TWO_FITS)
+    assert {item["check_name"] for item in outcome if item["status"] == "xfail"} <= set(
+        COMPARE_TWO_FITS
+    )
     assert {item["status"] for item in outcome} <= {"passed", "xfail", "skipped"}

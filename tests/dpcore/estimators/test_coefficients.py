@@ -1,4 +1,6 @@
-"""Coefficients are those of ``predict``, or there are none; a model without a constant passes through 0."""
+"""Coefficients are those of ``predict``, or there are none; a model without a constant passes
+through 0.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,24 @@ X = RNG.uniform(-2.0, 3.0, (300, 4))
 TARGET = X @ np.array([1.0, -2.0, 0.5, 0.0]) + 4.0
 LOW, HIGH = float(TARGET.min()) - 1.0, float(TARGET.max()) + 1.0
 NAMES = sorted(
-    name for name, cls in registry.items() if not cls.requires.ranking and cls.name == name and "majority" not in name
+    name
+    for name, cls in registry.items()
+    if not cls.requires.ranking and cls.name == name and "majority" not in name
 )
 BOUNDS = [None, (-2.0, 3.0), (np.array([-2.0, -3.0, -2.0, -9.0]), np.array([3.0, 3.0, 4.0, 9.0]))]
 SETTINGS = list(product(BOUNDS, (1.0, 3.0), (True, False, "last")))
 
 
 def regressor(name: str, bounds: Any, norm_bound: float, intercept: Any) -> DPRegressor | None:
-    model = DPRegressor(name, epsilon=50.0, target_bounds=(LOW, HIGH), bounds=bounds, norm_bound=norm_bound)
+    model = DPRegressor(
+        name, epsilon=50.0, target_bounds=(LOW, HIGH), bounds=bounds, norm_bound=norm_bound
+    )
     relation = str(sorted(registry[name].adjacencies)[-1])
     small = registry[name].small
     try:
-        return model.set_params(intercept=intercept, n=300, adjacency=relation, **small).fit(rows(intercept), TARGET)
+        return model.set_params(intercept=intercept, n=300, adjacency=relation, **small).fit(
+            rows(intercept), TARGET
+        )
     except InputError:
         return None  # the algorithm needs another loss, or a constant
 
@@ -41,7 +49,9 @@ def rows(intercept: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_coefficients_of_every_algorithm_are_those_of_predict_where_they_exist(name: str) -> None:
+def test_the_coefficients_of_every_algorithm_are_those_of_predict_where_they_exist(
+    name: str,
+) -> None:
     for bounds, norm_bound, intercept in SETTINGS:
         if intercept == "last" and bounds is not None and np.ndim(bounds[0]):
             continue
@@ -57,8 +67,12 @@ def test_the_coefficients_of_every_algorithm_are_those_of_predict_where_they_exi
         inside = rows(intercept) if bounds is not None else np.clip(rows(intercept), 0.0, 1.0)
         by_hand, predicted = inside @ model.coef_ + model.intercept_, model.predict(inside)
         assert not bent
-        assert r2_score(TARGET, by_hand) == pytest.approx(r2_score(TARGET, predicted), abs=1e-9, rel=1e-9)
-        assert by_hand == pytest.approx(predicted, rel=1e-9, abs=1e-9 * (1.0 + np.abs(predicted).max()))
+        assert r2_score(TARGET, by_hand) == pytest.approx(
+            r2_score(TARGET, predicted), abs=1e-9, rel=1e-9
+        )
+        assert by_hand == pytest.approx(
+            predicted, rel=1e-9, abs=1e-9 * (1.0 + np.abs(predicted).max())
+        )
         if intercept is False:
             assert model.intercept_ == 0.0 and model.predict(np.zeros((1, 4)))[0] == 0.0
 
@@ -69,7 +83,9 @@ def test_the_coefficients_of_a_classifier_give_its_labels(name: str, bounds: Any
     classes = np.digitize(TARGET, np.quantile(TARGET, [0.4, 0.7]))
     inside = X if bounds is not None or name != "auto" else np.clip(X, 0.0, 1.0)
     for labels in (classes > 0, classes):
-        model = DPClassifier(name, classes=np.unique(labels), n=300, epsilon=50.0, bounds=bounds).fit(X, labels)
+        model = DPClassifier(
+            name, classes=np.unique(labels), n=300, epsilon=50.0, bounds=bounds
+        ).fit(X, labels)
         scores = inside @ model.coef_.T + model.intercept_
         chosen = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
         assert np.array_equal(model.classes_[chosen], model.predict(inside))
@@ -80,14 +96,23 @@ def test_a_ranker_has_coefficients_of_raw_features_alone() -> None:
     raw = DPRanker(features="raw", epsilon=50.0).fit(X, y, groups=q)
     assert raw.predict(X, q) == pytest.approx(X @ raw.coef_ + raw.intercept_)
     assert not hasattr(DPRanker(epsilon=50.0).fit(X, y, groups=q), "coef_")
-    assert not hasattr(DPRanker(scorer="mlp", hidden=(3,), features="raw", steps=1).fit(X, y, groups=q), "coef_")
+    assert not hasattr(
+        DPRanker(scorer="mlp", hidden=(3,), features="raw", steps=1).fit(X, y, groups=q), "coef_"
+    )
 
 
 @pytest.mark.parametrize("bounds", [None, (-1.0, 1.0), (0.0, 1.0), (-3.0, 2.0)])
 def test_a_line_through_zero_is_found_without_a_constant(bounds: Any) -> None:
     """y = 3 x: the slope is 3 and nothing is shifted, whatever the bounds."""
     x = np.linspace(-1.0 if bounds is None else max(bounds[0], -1.0), 1.0, 200)[:, None]
-    model = DPRegressor("non_private", intercept=False, bounds=bounds, norm_bound=2.0, target_bounds=(-4.0, 8.0), n=200)
+    model = DPRegressor(
+        "non_private",
+        intercept=False,
+        bounds=bounds,
+        norm_bound=2.0,
+        target_bounds=(-4.0, 8.0),
+        n=200,
+    )
     model.fit(x, 3.0 * x[:, 0])
     assert model.predict(x) == pytest.approx(3.0 * x[:, 0], abs=0.02)
     if bounds is not None:
@@ -98,7 +123,9 @@ def test_a_line_through_zero_is_found_without_a_constant(bounds: Any) -> None:
 def test_a_classifier_through_zero_separates_what_zero_separates(name: str) -> None:
     x = np.random.default_rng(3).uniform(-4.0, 4.0, (1000, 2))
     labels = x[:, 0] > 0.0
-    model = DPClassifier(name, intercept=False, bounds=(-4.0, 4.0), classes=[False, True], n=1000, epsilon=20.0)
+    model = DPClassifier(
+        name, intercept=False, bounds=(-4.0, 4.0), classes=[False, True], n=1000, epsilon=20.0
+    )
     assert model.fit(x, labels).score(x, labels) > 0.95
     assert np.all(model.intercept_ == 0.0)
     sparse = model.fit(csr_array(x), labels)

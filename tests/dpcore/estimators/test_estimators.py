@@ -1,4 +1,6 @@
-"""DPClassifier and DPRegressor: parameters, budget, bounds on rows, classes, refusals, what may leave."""
+"""DPClassifier and DPRegressor: parameters, budget, bounds on rows, classes, refusals, what may
+leave.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,10 @@ def test_a_budget_does_not_leave_its_process() -> None:
         ({"adjacency": "replace_one", "n": 1999}, "exactly n=1999"),
         ({"algorithm": "output_gd", "loss": "hinge", "adjacency": "replace_one"}, "smooth"),
         ({"algorithm": "privbr"}, "adjacency|ranking"),
-        ({"epsilon": 1e-9, "delta": 1e-300, "algorithm": "dp_sgd", "sampling_rate": 0.5}, "noise_multiplier|epsilon"),
+        (
+            {"epsilon": 1e-9, "delta": 1e-300, "algorithm": "dp_sgd", "sampling_rate": 0.5},
+            "noise_multiplier|epsilon",
+        ),
     ],
 )
 def test_refusals_name_the_way_out_and_spend_nothing(change: dict[str, Any], words: str) -> None:
@@ -131,7 +136,9 @@ def test_refusals_name_the_way_out_and_spend_nothing(change: dict[str, Any], wor
     assert budget.spent == 0.0 and budget.history == []
 
 
-@pytest.mark.parametrize("estimator", [DPClassifier(**DECLARED), DPRegressor(n=2000, target_bounds=(0, 1))])
+@pytest.mark.parametrize(
+    "estimator", [DPClassifier(**DECLARED), DPRegressor(n=2000, target_bounds=(0, 1))]
+)
 def test_sample_weights_are_refused_in_words(estimator: Any) -> None:
     with pytest.raises(InputError, match="sample_weight"):
         estimator.fit(X, Y, sample_weight=np.ones(2000))
@@ -148,7 +155,9 @@ def test_what_is_read_from_the_data_warns_and_blocks_release() -> None:
         assert not DPRegressor(n=2000).fit(X, Y).releasable_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert DPClassifier(classes=[0, 1], epsilon=5.0, adjacency="replace_one").fit(X, Y).releasable_
+        assert (
+            DPClassifier(classes=[0, 1], epsilon=5.0, adjacency="replace_one").fit(X, Y).releasable_
+        )
     assert not DPClassifier("non_private", **DECLARED).fit(X, Y).releasable_
 
 
@@ -163,7 +172,9 @@ def test_long_rows_are_scaled_down_and_counted() -> None:
     assert model.internal_["shortened_rows"] == 2000
     rows, _, _ = model.rows_(long)
     assert np.linalg.norm(rows, axis=1).max() <= 2.0
-    assert np.array_equal(np.sign(model.decision_function(long)), np.sign(long @ model.coef_[0] + model.intercept_[0]))
+    assert np.array_equal(
+        np.sign(model.decision_function(long)), np.sign(long @ model.coef_[0] + model.intercept_[0])
+    )
 
 
 def test_values_and_blocks_are_bounded_and_counted() -> None:
@@ -212,7 +223,9 @@ def test_intercepts(intercept: Any) -> None:
 def test_classes_as_text_are_trained_together(how: str) -> None:
     rows, numbers = table(6000, classes=3)
     names = np.array(["low", "mid", "top"])
-    model = DPClassifier(how, classes=names, n=6000, epsilon=20.0, norm_bound=2.0).fit(rows, names[numbers])
+    model = DPClassifier(how, classes=names, n=6000, epsilon=20.0, norm_bound=2.0).fit(
+        rows, names[numbers]
+    )
     assert model.planned_.problem.loss.name == "softmax" and len(model.events_) <= 257
     assert model.coef_.shape == (3, 3) and model.predict_proba(rows).shape == (6000, 3)
     assert np.allclose(model.predict_proba(rows).sum(axis=1), 1.0)
@@ -220,12 +233,15 @@ def test_classes_as_text_are_trained_together(how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "loss"), [("objective_perturbation", "logistic"), ("dp_sgd", "huber_hinge"), ("dp_agd", "huber_hinge")]
+    ("how", "loss"),
+    [("objective_perturbation", "logistic"), ("dp_sgd", "huber_hinge"), ("dp_agd", "huber_hinge")],
 )
 def test_classes_against_the_rest_share_the_budget(how: str, loss: str) -> None:
     rows, numbers = table(3000, classes=3)
     budget = Allowance(30.0, 1e-4)
-    model = DPClassifier(how, loss, classes=[0, 1, 2], n=3000, epsilon=10.0, norm_bound=2.0, budget=budget)
+    model = DPClassifier(
+        how, loss, classes=[0, 1, 2], n=3000, epsilon=10.0, norm_bound=2.0, budget=budget
+    )
     model.fit(rows, numbers)
     assert model.planned_.problem.outputs == 3
     assert len(model.events_) % 3 == 0
@@ -250,7 +266,9 @@ def test_l1_ranks_features() -> None:
 
 
 def test_pipeline() -> None:
-    model = make_pipeline(FunctionTransformer(lambda rows: rows / 10.0), DPClassifier(**DECLARED)).fit(X * 10.0, Y)
+    model = make_pipeline(
+        FunctionTransformer(lambda rows: rows / 10.0), DPClassifier(**DECLARED)
+    ).fit(X * 10.0, Y)
     assert model.score(X * 10.0, Y) > 0.9
 
 
@@ -258,7 +276,9 @@ def test_pipeline() -> None:
 @pytest.mark.parametrize("how", ["auto", "dp_sgd"])
 def test_regression_in_the_units_of_the_target(how: str, loss: str) -> None:
     target = 50.0 + 100.0 * X[:, 0]
-    model = DPRegressor(how, loss, n=2000, epsilon=20.0, norm_bound=2.0, bounds=(0, 1), target_bounds=(40, 160))
+    model = DPRegressor(
+        how, loss, n=2000, epsilon=20.0, norm_bound=2.0, bounds=(0, 1), target_bounds=(40, 160)
+    )
     model.fit(X, target)
     assert model.releasable_ and model.score(X, target) > 0.8
     assert np.allclose(model.predict(X), X @ model.coef_ + model.intercept_)
@@ -279,7 +299,9 @@ ENTRIES = [
 
 @pytest.mark.parametrize(("name", "adjacency"), ENTRIES)
 def test_every_entry_of_the_registry_serves_the_classifier(name: str, adjacency: str) -> None:
-    model = DPClassifier(name, classes=[0, 1], n=400, adjacency=adjacency, epsilon=4.0, random_state=0)
+    model = DPClassifier(
+        name, classes=[0, 1], n=400, adjacency=adjacency, epsilon=4.0, random_state=0
+    )
     assert model.fit(X[:400], Y[:400]).predict(X).shape == (2000,)
     assert model.spent_.epsilon <= 4.0 * (1 + 1e-9) or not registry[name].private
 

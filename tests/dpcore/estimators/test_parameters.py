@@ -1,4 +1,6 @@
-"""Whatever stands in a parameter or in the data: a fit, or one line that names it, and nothing is spent."""
+"""Whatever stands in a parameter or in the data: a fit, or one line that names it, and nothing is
+spent.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,15 @@ MALFORMED = [
     {"a": 1},
     object(),
 ]
-MALFORMED += [np.zeros(2), np.array(["a"]), np.int64(3), (0, 1, 2), ("a", "b"), ((0, 1), (2, 3, 4)), lambda: 1]
+MALFORMED += [
+    np.zeros(2),
+    np.array(["a"]),
+    np.int64(3),
+    (0, 1, 2),
+    ("a", "b"),
+    ((0, 1), (2, 3, 4)),
+    lambda: 1,
+]
 
 
 def fit(kind: str, **change: Any) -> Any:
@@ -46,7 +56,12 @@ def fit(kind: str, **change: Any) -> Any:
 
 
 KINDS = {"classifier": DPClassifier, "regressor": DPRegressor, "ranker": DPRanker}
-PARAMETERS = [(kind, name) for kind, cls in KINDS.items() for name in cls().get_params() if name != "random_state"]
+PARAMETERS = [
+    (kind, name)
+    for kind, cls in KINDS.items()
+    for name in cls().get_params()
+    if name != "random_state"
+]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -120,7 +135,9 @@ def test_the_columns_of_a_ranker_are_those_of_fit() -> None:
         model.predict(csr_array(X), Q)
 
 
-@pytest.mark.parametrize("groups", [Q[:-1], Q[:, None], 3, np.where(Q == 1, np.nan, Q), [None] + ["q"] * 39])
+@pytest.mark.parametrize(
+    "groups", [Q[:-1], Q[:, None], 3, np.where(Q == 1, np.nan, Q), [None] + ["q"] * 39]
+)
 def test_bad_query_ids_are_refused(groups: Any) -> None:
     with pytest.raises(DPFlowsError, match="groups"):
         DPRanker().fit(X, Y, groups=groups)
@@ -132,11 +149,15 @@ def test_bad_query_ids_are_refused(groups: Any) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", ["auto", "dp_sgd", "objective_perturbation"])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_log_probabilities_are_those_of_the_probabilities_and_finite_far_out(how: str, classes: int) -> None:
+def test_log_probabilities_are_those_of_the_probabilities_and_finite_far_out(
+    how: str, classes: int
+) -> None:
     y = np.minimum((X[:, 0] * classes).astype(int), classes - 1)
     model = DPClassifier(how, classes=range(classes), n=40, epsilon=100.0).fit(X, y)
     assert model.predict_log_proba(X) == pytest.approx(np.log(model.predict_proba(X)), abs=1e-12)
     assert model.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(40))
     model.weights_ = model.weights_ * 1e5
-    assert np.all(np.isfinite(model.predict_log_proba(X))) and np.all(np.isfinite(model.predict_proba(X)))
+    assert np.all(np.isfinite(model.predict_log_proba(X))) and np.all(
+        np.isfinite(model.predict_proba(X))
+    )
     assert not hasattr(DPClassifier(how, loss="hinge"), "predict_log_proba")

@@ -1,4 +1,6 @@
-"""A search is many fits: its winner may leave only where all were paid and nothing exact chose it."""
+"""A search is many fits: its winner may leave only where all were paid and nothing exact chose
+it.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_the_budget_says_what_it_paid_for() -> None:
     assert first.spent_.epsilon <= 1.0 and first.spent_.fits == 1 and first.releasable_
     second = clone(model).set_params(steps=4).fit(X, Y)
     for one in (first, second):
-        assert one.spent_.epsilon == pytest.approx(budget.spent_epsilon) and one.spent_.epsilon > 1.0
+        assert (
+            one.spent_.epsilon == pytest.approx(budget.spent_epsilon) and one.spent_.epsilon > 1.0
+        )
         assert one.spent_.fits == 2 and one.spent_.limit == (20.0, 1e-5) and one.releasable_
     assert "2 fits that one budget paid; (20, 1e-05)" in str(first.spent_)
     other = clone(model).set_params(budget=Allowance(20.0, 1e-5)).fit(X, Y)
@@ -78,6 +82,8 @@ def test_a_refit_of_the_same_object_and_stored_models_are_no_search() -> None:
     assert model.releasable_
     stored = pickle.loads(pickle.dumps(model))  # noqa: S301
     assert model.releasable_ and stored.releasable_ and copy.deepcopy(model).releasable_
-    assert np.array_equal(stored.predict(X), model.predict(X)) and str(stored.spent_) == str(model.spent_)
+    assert np.array_equal(stored.predict(X), model.predict(X)) and str(stored.spent_) == str(
+        model.spent_
+    )
     blocked = search(DPClassifier(**DECLARED))
     assert pickle.loads(pickle.dumps(blocked)).blocked_ == blocked.blocked_  # noqa: S301

@@ -36,7 +36,9 @@ def test_the_exact_form_costs_a_thousandth_more_and_is_a_mechanism_of_its_own(me
     assert exact.distance(value, value + 1.0) == mechanism.distance(value, value + 1.0)
 
 
-@pytest.mark.parametrize("mechanism", [*WITH_FORM, Exponential(1.0, 1.0), Exact()], ids=lambda m: m.kind)
+@pytest.mark.parametrize(
+    "mechanism", [*WITH_FORM, Exponential(1.0, 1.0), Exact()], ids=lambda m: m.kind
+)
 def test_the_rounded_form_is_the_default_and_changes_nothing(mechanism) -> None:
     assert mechanism.with_noise("rounded") is mechanism
 

@@ -1,4 +1,6 @@
-"""What every mechanism keeps: storage, equality, bounds on its fields, and its price against its exact density."""
+"""What every mechanism keeps: storage, equality, bounds on its fields, and its price against its
+exact density.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,11 @@ def test_unknown_and_missing_fields_are_refused(example) -> None:
         from_dict({**stored, "sigmma": 1.0})
     with pytest.raises(InputError, match="kind"):
         from_dict({**stored, "kind": stored["kind"] + "x"})
-    required = [name for name in stored if name in ("sigma", "scale", "mechanism", "perturbation", "sensitivity")]
+    required = [
+        name
+        for name in stored
+        if name in ("sigma", "scale", "mechanism", "perturbation", "sensitivity")
+    ]
     for name in required:
         with pytest.raises(InputError, match=name):
             from_dict({key: value for key, value in stored.items() if key != name})
@@ -170,10 +176,14 @@ def test_gaussian_and_laplace_are_exact_on_their_densities(order: float, scale: 
     orders = np.array([order])
     logs = -(z**2) / (2 * scale**2) + order * (2 * z - 1) / (2 * scale**2)
     top = logs.max()
-    exact = (top + np.log(np.sum(np.exp(logs - top)) * STEP / (scale * np.sqrt(2 * np.pi)))) / (order - 1)
+    exact = (top + np.log(np.sum(np.exp(logs - top)) * STEP / (scale * np.sqrt(2 * np.pi)))) / (
+        order - 1
+    )
     assert Gaussian(1.0, scale).rdp(orders)[0] == pytest.approx(exact, rel=1e-6)
     base, moved = (np.exp(-np.abs(z - shift) / scale) / (2 * scale) for shift in (0.0, 1.0))
-    assert Laplace(1.0, scale).rdp(orders)[0] == pytest.approx(divergence(moved, base, order), rel=1e-4)
+    assert Laplace(1.0, scale).rdp(orders)[0] == pytest.approx(
+        divergence(moved, base, order), rel=1e-4
+    )
     assert GammaNorm(1.0, scale).rdp(orders)[0] >= divergence(moved, base, order) * (1 - 1e-4)
 
 
@@ -199,16 +209,22 @@ def test_laplace_keeps_its_digits(loss: float) -> None:
     with mpmath.workdps(60):
         exact = []
         for a in map(mpmath.mpf, orders.tolist()):
-            value = a / (2 * a - 1) * mpmath.exp((a - 1) * loss) + (a - 1) / (2 * a - 1) * mpmath.exp(-a * loss)
+            value = a / (2 * a - 1) * mpmath.exp((a - 1) * loss) + (a - 1) / (
+                2 * a - 1
+            ) * mpmath.exp(-a * loss)
             exact.append(float(mpmath.log(value) / (a - 1)))
     assert np.all(renyi.laplace(orders, loss) >= np.array(exact) * (1 - 1e-9))
     # Below 1e-5 the quadratic bound stands in; it is tight to its own order.
     small = orders * loss < 1e-3
-    np.testing.assert_allclose(renyi.laplace(orders, loss)[small], np.array(exact)[small], rtol=1e-5)
+    np.testing.assert_allclose(
+        renyi.laplace(orders, loss)[small], np.array(exact)[small], rtol=1e-5
+    )
 
 
 @given(shift=st.lists(st.floats(0.0, 2.0), min_size=2, max_size=6), order=st.floats(1.01, 50.0))
-def test_a_laplace_shift_spread_over_coordinates_costs_no_more(shift: list[float], order: float) -> None:
+def test_a_laplace_shift_spread_over_coordinates_costs_no_more(
+    shift: list[float], order: float
+) -> None:
     orders = np.array([order])
     apart = sum(renyi.laplace(orders, part)[0] for part in shift)
     assert apart <= renyi.laplace(orders, sum(shift))[0] * (1 + 1e-9) + 1e-12
@@ -216,11 +232,15 @@ def test_a_laplace_shift_spread_over_coordinates_costs_no_more(shift: list[float
 
 @given(first=st.floats(0.05, 3.0), second=st.floats(0.05, 3.0), epsilon=st.floats(-3.0, 3.0))
 @settings(max_examples=40)
-def test_one_laplace_coordinate_tells_more_than_two_that_share_its_shift(first, second, epsilon) -> None:
+def test_one_laplace_coordinate_tells_more_than_two_that_share_its_shift(
+    first, second, epsilon
+) -> None:
     """delta(eps) of the pair on a grid of both losses against the closed form of one coordinate."""
 
     def losses(shift: float) -> tuple[np.ndarray, np.ndarray]:
-        """Values t of the cut variable and their chances under the moved law: atoms at both ends, density between."""
+        """Values t of the cut variable and their chances under the moved law: atoms at both ends,
+        density between.
+        """
         edges = np.linspace(0.0, shift, 401)
         inner = np.exp(-edges[:-1]) - np.exp(-edges[1:])
         values = np.concatenate([[0.0], (edges[:-1] + edges[1:]) / 2, [shift]])
@@ -236,16 +256,25 @@ def test_one_laplace_coordinate_tells_more_than_two_that_share_its_shift(first, 
 
 
 @given(
-    eta=st.floats(0.02, 8.0), order=st.floats(1.05, 60.0), values=st.lists(st.floats(0.0, 1.0), min_size=3, max_size=8)
+    eta=st.floats(0.02, 8.0),
+    order=st.floats(1.05, 60.0),
+    values=st.lists(st.floats(0.0, 1.0), min_size=3, max_size=8),
 )
 @settings(max_examples=200)
-def test_no_bounded_range_pair_beats_the_closed_form(eta: float, order: float, values: list[float]) -> None:
-    """Any law of the loss on an interval of length eta, normalised: e^{-loss} has mean 1 under P."""
+def test_no_bounded_range_pair_beats_the_closed_form(
+    eta: float, order: float, values: list[float]
+) -> None:
+    """Any law of the loss on an interval of length eta, normalised: e^{-loss} has mean 1 under
+    P.
+    """
     loss = eta * np.array(values)
     q = np.ones(len(loss)) / len(loss)
     p = q * np.exp(loss)
     p /= p.sum()
-    assert divergence(p, q, order, 1.0) <= renyi.bounded_range(np.array([order]), eta)[0] * (1 + 1e-9) + 1e-12
+    assert (
+        divergence(p, q, order, 1.0)
+        <= renyi.bounded_range(np.array([order]), eta)[0] * (1 + 1e-9) + 1e-12
+    )
 
 
 def test_exact_returns_the_value_itself() -> None:
@@ -254,7 +283,8 @@ def test_exact_returns_the_value_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "example", [Gaussian(1.0, 0.5), Laplace(1.0, 0.5), GammaNorm(1.0, 0.5), Gaussian(1.0, 0.5, 0.01)]
+    "example",
+    [Gaussian(1.0, 0.5), Laplace(1.0, 0.5), GammaNorm(1.0, 0.5), Gaussian(1.0, 0.5, 0.01)],
 )
 def test_release_keeps_the_shape_and_does_not_touch_the_value(example) -> None:
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -274,4 +304,7 @@ def test_distances() -> None:
     assert Laplace(1.0, 1.0).distance(a, b) == 7.0
     assert Exponential(1.0, 1.0).distance(a, b) == 4.0
     assert Exponential(1.0, 1.0, two_sided=False).distance(a, b) == 4.0
-    assert Exponential(1.0, 1.0, two_sided=False).distance(np.array([0.0, 4.0]), np.array([3.0, 0.0])) == 7.0
+    assert (
+        Exponential(1.0, 1.0, two_sided=False).distance(np.array([0.0, 4.0]), np.array([3.0, 0.0]))
+        == 7.0
+    )

@@ -1,7 +1,8 @@
-"""Noise: laws by Kolmogorov-Smirnov and exact chi-square tests, grids, and where the randomness comes from.
+"""Noise: laws by Kolmogorov-Smirnov and exact chi-square tests, grids, and where the randomness
+comes from.
 
-Fixed seeds, so a pass stays a pass; the thresholds are for a chance of a false alarm of 1e-6 over fresh seeds, and
-every test of a law also rejects noise of 2/3 and 3/2 the scale.
+Fixed seeds, so a pass stays a pass; the thresholds are for a chance of a false alarm of 1e-6 over
+fresh seeds, and every test of a law also rejects noise of 2/3 and 3/2 the scale.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ def chi_square(draws: np.ndarray, law: dict[int, float]) -> float:
     """P-value of the counts of the values in ``law``, everything else in one more cell."""
     counts = np.array([np.sum(draws == value) for value in law], dtype=float)
     shares = np.array(list(law.values()))
-    counts, shares = np.append(counts, len(draws) - counts.sum()), np.append(shares, 1 - shares.sum())
+    counts, shares = (
+        np.append(counts, len(draws) - counts.sum()),
+        np.append(shares, 1 - shares.sum()),
+    )
     return float(stats.chisquare(counts, shares * len(draws)).pvalue)
 
 
@@ -80,7 +84,11 @@ def test_integer_laws_are_exact(scale: int) -> None:
     def gaussian_law(s: float) -> dict[int, float]:
         values = np.arange(-60, 61)
         weights = np.exp(-(values**2) / (2 * s * s))
-        return {int(v): float(w) for v, w in zip(values, weights / weights.sum(), strict=True) if abs(v) <= 2 * s}
+        return {
+            int(v): float(w)
+            for v, w in zip(values, weights / weights.sum(), strict=True)
+            if abs(v) <= 2 * s
+        }
 
     def laplace_law(s: float) -> dict[int, float]:
         def upper(x: float) -> float:
@@ -123,7 +131,9 @@ def test_discrete_output_lies_on_a_grid_that_the_price_covers(dimension: int) ->
     grid = noise._grid(sigma, slack * sensitivity / sqrt(dimension))
     assert sqrt(dimension) * grid <= slack * sensitivity
     assert log2(grid) == round(log2(grid))
-    noisy = Gaussian(sensitivity, sigma, ROUNDING).release(np.full(dimension, 0.3), plain_generator(1))
+    noisy = Gaussian(sensitivity, sigma, ROUNDING).release(
+        np.full(dimension, 0.3), plain_generator(1)
+    )
     assert np.array_equal(noisy / grid, np.rint(noisy / grid))
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -137,10 +147,14 @@ def test_discrete_output_lies_on_a_grid_that_the_price_covers(dimension: int) ->
 
 @pytest.mark.parametrize("dimension", [1, 30, 1000])
 def test_the_discrete_grid_is_fine_enough_for_its_dimension(dimension: int) -> None:
-    """The released values resolve sqrt(d) g <= slack (L2), d g <= slack (L1): no coarser power of two divides them."""
+    """The released values resolve sqrt(d) g <= slack (L2), d g <= slack (L1): no coarser power of
+    two divides them.
+    """
     for make, share in ((Gaussian, sqrt(dimension)), (Laplace, dimension)):
         noisy = make(1.0, 0.5, ROUNDING).release(np.zeros(dimension), plain_generator(2))
-        noisy = np.concatenate([noisy, make(1.0, 0.5, ROUNDING).release(np.zeros(dimension), plain_generator(3))])
+        noisy = np.concatenate(
+            [noisy, make(1.0, 0.5, ROUNDING).release(np.zeros(dimension), plain_generator(3))]
+        )
         too_coarse = 2.0 ** (np.floor(log2(ROUNDING / share)) + 1)
         assert not np.array_equal(noisy / too_coarse, np.rint(noisy / too_coarse))
 
@@ -148,7 +162,9 @@ def test_the_discrete_grid_is_fine_enough_for_its_dimension(dimension: int) -> N
 def test_the_discrete_form_costs_what_its_fields_say() -> None:
     orders = np.array([2.0, 30.0])
     plain, exact = Gaussian(1.0, 2.0), Gaussian(1.0, 2.0, ROUNDING)
-    np.testing.assert_allclose(exact.rdp(orders), plain.rdp(orders) * (1 + ROUNDING) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        exact.rdp(orders), plain.rdp(orders) * (1 + ROUNDING) ** 2, rtol=1e-12
+    )
     laplace = Laplace(1.0, 2.0, ROUNDING)
     assert laplace.pure_epsilon == 0.5 * (1 + ROUNDING)
 
@@ -177,7 +193,12 @@ def test_a_grid_too_fine_for_integers_is_refused_with_the_way_out() -> None:
 
 
 def test_no_values_need_no_noise() -> None:
-    for mechanism in (Gaussian(1.0, 1.0), Gaussian(1.0, 1.0, ROUNDING), Laplace(1.0, 1.0), Laplace(1.0, 1.0, ROUNDING)):
+    for mechanism in (
+        Gaussian(1.0, 1.0),
+        Gaussian(1.0, 1.0, ROUNDING),
+        Laplace(1.0, 1.0),
+        Laplace(1.0, 1.0, ROUNDING),
+    ):
         assert mechanism.release(np.zeros(0), plain_generator(0)).shape == (0,)
 
 
@@ -198,7 +219,9 @@ def test_the_key_has_256_bits_from_the_operating_system(monkeypatch: pytest.Monk
     monkeypatch.setattr(noise.secrets, "randbits", randbits)
     first, second = secure_generator(), secure_generator()
     assert asked == [256, 256]
-    assert np.array_equal(first.integers(0, 2**62, 4), second.integers(0, 2**62, 4)), "nothing but the key decides"
+    assert np.array_equal(first.integers(0, 2**62, 4), second.integers(0, 2**62, 4)), (
+        "nothing but the key decides"
+    )
 
 
 def test_the_plain_generator_is_the_switch_for_tests() -> None:

@@ -1,4 +1,6 @@
-"""Objective perturbation and AMP: golden file g09, exact one-dimensional laws, and the notes' false theorem."""
+"""Objective perturbation and AMP: golden file g09, exact one-dimensional laws, and the notes' false
+theorem.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +30,33 @@ def perturbation(
 
 def test_golden_9_least_noise(shared: Path) -> None:
     for row in json.loads((shared / "golden/g09_objpert.json").read_text())["rows"]:
-        for adjacency, name in (("add_remove", "sigma_addremove"), ("replace_one", "sigma_replace")):
+        for adjacency, name in (
+            ("add_remove", "sigma_addremove"),
+            ("replace_one", "sigma_replace"),
+        ):
             mechanism = perturbation(row[name], adjacency, row["lam"])
             assert mechanism.jacobian_loss == pytest.approx(row["det_term"], rel=1e-8)
             assert mechanism.delta(row["eps"]) == pytest.approx(row["delta"], rel=1e-7)
-        gamma = perturbation(row["pure_gamma_scale_replace"], "replace_one", row["lam"], noise="gamma")
+        gamma = perturbation(
+            row["pure_gamma_scale_replace"], "replace_one", row["lam"], noise="gamma"
+        )
         assert gamma.pure_epsilon == pytest.approx(row["eps"], rel=1e-8)
 
 
 def test_golden_9_theorem_14_3_is_false_and_ours_is_not(shared: Path) -> None:
-    """With a linear loss the output is a Gaussian mechanism of sensitivity 2L, whose exact delta is known."""
-    for row in json.loads((shared / "golden/g09_objpert.json").read_text())["thm14_3_counterexample"]:
+    """With a linear loss the output is a Gaussian mechanism of sensitivity 2L, whose exact delta is
+    known.
+    """
+    for row in json.loads((shared / "golden/g09_objpert.json").read_text())[
+        "thm14_3_counterexample"
+    ]:
         sigma = sqrt(10 * log(1 / row["delta"])) / row["eps"]
         exact = gaussian_delta(row["claimed_eps"], 2 / sigma)
         assert exact == pytest.approx(row["delta_at_claim"], rel=1e-6)
         assert exact > row["delta"], "the notes' theorem must fail here"
-        assert gaussian_epsilon(row["delta"], 2 / sigma) == pytest.approx(row["true_eps_at_delta"], rel=1e-8)
+        assert gaussian_epsilon(row["delta"], 2 / sigma) == pytest.approx(
+            row["true_eps_at_delta"], rel=1e-8
+        )
         linear = ObjectivePerturbation(1.0, 1e-12, 1.0, sigma, 1, Adjacency.REPLACE_ONE)
         assert linear.delta(row["claimed_eps"]) >= exact
         assert delta_of(linear.rdp(ORDERS), row["claimed_eps"]) >= exact * (1 - 1e-9)
@@ -52,22 +65,32 @@ def test_golden_9_theorem_14_3_is_false_and_ours_is_not(shared: Path) -> None:
 @pytest.mark.parametrize("adjacency", RELATIONS)
 @pytest.mark.parametrize("scale", [2.0, 5.0, 20.0])
 def test_the_curve_is_that_of_the_bounding_tail(adjacency: str, scale: float) -> None:
-    """The proofs bound the loss by c + s^2/2 + s |Z| (add/remove) or c + s^2/2 + s chi_2 (replace-one): mpmath."""
+    """The proofs bound the loss by c + s^2/2 + s |Z| (add/remove) or c + s^2/2 + s chi_2
+    (replace-one): mpmath.
+    """
     mechanism = perturbation(scale, adjacency)
     s, c = mechanism.sensitivity / scale, mechanism.jacobian_loss
     for order in (1.5, 3.0, 20.0):
         k = order - 1
         if adjacency == "add_remove":
             # E e^{k s |Z|} reproduces a s^2/2 + ln(2 Phi(k s))/k once c + s^2/2 is put in front.
-            moment = mpmath.quad(lambda z, k=k: 2 * mpmath.npdf(z) * mpmath.exp(k * s * z), [0, 5, 20, 40])
+            moment = mpmath.quad(
+                lambda z, k=k: 2 * mpmath.npdf(z) * mpmath.exp(k * s * z), [0, 5, 20, 40]
+            )
         else:
-            moment = mpmath.quad(lambda r, k=k: r * mpmath.exp(-r * r / 2) * mpmath.exp(k * s * r), [0, 5, 20, 40])
+            moment = mpmath.quad(
+                lambda r, k=k: r * mpmath.exp(-r * r / 2) * mpmath.exp(k * s * r), [0, 5, 20, 40]
+            )
         bound = c + s * s / 2 + float(mpmath.log(moment)) / k
         assert mechanism.rdp(np.array([order]))[0] == pytest.approx(bound, rel=1e-9)
 
 
-def exact_density(ys: np.ndarray, record: tuple[float, float] | None, scale: float, curvature: float, noise: str):
-    """Density of the minimiser at ``ys``, in one dimension with at most one record (x, label): change of variables."""
+def exact_density(
+    ys: np.ndarray, record: tuple[float, float] | None, scale: float, curvature: float, noise: str
+):
+    """Density of the minimiser at ``ys``, in one dimension with at most one record (x, label):
+    change of variables.
+    """
     if record is None:
         gradient, hessian = 0.0 * ys, 0.0 * ys
     else:
@@ -86,7 +109,9 @@ def exact_density(ys: np.ndarray, record: tuple[float, float] | None, scale: flo
 @pytest.mark.parametrize("noise", ["gaussian", "gamma"])
 @pytest.mark.parametrize("adjacency", RELATIONS)
 @pytest.mark.parametrize("scale", [1.0, 3.0])
-def test_the_exact_one_dimensional_output_is_never_above_the_price(adjacency: str, scale: float, noise: str) -> None:
+def test_the_exact_one_dimensional_output_is_never_above_the_price(
+    adjacency: str, scale: float, noise: str
+) -> None:
     curvature = 1.0
     mechanism = ObjectivePerturbation(1.0, 0.25, curvature, scale, 1, Adjacency(adjacency), noise)
     first, second = (1.0, 1.0), None if adjacency == "add_remove" else (1.0, -1.0)
@@ -99,7 +124,9 @@ def test_the_exact_one_dimensional_output_is_never_above_the_price(adjacency: st
             exact = float(np.sum(np.maximum(np.exp(one) - np.exp(epsilon + two), 0.0)) * step)
             assert exact <= mechanism.delta(epsilon) + 1e-12
         for order in (2.0, 6.0):
-            exact = float(np.log(np.sum(np.exp(order * one + (1 - order) * two)) * step) / (order - 1))
+            exact = float(
+                np.log(np.sum(np.exp(order * one + (1 - order) * two)) * step) / (order - 1)
+            )
             assert exact <= mechanism.rdp(np.array([order]))[0] * (1 + 1e-9)
 
 
@@ -118,9 +145,13 @@ def test_release_minimises_for_the_noise_it_draws() -> None:
 
 @pytest.mark.parametrize("noise", ["gaussian", "gamma"])
 def test_release_draws_noise_of_the_stated_scale(noise: str) -> None:
-    """Mean squared norm of 4,000 draws, within 5.2 standard errors (false alarm < 1e-6); 2/3 and 3/2 are rejected."""
+    """Mean squared norm of 4,000 draws, within 5.2 standard errors (false alarm < 1e-6); 2/3 and
+    3/2 are rejected.
+    """
     draws, d, scale = 4000, 3, 7.0
-    mean, spread = (d, sqrt(2 * d)) if noise == "gaussian" else (d * (d + 1), sqrt(d * (d + 1) * (4 * d + 6)))
+    mean, spread = (
+        (d, sqrt(2 * d)) if noise == "gaussian" else (d * (d + 1), sqrt(d * (d + 1) * (4 * d + 6)))
+    )
 
     def deviation(chosen: float) -> float:
         mechanism, rng = perturbation(chosen, noise=noise), plain_generator(8)
@@ -135,7 +166,9 @@ def test_release_draws_noise_of_the_stated_scale(noise: str) -> None:
 @pytest.mark.parametrize("adjacency", RELATIONS)
 def test_profiles_fall_with_noise_and_stay_in_the_unit_interval(adjacency: str) -> None:
     for epsilon in (0.001, 0.05, 0.5, 3.0):
-        deltas = [perturbation(scale, adjacency).delta(epsilon) for scale in np.geomspace(0.1, 1e3, 40)]
+        deltas = [
+            perturbation(scale, adjacency).delta(epsilon) for scale in np.geomspace(0.1, 1e3, 40)
+        ]
         assert all(0.0 <= value <= 1.0 for value in deltas)
         assert all(a >= b - 1e-12 for a, b in pairwise(deltas))
 
@@ -152,7 +185,9 @@ def test_amp_needs_the_factor_two_and_costs_little_more_than_the_exact_minimiser
     amp = AMP(inner, gradient_norm=1e-6, output_sigma=1e-2)
     assert amp.output_sensitivity == 2e-6 / inner.curvature
     gap = amp.rdp(ORDERS) - inner.rdp(ORDERS)
-    np.testing.assert_allclose(gap, ORDERS * (amp.output_sensitivity / 1e-2) ** 2 / 2, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        gap, ORDERS * (amp.output_sensitivity / 1e-2) ** 2 / 2, rtol=1e-6, atol=1e-12
+    )
     assert inner.delta(1.0) <= amp.delta(1.0) <= inner.delta(1.0) * 1.01
 
 
@@ -160,7 +195,8 @@ def test_amp_adds_output_noise() -> None:
     amp = AMP(perturbation(1.0), 1e-3, 5.0)
     rng = plain_generator(2)
     outputs = np.concatenate([amp.release(lambda b: 0.0 * b, rng) for _ in range(2000)])
-    # 6,000 values: the standard deviation is within 5.2 standard errors of 5 (false alarm below 1e-6).
+    # 6,000 values: the standard deviation is within 5.2 standard errors of 5 (false alarm below
+    # 1e-6).
     assert abs(outputs.std() / 5.0 - 1.0) < 5.2 / sqrt(2 * 6000)
 
 
@@ -173,4 +209,6 @@ def test_golden_9_rule_that_gives_half_of_epsilon_to_the_jacobian(shared: Path) 
     for row in (r for r in rows if r["lam_rule"] == "half"):
         curvature = brentq(lambda lam, row=row: log1p(0.25 / lam) - row["eps"] / 2, 1e-3, 1e3)
         assert curvature == pytest.approx(row["lam"], rel=1e-6)
-        assert exp(perturbation(1.0, curvature=curvature).jacobian_loss) == pytest.approx(exp(row["eps"] / 2), rel=1e-6)
+        assert exp(perturbation(1.0, curvature=curvature).jacobian_loss) == pytest.approx(
+            exp(row["eps"] / 2), rel=1e-6
+        )

@@ -1,4 +1,6 @@
-"""The price of the best of a random number of trials: exact laws on small sets, dp-accounting, storage and draws."""
+"""The price of the best of a random number of trials: exact laws on small sets, dp-accounting,
+storage and draws.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,16 @@ LAWS = [(10.0, 0.0), (10.0, 1.0), (4.0, 0.5), (1.5, -0.5), (60.0, 1.0)]
 def repeated(trials: tuple[Composition, ...], mean: float, eta: float) -> Repeated:
     """The law with this mean; an infinite ``eta`` stands for Poisson."""
     return (
-        RepeatPoisson.of_mean(trials, mean) if eta == inf else RepeatNegativeBinomial.of_mean(trials, mean, float(eta))
+        RepeatPoisson.of_mean(trials, mean)
+        if eta == inf
+        else RepeatNegativeBinomial.of_mean(trials, mean, float(eta))
     )
 
 
 class Finite(Mechanism):
-    """A mechanism on finitely many outcomes, from its two laws; prices are exact, in the dearer direction."""
+    """A mechanism on finitely many outcomes, from its two laws; prices are exact, in the dearer
+    direction.
+    """
 
     __slots__ = ("first", "second")
     kind = "finite"
@@ -52,7 +58,9 @@ class Finite(Mechanism):
         self.first, self.second = first, second
 
     def rdp(self, alphas: np.ndarray) -> np.ndarray:
-        return np.maximum(divergence(self.first, self.second, alphas), divergence(self.second, self.first, alphas))
+        return np.maximum(
+            divergence(self.first, self.second, alphas), divergence(self.second, self.first, alphas)
+        )
 
     def release(self, value: Any, rng: np.random.Generator) -> int:
         return int(rng.choice(len(self.first), p=self.first))
@@ -97,7 +105,9 @@ def selected(law: Repeated, outcomes: np.ndarray, most: int = 4000) -> np.ndarra
 
 
 def pairs(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Neighbouring laws on two to five outcomes: random ones, and a rare best outcome, which is the worst case."""
+    """Neighbouring laws on two to five outcomes: random ones, and a rare best outcome, which is the
+    worst case.
+    """
     found = []
     for size, spread in ((2, 0.5), (3, 1.5), (5, 0.2)):
         first = rng.dirichlet(np.ones(size))
@@ -110,7 +120,9 @@ def pairs(rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
 
 @pytest.mark.parametrize(("mean", "eta"), [*LAWS[:4], (3.0, inf), (12.0, inf), (1.2, inf)])
 def test_theorems_hold_on_exact_laws_and_come_close(mean: float, eta: float) -> None:
-    """Papernot & Steinke (2022), Theorems 2 and 6, against the exact law of the best of K finite trials."""
+    """Papernot & Steinke (2022), Theorems 2 and 6, against the exact law of the best of K finite
+    trials.
+    """
     alphas = np.array([1.1, 1.5, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0, 200.0])
     closest = 0.0
     for first, second in pairs(np.random.default_rng(3)):
@@ -120,13 +132,22 @@ def test_theorems_hold_on_exact_laws_and_come_close(mean: float, eta: float) -> 
             assert np.all(exact <= price.rdp(alphas) * (1 + 1e-9))
             closest = max(closest, float((exact / price.rdp(alphas)).max()))
             if np.isfinite(price.pure_epsilon):
-                assert np.abs(np.log(selected(price, p) / selected(price, q))).max() <= price.pure_epsilon * (1 + 1e-9)
+                assert np.abs(
+                    np.log(selected(price, p) / selected(price, q))
+                ).max() <= price.pure_epsilon * (1 + 1e-9)
     assert closest > 0.5  # a bound that is far away from every law would pass anything
 
 
-@given(st.floats(1.05, 40.0), st.sampled_from([0.0, 1.0, -0.5, 3.0, inf]), st.floats(1e-3, 0.5), st.floats(-2.0, 2.0))
+@given(
+    st.floats(1.05, 40.0),
+    st.sampled_from([0.0, 1.0, -0.5, 3.0, inf]),
+    st.floats(1e-3, 0.5),
+    st.floats(-2.0, 2.0),
+)
 @settings(max_examples=25, deadline=None)
-def test_no_two_point_law_breaks_the_bound(mean: float, eta: float, chance: float, shift: float) -> None:
+def test_no_two_point_law_breaks_the_bound(
+    mean: float, eta: float, chance: float, shift: float
+) -> None:
     first = np.array([1.0 - chance, chance])
     moved = chance * exp(shift) / (1.0 - chance + chance * exp(shift))
     second = np.array([1.0 - moved, moved])
@@ -138,13 +159,19 @@ def test_no_two_point_law_breaks_the_bound(mean: float, eta: float, chance: floa
 
 
 @pytest.mark.parametrize("sigma", [2.0, 20.0, 300.0])
-@pytest.mark.parametrize(("mean", "eta"), [(1.5, 0), (10.0, 0), (10.0, 1), (200.0, 1), (7.0, 0.5), (3.0, 2.5)])
+@pytest.mark.parametrize(
+    ("mean", "eta"), [(1.5, 0), (10.0, 0), (10.0, 1), (200.0, 1), (7.0, 0.5), (3.0, 2.5)]
+)
 def test_golden_dp_accounting_negative_binomial(sigma: float, mean: float, eta: float) -> None:
-    """The curve of dp-accounting's RepeatAndSelectDpEvent on the same orders and order 1, and its epsilon."""
+    """The curve of dp-accounting's RepeatAndSelectDpEvent on the same orders and order 1, and its
+    epsilon.
+    """
     steps = 64
     price = repeated((Composition((Gaussian(1.0, sigma),), (steps,)),), mean, eta)
     public = RdpAccountant([1.0, *ORDERS])
-    public.compose(RepeatAndSelectDpEvent(SelfComposedDpEvent(GaussianDpEvent(sigma), steps), mean, eta))
+    public.compose(
+        RepeatAndSelectDpEvent(SelfComposedDpEvent(GaussianDpEvent(sigma), steps), mean, eta)
+    )
     np.testing.assert_allclose(curve_of(price), public.rdp[1:], rtol=2e-9)
     assert epsilon_of(curve_of(price), 1e-6) == pytest.approx(public.get_epsilon(1e-6), rel=2e-9)
 
@@ -152,19 +179,24 @@ def test_golden_dp_accounting_negative_binomial(sigma: float, mean: float, eta: 
 @pytest.mark.parametrize("sigma", [2.0, 20.0, 300.0])
 @pytest.mark.parametrize("rate", [1.0, 4.0, 30.0])
 def test_golden_dp_accounting_poisson(sigma: float, rate: float) -> None:
-    """Theorem 6 as dp-accounting has it, plus ln 1/(1 - e^-rate) / (a - 1) for at least one trial."""
+    """Theorem 6 as dp-accounting has it, plus ln 1/(1 - e^-rate) / (a - 1) for at least one
+    trial.
+    """
     price = RepeatPoisson((Composition((Gaussian(1.0, sigma),), (64,), cap=True),), rate)
     public = RdpAccountant(list(ORDERS))
     event = dp_event.SelfComposedDpEvent(GaussianDpEvent(sigma), 64)
     public.compose(RepeatAndSelectDpEvent(event, rate, inf))
     theirs = public.rdp - np.log1p(-exp(-rate)) / (ORDERS - 1.0)
-    np.testing.assert_allclose(curve_of(price), np.minimum.accumulate(theirs[::-1])[::-1], rtol=1e-9)
+    np.testing.assert_allclose(
+        curve_of(price), np.minimum.accumulate(theirs[::-1])[::-1], rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.4, 1.5])
 @pytest.mark.parametrize("mean", [1.5, 4.0, 20.0])
 def test_gaussian_trials_under_poisson_by_quadrature(mu: float, mean: float) -> None:
-    """Theorem 6 with the exact delta of a Gaussian trial, against the density of the best of K Gaussian scores.
+    """Theorem 6 with the exact delta of a Gaussian trial, against the density of the best of K
+    Gaussian scores.
 
     Scores that grow or fall with the likelihood ratio are the extreme orders of outcomes.
     """
@@ -173,15 +205,24 @@ def test_gaussian_trials_under_poisson_by_quadrature(mu: float, mean: float) -> 
     x = np.linspace(-14.0, 14.0, 200_001) + mu / 2.0
     step, bound = x[1] - x[0], law.rdp(alphas)
     known = [exp(law.trials[0].log_delta(alphas, log(a / (a - 1.0)))) for a in alphas]
-    np.testing.assert_allclose(known, [gaussian_delta(log(a / (a - 1.0)), mu) for a in alphas], rtol=1e-9)
+    np.testing.assert_allclose(
+        known, [gaussian_delta(log(a / (a - 1.0)), mu) for a in alphas], rtol=1e-9
+    )
     closest = 0.0
     for sign in (1.0, -1.0):
         logs = []
         for shift in (0.0, mu):
             below = norm.cdf(sign * (x - shift))
-            logs.append(norm.logpdf(x - shift) + log(law.rate) + law.rate * (below - 1.0) - log(-np.expm1(-law.rate)))
+            logs.append(
+                norm.logpdf(x - shift)
+                + log(law.rate)
+                + law.rate * (below - 1.0)
+                - log(-np.expm1(-law.rate))
+            )
         for first, second in (logs, logs[::-1]):
-            exact = [log(np.exp(a * first + (1.0 - a) * second).sum() * step) / (a - 1.0) for a in alphas]
+            exact = [
+                log(np.exp(a * first + (1.0 - a) * second).sum() * step) / (a - 1.0) for a in alphas
+            ]
             assert np.all(exact <= bound * (1 + 1e-6))
             closest = max(closest, float(np.max(exact / bound)))
     assert closest > 0.1
@@ -190,7 +231,10 @@ def test_gaussian_trials_under_poisson_by_quadrature(mu: float, mean: float) -> 
 def test_an_adaptive_trial_is_bounded_by_its_curve_alone() -> None:
     listed = RepeatPoisson((Composition((Gaussian(1.0, 20.0),), (64,)),), 4.0)
     cap = RepeatPoisson((Composition((Gaussian(1.0, 20.0),), (64,), cap=True),), 4.0)
-    assert np.all(listed.rdp(ORDERS) <= cap.rdp(ORDERS)) and listed.rdp(ORDERS)[40] < 0.98 * cap.rdp(ORDERS)[40]
+    assert (
+        np.all(listed.rdp(ORDERS) <= cap.rdp(ORDERS))
+        and listed.rdp(ORDERS)[40] < 0.98 * cap.rdp(ORDERS)[40]
+    )
     both = RepeatPoisson((*listed.trials, *cap.trials), 4.0)
     np.testing.assert_array_equal(both.rdp(ORDERS), cap.rdp(ORDERS))
     with pytest.raises(InputError, match="cap to be true or false"):
@@ -200,24 +244,33 @@ def test_an_adaptive_trial_is_bounded_by_its_curve_alone() -> None:
 def test_delta_inside_the_poisson_bound_is_the_conversion() -> None:
     curve = curve_of(ONE[0])
     for epsilon in (0.01, 0.3, 2.0):
-        assert exp(log_delta(ORDERS, curve, epsilon)) == pytest.approx(delta_of(curve, epsilon), rel=1e-12)
+        assert exp(log_delta(ORDERS, curve, epsilon)) == pytest.approx(
+            delta_of(curve, epsilon), rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(("mean", "eta"), [*LAWS, (10.0, inf)])
 def test_settings_cost_the_largest_curve(mean: float, eta: float) -> None:
-    cheap, dear = Composition((Gaussian(1.0, 20.0),), (50,)), Composition((Gaussian(1.0, 20.0),), (100,))
+    cheap, dear = (
+        Composition((Gaussian(1.0, 20.0),), (50,)),
+        Composition((Gaussian(1.0, 20.0),), (100,)),
+    )
     crossing = Composition((Laplace(1.0, 2.0),), (1,))
     whole = repeated((cheap, dear), mean, eta)
     np.testing.assert_array_equal(whole.rdp(ORDERS), repeated((dear,), mean, eta).rdp(ORDERS))
     mixed = repeated((dear, crossing), mean, eta)
-    np.testing.assert_array_equal(mixed.trial_rdp(ORDERS), np.maximum(dear.rdp(ORDERS), crossing.rdp(ORDERS)))
+    np.testing.assert_array_equal(
+        mixed.trial_rdp(ORDERS), np.maximum(dear.rdp(ORDERS), crossing.rdp(ORDERS))
+    )
     alone = [repeated((one,), mean, eta).rdp(ORDERS) for one in (dear, crossing)]
     assert np.all(mixed.rdp(ORDERS) >= np.maximum(*alone) * (1 - 1e-12))
 
 
 @pytest.mark.parametrize(("mean", "eta"), [*LAWS, (10.0, inf), (2.0, inf)])
 def test_mean_and_draws_follow_the_law(mean: float, eta: float) -> None:
-    """Chi-square on 40,000 draws, false alarm 1e-6; the same draws must reject a mean that is half as large again."""
+    """Chi-square on 40,000 draws, false alarm 1e-6; the same draws must reject a mean that is half
+    as large again.
+    """
     law, other = repeated(ONE, mean, eta), repeated(ONE, 1.5 * mean, eta)
     assert law.mean == pytest.approx(mean, rel=1e-9)
     rng = np.random.default_rng(11)
@@ -227,18 +280,25 @@ def test_mean_and_draws_follow_the_law(mean: float, eta: float) -> None:
 
 
 def misfit(law: Repeated, draws: np.ndarray) -> float:
-    """Chi-square over its quantile at 1 - 1e-6; cells with fewer than 20 expected draws count as one."""
+    """Chi-square over its quantile at 1 - 1e-6; cells with fewer than 20 expected draws count as
+    one.
+    """
     expected = chances(law, 5000) * len(draws)
     seen = np.bincount(draws, minlength=len(expected) + 1)[1 : len(expected) + 1].astype(float)
     large = expected >= 20
     cells = np.append(expected[large], len(draws) - expected[large].sum())
     found = np.append(seen[large], len(draws) - seen[large].sum())
-    return float(((found - cells) ** 2 / np.maximum(cells, 1e-9)).sum() / chi2.ppf(1 - 1e-6, len(cells) - 1))
+    return float(
+        ((found - cells) ** 2 / np.maximum(cells, 1e-9)).sum() / chi2.ppf(1 - 1e-6, len(cells) - 1)
+    )
 
 
 @pytest.mark.parametrize("eta", [0.0, inf])
 def test_stored_text_gives_the_price_again(eta: float) -> None:
-    batch = Composition((Sampled(Gaussian(1.0, 2.0), Poisson(0.1), Adjacency.ADD_REMOVE), Gaussian(1.0, 9.0)), (50, 1))
+    batch = Composition(
+        (Sampled(Gaussian(1.0, 2.0), Poisson(0.1), Adjacency.ADD_REMOVE), Gaussian(1.0, 9.0)),
+        (50, 1),
+    )
     events = Events.of([repeated((batch, *ONE), 10.0, eta)], adjacency="add_remove")
     again = Events.from_json(events.to_json())
     assert again == events and again.to_json() == events.to_json()
@@ -246,7 +306,9 @@ def test_stored_text_gives_the_price_again(eta: float) -> None:
     replaced = again.price("replace_one")
     assert np.all(replaced >= events.price()) and np.isfinite(replaced).any()
     [inside] = again.table
-    double = repeated((Composition((Gaussian(2.0, 20.0), Laplace(2.0, 30.0)), (100, 1)),), 10.0, eta)
+    double = repeated(
+        (Composition((Gaussian(2.0, 20.0), Laplace(2.0, 30.0)), (100, 1)),), 10.0, eta
+    )
     plain = Events.of([repeated(ONE, 10.0, eta)], adjacency="add_remove")
     np.testing.assert_allclose(plain.price("replace_one"), double.rdp(ORDERS))
     with pytest.raises(PriceUnknown, match="add_remove"):
@@ -278,7 +340,10 @@ def test_release_returns_the_best_and_the_earlier_of_equals() -> None:
     ("build", "words"),
     [
         (lambda: RepeatNegativeBinomial((), 0.0, 0.1), "at least one composition in trials"),
-        (lambda: RepeatNegativeBinomial((Gaussian(1.0, 1.0),), 0.0, 0.1), "at least one composition"),  # type: ignore[arg-type]
+        (
+            lambda: RepeatNegativeBinomial((Gaussian(1.0, 1.0),), 0.0, 0.1),
+            "at least one composition",
+        ),  # type: ignore[arg-type]
         (lambda: RepeatNegativeBinomial(ONE, -1.0, 0.1), "eta > -1, got eta=-1.0"),
         (lambda: RepeatNegativeBinomial(ONE, 0.0, 1.0), r"gamma in \(0, 1\), got gamma=1.0"),
         (lambda: RepeatPoisson(ONE, 0.0), "rate"),

@@ -70,11 +70,14 @@ def test_draws_cost_the_batch_and_not_the_table(make) -> None:
 
 @pytest.mark.parametrize("rate", [0.04, 0.96])
 def test_small_batches_have_the_law_of_independent_rows_on_both_sides(rate: float) -> None:
-    """Sizes of 4,000 draws against the binomial law, and pairs of rows; each within 5.2 standard errors."""
+    """Sizes of 4,000 draws against the binomial law, and pairs of rows; each within 5.2 standard
+    errors.
+    """
     n, rng = 60, plain_generator(5)
     batches = [Poisson(rate).draw(n, rng) for _ in range(4000)]
     assert all(
-        np.all(np.diff(batch) > 0) and batch.min(initial=0) >= 0 and batch.max(initial=0) < n for batch in batches
+        np.all(np.diff(batch) > 0) and batch.min(initial=0) >= 0 and batch.max(initial=0) < n
+        for batch in batches
     )
     sizes = np.array([len(batch) for batch in batches])
     assert abs(sizes.mean() - n * rate) < 5.2 * sqrt(n * rate * (1 - rate) / 4000)
@@ -96,6 +99,8 @@ class Quick:
 
 
 def test_no_size_of_a_small_batch_is_cut_off() -> None:
-    """Of 30 expected rows: sizes beyond ten standard deviations occur, which an inversion never gives."""
+    """Of 30 expected rows: sizes beyond ten standard deviations occur, which an inversion never
+    gives.
+    """
     assert len(Poisson(3e-5).draw(1_000_000, Quick(0.3))) == 100 > 30 + 10 * sqrt(31)
     assert len(Poisson(3e-5).draw(1_000_000, Quick(31.0))) == 0

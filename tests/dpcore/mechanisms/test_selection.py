@@ -1,4 +1,6 @@
-"""Exponential mechanism and noisy maximum: exact output laws against the prices, golden file g10."""
+"""Exponential mechanism and noisy maximum: exact output laws against the prices, golden file
+g10.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_the_range_is_attained_and_half_of_it_would_be_wrong() -> None:
     measured = divergences(p, q)
     bound = Exponential(1.0, 1.0, two_sided=True).rdp(ORDERS)
     assert np.all(measured <= bound * (1 + 1e-12))
-    assert measured[1] == pytest.approx(bound[1], rel=1e-12), "the closed form is attained at order 2"
+    assert measured[1] == pytest.approx(bound[1], rel=1e-12), (
+        "the closed form is attained at order 2"
+    )
     assert np.any(measured > Exponential(1.0, 1.0, two_sided=False).rdp(ORDERS))
 
 
@@ -62,7 +66,8 @@ def noisy_max_law(scores: np.ndarray, scale: float) -> np.ndarray:
     """P[i wins] by quadrature over the winner's value."""
     z = np.linspace(scores.min() - 40 * scale, scores.max() + 40 * scale, 40001)
     below = [
-        np.where(z < s, np.exp(-np.abs(z - s) / scale) / 2, 1 - np.exp(-np.abs(z - s) / scale) / 2) for s in scores
+        np.where(z < s, np.exp(-np.abs(z - s) / scale) / 2, 1 - np.exp(-np.abs(z - s) / scale) / 2)
+        for s in scores
     ]
     law = []
     for i, s in enumerate(scores):
@@ -73,9 +78,12 @@ def noisy_max_law(scores: np.ndarray, scale: float) -> np.ndarray:
 
 
 def test_noisy_max_one_sided_is_attained_and_two_sided_doubles_it() -> None:
-    far = np.array([-8.0, 0.0])  # the ratio is reached in the limit; the polynomial factor leaves a tenth
+    # the ratio is reached in the limit; the polynomial factor leaves a tenth
+    far = np.array([-8.0, 0.0])
     p, q = noisy_max_law(far, 1.0), noisy_max_law(far + np.array([1.0, 0.0]), 1.0)
-    assert np.abs(np.log(p / q)).max() == pytest.approx(NoisyMax(1.0, 1.0, two_sided=False).pure_epsilon, rel=0.12)
+    assert np.abs(np.log(p / q)).max() == pytest.approx(
+        NoisyMax(1.0, 1.0, two_sided=False).pure_epsilon, rel=0.12
+    )
     q = noisy_max_law(far + np.array([1.0, -1.0]), 1.0)
     assert np.abs(np.log(p / q)).max() == pytest.approx(NoisyMax(1.0, 1.0).pure_epsilon, rel=0.12)
     assert np.abs(np.log(p / q)).max() > NoisyMax(1.0, 1.0, two_sided=False).pure_epsilon
@@ -84,7 +92,8 @@ def test_noisy_max_one_sided_is_attained_and_two_sided_doubles_it() -> None:
 def test_golden_10_selection_prices(shared: Path) -> None:
     for row in json.loads((shared / "golden/g10_misc.json").read_text())["selection"]["rows"]:
         order, eta = np.array([float(row["alpha"])]), row["range"]
-        # The golden maximum is over a grid, so it may lie a little below the closed form, never above.
+        # The golden maximum is over a grid, so it may lie a little below the closed form, never
+        # above.
         assert renyi.bounded_range(order, eta)[0] == pytest.approx(row["rdp_tight"], rel=1e-7)
         assert renyi.bounded_range(order, eta)[0] >= row["rdp_tight"] * (1 - 1e-9)
         assert renyi.bounded_range(order, eta)[0] <= row["rdp_cdp"]
@@ -103,9 +112,15 @@ def test_gumbel_needs_2_2_times_less_noise_than_laplace_for_one_zcdp_budget() ->
 
 @pytest.mark.parametrize("kind", [Exponential, NoisyMax])
 def test_choices_follow_the_law(kind) -> None:
-    """20,000 draws against the exact law; the chance of a false alarm is below 1e-6 (5 sigma in each of 3 cells)."""
+    """20,000 draws against the exact law; the chance of a false alarm is below 1e-6 (5 sigma in
+    each of 3 cells).
+    """
     values, scale, draws = np.array([0.0, 0.7, -0.4]), 0.9, 20000
-    law = np.exp(log_gumbel_law(values, scale)) if kind is Exponential else noisy_max_law(values, scale)
+    law = (
+        np.exp(log_gumbel_law(values, scale))
+        if kind is Exponential
+        else noisy_max_law(values, scale)
+    )
 
     def deviation(chosen_scale: float) -> float:
         mechanism, rng = kind(1.0, chosen_scale), plain_generator(5)

@@ -1,4 +1,6 @@
-"""AboveThreshold: golden files g04 and g04b; Theorem 5.3 of the dissertation fails where our bound holds."""
+"""AboveThreshold: golden files g04 and g04b; Theorem 5.3 of the dissertation fails where our bound
+holds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.dpcore.accounting import reference
 
 
 def gaussian(budget: float, max_queries: int) -> AboveThreshold:
-    """The dissertation's split for a claimed a * budget: a/(2 s1^2) + 2a/s2^2 with s2 = sqrt(2) s1."""
+    """The dissertation's split for a claimed a * budget: a/(2 s1^2) + 2a/s2^2 with s2 = sqrt(2)
+    s1.
+    """
     s1 = sqrt(1.5 / budget)
     return AboveThreshold(1.0, s1, sqrt(2.0) * s1, max_queries, noise="gaussian")
 
@@ -38,7 +42,8 @@ def test_golden_4_is_between_the_attack_and_the_proved_bound(shared: Path) -> No
         else:
             price = at(laplace(row["budget"], row["K"]), row["alpha"])
             assert price == pytest.approx(row["bound_zw"], rel=1e-8)
-        # Below the order where the Gaussian bound is least we state that least value, so we may be lower.
+        # Below the order where the Gaussian bound is least we state that least value, so we may be
+        # lower.
         assert row["attack_exact"] <= price <= row["bound_zw"] * (1 + 1e-9)
 
 
@@ -60,7 +65,9 @@ def test_golden_4b_counterexamples_break_theorem_5_3_and_not_our_bound(shared: P
 
 
 def test_golden_4b_amplified_line_search(shared: Path) -> None:
-    for row in json.loads((shared / "golden/g04b_counterexample.json").read_text())["line_search_amplification"]:
+    for row in json.loads((shared / "golden/g04b_counterexample.json").read_text())[
+        "line_search_amplification"
+    ]:
         ours = at(Poisson(row["q"]).amplify(laplace(row["eps_BT"])), row["alpha"])
         assert ours == pytest.approx(row["recommended"], rel=1e-6)
 
@@ -68,7 +75,9 @@ def test_golden_4b_amplified_line_search(shared: Path) -> None:
 @pytest.mark.parametrize("order", [2.0, 6.0])
 @pytest.mark.parametrize("queries", [1, 5, 40])
 def test_gaussian_bound_against_the_dynamic_programme(order: float, queries: int) -> None:
-    """V_k = sup over t, s in [0, 2] of S(t-s)^a S(t)^(1-a) + F(t-s)^a F(t)^(1-a) V_{k+1}: tighter, and below ours."""
+    """V_k = sup over t, s in [0, 2] of S(t-s)^a S(t)^(1-a) + F(t-s)^a F(t)^(1-a) V_{k+1}: tighter,
+    and below ours.
+    """
     s1, s2 = 4.0, 6.0
     t = np.linspace(-40, 40, 1601)[:, None] / s2
     s = np.linspace(0.0, 2.0, 21) / s2

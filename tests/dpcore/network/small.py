@@ -15,20 +15,31 @@ IMAGE = (1, 14, 14)
 SPECS = {
     "linear": {"kind": "linear"},
     "mlp": {"kind": "mlp", "hidden": (9, 7)},
-    "mlp_relu_standardised": {"kind": "mlp", "hidden": (9,), "activation": "relu", "standardise": True},
+    "mlp_relu_standardised": {
+        "kind": "mlp",
+        "hidden": (9,),
+        "activation": "relu",
+        "standardise": True,
+    },
     "cnn": {"kind": "cnn", "image": IMAGE},
     "cnn_mean": {"kind": "cnn", "image": IMAGE, "pool": "mean", "activation": "relu"},
     "small_cnn": {"kind": "small_cnn", "image": (1, 16, 16)},
     "deep_cnn": {"kind": "deep_cnn", "image": (3, 8, 8)},
     "scattering": {"kind": "scattering", "image": IMAGE},
-    "module": {"kind": "module", "path": "tests.dpcore.network.small:Residual", "arguments": {"width": 5}},
+    "module": {
+        "kind": "module",
+        "path": "tests.dpcore.network.small:Residual",
+        "arguments": {"width": 5},
+    },
 }
 INPUTS = {"small_cnn": 256, "deep_cnn": 192}
 
 
 def spec_of(name: str, **changes: Any) -> NetworkSpec:
     """One of the networks above, in double precision unless told otherwise."""
-    return NetworkSpec(inputs=INPUTS.get(name, 196), outputs=4, **({"precision": "double"} | SPECS[name] | changes))
+    return NetworkSpec(
+        inputs=INPUTS.get(name, 196), outputs=4, **({"precision": "double"} | SPECS[name] | changes)
+    )
 
 
 def records(network: Network, n: int, seed: int = 0) -> NetworkObjective:
@@ -43,7 +54,11 @@ class Residual(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first, self.norm, self.last = nn.Linear(196, width), nn.LayerNorm(width), nn.Linear(width, 4)
+        self.first, self.norm, self.last = (
+            nn.Linear(196, width),
+            nn.LayerNorm(width),
+            nn.Linear(width, 4),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = torch.tanh(self.first(x))

@@ -1,4 +1,6 @@
-"""Clipped sums of networks: equal to those of linear models, of vmap and of autograd; bounded, whatever comes."""
+"""Clipped sums of networks: equal to those of linear models, of vmap and of autograd; bounded,
+whatever comes.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +37,47 @@ def to_linear(gradient: np.ndarray, outputs: int, inputs: int) -> np.ndarray:
 @pytest.mark.parametrize("clip_norm", [np.inf, 0.4])
 def test_a_linear_network_has_the_sums_of_softmax_regression(clip_norm: float) -> None:
     network = NetworkSpec(inputs=6, outputs=3, kind="linear", precision="double").build()
-    X, y, w = RNG.normal(size=(40, 6)), RNG.integers(0, 3, 40).astype(float), RNG.normal(size=network.dimension)
-    ours, theirs = NetworkObjective(network, X, y), MulticlassObjective(with_constant(X), y, Softmax())
+    X, y, w = (
+        RNG.normal(size=(40, 6)),
+        RNG.integers(0, 3, 40).astype(float),
+        RNG.normal(size=network.dimension),
+    )
+    ours, theirs = (
+        NetworkObjective(network, X, y),
+        MulticlassObjective(with_constant(X), y, Softmax()),
+    )
     W = to_linear(w, 3, 6)
     found = to_linear(ours.gradient_sum(w, clip_norm), 3, 6)
     cut = clip_norm * (1.0 - MARGIN[torch.float64])
     assert np.allclose(found, theirs.gradient_sum(W, cut), rtol=1e-9, atol=1e-9)
     assert np.allclose(ours.value_sum(w, clip_norm), theirs.value_sum(W, cut), rtol=1e-12)
-    assert np.allclose(ours.take(np.array([3, 5])).value_sum(w), theirs.take(np.array([3, 5])).value_sum(W))
+    assert np.allclose(
+        ours.take(np.array([3, 5])).value_sum(w), theirs.take(np.array([3, 5])).value_sum(W)
+    )
 
 
 @pytest.mark.parametrize("clip_norm", [np.inf, 0.4])
-def test_a_linear_network_of_two_classes_has_the_sums_of_logistic_regression(clip_norm: float) -> None:
-    """The scores' difference is the margin; the gradient stands twice, so its norm is sqrt 2 times as large."""
+def test_a_linear_network_of_two_classes_has_the_sums_of_logistic_regression(
+    clip_norm: float,
+) -> None:
+    """The scores' difference is the margin; the gradient stands twice, so its norm is sqrt 2 times
+    as large.
+    """
     network = NetworkSpec(inputs=6, outputs=2, kind="linear", precision="double").build()
-    X, y, w = RNG.normal(size=(40, 6)), RNG.integers(0, 2, 40).astype(float), RNG.normal(size=network.dimension)
-    ours, theirs = NetworkObjective(network, X, y), LinearObjective(with_constant(X), 2 * y - 1, Logistic())
+    X, y, w = (
+        RNG.normal(size=(40, 6)),
+        RNG.integers(0, 2, 40).astype(float),
+        RNG.normal(size=network.dimension),
+    )
+    ours, theirs = (
+        NetworkObjective(network, X, y),
+        LinearObjective(with_constant(X), 2 * y - 1, Logistic()),
+    )
     rows = to_linear(w, 2, 6).reshape(2, 7)
     found = to_linear(ours.gradient_sum(w, clip_norm), 2, 6).reshape(2, 7)
-    expected = theirs.gradient_sum(rows[1] - rows[0], clip_norm * (1.0 - MARGIN[torch.float64]) / np.sqrt(2))
+    expected = theirs.gradient_sum(
+        rows[1] - rows[0], clip_norm * (1.0 - MARGIN[torch.float64]) / np.sqrt(2)
+    )
     assert np.allclose(found[1], expected, rtol=1e-9, atol=1e-9)
     assert np.allclose(found[0], -expected, rtol=1e-9, atol=1e-9)
 
@@ -73,7 +97,9 @@ def test_closed_forms_are_the_gradients_of_autograd(name: str) -> None:
         parts = torch.autograd.grad(loss, list(network.parameters.values()))
         network.body.requires_grad_(False)
         gradient = torch.cat([part.ravel() for part in parts]).numpy()
-        total += gradient * min(1.0, clip_norm * (1.0 - MARGIN[torch.float64]) / float(np.linalg.norm(gradient)))
+        total += gradient * min(
+            1.0, clip_norm * (1.0 - MARGIN[torch.float64]) / float(np.linalg.norm(gradient))
+        )
     assert np.allclose(found, total, rtol=1e-7, atol=1e-9)
 
 
@@ -101,7 +127,9 @@ def test_norms_are_those_of_opacus() -> None:
     module = spec_of("cnn").build().body.requires_grad_(True).train()
     sampled = GradSampleModule(module, loss_reduction="sum")
     nn.functional.cross_entropy(sampled(data.x), data.labels, reduction="sum").backward()
-    theirs = sum(parameter.grad_sample.flatten(1).square().sum(1) for parameter in sampled.parameters())
+    theirs = sum(
+        parameter.grad_sample.flatten(1).square().sum(1) for parameter in sampled.parameters()
+    )
     network.load(np.zeros(network.dimension))
     assert torch.allclose(network.sums.squared_norms(data.x, data.labels), theirs, rtol=1e-9)
 
@@ -130,9 +158,13 @@ def test_no_record_passes_the_clip_norm(name: str, precision: str) -> None:
     assert max(norms) >= 0.01 * 0.997
 
 
-@pytest.mark.parametrize(("name", "value"), [("mlp", 1e38), ("cnn", 1e38), ("mlp", np.nan), ("module", np.nan)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("mlp", 1e38), ("cnn", 1e38), ("mlp", np.nan), ("module", np.nan)]
+)
 def test_a_record_that_overflows_contributes_nothing(name: str, value: float) -> None:
-    """inf - inf is no number, and scaling does not make it one: without care one record would ruin the sum."""
+    """inf - inf is no number, and scaling does not make it one: without care one record would ruin
+    the sum.
+    """
     network = spec_of(name, precision="single", activation="relu").build()
     data, w = records(network, 6), RNG.normal(size=network.dimension) * 0.1
     rest = data.take(np.arange(5)).gradient_sum(w, 0.5)
@@ -145,7 +177,11 @@ def test_a_record_that_overflows_contributes_nothing(name: str, value: float) ->
 
 def test_a_layer_in_two_places_has_no_closed_form() -> None:
     spec = NetworkSpec(
-        inputs=196, outputs=4, kind="module", path="tests.dpcore.network.small:Twice", precision="double"
+        inputs=196,
+        outputs=4,
+        kind="module",
+        path="tests.dpcore.network.small:Twice",
+        precision="double",
     )
     network = Network(Twice().body, spec)
     assert isinstance(network.sums, Mapped) and not network.closed

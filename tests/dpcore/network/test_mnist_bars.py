@@ -1,7 +1,8 @@
-"""Accuracy on MNIST's test images at delta 1e-5, add/remove: settings were fixed on 10,000 held-out training images.
+"""Accuracy on MNIST's test images at delta 1e-5, add/remove: settings were fixed on 10,000 held-out
+training images.
 
-``pytest -m slow tests/dpcore/network/test_mnist_bars.py``; a run takes half a minute (mlp) to two (cnn) of one core,
-the wavelet features of 70,000 images another one and a half.
+``pytest -m slow tests/dpcore/network/test_mnist_bars.py``; a run takes half a minute (mlp) to two
+(cnn) of one core, the wavelet features of 70,000 images another one and a half.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 ROOT = Path(__file__).resolve().parents[3]
-# (configuration, epsilon): what the algorithm gets, and what the mean of three runs has to reach in percent.
+# (configuration, epsilon): what the algorithm gets, and what the mean of three runs has to reach in
+# percent.
 BARS = {
     ("mnist_mlp", 1.0): ({"learning_rate": 1.0}, 93.0),
     ("mnist_mlp", 2.0): ({}, 94.2),
@@ -37,7 +39,9 @@ SCATTER = 0.5
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "epsilon"), BARS)
-def test_accuracy(name: str, epsilon: float, shared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_accuracy(
+    name: str, epsilon: float, shared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path))
     settings, bar = BARS[name, epsilon]
     overrides = [f"data.path={shared / 'data' / 'mnist'}", f"privacy.epsilon={epsilon}"]

@@ -40,7 +40,13 @@ TRAINS = {
 
 @pytest.mark.parametrize(
     ("kind", "parameters"),
-    [("small_cnn", 26_010), ("cnn", 139_414), ("mlp", 269_322), ("linear", 7_850), ("scattering", 39_700)],
+    [
+        ("small_cnn", 26_010),
+        ("cnn", 139_414),
+        ("mlp", 269_322),
+        ("linear", 7_850),
+        ("scattering", 39_700),
+    ],
 )
 def test_sizes_on_mnist(kind: str, parameters: int) -> None:
     assert NetworkSpec(**MNIST, kind=kind).build().dimension == parameters
@@ -55,7 +61,11 @@ def test_the_deep_network_has_three_linear_layers_of_4096_1024_512() -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_the_seed_gives_the_start_and_nothing_else_is_drawn(name: str) -> None:
     before = torch.random.get_rng_state()
-    first, again, other = spec_of(name).build(), spec_of(name).build(), spec_of(name, seed=1).build()
+    first, again, other = (
+        spec_of(name).build(),
+        spec_of(name).build(),
+        spec_of(name, seed=1).build(),
+    )
     assert torch.equal(torch.random.get_rng_state(), before)
     w = np.zeros(first.dimension)
     state = first.state(w)
@@ -86,7 +96,8 @@ def test_tensors_of_another_network_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("Batched", "BatchNorm1d at 'inner.1.0', which mixes the records"), ("Centred", "depend on that record alone"),
+    [("Batched", "BatchNorm1d at 'inner.1.0', which mixes the "
+                 "records"), ("Centred", "depend on that record alone"),
      ("Remembering", "buffer 'seen'"), ("Dropping", "Dropout at '1'"), ("TwoOutputs", r"shape \(n, 4\)"),
      ("Branching", "branch on values")],
 )  # fmt: skip
@@ -96,12 +107,16 @@ def test_what_does_not_treat_records_one_by_one_is_refused(name: str, words: str
 
 
 def test_what_runs_beside_a_layer_takes_the_closed_form_away() -> None:
-    """A hook or a negative padding may mix the rows of a batch: then every record's gradient is formed by itself."""
+    """A hook or a negative padding may mix the rows of a batch: then every record's gradient is
+    formed by itself.
+    """
     spec = NetworkSpec(inputs=6, outputs=4, kind="mlp")
     plain = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
     assert Network(plain, spec).closed
     hooked = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
-    hooked[0].register_forward_hook(lambda layer, x, out: out - out.mean(0) if len(out) > 20 else out)
+    hooked[0].register_forward_hook(
+        lambda layer, x, out: out - out.mean(0) if len(out) > 20 else out
+    )
     network = Network(hooked, spec)
     assert not network.closed
     x, y = torch.rand(30, 6, dtype=network.dtype), torch.zeros(30, dtype=torch.int64)
@@ -151,7 +166,9 @@ def test_settings_that_do_not_fit_are_refused(changes: dict, words: str) -> None
 def test_an_algorithm_trains_a_network_or_says_why_not(name: str) -> None:
     network = spec_of("mlp", hidden=(3,)).build()
     data = records(network, 30)
-    problem = network_problem(network, 30, next(a for a in Adjacency if a in registry[name].adjacencies))
+    problem = network_problem(
+        network, 30, next(a for a in Adjacency if a in registry[name].adjacencies)
+    )
     if name not in TRAINS:
         with pytest.raises(AssumptionNotMet, match=rf"for {name!r}, got .*; use"):
             check(make(name, {}), problem)
@@ -165,13 +182,19 @@ def test_auto_is_clipped_descent_from_public_sizes() -> None:
     network = NetworkSpec(**MNIST).build()
     planned = plan("auto", {}, network_problem(network, 60_000), Target(2.0, 1e-5))
     assert planned.name == "dp_sgd" and planned.parameters["sampling_rate"] == 4096 / 60_000
-    assert plan("auto", {}, network_problem(network, 1000), Target(2.0, 1e-5)).parameters["sampling_rate"] == 1.0
+    assert (
+        plan("auto", {}, network_problem(network, 1000), Target(2.0, 1e-5)).parameters[
+            "sampling_rate"
+        ]
+        == 1.0
+    )
 
 
 @pytest.mark.parametrize(
     ("X", "y", "words"),
     [(np.zeros((3, 5)), np.zeros(3), "196 numbers"), (np.zeros((3, 196)), np.zeros(2), "one label per row"),
-     (np.full((3, 196), np.nan), np.zeros(3), "NaN or inf in record 0"), (np.zeros((2, 196)), [0.0, 4.0], "class")],
+     (np.full((3, 196), np.nan), np.zeros(3), "NaN or inf in record "
+                                              "0"), (np.zeros((2, 196)), [0.0, 4.0], "class")],
 )  # fmt: skip
 def test_records_that_do_not_fit_are_refused(X: np.ndarray, y: np.ndarray, words: str) -> None:
     from dpcore.network.network import NetworkObjective

@@ -1,4 +1,6 @@
-"""Modules of a user: frozen and tied parameters, memory between calls, and batches without a record."""
+"""Modules of a user: frozen and tied parameters, memory between calls, and batches without a
+record.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ SPEC = NetworkSpec(inputs=6, outputs=4, kind="mlp", precision="double")
 
 def data_of(network: Network, n: int = 5) -> NetworkObjective:
     rng = np.random.default_rng(0)
-    return NetworkObjective(network, rng.random((n, network.spec.inputs)), rng.integers(0, 4, n).astype(float))
+    return NetworkObjective(
+        network, rng.random((n, network.spec.inputs)), rng.integers(0, 4, n).astype(float)
+    )
 
 
 def by_autograd(module: nn.Module, data: NetworkObjective) -> list[Tensor]:
@@ -59,17 +63,25 @@ def frozen_sequence() -> nn.Module:
 @pytest.mark.parametrize(("make", "trained"), [(Frozen, 35 + 20), (frozen_sequence, 5 + 24)])
 def test_frozen_parameters_stay_and_are_not_counted(make, trained: int) -> None:
     module = make()
-    frozen = {name: p.detach().double().clone() for name, p in module.named_parameters() if not p.requires_grad}
+    frozen = {
+        name: p.detach().double().clone()
+        for name, p in module.named_parameters()
+        if not p.requires_grad
+    }
     network = Network(module, SPEC)
     data = data_of(network)
     assert network.dimension == trained == len(data.gradient_sum(np.zeros(trained)))
     expected = torch.cat([g.ravel() for g in by_autograd(network.module, data)]).numpy()
     assert data.gradient_sum(np.zeros(trained)) == pytest.approx(expected, abs=1e-12)
     problem = Problem(n=5, dimension=trained, loss=data.loss, kind="network")
-    planned = plan("dp_sgd", {"steps": 3, "sampling_rate": 0.5, "clip_norm": 1.0}, problem, Target(1.0, 1e-5))
+    planned = plan(
+        "dp_sgd", {"steps": 3, "sampling_rate": 0.5, "clip_norm": 1.0}, problem, Target(1.0, 1e-5)
+    )
     weights = run(planned, data).weights
     state = network.state(weights)
-    assert weights.any() and all(np.array_equal(state[name], value.numpy()) for name, value in frozen.items())
+    assert weights.any() and all(
+        np.array_equal(state[name], value.numpy()) for name, value in frozen.items()
+    )
 
 
 def test_a_network_of_frozen_parameters_is_refused() -> None:
@@ -94,7 +106,10 @@ def test_tied_weights_have_the_gradient_of_both_places(make) -> None:
     data = data_of(network)
     expected = torch.cat([g.ravel() for g in by_autograd(network.module, data)]).numpy()
     assert data.gradient_sum(np.zeros(network.dimension)) == pytest.approx(expected, abs=1e-12)
-    assert np.linalg.norm(data.take(slice(0, 1)).gradient_sum(np.zeros(network.dimension), 1e-3)) <= 1e-3
+    assert (
+        np.linalg.norm(data.take(slice(0, 1)).gradient_sum(np.zeros(network.dimension), 1e-3))
+        <= 1e-3
+    )
 
 
 def test_two_parameters_in_one_memory_are_refused() -> None:
@@ -131,7 +146,9 @@ class Keeping(nn.Module):
 
 
 def test_modules_with_memory_are_refused() -> None:
-    with pytest.raises(AssumptionNotMet, match="Counting, whose forward pass changes its attribute 'calls'"):
+    with pytest.raises(
+        AssumptionNotMet, match="Counting, whose forward pass changes its attribute 'calls'"
+    ):
         Network(Counting(), SPEC)
     with pytest.raises(AssumptionNotMet, match="attribute 'last'"):
         Network(Keeping(), SPEC)
@@ -158,7 +175,9 @@ def test_memory_elsewhere_is_seen_by_the_scores() -> None:
 
 
 def test_no_module_is_called_with_zero_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty Poisson batches: some modules fail there, after the charge, and so tell that nobody was drawn."""
+    """Empty Poisson batches: some modules fail there, after the charge, and so tell that nobody was
+    drawn.
+    """
     call = nn.Module.__call__
 
     def watched(self: nn.Module, x: Tensor, *rest: object) -> object:
@@ -174,4 +193,7 @@ def test_no_module_is_called_with_zero_rows(monkeypatch: pytest.MonkeyPatch) -> 
         w = np.zeros(network.dimension)
         assert not empty.gradient_sum(w, 1.0).any() and empty.value_sum(w, 1.0) == 0.0
         assert empty.scores(w).shape == (0, 4)
-        assert NetworkObjective(network, np.zeros((0, network.spec.inputs)), np.zeros(0)).value_sum(w) == 0.0
+        assert (
+            NetworkObjective(network, np.zeros((0, network.spec.inputs)), np.zeros(0)).value_sum(w)
+            == 0.0
+        )

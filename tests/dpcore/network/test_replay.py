@@ -1,4 +1,6 @@
-"""Algorithms on networks, recorded on one data set and replayed on the neighbour: only clipped sums may differ."""
+"""Algorithms on networks, recorded on one data set and replayed on the neighbour: only clipped sums
+may differ.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,20 @@ MODELS = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "dp_sgd": {"steps": 3, "clip_norm": 0.01, "learning_rate": 0.5, "momentum": 0.5},
     "dp_adam": {"steps": 3, "clip_norm": 0.01},
-    "dp_blsgd": {"iterations": 3, "clip_norm": 0.01, "clip_loss": 0.05, "search_every": 2, "sampling_rate": 0.5},
+    "dp_blsgd": {
+        "iterations": 3,
+        "clip_norm": 0.01,
+        "clip_loss": 0.05,
+        "search_every": 2,
+        "sampling_rate": 0.5,
+    },
 }
 
 
 def pair(network: Network, adjacency: Adjacency) -> tuple[NetworkObjective, NetworkObjective]:
-    """Six equal records, and the same without the last, or with its opposite of another class in its place."""
+    """Six equal records, and the same without the last, or with its opposite of another class in
+    its place.
+    """
     rng = np.random.default_rng(0)
     X = np.tile(rng.uniform(-1.0, 1.0, network.spec.inputs), (RECORDS, 1))
     y = np.zeros(RECORDS)
@@ -57,7 +67,9 @@ class Shown:
     same: bool
 
 
-def replayed(algorithm: Any, problem: Problem, pair: tuple[NetworkObjective, NetworkObjective]) -> Shown:
+def replayed(
+    algorithm: Any, problem: Problem, pair: tuple[NetworkObjective, NetworkObjective]
+) -> Shown:
     planned = Events.of(algorithm.plan(problem), adjacency=problem.adjacency, unit=problem.unit)
     removed = problem.adjacency is Adjacency.ADD_REMOVE
     record = Tape(pair[0], RECORDS - 1, planned, algorithm.adaptive)  # type: ignore[arg-type]
@@ -69,13 +81,17 @@ def replayed(algorithm: Any, problem: Problem, pair: tuple[NetworkObjective, Net
         and record.notes == again.notes
         and [item.mechanism for item in record.log] == [item.mechanism for item in again.log]
     )
-    return Shown([ratio(a, b, RECORDS - 1) for a, b in zip(record.log, again.log, strict=True)], same)
+    return Shown(
+        [ratio(a, b, RECORDS - 1) for a, b in zip(record.log, again.log, strict=True)], same
+    )
 
 
 CASES = [(name, adjacency) for name in SETTINGS for adjacency in sorted(registry[name].adjacencies)]
 
 
-@pytest.mark.parametrize(("name", "adjacency"), [c for c in CASES if c[1] != Adjacency.REPLACE_LABELS])
+@pytest.mark.parametrize(
+    ("name", "adjacency"), [c for c in CASES if c[1] != Adjacency.REPLACE_LABELS]
+)
 @pytest.mark.parametrize("model", MODELS)
 def test_only_values_depend_on_the_records(name: str, adjacency: Adjacency, model: str) -> None:
     network = MODELS[model].build()
@@ -90,7 +106,9 @@ def test_only_values_depend_on_the_records(name: str, adjacency: Adjacency, mode
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_a_missing_clip_would_show(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unclipped = NetworkObjective.gradient_sum
-    monkeypatch.setattr(NetworkObjective, "gradient_sum", lambda self, w, clip_norm=np.inf: unclipped(self, w))
+    monkeypatch.setattr(
+        NetworkObjective, "gradient_sum", lambda self, w, clip_norm=np.inf: unclipped(self, w)
+    )
     network = MODELS["mlp"].build()
     problem = network_problem(network, RECORDS, l2=0.1)
     shown = replayed(make(name, SETTINGS[name]), problem, pair(network, problem.adjacency))

@@ -1,4 +1,6 @@
-"""Rounding in single precision: norms that are never too small, and sums that move by no more than the clip."""
+"""Rounding in single precision: norms that are never too small, and sums that move by no more than
+the clip.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,15 @@ def exact(x: Tensor) -> np.ndarray:
 @pytest.mark.parametrize("k", [1, 3, 17, 784, 4097, 8192, 8193, 40_000])
 @pytest.mark.parametrize("scale", [1e-25, 1e-19, 1.0, 1e15])
 def test_a_squared_norm_is_never_too_small(k: int, scale: float) -> None:
-    """Plain numbers, equal ones (whose rounding goes one way), and a large one before many that it swallows."""
-    rows = [RNG.normal(size=k), np.full(k, RNG.uniform(1, 2)), np.r_[1.0, np.full(k - 1, 2.4e-4)], RNG.uniform(0, 1, k)]
+    """Plain numbers, equal ones (whose rounding goes one way), and a large one before many that it
+    swallows.
+    """
+    rows = [
+        RNG.normal(size=k),
+        np.full(k, RNG.uniform(1, 2)),
+        np.r_[1.0, np.full(k - 1, 2.4e-4)],
+        RNG.uniform(0, 1, k),
+    ]
     x = single(scale * np.array(rows))
     found, true = lengths(x).numpy().astype(np.longdouble), exact(x)
     assert np.all(found >= true)
@@ -41,7 +50,9 @@ def test_a_squared_norm_is_never_too_small(k: int, scale: float) -> None:
 
 
 def test_numbers_whose_squares_underflow_still_count() -> None:
-    """|d| = 1e-24 and |a| = 1e21 give a gradient of 1e-3, while the square of d is 0 in single precision."""
+    """|d| = 1e-24 and |a| = 1e21 give a gradient of 1e-3, while the square of d is 0 in single
+    precision.
+    """
     layer = nn.Linear(4, 2)
     a, d = single(np.full((1, 4), 0.5e21)), single(np.full((1, 2), 1e-24))
     true = float(exact(d)[0] * (exact(a)[0] + 1.0))
@@ -50,7 +61,9 @@ def test_numbers_whose_squares_underflow_still_count() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_shares_without_full_digits_never_leave_more_than_the_clip(dtype: torch.dtype) -> None:
-    """Gradients near the largest number and a small clip: a subnormal share may be rounded up by half of itself."""
+    """Gradients near the largest number and a small clip: a subnormal share may be rounded up by
+    half of itself.
+    """
     top = min(torch.finfo(dtype).max, 1e150)
     norms = torch.tensor(top * np.geomspace(1e-3, 1.0, 400), dtype=torch.float64)
     for clip in top * torch.finfo(dtype).tiny * np.geomspace(1e-7, 1.0, 8):
@@ -64,8 +77,12 @@ def test_records_that_single_precision_cannot_square_contribute_nothing(k: int) 
 
 
 @pytest.mark.parametrize("places", [2, 50, 400])
-def test_a_norm_by_products_between_places_is_an_upper_bound(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the places' gradients nearly cancel, single precision would report a tenth of the norm, or nothing."""
+def test_a_norm_by_products_between_places_is_an_upper_bound(
+    places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the places' gradients nearly cancel, single precision would report a tenth of the norm,
+    or nothing.
+    """
     monkeypatch.setattr(clipping, "FORMED", 0)
     layer = nn.Conv2d(64, 8, 3)
     wide = 1.0 + 10.0 ** RNG.uniform(-7, 0, (20, 1, 1)) * RNG.normal(size=(20, places, 576))
@@ -84,33 +101,50 @@ def test_a_norm_by_products_between_places_is_an_upper_bound(places: int, monkey
 
 def test_products_in_fewer_digits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
-    with pytest.raises(AssumptionNotMet, match=r"'medium'; call torch.set_float32_matmul_precision\('highest'\)"):
+    with pytest.raises(
+        AssumptionNotMet,
+        match=r"'medium'; call "
+        r"torch.set_float32_matmul_precision\('highest'\)",
+    ):
         NetworkSpec(inputs=4, outputs=2, kind="linear").build()
 
 
 def nearly_equal(n: int, seed: int) -> NetworkObjective:
-    """Records whose gradients are nearly the same vector of equal numbers: partial sums grow straight, and all
-    coordinates round alike. Of all that was tried this moves rounded sums most."""
+    """Records whose gradients are nearly the same vector of equal numbers: partial sums grow
+    straight, and all coordinates round alike. Of all that was tried this moves rounded sums most.
+    """
     rng = np.random.default_rng(seed)
     width = int(rng.choice([4, 20, 100]))
     noise = 10.0 ** rng.integers(-4, -1) * rng.normal(size=(n, 1))
     X = (np.full(width, rng.uniform(0.5, 2.0)) * (1.0 + noise)).astype(np.float32)
-    return NetworkObjective(NetworkSpec(inputs=width, outputs=2, kind="linear").build(), X, np.zeros(n))
+    return NetworkObjective(
+        NetworkSpec(inputs=width, outputs=2, kind="linear").build(), X, np.zeros(n)
+    )
 
 
 def largest_move(data: NetworkObjective, clip_norm: float) -> float:
-    """How far the clipped sum moves, in units of the clip norm, when a record near the start is removed."""
+    """How far the clipped sum moves, in units of the clip norm, when a record near the start is
+    removed.
+    """
     w, everyone = np.zeros(data.dimension), np.arange(data.n)
     whole = data.gradient_sum(w, clip_norm)
-    rest = [data.take(np.delete(everyone, i)).gradient_sum(w, clip_norm) for i in (0, 1, data.n // 3)]
+    rest = [
+        data.take(np.delete(everyone, i)).gradient_sum(w, clip_norm) for i in (0, 1, data.n // 3)
+    ]
     return float(max(np.linalg.norm(whole - sums) for sums in rest)) / clip_norm
 
 
 def test_rounded_sums_move_by_the_clip_norm_at_most() -> None:
-    """Without the margin they move further: two sums of 2,048 and of 2,047 numbers round differently."""
-    moves = [largest_move(nearly_equal(2048, seed), 0.1 + 0.01 * seed) for seed in (0, 13, 15, 17, 31)]
+    """Without the margin they move further: two sums of 2,048 and of 2,047 numbers round
+    differently.
+    """
+    moves = [
+        largest_move(nearly_equal(2048, seed), 0.1 + 0.01 * seed) for seed in (0, 13, 15, 17, 31)
+    ]
     assert max(moves) <= 1.0
-    assert max(moves) > 1.0 - MARGIN[torch.float32] + 1e-6, "nothing was rounded: the margin is not tested"
+    assert max(moves) > 1.0 - MARGIN[torch.float32] + 1e-6, (
+        "nothing was rounded: the margin is not tested"
+    )
 
 
 @pytest.mark.slow
@@ -128,17 +162,23 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_sums_over_many_records_are_those_of_the_very_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_over_many_records_are_those_of_the_very_numbers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ten million records made of one short pass: its error is taken as often as it would be met.
 
-    The exact sum is that of each record's gradient as computed alone, in passes filled up with itself.
+    The exact sum is that of each record's gradient as computed alone, in passes filled up with
+    itself.
     """
     if name == "places":
         monkeypatch.setattr(clipping, "FORMED", 0)
     network, clip, n, rng = LARGE[name].build(), 0.1, 160, np.random.default_rng(3)
     row = rng.uniform(0.5, 1.0, network.spec.inputs)
     X = (row * (1.0 + 1e-6 * rng.normal(size=(n, 1)))).astype(np.float32)
-    data, w = NetworkObjective(network, X, np.zeros(len(X))), 0.1 * rng.normal(size=network.dimension)
+    data, w = (
+        NetworkObjective(network, X, np.zeros(len(X))),
+        0.1 * rng.normal(size=network.dimension),
+    )
     network.sum_for(10**7)
     alone = sum(data.take(np.array([i])).gradient_sum(w, clip) for i in range(n))
     drift = 10**7 / n * float(np.linalg.norm(data.gradient_sum(w, clip) - alone)) / clip
@@ -169,17 +209,26 @@ def test_the_last_digits_of_a_record_do_not_depend_on_who_else_is_there(name: st
 def test_the_public_number_of_records_decides_the_precision_of_sums() -> None:
     network = LARGE["rows"].build()
     data = NetworkObjective(network, np.zeros((3, 12)), np.zeros(3))
-    for n, precision in ((60_000, torch.float32), (clipping.MOST_SINGLE + 1, torch.float64), (3, torch.float32)):
+    for n, precision in (
+        (60_000, torch.float32),
+        (clipping.MOST_SINGLE + 1, torch.float64),
+        (3, torch.float32),
+    ):
         data.check(network_problem(network, n))
         assert {value.dtype for value in network._out.values()} == {precision}
 
 
 def test_sums_of_deep_networks_move_by_the_clip_norm_at_most() -> None:
-    """Here scores and slopes of the other records change in their last digits, too, with the size of the batch."""
+    """Here scores and slopes of the other records change in their last digits, too, with the size
+    of the batch.
+    """
     network = NetworkSpec(inputs=196, outputs=10, hidden=(64, 64)).build()
     data, w = of(network, 4096), RNG.normal(size=network.dimension) * 0.2
     whole = data.gradient_sum(w, 0.1)
-    moves = [np.linalg.norm(whole - data.take(np.delete(np.arange(4096), i)).gradient_sum(w, 0.1)) for i in (0, 2000)]
+    moves = [
+        np.linalg.norm(whole - data.take(np.delete(np.arange(4096), i)).gradient_sum(w, 0.1))
+        for i in (0, 2000)
+    ]
     assert 0.1 * 0.997 <= max(moves) <= 0.1
 
 
@@ -190,7 +239,9 @@ def test_sums_of_losses_move_by_the_clip_at_most(scale: float) -> None:
     network.load(w)
     losses = network.losses(data.x, data.labels)
     cap, top = float(np.quantile(losses, 0.9)), int(np.argmax(losses))
-    moved = data.value_sum(w, cap)[0] - data.take(np.delete(np.arange(2049), top)).value_sum(w, cap)[0]
+    moved = (
+        data.value_sum(w, cap)[0] - data.take(np.delete(np.arange(2049), top)).value_sum(w, cap)[0]
+    )
     assert 0.997 * cap <= moved <= cap
 
 

@@ -1,7 +1,9 @@
-"""How fast clipped gradients are beside plain ones by autograd and Opacus's ghost clipping: one thread, one process.
+"""How fast clipped gradients are beside plain ones by autograd and Opacus's ghost clipping: one
+thread, one process.
 
-``pytest -m slow -s tests/dpcore/network/test_speed.py`` prints examples a second and ratios. Process time, the three
-taken in turn, the least of several repeats each; the allocator's settings are those of the machine.
+``pytest -m slow -s tests/dpcore/network/test_speed.py`` prints examples a second and ratios.
+Process time, the three taken in turn, the least of several repeats each; the allocator's settings
+are those of the machine.
 """
 
 from __future__ import annotations
@@ -69,9 +71,13 @@ def least(*functions: Callable[[], Any]) -> list[float]:
 
 
 def ghost(spec: NetworkSpec, x: torch.Tensor, y: torch.Tensor) -> Callable[[], None]:
-    """One clipped gradient by Opacus: forward, backward for the norms, backward of the weighted losses."""
+    """One clipped gradient by Opacus: forward, backward for the norms, backward of the weighted
+    losses.
+    """
     pytest.importorskip("opacus")
-    from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
+    from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import (
+        GradSampleModuleFastGradientClipping,
+    )
     from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
@@ -119,7 +125,8 @@ def test_clipped_gradients_cost_little_more_than_plain_ones(name: str, batch: in
         autograd, own, theirs = least(plain, lambda: data.gradient_sum(w, CLIP), ghost(spec, x, y))
     share, ratio = autograd / own, theirs / own
     sys.stdout.write(
-        f"\n{name}, batch {batch}: {batch / own:,.0f} a second, {share:.2f} of plain ({batch / autograd:,.0f}), "
+        f"\n{name}, batch {batch}: {batch / own:,.0f} a second, {share:.2f} of plain "
+        f"({batch / autograd:,.0f}), "
         f"{ratio:.2f} times ghost clipping ({batch / theirs:,.0f})\n"
     )
     assert share >= NOISE * BARS[name, batch][0]

@@ -1,4 +1,6 @@
-"""The extra is optional: nothing else imports torch, and asking for a network says what to install."""
+"""The extra is optional: nothing else imports torch, and asking for a network says what to
+install.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ BLOCK = (
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,7 +34,9 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_nothing_imports_torch_before_a_network_is_built(modules: str) -> None:
-    done = python(f"import sys\nimport {modules}\nprint('torch' in sys.modules, 'safetensors' in sys.modules)")
+    done = python(
+        f"import sys\nimport {modules}\nprint('torch' in sys.modules, 'safetensors' in sys.modules)"
+    )
     assert done.stdout.split() == ["False", "False"], done.stderr
 
 
@@ -40,14 +46,19 @@ def test_without_torch_a_network_says_what_to_install() -> None:
         "try:\n    NetworkSpec(inputs=4, outputs=2).build()\n"
         "except Exception as error:\n    print(type(error).__name__, error)\n"
     )
-    assert "InputError Expected the extra nn" in done.stdout and "pip install 'dpflows[nn]'" in done.stdout, done.stderr
+    assert (
+        "InputError Expected the extra nn" in done.stdout
+        and "pip install 'dpflows[nn]'" in done.stdout
+    ), done.stderr
 
 
 def test_without_torch_the_configuration_says_so_before_a_file_is_opened() -> None:
     done = python(
         BLOCK + "from tasks.config import parse_config\nfrom tasks.training.steps import prepare\n"
-        "config = parse_config({'data': {'name': 'mnist', 'path': 'nowhere'}, 'model': {'kind': 'mlp'}})\n"
-        "try:\n    prepare(config)\nexcept Exception as error:\n    print(type(error).__name__, error)\n"
+        "config = parse_config({'data': {'name': 'mnist', 'path': 'nowhere'}, 'model': {'kind': "
+        "'mlp'}})\n"
+        "try:\n    prepare(config)\nexcept Exception as error:\n    print(type(error).__name__, "
+        "error)\n"
     )
     assert "InputError model: Expected the extra nn" in done.stdout, done.stderr
 

@@ -32,7 +32,12 @@ def per_example(loss, rows: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndar
 
 
 def facts(norm_bound: float, loss=None, **others: int) -> Problem:
-    given = {"n": N, "dimension": D, "loss": loss or make_loss("logistic"), "norm_bound": norm_bound}
+    given = {
+        "n": N,
+        "dimension": D,
+        "loss": loss or make_loss("logistic"),
+        "norm_bound": norm_bound,
+    }
     return Problem(**(given | others))
 
 
@@ -76,7 +81,9 @@ def test_value_sum_serves_many_candidates_and_cuts_each_loss(sparse: bool) -> No
     candidates = RNG.normal(size=(3, D))
     values = loss.value(Y[:, None] * (X @ candidates.T))
     np.testing.assert_allclose(objective.value_sum(candidates), values.sum(axis=0))
-    np.testing.assert_allclose(objective.value_sum(candidates, 0.5), np.minimum(values, 0.5).sum(axis=0))
+    np.testing.assert_allclose(
+        objective.value_sum(candidates, 0.5), np.minimum(values, 0.5).sum(axis=0)
+    )
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -88,7 +95,9 @@ def test_column_sum_uses_the_real_count(sparse: bool) -> None:
 def test_blocks_of_rows_do_not_change_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3)
     monkeypatch.setattr("dpcore.objective.rows.BLOCK_ROWS", 7)
-    np.testing.assert_allclose(LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3), whole, rtol=1e-12)
+    np.testing.assert_allclose(
+        LinearObjective(X, Y, make_loss("logistic")).gradient_sum(W, 0.3), whole, rtol=1e-12
+    )
 
 
 def test_weights_that_are_no_numbers_leave_each_record_its_score() -> None:
@@ -134,7 +143,10 @@ def test_rows_admitted_above_the_bound_are_scaled_down_to_it_and_no_others(
         stored = held.X.toarray() if sparse else held.X
         exact = [sum(Fraction(float(value)) ** 2 for value in row) for row in stored]
         assert max(exact) <= (1 + 4 * Fraction(D + 8) / 2**53) ** 2
-        longer = [sum(Fraction(float(value)) ** 2 for value in row) > (1 + Fraction(1, 10**13)) ** 2 for row in rows]
+        longer = [
+            sum(Fraction(float(value)) ** 2 for value in row) > (1 + Fraction(1, 10**13)) ** 2
+            for row in rows
+        ]
         assert longer[7]
         assert np.array_equal(stored[~np.array(longer)], rows[~np.array(longer)])
     assert np.array_equal(given.toarray() if sparse else given, rows)
@@ -142,7 +154,9 @@ def test_rows_admitted_above_the_bound_are_scaled_down_to_it_and_no_others(
 
 
 def test_case_09_clipping_by_the_whole_gradient() -> None:
-    """Per-example gradients (3,0,4), (0.3,-0.4,0), 0 and (-1,2,-2) at C = 1, from a loss of slope -1."""
+    """Per-example gradients (3,0,4), (0.3,-0.4,0), 0 and (-1,2,-2) at C = 1, from a loss of slope
+    -1.
+    """
     gradients = np.array([[3.0, 0.0, 4.0], [0.3, -0.4, 0.0], [0.0, 0.0, 0.0], [-1.0, 2.0, -2.0]])
     objective = LinearObjective(-gradients, np.ones(4), ConstantSlope())
     total = objective.gradient_sum(np.zeros(3), 1.0)
@@ -160,13 +174,20 @@ def test_case_09_bad_gradients_are_named(value: float) -> None:
 def test_a_sparse_batch_does_everything_that_its_matrix_does() -> None:
     whole = LinearObjective(csr_array(X), Y, make_loss("logistic"))
     rows = np.array([7, 1, 30, 3])
-    batch, matrix = whole.take(rows), LinearObjective(csr_array(X[rows]), Y[rows], make_loss("logistic"))
+    batch, matrix = (
+        whole.take(rows),
+        LinearObjective(csr_array(X[rows]), Y[rows], make_loss("logistic")),
+    )
     assert (batch.n, batch.dimension) == (matrix.n, matrix.dimension)
     np.testing.assert_allclose(batch.gradient_sum(W, 0.3), matrix.gradient_sum(W, 0.3), rtol=1e-12)
     np.testing.assert_allclose(batch.value_sum(W), matrix.value_sum(W))
     np.testing.assert_allclose(batch.column_sum(SHIFT), matrix.column_sum(SHIFT))
-    np.testing.assert_allclose(batch.take(np.array([2, 0])).gradient_sum(W), matrix.take([2, 0]).gradient_sum(W))
+    np.testing.assert_allclose(
+        batch.take(np.array([2, 0])).gradient_sum(W), matrix.take([2, 0]).gradient_sum(W)
+    )
     view = batch.transform(SHIFT, SCALE)
-    np.testing.assert_allclose(view.gradient_sum(W, 0.3), matrix.transform(SHIFT, SCALE).gradient_sum(W, 0.3))
+    np.testing.assert_allclose(
+        view.gradient_sum(W, 0.3), matrix.transform(SHIFT, SCALE).gradient_sum(W, 0.3)
+    )
     with pytest.raises(AttributeError, match="no attribute 'Z'"):
         _ = batch.Z

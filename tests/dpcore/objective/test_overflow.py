@@ -1,4 +1,6 @@
-"""Weights so large that scores overflow: a record still adds a bounded number to a clipped sum, never NaN."""
+"""Weights so large that scores overflow: a record still adds a bounded number to a clipped sum,
+never NaN.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ WEIGHTS = {
 FEW = np.array([[0.1, 0.0, 0.2, 0.0], [0.0, 0.3, 0.0, 0.1]])
 MORE = np.vstack([FEW, np.full(4, 0.6)])
 CLIP = 0.5
-MARGIN_OR_RESIDUAL = sorted(name for name in losses if make_loss(name).argument in ("margin", "residual"))
+MARGIN_OR_RESIDUAL = sorted(
+    name for name in losses if make_loss(name).argument in ("margin", "residual")
+)
 
 
 def objectives(X: np.ndarray, loss_name: str):
@@ -42,7 +46,9 @@ def objectives(X: np.ndarray, loss_name: str):
 
 @pytest.mark.parametrize("w", WEIGHTS.values(), ids=WEIGHTS)
 @pytest.mark.parametrize("loss_name", MARGIN_OR_RESIDUAL)
-def test_one_more_record_moves_the_sums_by_no_more_than_the_clip(loss_name: str, w: np.ndarray) -> None:
+def test_one_more_record_moves_the_sums_by_no_more_than_the_clip(
+    loss_name: str, w: np.ndarray
+) -> None:
     with np.errstate(all="ignore"):
         for few, more in zip(objectives(FEW, loss_name), objectives(MORE, loss_name), strict=True):
             moved = more.gradient_sum(w, CLIP) - few.gradient_sum(w, CLIP)
@@ -53,10 +59,14 @@ def test_one_more_record_moves_the_sums_by_no_more_than_the_clip(loss_name: str,
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_user_whose_gradient_overflows_adds_nothing(sparse: bool) -> None:
-    """A target of 1e308 and entries above 1: the product is no number, and no factor brings it within the clip."""
+    """A target of 1e308 and entries above 1: the product is no number, and no factor brings it
+    within the clip.
+    """
     X, y = np.array([[0.5, 0.0], [2.0, 2.0], [-2.0, 2.0]]), np.array([1.0, HUGE, HUGE])
     users = UserObjective(
-        LinearObjective(csr_array(X) if sparse else X, y, make_loss("squared")), np.array([0, 1, 2]), 1
+        LinearObjective(csr_array(X) if sparse else X, y, make_loss("squared")),
+        np.array([0, 1, 2]),
+        1,
     )
     with np.errstate(all="ignore"):
         total = users.gradient_sum(np.zeros(2), CLIP)
@@ -67,7 +77,9 @@ def test_a_user_whose_gradient_overflows_adds_nothing(sparse: bool) -> None:
 def test_several_classes(w: np.ndarray) -> None:
     W = np.concatenate([w, -w, w[::-1]])
     few, more = (MulticlassObjective(X, np.arange(len(X)) % 3.0, Softmax()) for X in (FEW, MORE))
-    assert np.linalg.norm(more.gradient_sum(W, CLIP) - few.gradient_sum(W, CLIP)) <= CLIP * (1 + 1e-9)
+    assert np.linalg.norm(more.gradient_sum(W, CLIP) - few.gradient_sum(W, CLIP)) <= CLIP * (
+        1 + 1e-9
+    )
     assert 0.0 <= (more.value_sum(W[None], CLIP) - few.value_sum(W[None], CLIP))[0] <= CLIP + 1e-12
 
 
@@ -96,9 +108,17 @@ def test_losses_are_numbers_far_out(loss_name: str) -> None:
 
 
 def test_a_diverging_run_does_not_tell_whether_a_record_is_there() -> None:
-    """Weights grow past the largest float; without a cut the row of 249.75s alone makes them NaN."""
+    """Weights grow past the largest float; without a cut the row of 249.75s alone makes them
+    NaN.
+    """
     problem = Problem(n=50, dimension=16, loss=make_loss("logistic"), norm_bound=1000.0, l2=1.0)
-    setting = {"learning_rate": 4.0, "momentum": 0.0, "schedule": "constant", "average": 0.0, "clip_norm": 1.0}
+    setting = {
+        "learning_rate": 4.0,
+        "momentum": 0.0,
+        "schedule": "constant",
+        "average": 0.0,
+        "clip_norm": 1.0,
+    }
     planned = plan("dp_sgd", {**setting, "steps": 643}, problem, Target(1.0, 1e-5))
     X = np.full((50, 16), 0.01)
     for rows in (X, np.vstack([X, np.full((1, 16), 249.75)])):

@@ -1,4 +1,6 @@
-"""The encoder's promises: widths and bounds by declaration, norms and blocks on every row, one encoding for all."""
+"""The encoder's promises: widths and bounds by declaration, norms and blocks on every row, one
+encoding for all.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,34 @@ from sklearn.pipeline import make_pipeline
 
 from dpcore.errors import InputError, UnknownName
 from dpcore.features import hats, unit_interval
-from dpcore.preprocess import Column, Encoder, EncodingReport, FeatureGroup, MatrixEncoder, encoder_from_json
+from dpcore.preprocess import (
+    Column,
+    Encoder,
+    EncodingReport,
+    FeatureGroup,
+    MatrixEncoder,
+    encoder_from_json,
+)
 
 COLUMNS = (
     Column(name="age", low=18, high=90),
     Column(name="wealth", low=-1000, high=100_000, fill="zeros"),
     Column(name="flag", kind="flag"),
-    Column(name="sector", kind="categorical", levels=("Gov", "NA", "Private"), unknown="other", fill="NA"),
+    Column(
+        name="sector",
+        kind="categorical",
+        levels=("Gov", "NA", "Private"),
+        unknown="other",
+        fill="NA",
+    ),
     Column(name="size", kind="ordinal", levels=("S", "M", "L"), fill="zeros"),
-    Column(name="day", kind="date", low="2020-01-01", high="2021-12-31", parts=("elapsed", "month", "weekday", "hour")),
+    Column(
+        name="day",
+        kind="date",
+        low="2020-01-01",
+        high="2021-12-31",
+        parts=("elapsed", "month", "weekday", "hour"),
+    ),
 )
 FRAME = pd.DataFrame(
     {
@@ -43,7 +64,9 @@ def rows_of(X) -> np.ndarray:
     return X.toarray() if issparse(X) else np.asarray(X)
 
 
-numbers = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, 17.999, 90.0, 1e308, -1e308, 5e-324]))
+numbers = st.one_of(
+    st.floats(-1e6, 1e6), st.sampled_from([0.0, 17.999, 90.0, 1e308, -1e308, 5e-324])
+)
 records = st.fixed_dictionaries(
     {
         "age": numbers,
@@ -63,7 +86,9 @@ records = st.fixed_dictionaries(
 @settings(max_examples=15, deadline=None)
 @given(rows=st.lists(records, min_size=1, max_size=4))
 def test_norm_bound_and_blocks_hold_on_every_row(normalise, numeric, intercept, dtype, rows):
-    encoder = Encoder(COLUMNS, normalise=normalise, numeric=numeric, intercept=intercept, dtype=dtype)
+    encoder = Encoder(
+        COLUMNS, normalise=normalise, numeric=numeric, intercept=intercept, dtype=dtype
+    )
     X = rows_of(encoder.transform(pd.DataFrame(rows))).astype(np.float64)
     design = encoder.design
     assert X.shape[1] == design.dimension
@@ -76,7 +101,12 @@ def test_norm_bound_and_blocks_hold_on_every_row(normalise, numeric, intercept, 
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-1e9, 1e9), st.floats(0, 1e9), st.booleans())
+@given(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(-1e9, 1e9),
+    st.floats(0, 1e9),
+    st.booleans(),
+)
 def test_unit_interval_never_leaves_0_1(value, low, width, log):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -95,7 +125,9 @@ def test_hats_are_the_declared_functions(u, count):
 
 
 def test_zero_of_a_wide_column_sits_on_the_first_hat():
-    encoder = Encoder([Column(name="gain", low=0, high=99_999)], normalise="none", numeric="hats", intercept=False)
+    encoder = Encoder(
+        [Column(name="gain", low=0, high=99_999)], normalise="none", numeric="hats", intercept=False
+    )
     X = rows_of(encoder.transform(pd.DataFrame({"gain": [0, 99_999]})))
     assert X[0].tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
     assert X[1].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
@@ -142,11 +174,17 @@ def test_text_categories_and_plain_columns_encode_alike(sparse):
 def test_dates_as_timestamps_and_as_text_encode_alike():
     encoder = Encoder([COLUMNS[-1]], sparse=False)
     text = pd.DataFrame({"day": ["2020-01-01", "2021-06-30"]})
-    np.testing.assert_array_equal(encoder.transform(text.astype({"day": "datetime64[ns]"})), encoder.transform(text))
-    filled = Encoder(
-        [Column(**{**COLUMNS[-1].to_dict(), "parts": ("elapsed", "month"), "fill": "zeros"})], intercept=False
+    np.testing.assert_array_equal(
+        encoder.transform(text.astype({"day": "datetime64[ns]"})), encoder.transform(text)
     )
-    assert rows_of(filled.transform(pd.DataFrame({"day": [None, "2020-01-01"]})))[0].tolist() == [0] * 13
+    filled = Encoder(
+        [Column(**{**COLUMNS[-1].to_dict(), "parts": ("elapsed", "month"), "fill": "zeros"})],
+        intercept=False,
+    )
+    assert (
+        rows_of(filled.transform(pd.DataFrame({"day": [None, "2020-01-01"]})))[0].tolist()
+        == [0] * 13
+    )
 
 
 def test_json_round_trip_is_plain_and_exact():
@@ -154,7 +192,9 @@ def test_json_round_trip_is_plain_and_exact():
     text = encoder.to_json()
     again = encoder_from_json(text)
     assert again.design == encoder.design
-    np.testing.assert_array_equal(rows_of(again.transform(FRAME)), rows_of(encoder.transform(FRAME)))
+    np.testing.assert_array_equal(
+        rows_of(again.transform(FRAME)), rows_of(encoder.transform(FRAME))
+    )
     assert again.to_json() == text
     with pytest.raises(UnknownName, match="field of a stored encoder"):
         encoder_from_json(json.dumps({**json.loads(text), "extra": 1}))
@@ -175,7 +215,8 @@ def test_settings_change_after_the_first_use():
     encoder = Encoder(COLUMNS)
     before = encoder.design.dimension
     encoder.set_params(numeric="hats")
-    assert encoder.design.dimension == before + 7 * 5  # age, wealth, size, and two parts of the date
+    # age, wealth, size, and two parts of the date
+    assert encoder.design.dimension == before + 7 * 5
 
 
 def test_csr_is_chosen_from_the_declared_widths_alone():
@@ -187,14 +228,18 @@ def test_csr_is_chosen_from_the_declared_widths_alone():
 
 
 def test_drop_first_and_lone_flag_are_blocks_of_one_column():
-    encoder = Encoder([Column(name="s", kind="categorical", levels=("n", "y"), drop_first=True)], intercept=False)
+    encoder = Encoder(
+        [Column(name="s", kind="categorical", levels=("n", "y"), drop_first=True)], intercept=False
+    )
     assert encoder.design.names == ("s=y",)
     assert [b.kind for b in encoder.design.blocks] == ["one_hot"]
     assert rows_of(encoder.transform(pd.DataFrame({"s": ["n", "y"]}))).tolist() == [[0], [1]]
 
 
 def test_hats_that_unit_rows_stretch_are_no_longer_one_block():
-    """(1/2, 1/2) becomes (0.707, 0.707), whose sum is above 1: only single columns stay within [0, 1]."""
+    """(1/2, 1/2) becomes (0.707, 0.707), whose sum is above 1: only single columns stay within [0,
+    1].
+    """
     settings = {"numeric": "hats(3)", "normalise": "unit"}
     encoder = Encoder([Column(name="a", low=0, high=4)], intercept=False, **settings)
     X = rows_of(encoder.transform(pd.DataFrame({"a": [1.0]})))
@@ -221,8 +266,14 @@ def test_two_columns_at_the_same_time_are_refused():
         ({"low": 0, "high": 1, "fill": "mean"}, "fill='mean'"),
         ({"low": 0, "high": 1, "numeric": "spline"}, "numeric='spline'"),
         ({"kind": "date", "low": "soon", "high": "2020-01-01"}, "ISO date as low"),
-        ({"kind": "date", "low": "2020-01-01", "high": "2021-01-01", "parts": ("yeer",)}, "did you mean 'year'"),
-        ({"kind": "ordinal", "levels": ("a", "b"), "unknown": "other"}, "no place for it in the order"),
+        (
+            {"kind": "date", "low": "2020-01-01", "high": "2021-01-01", "parts": ("yeer",)},
+            "did you mean 'year'",
+        ),
+        (
+            {"kind": "ordinal", "levels": ("a", "b"), "unknown": "other"},
+            "no place for it in the order",
+        ),
         ({"kind": "categorical", "levels": ("zeros",), "fill": "zeros"}, "ambiguous"),
         ({"low": 0, "high": 1, "unknown": "zero"}, "did you mean 'zeros'"),
     ],
@@ -238,24 +289,37 @@ def test_refused_cells_are_listed_on_one_line():
         Encoder(COLUMNS).transform(frame)
     message = str(caught.value)
     assert "\n" not in message
-    for cell in ("row 1, column 'age': 'x'", "row 2, column 'age': no value", "row 1, column 'day': '2020-13-01'"):
+    for cell in (
+        "row 1, column 'age': 'x'",
+        "row 2, column 'age': no value",
+        "row 1, column 'day': '2020-13-01'",
+    ):
         assert cell in message
 
 
 def test_text_is_not_covered_by_a_fill():
     column = Column(name="a", low=0, high=1, fill=0, missing=("?",))
     encoder = Encoder([column], normalise="none", intercept=False)
-    assert rows_of(encoder.transform(pd.DataFrame({"a": ["?", "", "1"]}))).tolist() == [[0], [0], [1]]
+    assert rows_of(encoder.transform(pd.DataFrame({"a": ["?", "", "1"]}))).tolist() == [
+        [0],
+        [0],
+        [1],
+    ]
     with pytest.raises(InputError, match="'abc' is not a finite number"):
         encoder.transform(pd.DataFrame({"a": ["abc", "1"]}))
 
 
 def test_an_array_without_names_is_refused_and_no_rows_are_fine():
-    with pytest.raises(InputError, match="Expected a pandas DataFrame with named columns, got ndarray"):
+    with pytest.raises(
+        InputError, match="Expected a pandas DataFrame with named columns, got ndarray"
+    ):
         Encoder(COLUMNS).transform(np.zeros((1, 6)))
     with pytest.raises(InputError, match="two columns named 'age'"):
         Encoder(COLUMNS).transform(pd.concat([FRAME, FRAME[["age"]]], axis=1))
-    assert Encoder(COLUMNS).transform(FRAME.iloc[:0]).shape == (0, Encoder(COLUMNS).design.dimension)
+    assert Encoder(COLUMNS).transform(FRAME.iloc[:0]).shape == (
+        0,
+        Encoder(COLUMNS).design.dimension,
+    )
 
 
 def test_missing_column_names_near_misses():

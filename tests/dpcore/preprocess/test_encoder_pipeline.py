@@ -14,7 +14,9 @@ from dpcore.preprocess import Encoder
 
 def test_the_encoder_works_in_a_pipeline() -> None:
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"age": rng.integers(0, 100, 200), "city": rng.choice(["north", "south"], 200)})
+    frame = pd.DataFrame(
+        {"age": rng.integers(0, 100, 200), "city": rng.choice(["north", "south"], 200)}
+    )
     y = (frame["age"] > 50).astype(int)
     columns = (
         Column(name="age", kind="numeric", low=0, high=100),

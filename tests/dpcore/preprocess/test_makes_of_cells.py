@@ -1,4 +1,6 @@
-"""One value in every make that tables have: types of pandas, Arrow and Python, zones, letters, and texts of numbers."""
+"""One value in every make that tables have: types of pandas, Arrow and Python, zones, letters, and
+texts of numbers.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ NUMBERS = {
     "texts": pd.Series(["1", None, "", " "]),
     "texts with pd.NA": pd.Series([" 1.0", None, "", None], dtype="string"),
     "Arrow texts": arrow(["1", None, "", None]),
-    "Arrow codes": pd.Series(pd.arrays.ArrowExtensionArray(pa.array(["1", None, "", None]).dictionary_encode())),
+    "Arrow codes": pd.Series(
+        pd.arrays.ArrowExtensionArray(pa.array(["1", None, "", None]).dictionary_encode())
+    ),
     "categories": pd.Series([1, None, None, None], dtype="category"),
 }
 TEXTS = {
@@ -101,31 +105,55 @@ def test_one_instant_is_one_moment_in_every_zone(make: str, times: int) -> None:
 
 
 def test_dates_without_hours_need_no_format() -> None:
-    column = {"name": "d", "kind": "date", "low": "2021-01-01", "high": "2021-12-31", "format": "%d.%m.%Y"}
+    column = {
+        "name": "d",
+        "kind": "date",
+        "low": "2021-01-01",
+        "high": "2021-12-31",
+        "format": "%d.%m.%Y",
+    }
     encoder = Encoder([column], normalise="none", intercept=False, sparse=False)
     cells = [date(2021, 5, 1), "01.05.2021"]
-    first, second = np.asarray(encoder.transform(pd.DataFrame({"d": pd.Series(cells, dtype=object)})))
+    first, second = np.asarray(
+        encoder.transform(pd.DataFrame({"d": pd.Series(cells, dtype=object)}))
+    )
     assert first == second
 
 
 def test_composed_letters_blanks_and_marks_of_byte_order_in_names() -> None:
     name = normalize("NFC", "gr\u00f6\u00dfe")
-    encoder = Encoder([{"name": name, "kind": "flag"}], normalise="none", intercept=False, sparse=False)
+    encoder = Encoder(
+        [{"name": name, "kind": "flag"}], normalise="none", intercept=False, sparse=False
+    )
     for given in (name, normalize("NFD", name), f"\ufeff{name}", f" {normalize('NFD', name)} "):
         assert np.asarray(encoder.transform(pd.DataFrame({given: [1.0]}))).tolist() == [[1.0]]
-    with pytest.raises(InputError, match=r"Expected one column 'größe', got .* which compare as it"):
+    with pytest.raises(
+        InputError,
+        match=r"Expected one column 'größe', got .* which compare as "
+        r"it",
+    ):
         encoder.transform(pd.DataFrame({f"{name} ": [1.0], f"\ufeff{name}": [0.0]}))
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1", 1.0), (" -1.50 ", -1.5), (".5", 0.5), ("2.", 2.0), ("+1e3", 1000.0), ("-Inf", -inf), ("0.1", 0.1)],
+    [
+        ("1", 1.0),
+        (" -1.50 ", -1.5),
+        (".5", 0.5),
+        ("2.", 2.0),
+        ("+1e3", 1000.0),
+        ("-Inf", -inf),
+        ("0.1", 0.1),
+    ],
 )
 def test_texts_that_are_numbers(text: str, value: float) -> None:
     assert number_of(text) == value
 
 
-@pytest.mark.parametrize("text", ["1_000", "\u0661\u0662", "1,5", "0x10", "1e", "", "--1", "1 2", "infinit"])
+@pytest.mark.parametrize(
+    "text", ["1_000", "\u0661\u0662", "1,5", "0x10", "1e", "", "--1", "1 2", "infinit"]
+)
 def test_what_only_python_reads_is_no_number(text: str) -> None:
     with pytest.raises(ValueError, match="is no number"):
         number_of(text)

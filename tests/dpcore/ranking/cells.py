@@ -47,16 +47,24 @@ def run_cell(
     every: int = 0,
     fixed_noise_seed: int | None = None,
 ) -> dict[str, Any]:
-    """Train ``entry`` on ``fold.train`` and report MAP and NDCG@{1,2,4,8} on ``fold.test``, as plain data.
+    """Train ``entry`` on ``fold.train`` and report MAP and NDCG@{1,2,4,8} on ``fold.test``, as
+    plain data.
 
-    ``target`` is left out for baselines and for a noise multiplier given by hand. With ``every`` > 0 the metrics of
-    each ``every``-th iterate come too, under ``curve``. The metrics are exact: internal where sessions are private.
+    ``target`` is left out for baselines and for a noise multiplier given by hand. With ``every`` >
+    0 the metrics of each ``every``-th iterate come too, under ``curve``. The metrics are exact:
+    internal where sessions are private.
     """
     objective, iterates = entry.model.objective(fold.train), Iterates(2**30, of="gradients")
     problem = entry.model.problem(objective, entry.adjacency, l2=entry.l2)
     planned = entry.plan(problem, *([target] if target is not None else []))
-    result = run(planned, objective, seed=draw, observers=[iterates], fixed_noise_seed=fixed_noise_seed)
-    row: dict[str, Any] = {"label": entry.label, "draw": draw, "spent_epsilon": planned.spent_epsilon}
+    result = run(
+        planned, objective, seed=draw, observers=[iterates], fixed_noise_seed=fixed_noise_seed
+    )
+    row: dict[str, Any] = {
+        "label": entry.label,
+        "draw": draw,
+        "spent_epsilon": planned.spent_epsilon,
+    }
     row |= {"adjacency": str(problem.adjacency), "unit": problem.unit, "seconds": result.seconds}
     scores = entry.model.scores(result.weights, fold.test.documents)
     row |= ranking_report(fold.test, scores, conventions=conventions)
@@ -74,7 +82,9 @@ def crossval(
     draws: int = 3,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of ``run_cell`` for every entry, epsilon, fold and draw; None as epsilon keeps a given noise multiplier."""
+    """Rows of ``run_cell`` for every entry, epsilon, fold and draw; None as epsilon keeps a given
+    noise multiplier.
+    """
     require_count(draws=draws)
     folds = list(partition_folds(parts))
     for entry in entries:
@@ -82,11 +92,15 @@ def crossval(
             target = None if epsilon is None else Target(epsilon, delta)
             for i, fold in enumerate(folds):
                 for draw in range(draws):
-                    yield {"epsilon": epsilon, "fold": i + 1} | run_cell(entry, fold, target, draw, **options)
+                    yield {"epsilon": epsilon, "fold": i + 1} | run_cell(
+                        entry, fold, target, draw, **options
+                    )
 
 
 def summary(rows: Iterable[dict[str, Any]], metric: str = "map") -> list[dict[str, Any]]:
-    """Mean, standard deviation and standard error over the cells of each (label, epsilon), in order of appearance."""
+    """Mean, standard deviation and standard error over the cells of each (label, epsilon), in order
+    of appearance.
+    """
     groups: dict[tuple[str, float | None], list[float]] = {}
     for row in rows:
         groups.setdefault((row["label"], row["epsilon"]), []).append(row[metric])
@@ -104,8 +118,12 @@ def summary(rows: Iterable[dict[str, Any]], metric: str = "map") -> list[dict[st
     ]
 
 
-def paired(rows: Sequence[dict[str, Any]], label: str, other: str, metric: str = "map") -> list[dict[str, Any]]:
-    """Mean difference ``label`` - ``other`` on equal folds and draws with its standard error, for each epsilon."""
+def paired(
+    rows: Sequence[dict[str, Any]], label: str, other: str, metric: str = "map"
+) -> list[dict[str, Any]]:
+    """Mean difference ``label`` - ``other`` on equal folds and draws with its standard error, for
+    each epsilon.
+    """
     cells: dict[tuple[str, Any, Any, Any], float] = {
         (row["label"], row["epsilon"], row["fold"], row["draw"]): row[metric] for row in rows
     }
@@ -114,7 +132,11 @@ def paired(rows: Sequence[dict[str, Any]], label: str, other: str, metric: str =
         if name == label and (other, epsilon, fold, draw) in cells:
             found.setdefault(epsilon, []).append(value - cells[other, epsilon, fold, draw])
     return [
-        {"epsilon": e, "difference": float(np.mean(d)), "se": float(np.std(d, ddof=1) / np.sqrt(len(d)))}
+        {
+            "epsilon": e,
+            "difference": float(np.mean(d)),
+            "se": float(np.std(d, ddof=1) / np.sqrt(len(d))),
+        }
         for e, d in found.items()
         if len(d) > 1
     ]

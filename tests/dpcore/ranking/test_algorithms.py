@@ -1,4 +1,6 @@
-"""Private ranking: replay between label neighbours (and whole sessions), the price, the fault of Algorithm 6.1."""
+"""Private ranking: replay between label neighbours (and whole sessions), the price, the fault of
+Algorithm 6.1.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ LABELS, ADD, REPLACE = Adjacency.REPLACE_LABELS, Adjacency.ADD_REMOVE, Adjacency
 
 
 def neighbours(adjacency: Adjacency, seed: int = 0) -> tuple[Sessions, Sessions]:
-    """Eight sessions and a neighbour that differs in the last: two documents far apart, the other one relevant."""
+    """Eight sessions and a neighbour that differs in the last: two documents far apart, the other
+    one relevant.
+    """
     rng = np.random.default_rng(seed)
     lengths = np.append(rng.integers(1, 6, 7), 2)
     X = rng.normal(size=(lengths.sum(), 4)) * 0.3
@@ -52,7 +56,13 @@ REPLAYS = [
     ("privbr", {"bound": "clip", "cap": 0.2, "cap_every": 2, "steps": 4}, GAIN, LABELS, None),
     ("privbr", {"bound": "scale", "cap": 0.2, "cap_every": 2, "steps": 4}, GAIN, LABELS, None),
     ("privbr", {"bound": "clip", "cap": 0.3, "cap_rule": "fixed"}, ListNet(), LABELS, None),
-    ("privbr", {"bound": "scale", "spectral": True}, BayesRank(1, "one_hot"), LABELS, MLP(4, (5,), "tanh")),
+    (
+        "privbr",
+        {"bound": "scale", "spectral": True},
+        BayesRank(1, "one_hot"),
+        LABELS,
+        MLP(4, (5,), "tanh"),
+    ),
     ("privbr", {"bound": "scale", "sampling_rate": 0.5}, SIMPLEX, LABELS, MLP(4, (5,), "tanh")),
     ("listnet_one_shot", {"components": 3}, ListNet(), LABELS, None),
     ("listnet_one_shot", {"clip_share": 9.0}, ListNet(), LABELS, None),
@@ -62,15 +72,30 @@ REPLAYS = [
     ("best_feature", {}, ListNet(), ADD, None),
     ("dp_sgd", {"steps": 3, "clip_norm": 0.1, "learning_rate": 0.5}, ListNet(), LABELS, None),
     ("dp_sgd", {"steps": 3, "clip_norm": 0.1, "learning_rate": 0.5}, ListMLE(), ADD, None),
-    ("dp_sgd", {"steps": 3, "clip_norm": 0.1, "learning_rate": 0.5, "sampling_rate": 0.5}, GAIN, LABELS, None),
-    ("dp_sgd", {"steps": 3, "clip_norm": 0.1, "learning_rate": 0.5}, GAIN, REPLACE, MLP(4, (5,), "tanh")),
+    (
+        "dp_sgd",
+        {"steps": 3, "clip_norm": 0.1, "learning_rate": 0.5, "sampling_rate": 0.5},
+        GAIN,
+        LABELS,
+        None,
+    ),
+    (
+        "dp_sgd",
+        {"steps": 3, "clip_norm": 0.1, "learning_rate": 0.5},
+        GAIN,
+        REPLACE,
+        MLP(4, (5,), "tanh"),
+    ),
 ]
-# Bounds that two-document sessions need not meet: average precision changes by a half, norms under a sampled clip.
+# Bounds that two-document sessions need not meet: average precision changes by a half, norms under
+# a sampled clip.
 LOOSE = {"best_feature": 0.49}
 
 
 @pytest.mark.parametrize(("name", "parameters", "loss", "adjacency", "scorer"), REPLAYS)
-def test_replay_finds_nothing_but_values_that_depends_on_the_labels(name, parameters, loss, adjacency, scorer):
+def test_replay_finds_nothing_but_values_that_depends_on_the_labels(
+    name, parameters, loss, adjacency, scorer
+):
     algorithm = make(name, registry[name].small | parameters)
     best = 0.0
     for seed in range(3):
@@ -80,11 +105,23 @@ def test_replay_finds_nothing_but_values_that_depends_on_the_labels(name, parame
         planned = Events.of(algorithm.plan(problem), adjacency=adjacency, unit=problem.unit)
         record = Tape(SessionObjective(first, loss, scorer), 7, planned, seed=seed)
         result = algorithm.fit(problem, record, np.random.default_rng(0))
-        again = Tape(SessionObjective(second, loss, scorer), 7, planned, False, adjacency is ADD, record.log, seed)
+        again = Tape(
+            SessionObjective(second, loss, scorer),
+            7,
+            planned,
+            False,
+            adjacency is ADD,
+            record.log,
+            seed,
+        )
         other = algorithm.fit(problem, again, np.random.default_rng(0))
         ratios = [ratio(a, b, 7) for a, b in zip(record.log, again.log, strict=True)]
         assert max(ratios) <= 1 + 1e-9
-        assert [item.mechanism for item in record.log] == list(planned) == [item.mechanism for item in again.log]
+        assert (
+            [item.mechanism for item in record.log]
+            == list(planned)
+            == [item.mechanism for item in again.log]
+        )
         assert record.notes == again.notes and np.array_equal(result, other)
         best = max(best, *ratios)
     assert best >= LOOSE.get(name, 0.99), f"no bound is reached (best {best:.3g})"
@@ -99,7 +136,9 @@ class BatchLargest:
 
 
 def test_the_cap_of_a_batch_tells_who_is_in_it():
-    """The scale of Algorithm 6.1 differs between batches with and without a session: a function of the secret draw."""
+    """The scale of Algorithm 6.1 differs between batches with and without a session: a function of
+    the secret draw.
+    """
     sessions, _ = neighbours(LABELS)
     objective, w = SessionObjective(sessions, GAIN), np.zeros(4)
     _, inside = BatchLargest().contributions(objective.take(np.array([1, 7])), w, GAIN)
@@ -120,10 +159,12 @@ def hockey_stick(scale_in: float, scale_out: float, rate: float, target: float) 
 
 
 def test_algorithm_6_1_breaks_the_price_that_a_public_cap_keeps():
-    """One step at the dissertation's setting (q = 10/1356, sigma 0.875, delta 1e-4), its own price by Lemma 2.3.
+    """One step at the dissertation's setting (q = 10/1356, sigma 0.875, delta 1e-4), its own price
+    by Lemma 2.3.
 
-    The session's bound is the largest of all and the others' are small. With C from the batch the noise is 0.875 when
-    the session is in it and nearly 0 when not, and the output leaves the claim by far; with C public it keeps it.
+    The session's bound is the largest of all and the others' are small. With C from the batch the
+    noise is 0.875 when the session is in it and nearly 0 when not, and the output leaves the claim
+    by far; with C public it keeps it.
     """
     rate, sigma, delta = 10 / 1356, 0.875, 1e-4
     orders = np.arange(2, 501.0)
@@ -136,7 +177,11 @@ def test_algorithm_6_1_breaks_the_price_that_a_public_cap_keeps():
 def test_the_printed_setting_gets_the_price_of_a_ball_which_is_below_lemma_2_3():
     first, _ = neighbours(LABELS)
     problem = ranking_problem(first, GAIN)
-    algorithm = make("privbr", {"noise_multiplier": 0.875, "batch_size": None, "sampling_rate": 10 / 1356}, "paper")
+    algorithm = make(
+        "privbr",
+        {"noise_multiplier": 0.875, "batch_size": None, "sampling_rate": 10 / 1356},
+        "paper",
+    )
     [mechanism] = set(algorithm.plan(problem))
     assert (mechanism.sampler, mechanism.contributions) == (Poisson(10 / 1356), "ball")
     spent = epsilon_of(Events.of([mechanism] * 200, adjacency=LABELS).price(), 1e-4)
@@ -182,7 +227,9 @@ def learnable(n: int = 400, seed: int = 0) -> Sessions:
 def test_every_ranker_learns_through_plan_and_run(name, parameters, loss, adjacency):
     train, test = learnable(), learnable(200, seed=1)
     problem = ranking_problem(train, loss, adjacency=adjacency)
-    result = run(plan(name, parameters, problem, Target(1.0, 1e-5)), SessionObjective(train, loss), seed=0)
+    result = run(
+        plan(name, parameters, problem, Target(1.0, 1e-5)), SessionObjective(train, loss), seed=0
+    )
     score = ranking_report(test, test.documents.X @ result.weights)["map"]
     random_order = ranking_report(test, np.zeros(len(test.y)))["map"]
     assert score > random_order + 0.2, (score, random_order)
@@ -195,7 +242,9 @@ def test_degenerate_documents_give_finite_weights():
         sessions = Sessions.from_rows(X, [0, 1, 0, 2, 0, 0], groups)
         problem = ranking_problem(sessions, ListNet())
         for name in ("listnet_one_shot", "privbr"):
-            weights = run(plan(name, {}, problem, Target(1.0, 1e-5)), SessionObjective(sessions, ListNet())).weights
+            weights = run(
+                plan(name, {}, problem, Target(1.0, 1e-5)), SessionObjective(sessions, ListNet())
+            ).weights
             assert np.all(np.isfinite(weights))
 
 

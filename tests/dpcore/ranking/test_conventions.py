@@ -1,4 +1,6 @@
-"""Conventions of LETOR's script and of trec_eval on small tables whose numbers are worked out by hand."""
+"""Conventions of LETOR's script and of trec_eval on small tables whose numbers are worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pytest
 from dpcore.errors import InputError
 from dpcore.ranking.metrics import NAMED, mean_average_precision, ndcg
 
-# Query a: five documents; query b: two; query c: three, none relevant. In the order of their scores.
+# Query a: five documents; query b: two; query c: three, none relevant. In the order of their
+# scores.
 Y = np.array([2, 0, 1, 0, 1, 0, 1, 0, 0, 0])
 SCORES = np.array([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0])
 QUERIES = np.array(list("aaaaabbccc"))
@@ -29,7 +32,8 @@ def dcg(gains: list[float]) -> float:
     [
         (1, (1.0 + 0.0 + 0.0) / 3),
         (2, (dcg([3, 0]) / dcg([3, 1]) + dcg([0, 1]) / dcg([1, 0]) + 0.0) / 3),
-        (3, (dcg([3, 0, 1]) / dcg([3, 1, 1]) + 0.0 + 0.0) / 3),  # b has two documents: its NDCG@3 is 0
+        # b has two documents: its NDCG@3 is 0
+        (3, (dcg([3, 0, 1]) / dcg([3, 1, 1]) + 0.0 + 0.0) / 3),
         (5, (dcg([3, 0, 1, 0, 1]) / dcg([3, 1, 1, 0, 0]) + 0.0 + 0.0) / 3),
         (6, 0.0),
     ],
@@ -40,7 +44,9 @@ def test_letor(k: int, expected: float) -> None:
 
 def test_a_short_query_counts_whole_unless_told() -> None:
     kept = ndcg(Y, SCORES, QUERIES, 6, discount="letor", empty="zero")
-    assert kept == pytest.approx((dcg([3, 0, 1, 0, 1]) / dcg([3, 1, 1]) + dcg([0, 1]) / dcg([1, 0])) / 3)
+    assert kept == pytest.approx(
+        (dcg([3, 0, 1, 0, 1]) / dcg([3, 1, 1]) + dcg([0, 1]) / dcg([1, 0])) / 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,9 @@ def test_a_short_query_counts_whole_unless_told() -> None:
     ],
 )
 def test_trec_eval_divides_by_all_relevant_documents(k: int | None, expected: float) -> None:
-    assert mean_average_precision(Y, SCORES, QUERIES, k, **TREC) == pytest.approx(expected, abs=1e-12)
+    assert mean_average_precision(Y, SCORES, QUERIES, k, **TREC) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(

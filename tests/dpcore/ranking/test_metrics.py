@@ -1,4 +1,6 @@
-"""MAP and NDCG: cases 01 and 02, hand values, every order of tied documents, scikit-learn, LETOR's discount."""
+"""MAP and NDCG: cases 01 and 02, hand values, every order of tied documents, scikit-learn, LETOR's
+discount.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from dpcore.ranking.sessions import Sessions
 
 
 def read(path):
-    """Labels, query ids and features of the small files of the cases, which have every feature on every line."""
+    """Labels, query ids and features of the small files of the cases, which have every feature on
+    every line.
+    """
     rows = [line.partition("#")[0].split() for line in path.read_text().splitlines()]
     X = np.array([[float(pair.split(":")[1]) for pair in row[2:]] for row in rows])
     return np.array([float(row[0]) for row in rows]), np.array([row[1] for row in rows]), X
@@ -48,9 +52,13 @@ RULES = {
 def test_case_01_means_under_each_rule(undefined, empty):
     y, scores, queries = undefined
     gains, whole, at_min, at_retrieved = RULES[empty]
-    assert [ndcg(y, scores, queries, k, empty=empty) for k in (1, 3, 10)] == pytest.approx(gains, abs=1e-6)
+    assert [ndcg(y, scores, queries, k, empty=empty) for k in (1, 3, 10)] == pytest.approx(
+        gains, abs=1e-6
+    )
     assert mean_average_precision(y, scores, queries, empty=empty) == pytest.approx(whole, abs=1e-6)
-    assert mean_average_precision(y, scores, queries, 3, empty=empty) == pytest.approx(at_min, abs=1e-6)
+    assert mean_average_precision(y, scores, queries, 3, empty=empty) == pytest.approx(
+        at_min, abs=1e-6
+    )
     found = mean_average_precision(y, scores, queries, 3, empty=empty, divisor="retrieved")
     assert found == pytest.approx(at_retrieved, abs=1e-6)
 
@@ -61,11 +69,17 @@ def test_case_01_single_queries_and_record(undefined, shared):
     sessions = Sessions.from_rows(X, y, queries)
     offsets = sessions.documents.offsets
     for k, value in ((1, 0.333333), (3, 0.605191), (10, 0.698839)):
-        assert session_ndcg(sessions.y, X[:, 0], offsets, k)[[0, 2, 4]] == pytest.approx([value, 1, 1], abs=1e-6)
-    assert session_ap(sessions.y, X[:, 0], offsets)[[0, 2, 4]] == pytest.approx([0.755556, 1, 1], abs=1e-6)
+        assert session_ndcg(sessions.y, X[:, 0], offsets, k)[[0, 2, 4]] == pytest.approx(
+            [value, 1, 1], abs=1e-6
+        )
+    assert session_ap(sessions.y, X[:, 0], offsets)[[0, 2, 4]] == pytest.approx(
+        [0.755556, 1, 1], abs=1e-6
+    )
     report = ranking_report(sessions, X[:, 0], conventions=PAPER)
     assert (report["queries"], report["empty_queries"]) == (5, 2)
-    assert report["conventions"]["empty"] == "zero" and report["conventions"]["divisor"] == "retrieved"
+    assert (
+        report["conventions"]["empty"] == "zero" and report["conventions"]["divisor"] == "retrieved"
+    )
     y, queries, X = read(shared / "cases/01-ranking-undefined-queries/negative_label.letor")
     with pytest.raises(InputError, match="label -1 in row 1"):
         Sessions.from_rows(X, y, queries)
@@ -73,13 +87,20 @@ def test_case_01_single_queries_and_record(undefined, shared):
 
 def test_case_02_ties_do_not_depend_on_the_order_of_the_file(shared):
     folder = shared / "cases/02-ranking-ties"
-    expected = {"average": ([0.266667, 0.469506, 0.649632], 0.5925), "worst": ([0, 0, 0.438244], 0.325)}
+    expected = {
+        "average": ([0.266667, 0.469506, 0.649632], 0.5925),
+        "worst": ([0, 0, 0.438244], 0.325),
+    }
     for name in ("order_a", "order_b"):
         y, queries, X = read(folder / f"{name}.letor")
         scores = X @ np.array(json.loads((folder / "weights.json").read_text()))
         for ties, (gains, ap) in expected.items():
-            assert [ndcg(y, scores, queries, k, ties=ties) for k in (1, 3, 5)] == pytest.approx(gains, abs=1e-6)
-            assert mean_average_precision(y, scores, queries, ties=ties) == pytest.approx(ap, abs=1e-6)
+            assert [ndcg(y, scores, queries, k, ties=ties) for k in (1, 3, 5)] == pytest.approx(
+                gains, abs=1e-6
+            )
+            assert mean_average_precision(y, scores, queries, ties=ties) == pytest.approx(
+                ap, abs=1e-6
+            )
 
 
 def brute_ap(y, order, k, divisor):
@@ -98,8 +119,14 @@ def test_average_over_ties_is_the_mean_over_all_orders(divisor):
     rng = np.random.default_rng(1)
     for _ in range(60):
         n = int(rng.integers(1, 7))
-        y, scores, k = rng.integers(0, 3, n).astype(float), rng.integers(0, 3, n).astype(float), int(rng.integers(1, 8))
-        orders = [o for o in permutations(range(n)) if all(scores[a] >= scores[b] for a, b in pairwise(o))]
+        y, scores, k = (
+            rng.integers(0, 3, n).astype(float),
+            rng.integers(0, 3, n).astype(float),
+            int(rng.integers(1, 8)),
+        )
+        orders = [
+            o for o in permutations(range(n)) if all(scores[a] >= scores[b] for a, b in pairwise(o))
+        ]
         expected = np.mean([brute_ap(y, order, k, divisor) for order in orders])
         found = session_ap(y, scores, np.array([0, n]), k, Conventions(divisor=divisor))[0]
         assert found == pytest.approx(expected, abs=1e-12)
@@ -107,7 +134,9 @@ def test_average_over_ties_is_the_mean_over_all_orders(divisor):
         weight = np.where(np.arange(1, n + 1) <= k, discounts(np.arange(1, n + 1)), 0)
         best = np.sort(gain)[::-1] @ weight
         dcg = np.mean([gain[list(order)] @ weight for order in orders])
-        assert session_ndcg(y, scores, np.array([0, n]), k)[0] == pytest.approx(dcg / best if best else 0, abs=1e-12)
+        assert session_ndcg(y, scores, np.array([0, n]), k)[0] == pytest.approx(
+            dcg / best if best else 0, abs=1e-12
+        )
 
 
 def test_agrees_with_scikit_learn_ties_included():
@@ -115,7 +144,9 @@ def test_agrees_with_scikit_learn_ties_included():
     y, scores = rng.integers(0, 3, 12).astype(float), np.round(rng.normal(size=12), 0)
     for k in (1, 4, 20):
         expected = ndcg_score([2**y - 1], [scores], k=k)
-        assert session_ndcg(y, scores, np.array([0, 12]), k)[0] == pytest.approx(expected, abs=1e-12)
+        assert session_ndcg(y, scores, np.array([0, 12]), k)[0] == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
 def test_letor_discount_leaves_the_first_two_ranks_alone():

@@ -49,14 +49,19 @@ def test_partition_files_are_the_five_parts(parts, shared):
 def test_random_order_has_the_known_means(parts):
     everything = join(parts)
     report = ranking_report(everything, np.zeros(len(everything.y)))
-    assert (report["map"], report["ndcg@8"]) == (pytest.approx(0.422, abs=0.001), pytest.approx(0.449, abs=0.001))
+    assert (report["map"], report["ndcg@8"]) == (
+        pytest.approx(0.422, abs=0.001),
+        pytest.approx(0.449, abs=0.001),
+    )
     assert (report["queries"], report["empty_queries"]) == (784, 220)
 
 
 def test_generated_sessions_load_by_name_and_split_by_query():
     schema = find_schema("search")
     loaded = load(schema, schema.encoder(normalise="none", intercept=False))
-    assert loaded.train.n == schema.public.n and not set(loaded.train.queries) & set(loaded.test.queries)
+    assert loaded.train.n == schema.public.n and not set(loaded.train.queries) & set(
+        loaded.test.queries
+    )
     parts = query_parts(loaded.train, 4)
     assert sum(part.n for part in parts) == loaded.train.n
     [fold, *_] = partition_folds(parts)
@@ -66,14 +71,24 @@ def test_generated_sessions_load_by_name_and_split_by_query():
 
 
 def table(rows, label):
-    return {line["epsilon"]: (line["mean"], line["se"]) for line in summary(rows) if line["label"] == label}
+    return {
+        line["epsilon"]: (line["mean"], line["se"])
+        for line in summary(rows)
+        if line["label"] == label
+    }
 
 
 @pytest.mark.slow
 def test_private_rankers_reach_their_bars_and_beat_the_best_feature(parts):
-    """Mean of 5 folds x 3 draws, delta 1e-4, at least the bar less 2 standard errors; paired with the baseline."""
+    """Mean of 5 folds x 3 draws, delta 1e-4, at least the bar less 2 standard errors; paired with
+    the baseline.
+    """
     rows = list(crossval([DEFAULT, SESSION, FEATURE, PRIVBR], parts, EPSILONS, 1e-4, draws=3))
-    for label, bars in (("default", LABEL_BARS), ("session", SESSION_BARS), ("privbr", PRIVBR_BARS)):
+    for label, bars in (
+        ("default", LABEL_BARS),
+        ("session", SESSION_BARS),
+        ("privbr", PRIVBR_BARS),
+    ):
         for epsilon, bar in zip(EPSILONS, bars, strict=True):
             mean, se = table(rows, label)[epsilon]
             assert mean + 2 * se >= bar, (label, epsilon, mean, se)
@@ -85,8 +100,16 @@ def test_private_rankers_reach_their_bars_and_beat_the_best_feature(parts):
 
 @pytest.mark.slow
 def test_one_model_without_privacy_reaches_the_best_known(parts):
-    """Train on three parts: linear ListMLE on [raw, rank]; bars of MAP, NDCG@1 and NDCG@8 with tolerance 0.005."""
-    entry = Entry("listmle", "non_private", model=RankingModel(loss="listmle"), adjacency="add_remove", l2=0.02)
+    """Train on three parts: linear ListMLE on [raw, rank]; bars of MAP, NDCG@1 and NDCG@8 with
+    tolerance 0.005.
+    """
+    entry = Entry(
+        "listmle",
+        "non_private",
+        model=RankingModel(loss="listmle"),
+        adjacency="add_remove",
+        l2=0.02,
+    )
     rows = [run_cell(entry, fold, None) for fold in partition_folds(parts, validate=True)]
     means = [float(np.mean([row[name] for row in rows])) for name in ("map", "ndcg@1", "ndcg@8")]
     assert np.all(np.array(means) >= np.array([0.664, 0.526, 0.688]) - 0.005), means
@@ -96,7 +119,10 @@ def test_one_model_without_privacy_reaches_the_best_known(parts):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_rule_holds_on_random_halves_of_the_features(parts, seed):
     columns = np.sort(np.random.default_rng(seed).permutation(46)[:23])
-    halves = [Sessions(Documents(p.documents.X[:, columns], p.documents.offsets), p.y, p.queries) for p in parts]
+    halves = [
+        Sessions(Documents(p.documents.X[:, columns], p.documents.offsets), p.y, p.queries)
+        for p in parts
+    ]
     rows = list(crossval([DEFAULT, FEATURE], halves, (0.5, 2.0), 1e-4, draws=3))
     for line in paired(rows, "default", "feature"):
         assert line["difference"] >= -2 * line["se"], line
@@ -115,10 +141,19 @@ def seconds(function, repeats=3):
 def test_speed(parts):
     """Processor seconds of one core, twice the bars to leave room for a slower machine."""
     fold = next(partition_folds(parts))
-    entry = Entry("privbr", "privbr", {"steps": 400, "noise_multiplier": 5.0}, RankingModel(("raw",), loss="bayesrank"))
+    entry = Entry(
+        "privbr",
+        "privbr",
+        {"steps": 400, "noise_multiplier": 5.0},
+        RankingModel(("raw",), loss="bayesrank"),
+    )
     assert seconds(lambda: run_cell(entry, fold, None), 1) <= 2 * 2.5
     paper = Entry(
-        "p", "privbr", {"noise_multiplier": 1.5}, RankingModel(("raw",), "mlp", loss="bayesrank"), preset="paper"
+        "p",
+        "privbr",
+        {"noise_multiplier": 1.5},
+        RankingModel(("raw",), "mlp", loss="bayesrank"),
+        preset="paper",
     )
     assert seconds(lambda: run_cell(paper, fold, None), 1) <= 2 * 1.5
     objective = DEFAULT.model.objective(fold.train)
@@ -127,16 +162,24 @@ def test_speed(parts):
     assert seconds(lambda: run(planned, objective)) <= 2 * 0.3
     deep = SessionObjective(fold.train, BayesRank(), MLP(46))
     w = np.zeros(deep.dimension)
-    steps = iter(np.linspace(0.0, 0.1, 20))  # a new w each time, for the bounds at the last one are kept
+    # a new w each time, for the bounds at the last one are kept
+    steps = iter(np.linspace(0.0, 0.1, 20))
     bounds = seconds(lambda: deep.public.label_bounds(w + next(steps), BayesRank()))
     assert 0 < bounds <= 3 * seconds(lambda: deep.gradient_sum(w))
-    flat = [SessionObjective(part, ListNet()) for part in (fold.train.take(np.arange(157)), fold.train)]
-    few, many = (seconds(lambda o=o: [o.gradient_sum(np.zeros(46)) for _ in range(50)]) for o in flat)
+    flat = [
+        SessionObjective(part, ListNet()) for part in (fold.train.take(np.arange(157)), fold.train)
+    ]
+    few, many = (
+        seconds(lambda o=o: [o.gradient_sum(np.zeros(46)) for _ in range(50)]) for o in flat
+    )
     assert many <= 6 * few
 
 
 def test_figure_shows_curves_and_lines(tmp_path):
-    rows = [{"label": "a", "curve": [{"iteration": t, "map": 0.4 + 0.01 * t * d} for t in (0, 10)]} for d in (1, 3)]
+    rows = [
+        {"label": "a", "curve": [{"iteration": t, "map": 0.4 + 0.01 * t * d} for t in (0, 10)]}
+        for d in (1, 3)
+    ]
     assert mean_curves(rows, "map")["a"][1] == pytest.approx([0.4, 0.6])
     curve_figure(rows, {"no privacy": 0.66}, "map", "MQ2008", tmp_path / "map.png")
     assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"

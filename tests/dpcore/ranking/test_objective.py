@@ -60,7 +60,9 @@ def test_clipped_and_capped_sums_are_those_of_single_sessions(loss, scorer):
     clip = float(np.median(norms))
     expected = (single * np.minimum(1, clip / norms)[:, None]).sum(axis=0)
     assert objective.gradient_sum(w, clip) == pytest.approx(expected, abs=1e-12)
-    assert objective.take(slice(2, 5)).gradient_sum(w) == pytest.approx(single[2:5].sum(axis=0), abs=1e-12)
+    assert objective.take(slice(2, 5)).gradient_sum(w) == pytest.approx(
+        single[2:5].sum(axis=0), abs=1e-12
+    )
     assert not objective.take(np.array([], dtype=int)).gradient_sum(w, clip).any()
     if loss.label_linear:
         bounds = np.maximum(objective.public.label_bounds(w, loss), 1e-300)
@@ -71,7 +73,9 @@ def test_clipped_and_capped_sums_are_those_of_single_sessions(loss, scorer):
 def test_values_are_cut_to_their_range():
     objective = SessionObjective(SMALL, ListNet())
     values = [objective.take(np.array([j])).value_sum(np.ones(3))[0] for j in range(SMALL.n)]
-    assert objective.value_sum(np.ones((2, 3)), 0.5) == pytest.approx([np.minimum(values, 0.5).sum()] * 2)
+    assert objective.value_sum(np.ones((2, 3)), 0.5) == pytest.approx(
+        [np.minimum(values, 0.5).sum()] * 2
+    )
 
 
 def single_gradients(sessions, loss, scorer, w):
@@ -82,16 +86,26 @@ def single_gradients(sessions, loss, scorer, w):
 @pytest.mark.parametrize("scorer", SCORERS[:2], ids=repr)
 @pytest.mark.parametrize("loss", LINEAR_IN_LABELS, ids=repr)
 def test_no_labels_move_a_gradient_by_more_than_its_bound(loss, scorer):
-    """Adversarial labels: random ones, one relevant document each, all and none; the bound is met exactly by pairs."""
+    """Adversarial labels: random ones, one relevant document each, all and none; the bound is met
+    exactly by pairs.
+    """
     rng, w, count = np.random.default_rng(0), point(scorer), len(SMALL.y)
     bounds = ScoredDocuments(SMALL.documents, scorer).label_bounds(w, loss)
     place = np.arange(count) - SMALL.documents.offsets[SMALL.documents.owner]
     labels = [np.zeros(count), np.full(count, 2.0), *[(place == i) * 2.0 for i in range(6)]]
     labels += [rng.integers(0, 3, count) * (rng.random(count) < rng.random()) for _ in range(20)]
-    found = [single_gradients(Sessions(SMALL.documents, y, SMALL.queries), loss, scorer, w) for y in labels]
-    moves = np.array([[np.linalg.norm(a - b, axis=1) for a in found] for b in found]).max(axis=(0, 1))
+    found = [
+        single_gradients(Sessions(SMALL.documents, y, SMALL.queries), loss, scorer, w)
+        for y in labels
+    ]
+    moves = np.array([[np.linalg.norm(a - b, axis=1) for a in found] for b in found]).max(
+        axis=(0, 1)
+    )
     longest = np.array([np.linalg.norm(a, axis=1) for a in found]).max(axis=0)
-    assert np.all(moves <= bounds + 1e-12) and np.max(moves[bounds > 1e-9] / bounds[bounds > 1e-9]) > 0.99
+    assert (
+        np.all(moves <= bounds + 1e-12)
+        and np.max(moves[bounds > 1e-9] / bounds[bounds > 1e-9]) > 0.99
+    )
     whole = 0.5 if loss.name == "bayesrank" and loss.target == "gain" else 1.0
     assert np.all(longest <= whole * bounds + 1e-12)
     directions = ScoredDocuments(SMALL.documents, scorer).longest_directions(w, loss)
@@ -105,7 +119,9 @@ def test_kept_bounds_belong_to_their_point_and_loss():
     w = np.ones(3)
     fresh = ScoredDocuments(SMALL.documents)
     assert np.array_equal(public.label_bounds(w, BayesRank()), fresh.label_bounds(w, BayesRank()))
-    assert not np.array_equal(public.label_bounds(w, BayesRank(1, "simplex")), fresh.label_bounds(w, BayesRank()))
+    assert not np.array_equal(
+        public.label_bounds(w, BayesRank(1, "simplex")), fresh.label_bounds(w, BayesRank())
+    )
     w += 1.0
     assert public.known_bounds(w, BayesRank(1, "simplex")) is None
 
@@ -125,23 +141,33 @@ def test_two_ranks_are_the_sum_over_all_lists_of_two():
     p, gain = np.exp(s) / np.exp(s).sum(), 2**y - 1
     ideal = 3 + SECOND * 3
     expected = sum(
-        p[i] * p[j] / (1 - p[i]) * (gain[i] + SECOND * gain[j]) / ideal for i, j in permutations(range(5), 2)
+        p[i] * p[j] / (1 - p[i]) * (gain[i] + SECOND * gain[j]) / ideal
+        for i, j in permutations(range(5), 2)
     )
-    assert BayesRank(2).value(s[None], y[None], np.ones((1, 5), bool))[0] == pytest.approx(1 - expected, abs=1e-14)
+    assert BayesRank(2).value(s[None], y[None], np.ones((1, 5), bool))[0] == pytest.approx(
+        1 - expected, abs=1e-14
+    )
 
 
 def test_listmle_is_minus_log_of_the_permutation_probability():
     s, y = np.array([0.3, -1.0, 2.0, 0.1]), np.array([0.0, 2.0, 1.0, 0.0])
     e = np.exp(s)
     expected = -np.log(e[1] / e.sum()) - np.log(e[2] / (e[2] + e[0] + e[3]))
-    assert ListMLE().value(s[None], y[None], np.ones((1, 4), bool))[0] == pytest.approx(expected, abs=1e-14)
+    assert ListMLE().value(s[None], y[None], np.ones((1, 4), bool))[0] == pytest.approx(
+        expected, abs=1e-14
+    )
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_extreme_scores_stay_finite(loss):
-    s, y = np.array([[800.0, -800.0, 0.0], [0.0, 900.0, -5.0]]), np.array([[0.0, 2.0, 1.0], [1.0, 0.0, 0.0]])
+    s, y = (
+        np.array([[800.0, -800.0, 0.0], [0.0, 900.0, -5.0]]),
+        np.array([[0.0, 2.0, 1.0], [1.0, 0.0, 0.0]]),
+    )
     mask = np.array([[True, True, True], [True, True, False]])
-    assert np.all(np.isfinite(loss.slope(s, y, mask))) and np.all(np.isfinite(loss.value(s, y, mask)))
+    assert np.all(np.isfinite(loss.slope(s, y, mask))) and np.all(
+        np.isfinite(loss.value(s, y, mask))
+    )
     assert not loss.slope(s, y, mask)[1, 2]
     assert softmax(s, mask).sum(axis=1) == pytest.approx(1)
 
@@ -154,8 +180,12 @@ def test_blocks_hold_every_document_once():
 
 def test_label_sum_is_the_one_vector_of_a_linear_listnet():
     objective = SessionObjective(SMALL, ListNet())
-    assert objective.label_sum(np.eye(3)) == pytest.approx(-objective.gradient_sum(np.zeros(3)), abs=1e-12)
-    silent = SessionObjective(Sessions(SMALL.documents, np.zeros(len(SMALL.y)), SMALL.queries), ListNet())
+    assert objective.label_sum(np.eye(3)) == pytest.approx(
+        -objective.gradient_sum(np.zeros(3)), abs=1e-12
+    )
+    silent = SessionObjective(
+        Sessions(SMALL.documents, np.zeros(len(SMALL.y)), SMALL.queries), ListNet()
+    )
     assert not silent.label_sum(np.eye(3)).any()
 
 

@@ -1,4 +1,6 @@
-"""DPRanker behaves as an estimator, states its guarantee whole and keeps to its budget; the comparison around it."""
+"""DPRanker behaves as an estimator, states its guarantee whole and keeps to its budget; the
+comparison around it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ RANDOM = 0.45
     ],
 )
 def test_fit_rank_and_state_the_guarantee(parameters, algorithm, unit):
-    ranker = DPRanker(epsilon=2.0, random_state=0, **parameters).fit(X[TRAIN], Y[TRAIN], groups=Q[TRAIN])
+    ranker = DPRanker(epsilon=2.0, random_state=0, **parameters).fit(
+        X[TRAIN], Y[TRAIN], groups=Q[TRAIN]
+    )
     assert ranker.planned_.name == algorithm
     assert ranker.score(X[~TRAIN], Y[~TRAIN], Q[~TRAIN]) > RANDOM + 0.1
     assert ranker.spent_.epsilon <= 2.0 and ranker.spent_.unit == unit
@@ -64,12 +68,16 @@ def test_clone_keeps_parameters_of_the_algorithm_and_shares_the_budget():
     assert copy.get_params()["steps"] == 7 and copy.budget is budget
     copy.fit(X[TRAIN], Y[TRAIN], groups=Q[TRAIN])
     with pytest.raises(BudgetExceeded, match="allowance"):
-        ranker.set_params(epsilon=90.0, noise_multiplier=1.0).fit(X[TRAIN], Y[TRAIN], groups=Q[TRAIN])
+        ranker.set_params(epsilon=90.0, noise_multiplier=1.0).fit(
+            X[TRAIN], Y[TRAIN], groups=Q[TRAIN]
+        )
     assert len(budget.history) == 1
 
 
 def test_the_model_without_privacy_is_never_releasable():
-    ranker = DPRanker("non_private", l2=0.01, loss="listmle").fit(X[TRAIN], Y[TRAIN], groups=Q[TRAIN])
+    ranker = DPRanker("non_private", l2=0.01, loss="listmle").fit(
+        X[TRAIN], Y[TRAIN], groups=Q[TRAIN]
+    )
     assert not ranker.releasable_ and ranker.spent_.epsilon == np.inf
     assert ranker.score(X[~TRAIN], Y[~TRAIN], Q[~TRAIN]) > RANDOM + 0.2
 
@@ -108,7 +116,9 @@ def test_groups_are_asked_for_in_words():
 
 
 def default_of(adjacency: str, **model):
-    return plan("auto", {}, RankingModel(**model).public_problem(24, 400, adjacency), Target(1.0, 1e-5))
+    return plan(
+        "auto", {}, RankingModel(**model).public_problem(24, 400, adjacency), Target(1.0, 1e-5)
+    )
 
 
 def test_default_follows_from_who_is_protected_before_a_session_is_read():
@@ -116,7 +126,11 @@ def test_default_follows_from_who_is_protected_before_a_session_is_read():
     assert default_of("replace_labels", scorer="mlp", hidden=(8,)).name == "dp_sgd"
     assert "no linear ListNet" in default_of("replace_labels", loss="listmle").reason
     private = default_of("add_remove")
-    assert (private.name, private.parameters["clip_norm"], private.parameters["steps"]) == ("dp_sgd", 0.3, 10)
+    assert (private.name, private.parameters["clip_norm"], private.parameters["steps"]) == (
+        "dp_sgd",
+        0.3,
+        10,
+    )
     assert "documents are private" in private.reason
 
 
@@ -126,10 +140,16 @@ def test_kept_iterates_are_spread_and_end_with_the_last():
     for t in range(23):
         kept.asked(Call("capped_gradient_sum", (np.array([float(t)]), 1.0), 5))
         kept.released(Gaussian(1.0, 1.0), None, lambda batch: batch, None)
-        kept.released(Gaussian(1.0, 1.0), None, lambda batch: batch, None)  # a release that asks for no gradient
+        # a release that asks for no gradient
+        kept.released(Gaussian(1.0, 1.0), None, lambda batch: batch, None)
     *points, (end, weights) = kept.path(np.array([-1.0]))
     numbers = [t for t, w in points if w[0] == t]
-    assert numbers == [t for t, _ in points] and numbers[0] == 0 and numbers[-1] == 22 and len(numbers) <= 5
+    assert (
+        numbers == [t for t, _ in points]
+        and numbers[0] == 0
+        and numbers[-1] == 22
+        and len(numbers) <= 5
+    )
     assert (end, weights[0]) == (23, -1.0)
     assert len({b - a for a, b in pairwise(numbers[:-1])}) == 1
 
@@ -140,13 +160,22 @@ def test_comparison_rows_are_plain_and_curves_follow_the_iterates():
     entry = Entry("privbr", "privbr", {"steps": 6}, RankingModel(loss="bayesrank"))
     row = run_cell(entry, fold, Target(4.0, 1e-5), every=2)
     assert [point["iteration"] for point in row["curve"]] == [0, 2, 4]
-    assert row["curve"][-1]["map"] > row["curve"][0]["map"] and row["conventions"]["empty"] == "skip"
-    batches = Entry("paper", "privbr", {"steps": 3, "noise_multiplier": 2.0}, entry.model, preset="paper")
+    assert (
+        row["curve"][-1]["map"] > row["curve"][0]["map"] and row["conventions"]["empty"] == "skip"
+    )
+    batches = Entry(
+        "paper", "privbr", {"steps": 3, "noise_multiplier": 2.0}, entry.model, preset="paper"
+    )
     assert len(run_cell(batches, fold, None, every=1)["curve"]) == 3
     parts = [sessions.take(np.arange(i, 500, 5)) for i in range(5)]
-    entries = [Entry("default"), Entry("best feature", "best_feature", model=RankingModel(("raw",)))]
+    entries = [
+        Entry("default"),
+        Entry("best feature", "best_feature", model=RankingModel(("raw",))),
+    ]
     rows = list(crossval(entries, parts, (1.0,), 1e-5, draws=1))
     table = summary(rows)
-    assert [line["cells"] for line in table] == [5, 5] and table[0]["mean"] > table[1]["mean"] > RANDOM
+    assert [line["cells"] for line in table] == [5, 5] and table[0]["mean"] > table[1][
+        "mean"
+    ] > RANDOM
     [difference] = paired(rows, "default", "best feature")
     assert difference["difference"] == pytest.approx(table[0]["mean"] - table[1]["mean"])

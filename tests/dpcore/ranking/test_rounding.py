@@ -32,7 +32,9 @@ def documents_of(n: int, p: int, offset: float, spread: float, seed: int = 0) ->
     return Documents(X, np.array([0, n]))
 
 
-def objective_of(documents: Documents, y: np.ndarray, loss: RankingLoss, scorer: Scorer) -> SessionObjective:
+def objective_of(
+    documents: Documents, y: np.ndarray, loss: RankingLoss, scorer: Scorer
+) -> SessionObjective:
     return SessionObjective(Sessions(documents, y, np.arange(documents.n)), loss, scorer)
 
 
@@ -48,15 +50,23 @@ def exact_directions(X: np.ndarray, p: np.ndarray, loss: RankingLoss) -> list[li
         return rows
     chances = [Fraction(float(value)) for value in p]
     mean = [
-        sum((c * x for c, x in zip(chances, column, strict=True)), Fraction(0)) for column in zip(*rows, strict=True)
+        sum((c * x for c, x in zip(chances, column, strict=True)), Fraction(0))
+        for column in zip(*rows, strict=True)
     ]
-    return [[c * (x - m) for x, m in zip(row, mean, strict=True)] for c, row in zip(chances, rows, strict=True)]
+    return [
+        [c * (x - m) for x, m in zip(row, mean, strict=True)]
+        for c, row in zip(chances, rows, strict=True)
+    ]
 
 
 def needed(u: list[list[Fraction]], target: str) -> Fraction:
-    """The square of what a bound must reach: of the diameter, exact; of the sum of norms, cut below it by 1e-30."""
+    """The square of what a bound must reach: of the diameter, exact; of the sum of norms, cut below
+    it by 1e-30.
+    """
     if target != "gain":
-        return max(sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) for x, y in combinations(u, 2))
+        return max(
+            sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) for x, y in combinations(u, 2)
+        )
     return sum((root(sum(x * x for x in row)) for row in u if any(row)), Fraction(0)) ** 2
 
 
@@ -80,10 +90,16 @@ def test_label_bounds_are_at_least_the_exact_ones(
                 public = ScoredDocuments(documents)
                 bound = Fraction(float(public.label_bounds(w, loss)[0]))
                 [(block, scores, _)] = list(public.forward(w))
-                exact = needed(exact_directions(public.documents.X, softmax(scores, block.mask)[0], loss), loss.target)
+                exact = needed(
+                    exact_directions(public.documents.X, softmax(scores, block.mask)[0], loss),
+                    loss.target,
+                )
                 assert bound**2 >= exact
                 if exact > Fraction(1, 10**200):
-                    assert bound**2 <= exact * Fraction(101, 100) ** 2 or exact < (Fraction(spread) / 10**6) ** 2
+                    assert (
+                        bound**2 <= exact * Fraction(101, 100) ** 2
+                        or exact < (Fraction(spread) / 10**6) ** 2
+                    )
 
 
 SCORERS = [Linear(3), MLP(3, (40,), "tanh"), MLP(3, (30,), "relu", seed=1)]
@@ -92,9 +108,16 @@ SCORERS = [Linear(3), MLP(3, (40,), "tanh"), MLP(3, (30,), "relu", seed=1)]
 @pytest.mark.parametrize("scorer", SCORERS, ids=repr)
 @pytest.mark.parametrize("offset", OFFSETS.values(), ids=OFFSETS)
 def test_labels_move_a_capped_sum_by_no_more_than_the_cap(scorer: Scorer, offset: float) -> None:
-    """Every pair of one-hot labels and others, at caps far below the bound; sums as they are released, exact norms."""
+    """Every pair of one-hot labels and others, at caps far below the bound; sums as they are
+    released, exact norms.
+    """
     worst, rng = 0.0, np.random.default_rng(0)
-    labels = [np.zeros(4), np.full(4, 2.0), *(2.0 * np.eye(4)), *rng.integers(0, 3, (2, 4)).astype(float)]
+    labels = [
+        np.zeros(4),
+        np.full(4, 2.0),
+        *(2.0 * np.eye(4)),
+        *rng.integers(0, 3, (2, 4)).astype(float),
+    ]
     for spread in SPREADS.values():
         documents = documents_of(4, 3, offset, spread)
         for size in (0.0, 0.3, 1e4):
@@ -102,12 +125,18 @@ def test_labels_move_a_capped_sum_by_no_more_than_the_cap(scorer: Scorer, offset
             for loss in LINEAR_IN_LABELS:
                 bound = float(ScoredDocuments(documents, scorer).label_bounds(w, loss)[0])
                 cap = max(bound / 2, 1e-140)
-                sums = [objective_of(documents, y, loss, scorer).capped_gradient_sum(w, cap) for y in labels]
-                first, second = max(combinations(sums, 2), key=lambda pair: np.linalg.norm(pair[0] - pair[1]))
+                sums = [
+                    objective_of(documents, y, loss, scorer).capped_gradient_sum(w, cap)
+                    for y in labels
+                ]
+                first, second = max(
+                    combinations(sums, 2), key=lambda pair: np.linalg.norm(pair[0] - pair[1])
+                )
                 assert length(first - second) <= Fraction(cap) ** 2
                 if bound > 1e-140:
                     worst = max(worst, np.linalg.norm(first - second) / cap)
-    saturated = offset > 0.0 and getattr(scorer, "activation", "") == "tanh"  # all documents are alike to it
+    # all documents are alike to it
+    saturated = offset > 0.0 and getattr(scorer, "activation", "") == "tanh"
     assert worst > 0.99 or saturated
 
 
@@ -119,7 +148,9 @@ def test_one_session_moves_a_clipped_sum_by_no_more_than_the_clip(scorer: Scorer
         for spread in SPREADS.values():
             documents = documents_of(n, 3, offset, spread)
             for loss in (BayesRank(1), BayesRank(2), ListNet()):
-                objective = objective_of(documents, rng.integers(0, 3, n).astype(float), loss, scorer)
+                objective = objective_of(
+                    documents, rng.integers(0, 3, n).astype(float), loss, scorer
+                )
                 for clip in (1e-3, 1e-9, 0.3):
                     moved = objective.gradient_sum(0.1 * rng.normal(size=scorer.size), clip)
                     assert length(moved) <= Fraction(clip) ** 2
@@ -127,7 +158,9 @@ def test_one_session_moves_a_clipped_sum_by_no_more_than_the_clip(scorer: Scorer
 
 @pytest.mark.parametrize("scorer", [SCORERS[0], SCORERS[2]], ids=repr)
 def test_the_rounding_of_others_does_not_move_with_a_session(scorer: Scorer) -> None:
-    """A thousand sessions whose terms cancel to a ten-thousandth of a millionth, and one more before them."""
+    """A thousand sessions whose terms cancel to a ten-thousandth of a millionth, and one more
+    before them.
+    """
     many = [documents_of(3, 3, 99_990.0, 1e-10, seed=k).X for k in range(1000)]
     first = documents_of(3, 3, 99_990.0, 1.0, seed=1001).X
     w, clip = 1e-3 * np.ones(scorer.size), 1e-9
@@ -141,7 +174,9 @@ def test_the_rounding_of_others_does_not_move_with_a_session(scorer: Scorer) -> 
 
 @pytest.mark.parametrize("n", [3, 12])
 def test_session_norms_are_at_least_the_exact_ones(n: int) -> None:
-    """Layers of nearly equal rows with slopes that sum to 0: products between documents lose all digits."""
+    """Layers of nearly equal rows with slopes that sum to 0: products between documents lose all
+    digits.
+    """
     rng = np.random.default_rng(0)
     for offset, spread in ((0.0, 1.0), (1e5, 1e-9), (1e5, 0.0), (1e-160, 1e-161), (1e5, 1e-320)):
         A = offset + spread * rng.random((1, n, 5))
@@ -150,7 +185,13 @@ def test_session_norms_are_at_least_the_exact_ones(n: int) -> None:
         c[0, -1] = -c[0, :-1].sum()
         norm, _ = session_norms([(A, D)], c)
         total = [
-            [sum(Fraction(c[0, i]) * Fraction(A[0, i, k]) * Fraction(D[0, i, j]) for i in range(n)) for k in range(5)]
+            [
+                sum(
+                    Fraction(c[0, i]) * Fraction(A[0, i, k]) * Fraction(D[0, i, j])
+                    for i in range(n)
+                )
+                for k in range(5)
+            ]
             for j in range(0, 60, 1)
         ]
         assert Fraction(float(norm[0])) ** 2 >= sum(value**2 for row in total for value in row)
@@ -162,6 +203,8 @@ def test_golden_label_bounds(shared) -> None:
         spread = np.abs(X - X.mean(axis=0)).max()
         for target in ("simplex", "one_hot", "gain"):
             true = row["gain_sum" if target == "gain" else "simplex_diameter"]
-            bound = ScoredDocuments(Documents(X, np.array([0, len(X)]))).label_bounds(w, BayesRank(1, target))[0]
+            bound = ScoredDocuments(Documents(X, np.array([0, len(X)]))).label_bounds(
+                w, BayesRank(1, target)
+            )[0]
             assert bound >= true * (1 - 1e-9)
             assert bound <= 1.01 * true or true < 1e-6 * spread

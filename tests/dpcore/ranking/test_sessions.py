@@ -13,7 +13,9 @@ def make(n: int = 20, seed: int = 0, p: int = 3, first: int = 0) -> Sessions:
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n) + first, rng.integers(1, 6, n))
     shuffled = rng.permutation(len(groups))
-    return Sessions.from_rows(rng.normal(size=(len(groups), p)), rng.integers(0, 3, len(groups)), groups[shuffled])
+    return Sessions.from_rows(
+        rng.normal(size=(len(groups), p)), rng.integers(0, 3, len(groups)), groups[shuffled]
+    )
 
 
 def test_interleaved_queries_are_grouped_in_order_of_appearance():

@@ -18,18 +18,29 @@ DEFAULT = Search()
 
 
 def problem_of(**changes: Any) -> Problem:
-    facts: dict[str, Any] = {"n": 400, "dimension": 3, "loss": make_loss("logistic"), "norm_bound": 1.0}
+    facts: dict[str, Any] = {
+        "n": 400,
+        "dimension": 3,
+        "loss": make_loss("logistic"),
+        "norm_bound": 1.0,
+    }
     return Problem(**(facts | changes))
 
 
 def candidates(problem: Problem, **parameters: tuple[Any, ...]) -> list[Candidate]:
-    """One setting for each value of the single parameter that is named; dp_sgd with four steps else."""
+    """One setting for each value of the single parameter that is named; dp_sgd with four steps
+    else.
+    """
     [(name, values)] = parameters.items()
     return [Candidate({f"algorithm.{name}": v}, {"steps": 4, name: v}, problem) for v in values]
 
 
 def planned_of(
-    problem: Problem, search: Search = DEFAULT, epsilon: float = 1.0, noise: str = "rounded", **parameters: Any
+    problem: Problem,
+    search: Search = DEFAULT,
+    epsilon: float = 1.0,
+    noise: str = "rounded",
+    **parameters: Any,
 ) -> Planned:
     settings = candidates(problem, **(parameters or {"learning_rate": RATES}))
     return plan_tuning("dp_sgd", settings, problem, search, Target(epsilon, 1e-4), noise=noise)

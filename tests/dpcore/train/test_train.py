@@ -19,7 +19,9 @@ from dpcore.objective.users import UserObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
 
-PROBLEM = Problem(n=1000, dimension=3, loss=make_loss("logistic"), norm_bound=1.0, l2=1e-3, intercept=True)
+PROBLEM = Problem(
+    n=1000, dimension=3, loss=make_loss("logistic"), norm_bound=1.0, l2=1e-3, intercept=True
+)
 TARGET = Target(1.0, 1e-5)
 
 
@@ -33,7 +35,9 @@ def objective(n: int = 1000, seed: int = 0) -> LinearObjective:
 def test_calibration_meets_the_target_closely_and_never_above() -> None:
     planned = plan("dp_sgd", {}, PROBLEM, TARGET)
     assert 0.999 < planned.spent_epsilon <= 1.0
-    closer = replace(planned.algorithm, noise_multiplier=planned.algorithm.noise_multiplier * (1 - 1.1e-4))
+    closer = replace(
+        planned.algorithm, noise_multiplier=planned.algorithm.noise_multiplier * (1 - 1.1e-4)
+    )
     assert TARGET.spent(planned_events(closer, PROBLEM)) > 1.0
 
 
@@ -41,11 +45,17 @@ def test_calibration_meets_the_target_closely_and_never_above() -> None:
 @pytest.mark.parametrize("delta", [1e-3, 1e-8, 1e-15])
 @pytest.mark.parametrize("steps", [1, 1000, 10**6])
 @pytest.mark.parametrize("rate", [0.01, 1.0])
-def test_calibration_over_the_whole_range(epsilon: float, delta: float, steps: int, rate: float) -> None:
-    """Relative gap at most 1e-4 in the noise, always on the safe side; a target that no order can state is refused."""
+def test_calibration_over_the_whole_range(
+    epsilon: float, delta: float, steps: int, rate: float
+) -> None:
+    """Relative gap at most 1e-4 in the noise, always on the safe side; a target that no order can
+    state is refused.
+    """
     target = Target(epsilon, delta)
     try:
-        algorithm = calibrate(make("dp_sgd", {"steps": steps, "sampling_rate": rate}), PROBLEM, target)
+        algorithm = calibrate(
+            make("dp_sgd", {"steps": steps, "sampling_rate": rate}), PROBLEM, target
+        )
     except BudgetExceeded:
         assert order_budgets(epsilon, delta).max() < 1e-3 * epsilon
         return
@@ -68,7 +78,10 @@ def test_no_room_is_refused_before_any_record() -> None:
 
 
 def test_given_noise_is_kept_and_must_fit() -> None:
-    assert plan("dp_sgd", {"noise_multiplier": 500.0}, PROBLEM, TARGET).algorithm.noise_multiplier == 500.0
+    assert (
+        plan("dp_sgd", {"noise_multiplier": 500.0}, PROBLEM, TARGET).algorithm.noise_multiplier
+        == 500.0
+    )
     with pytest.raises(BudgetExceeded, match="noise_multiplier"):
         plan("dp_sgd", {"noise_multiplier": 1.0}, PROBLEM, TARGET)
 
@@ -116,12 +129,16 @@ def test_a_run_releases_its_plan() -> None:
     assert result.weights.shape == (3,)
     assert not result.fixed_noise
     assert result.trace[-1]["spent_epsilon"] == pytest.approx(planned.spent_epsilon)
-    assert [row["spent_epsilon"] for row in result.trace] == sorted(row["spent_epsilon"] for row in result.trace)
+    assert [row["spent_epsilon"] for row in result.trace] == sorted(
+        row["spent_epsilon"] for row in result.trace
+    )
 
 
 def test_two_runs_never_share_their_noise() -> None:
     planned = plan("dp_sgd", {}, PROBLEM, TARGET)
-    assert not np.array_equal(run(planned, objective(), seed=1).weights, run(planned, objective(), seed=1).weights)
+    assert not np.array_equal(
+        run(planned, objective(), seed=1).weights, run(planned, objective(), seed=1).weights
+    )
 
 
 def test_fixed_noise_repeats_and_is_marked() -> None:
@@ -149,15 +166,22 @@ def test_an_empty_table_is_refused() -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(
-    ("label", "length", "words"), [(3.0, 1.0, "labels -1 and"), (1.0, 2.0, "norm_bound"), (1.0, 1.0, "")]
+    ("label", "length", "words"),
+    [(3.0, 1.0, "labels -1 and"), (1.0, 2.0, "norm_bound"), (1.0, 1.0, "")],
 )
-def test_records_of_users_are_checked_as_records_are(sparse: bool, label: float, length: float, words: str) -> None:
+def test_records_of_users_are_checked_as_records_are(
+    sparse: bool, label: float, length: float, words: str
+) -> None:
     """In single precision too, where the norms that clip are longer than the rows."""
     X = np.zeros((4, 2), dtype=np.float32)
     X[:, 0], y = 1.0, np.ones(4)
     X[3, 0], y[3] = length, label
-    problem = Problem(n=2, dimension=2, loss=make_loss("logistic"), adjacency="replace_one", unit="user")
-    users = UserObjective(LinearObjective(csr_array(X) if sparse else X, y, problem.loss), np.array(list("abab")), 2)
+    problem = Problem(
+        n=2, dimension=2, loss=make_loss("logistic"), adjacency="replace_one", unit="user"
+    )
+    users = UserObjective(
+        LinearObjective(csr_array(X) if sparse else X, y, problem.loss), np.array(list("abab")), 2
+    )
     if words:
         with pytest.raises(InputError, match=words):
             users.check(problem)
@@ -200,7 +224,9 @@ def test_parameters_show_what_was_left_out(name: str) -> None:
     assert "clip_norm" in shown
 
 
-@pytest.mark.parametrize("name", sorted(name for name, cls in registry.items() if not cls.requires.ranking))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, cls in registry.items() if not cls.requires.ranking)
+)
 def test_every_algorithm_shows_its_parameters(name: str) -> None:
     adjacency = sorted(registry[name].adjacencies)[0]
     shown = plan(name, {}, replace(PROBLEM, adjacency=adjacency)).parameters

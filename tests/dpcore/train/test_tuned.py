@@ -1,4 +1,6 @@
-"""A tuned training through the door: what a trial releases, what is charged, what leaves, and who wins."""
+"""A tuned training through the door: what a trial releases, what is charged, what leaves, and who
+wins.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ LAWS = [Search(), Search("negative_binomial", 10.0), Search("negative_binomial",
 
 
 class OneTrial:
-    """One trial of a tuned training as the Tape sees it: the training's releases, then the noisy count."""
+    """One trial of a tuned training as the Tape sees it: the training's releases, then the noisy
+    count.
+    """
 
     def __init__(self, tuned: Tuned, index: int) -> None:
         self.tuned, self.index = tuned, index
@@ -39,7 +43,11 @@ class OneTrial:
     def plan(self, problem: Problem) -> list[Any]:
         [law] = self.tuned.plan(problem)
         [trial] = [law.trials[0]]  # type: ignore[attr-defined]
-        return [item for item, count in zip(trial.mechanisms, trial.counts, strict=True) for _ in range(count)]
+        return [
+            item
+            for item, count in zip(trial.mechanisms, trial.counts, strict=True)
+            for _ in range(count)
+        ]
 
     def fit(self, problem: Problem, budget: Any, rng: np.random.Generator) -> np.ndarray:
         door = lambda events, adaptive=False: Door(budget, events)  # noqa: E731
@@ -65,7 +73,9 @@ class Door:
     ("name", "parameters"),
     [
         ("dp_sgd", {"steps": 3, "clip_norm": 0.05, "learning_rate": 0.5}),
-        pytest.param("dp_sgd", {"steps": 3, "clip_norm": 0.05, "sampling_rate": 0.5}, marks=pytest.mark.slow),
+        pytest.param(
+            "dp_sgd", {"steps": 3, "clip_norm": 0.05, "sampling_rate": 0.5}, marks=pytest.mark.slow
+        ),
         ("objective_perturbation", {}),
         ("dp_agd", {}),
     ],
@@ -73,7 +83,9 @@ class Door:
 def test_replay_of_a_trial_finds_nothing_but_values(
     name: str, parameters: dict[str, Any], adjacency: Adjacency
 ) -> None:
-    """The Tape on training and score of one trial: each value within its bound, everything else bit for bit."""
+    """The Tape on training and score of one trial: each value within its bound, everything else bit
+    for bit.
+    """
     best = 0.0
     for seed in range(4):
         loss = ConstantSlope() if name == "dp_sgd" and seed < 2 else Logistic()
@@ -102,13 +114,25 @@ def test_the_ledger_s_room_is_met_too() -> None:
     problem = problem_of()
     room = Room(20.0, 0.1, Adjacency.ADD_REMOVE)
     planned = plan_tuning(
-        "dp_sgd", candidates(problem, learning_rate=RATES), problem, Search(), Target(1.0, 1e-4), room
+        "dp_sgd",
+        candidates(problem, learning_rate=RATES),
+        problem,
+        Search(),
+        Target(1.0, 1e-4),
+        room,
     )
     cost = planned.events.price()[order_index(20.0)]
     assert 0.0999 < cost <= 0.1 * (1 + 1e-9)
     with pytest.raises(BudgetExceeded):  # repeating costs something, whatever the noise
         tight = Room(2.0, 1e-5, Adjacency.ADD_REMOVE)
-        plan_tuning("dp_sgd", candidates(problem, learning_rate=RATES), problem, Search(), Target(1.0, 1e-4), tight)
+        plan_tuning(
+            "dp_sgd",
+            candidates(problem, learning_rate=RATES),
+            problem,
+            Search(),
+            Target(1.0, 1e-4),
+            tight,
+        )
 
 
 def test_settings_of_one_price_share_it_and_others_are_priced_each() -> None:
@@ -117,12 +141,15 @@ def test_settings_of_one_price_share_it_and_others_are_priced_each() -> None:
     assert (len(rates.trials), len(steps.trials)) == (1, 3)  # type: ignore[attr-defined]
     curves = np.array([trial.rdp(ORDERS) for trial in steps.trials])  # type: ignore[attr-defined]
     np.testing.assert_array_equal(steps.trial_rdp(ORDERS), curves.max(axis=0))  # type: ignore[attr-defined]
-    assert np.all(curves.min(axis=0) > 0.999 * curves.max(axis=0))  # each is calibrated to the same budget
+    # each is calibrated to the same budget
+    assert np.all(curves.min(axis=0) > 0.999 * curves.max(axis=0))
 
 
 @pytest.mark.parametrize("noise", ["rounded", "discrete"])
 @pytest.mark.parametrize("rate", [1.0, 0.2])
-def test_a_trial_spends_what_it_is_priced_for(monkeypatch: pytest.MonkeyPatch, noise: str, rate: float) -> None:
+def test_a_trial_spends_what_it_is_priced_for(
+    monkeypatch: pytest.MonkeyPatch, noise: str, rate: float
+) -> None:
     """The doors inside a trial release, together, exactly the composition in the price."""
     doors: list[Budget] = []
 
@@ -151,7 +178,9 @@ def test_one_charge_before_the_first_draw_and_nothing_tells_the_number_of_trials
         order: list[str] = []
         attempt = Tuned.attempt
         monkeypatch.setattr(Repeated, "draw", lambda self, rng, trials=trials: trials)
-        monkeypatch.setattr(Tuned, "attempt", lambda *a, order=order, f=attempt: (order.append("trial"), f(*a))[1])
+        monkeypatch.setattr(
+            Tuned, "attempt", lambda *a, order=order, f=attempt: (order.append("trial"), f(*a))[1]
+        )
         progress: list[tuple[int, int]] = []
         result = run(
             planned,
@@ -162,17 +191,31 @@ def test_one_charge_before_the_first_draw_and_nothing_tells_the_number_of_trials
         monkeypatch.undo()
         assert order == ["charge", *["trial"] * trials]
         assert result.events == planned.events and len(result.events) == 1
-        shown.append((progress, [sorted(note) for note in result.notes], [sorted(row) for row in result.trace]))
-    assert shown[0] == shown[1] == ([(1, 1)], [["release", "setting"]], [["release", "setting", "spent_epsilon"]])
+        shown.append(
+            (
+                progress,
+                [sorted(note) for note in result.notes],
+                [sorted(row) for row in result.trace],
+            )
+        )
+    assert (
+        shown[0]
+        == shown[1]
+        == ([(1, 1)], [["release", "setting"]], [["release", "setting", "spent_epsilon"]])
+    )
 
 
 def test_trials_are_identically_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The public seed is the same in each, and settings are drawn uniformly (chi-square, false alarm 1e-6)."""
+    """The public seed is the same in each, and settings are drawn uniformly (chi-square, false
+    alarm 1e-6).
+    """
     planned = planned_of(problem_of(), learning_rate=(0.1, 1.0, 10.0))
     drawn: list[int] = []
     seeds: set[float] = set()
 
-    def attempt(self: Tuned, index: int, door: Any, rng: np.random.Generator) -> tuple[float, tuple[int, np.ndarray]]:
+    def attempt(
+        self: Tuned, index: int, door: Any, rng: np.random.Generator
+    ) -> tuple[float, tuple[int, np.ndarray]]:
         drawn.append(index)
         seeds.add(rng.random())
         return 0.0, (index, np.zeros(3))
@@ -189,11 +232,17 @@ def test_the_better_setting_wins_and_is_named() -> None:
     problem = problem_of()
     bad = {"steps": 4, "start": (-1.0, 0.0, 0.0), "learning_rate": 1e-6}
     good = {"steps": 4, "start": (0.0, 0.0, 0.0), "learning_rate": 2.0}
-    both = [Candidate({"algorithm.learning_rate": one["learning_rate"]}, one, problem) for one in (bad, good)]
-    planned = plan_tuning("dp_sgd", both, problem, Search("negative_binomial", 20.0, 1.0), Target(50.0, 1e-4))
+    both = [
+        Candidate({"algorithm.learning_rate": one["learning_rate"]}, one, problem)
+        for one in (bad, good)
+    ]
+    planned = plan_tuning(
+        "dp_sgd", both, problem, Search("negative_binomial", 20.0, 1.0), Target(50.0, 1e-4)
+    )
     won = [select(planned, run(planned, records(problem)).notes) for _ in range(10)]
     rates = [one.parameters["learning_rate"] for one in won]
-    assert rates.count(2.0) >= 5  # the other wins where no trial had this: a share of 0.048, six times by 3e-6
+    # the other wins where no trial had this: a share of 0.048, six times by 3e-6
+    assert rates.count(2.0) >= 5
     assert won[0].parameters["tuning"]["selected"] == {"algorithm.learning_rate": rates[0]}
     assert "selected" not in planned.parameters["tuning"]
     assert planned.parameters["learning_rate"] == [1e-6, 2.0]
@@ -247,7 +296,9 @@ def test_the_score_takes_its_share_of_a_trial() -> None:
     planned = planned_of(problem_of(), Search(share=0.2))
     [law] = list(planned.events)
     [trial] = law.trials  # type: ignore[attr-defined]
-    score = [item for item in trial.mechanisms if isinstance(item, Gaussian) and item.sensitivity == 1.0]
+    score = [
+        item for item in trial.mechanisms if isinstance(item, Gaussian) and item.sensitivity == 1.0
+    ]
     share = score[-1].rdp(ORDERS) / trial.rdp(ORDERS)
     assert share == pytest.approx(np.full(len(ORDERS), 0.2), abs=0.03)
 
@@ -262,7 +313,10 @@ def test_the_score_takes_its_share_of_a_trial() -> None:
         ({"target": Target(1.0, 1e-4, accountant="gdp")}, "got accountant='gdp'"),
         ({"settings": []}, "at least one setting"),
         ({"problem": {"unit": "user"}}, "unit record to tune, got kind='linear' and unit='user'"),
-        ({"problem": {"kind": "network"}}, "linear model and unit record to tune, got kind='network'"),
+        (
+            {"problem": {"kind": "network"}},
+            "linear model and unit record to tune, got kind='network'",
+        ),
         ({"name": "non_private", "settings": [{}]}, "private algorithm to tune"),
         ({"settings": [{"steps": 0}]}, "steps"),
         ({"settings": [{"stepz": 1}]}, "did you mean 'steps'"),
@@ -277,7 +331,13 @@ def test_what_cannot_be_tuned_is_refused(change: dict[str, Any], words: str) -> 
     settings = [Candidate({}, one, problem) for one in change.get("settings", [{"steps": 4}])]
     with pytest.raises(DPFlowsError, match=words) as raised:
         search = change.get("search", Search)()
-        plan_tuning(change.get("name", "dp_sgd"), settings, problem, search, change.get("target", Target(1.0, 1e-4)))
+        plan_tuning(
+            change.get("name", "dp_sgd"),
+            settings,
+            problem,
+            search,
+            change.get("target", Target(1.0, 1e-4)),
+        )
     assert isinstance(raised.value, InputError) and "\n" not in str(raised.value)
 
 

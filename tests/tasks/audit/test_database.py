@@ -1,4 +1,6 @@
-"""MLflow's database read directly: the same run as through MLflow's client, and only where the tables are known."""
+"""MLflow's database read directly: the same run as through MLflow's client, and only where the
+tables are known.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,17 @@ from tests.tasks.release.runs import World
 
 def database(home: Home) -> Database:
     found = Database.of(home.tracking_uri)
-    assert found is not None, f"MLflow's tables changed: compare them with the reader, then add them to {KNOWN}"
+    assert found is not None, (
+        f"MLflow's tables changed: compare them with the reader, then add them to {KNOWN}"
+    )
     return found
 
 
 def test_the_run_is_the_one_that_the_client_reads(shared_world: World, trained: str) -> None:
-    direct, through_client = database(shared_world.home).read_run(trained), read_run(shared_world.client, trained)
+    direct, through_client = (
+        database(shared_world.home).read_run(trained),
+        read_run(shared_world.client, trained),
+    )
     assert direct is not None
     assert asdict(direct) == asdict(through_client)
     assert direct.model["weights.npz"] and direct.files["privacy/statement.json"]
@@ -37,7 +44,10 @@ def test_the_run_is_the_one_that_the_client_reads(shared_world: World, trained: 
 def test_what_the_pages_show_is_read_too(world: World) -> None:
     run_id = world.train()
     with sqlite3.connect(world.home.root / "mlflow.db") as connection:
-        changed = "update latest_metrics set value = 0.01 where run_uuid = ? and \"key\" = 'spent.epsilon'"
+        changed = (
+            'update latest_metrics set value = 0.01 where run_uuid = ? and "key" = '
+            "'spent.epsilon'"
+        )
         assert connection.execute(changed, (run_id,)).rowcount == 1
     subject = database(world.home).read_run(run_id)
     assert subject is not None and subject.metrics["spent.epsilon"][-1] == 0.01
@@ -74,7 +84,13 @@ def test_a_model_that_is_not_ready_is_no_model(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "uri", ["http://127.0.0.1:5000", "postgresql://host/db", "sqlite:///{folder}/none.db", "sqlite:///{folder}/x?y=1"]
+    "uri",
+    [
+        "http://127.0.0.1:5000",
+        "postgresql://host/db",
+        "sqlite:///{folder}/none.db",
+        "sqlite:///{folder}/x?y=1",
+    ],
 )
 def test_other_stores_are_left_to_the_client(tmp_path: Path, uri: str) -> None:
     assert Database.of(uri.format(folder=tmp_path)) is None
@@ -90,7 +106,9 @@ def test_unknown_tables_are_left_to_the_client(tmp_path: Path) -> None:
         assert (Database.of(f"sqlite:///{path}") is not None) is known
 
 
-def test_runs_that_are_deleted_or_not_there_are_left_to_the_client(world: World, home: Home) -> None:
+def test_runs_that_are_deleted_or_not_there_are_left_to_the_client(
+    world: World, home: Home
+) -> None:
     run_id = world.train()
     assert quick(run_id) is not None
     assert quick("0" * 32) is None and quick("a-model") is None
@@ -112,11 +130,23 @@ def test_command_gives_the_same_findings_either_way(
     assert found[0] == found[1]
 
 
-CALL = "import sys; from flows.cli import run; code = run(sys.argv[1:]); print(*sys.modules); sys.exit(code)"
+CALL = (
+    "import sys; from flows.cli import run; code = run(sys.argv[1:]); print(*sys.modules); "
+    "sys.exit(code)"
+)
 
 
 def test_command_imports_nothing_that_it_does_not_use(shared_world: World, trained: str) -> None:
-    call = [sys.executable, "-c", CALL, "audit", trained, "--ledger", shared_world.ledger_url, "--json"]
+    call = [
+        sys.executable,
+        "-c",
+        CALL,
+        "audit",
+        trained,
+        "--ledger",
+        shared_world.ledger_url,
+        "--json",
+    ]
     done = subprocess.run(call, capture_output=True, text=True, env=environment(shared_world))
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.splitlines()[-1].split())
@@ -126,7 +156,15 @@ def test_command_imports_nothing_that_it_does_not_use(shared_world: World, train
 
 @pytest.mark.slow
 def test_command_takes_less_than_three_seconds(shared_world: World, trained: str) -> None:
-    call = [sys.executable, "-m", "flows.cli", "audit", trained, "--ledger", shared_world.ledger_url]
+    call = [
+        sys.executable,
+        "-m",
+        "flows.cli",
+        "audit",
+        trained,
+        "--ledger",
+        shared_world.ledger_url,
+    ]
     times = []
     for _ in range(3):
         started = perf_counter()
@@ -137,4 +175,8 @@ def test_command_takes_less_than_three_seconds(shared_world: World, trained: str
 
 def environment(world: World) -> dict[str, str]:
     """That of a user of the store, with the project importable from anywhere."""
-    return {**os.environ, "DPFLOWS_HOME": str(world.home.root), "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    return {
+        **os.environ,
+        "DPFLOWS_HOME": str(world.home.root),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+    }

@@ -1,4 +1,6 @@
-"""``dpflows audit --empirical``: numbers and a figure that stay with the run, shown beside the claim."""
+"""``dpflows audit --empirical``: numbers and a figure that stay with the run, shown beside the
+claim.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,19 @@ def test_metrics_and_figure_stay_with_the_run(
     """Asked for twice: measurements on synthetic data may be repeated, and speak against no run."""
     run_id = world.train()
     whole = empirical.attack_run
-    for bound in (0.25, 0.125):  # a bound of 40 fits is a matter of chance: the stored one must be the last
+    # a bound of 40 fits is a matter of chance: the stored one must be the last
+    for bound in (0.25, 0.125):
         found = {"lower_bound_any_mechanism": bound}
-        monkeypatch.setattr(command, "measure", lambda subject, found=found: whole(subject, fits=40, workers=1) | found)
+        monkeypatch.setattr(
+            command,
+            "measure",
+            lambda subject, found=found: whole(subject, fits=40, workers=1) | found,
+        )
         command.audit_run(run_id, world.ledger_url, empirical=True, as_json=True)
         report = json.loads(capsys.readouterr().out)
-        assert report["releasable"] and report["empirical"]["claimed_here"] == pytest.approx(4.0, abs=1e-3)
+        assert report["releasable"] and report["empirical"]["claimed_here"] == pytest.approx(
+            4.0, abs=1e-3
+        )
     metrics = world.client.get_run(run_id).data.metrics
     shown = {key: value for key, value in metrics.items() if key.startswith(empirical.PREFIX)}
     assert shown == pytest.approx(empirical.metrics_of(report["empirical"])) and len(shown) == 4
@@ -38,7 +47,9 @@ def test_metrics_and_figure_stay_with_the_run(
     assert "2 x 40 fits of this algorithm on synthetic neighbours: epsilon is at least" in page
 
 
-@pytest.mark.parametrize(("p_value", "verdict"), [(0.4, "do not speak against the claim"), (0.01, "refute the claim")])
+@pytest.mark.parametrize(
+    ("p_value", "verdict"), [(0.4, "do not speak against the claim"), (0.01, "refute the claim")]
+)
 def test_canaries_are_told_in_words(
     shared_world: World, trained: str, tmp_path: Path, p_value: float, verdict: str
 ) -> None:
@@ -48,6 +59,12 @@ def test_canaries_are_told_in_words(
     folder = Path(shared_world.client.download_artifacts(trained, "", str(tmp_path)))
     facts: Any = read_facts(folder, trained, "a run", metrics, [], None)
     [(said, picture)] = figures.found(facts)
-    assert "50 of 70 guesses" in said and "at least 0.72, 1.14 for Gaussian outputs" in said and verdict in said
+    assert (
+        "50 of 70 guesses" in said
+        and "at least 0.72, 1.14 for Gaussian outputs" in said
+        and verdict in said
+    )
     assert picture is None and said in run_report(facts)
-    assert report_page.metric_keys({"accuracy": 0.8, "filled_test": 3.0, **facts.internal}) == ["accuracy"]
+    assert report_page.metric_keys({"accuracy": 0.8, "filled_test": 3.0, **facts.internal}) == [
+        "accuracy"
+    ]

@@ -1,4 +1,6 @@
-"""A run planned again from its own configuration: honest runs of each kind pass, edited ones are named."""
+"""A run planned again from its own configuration: honest runs of each kind pass, edited ones are
+named.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,12 @@ from tasks.training import steps
 from tests.flows.small import SCHEMA, small_frame
 from tests.tasks.release.runs import World
 
-USERS = SCHEMA.replace("n: 300", "n: 100, rows_per_user: 3").replace("columns:\n", "columns:\n  who: {{kind: user}}\n")
-WEEKS = SCHEMA.replace("n: 300", "rows_per_block: 100").replace("columns:\n", "columns:\n  day: {{kind: block}}\n")
+USERS = SCHEMA.replace("n: 300", "n: 100, rows_per_user: 3").replace(
+    "columns:\n", "columns:\n  who: {{kind: user}}\n"
+)
+WEEKS = SCHEMA.replace("n: 300", "rows_per_block: 100").replace(
+    "columns:\n", "columns:\n  day: {{kind: block}}\n"
+)
 OPEN = SCHEMA.replace("age: {{kind: numeric, low: 0, high: 100}}", "age: {{kind: numeric}}")
 LISTS = """\
 schema_version: 1
@@ -47,10 +53,16 @@ split: {{kind: none}}
 """
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "scaled_gd": (SCHEMA, {"algorithm": {"name": "scaled_gd"}}),
-    "dp_sgd on batches": (SCHEMA, {"algorithm": {"name": "dp_sgd", "steps": 8, "sampling_rate": 0.1}}),
+    "dp_sgd on batches": (
+        SCHEMA,
+        {"algorithm": {"name": "dp_sgd", "steps": 8, "sampling_rate": 0.1}},
+    ),
     "noise that was given": (
         SCHEMA,
-        {"algorithm": {"name": "dp_sgd", "steps": 8, "noise_multiplier": 90.0}, "privacy": {"delta": 1e-4}},
+        {
+            "algorithm": {"name": "dp_sgd", "steps": 8, "noise_multiplier": 90.0},
+            "privacy": {"delta": 1e-4},
+        },
     ),
     "discrete noise": (SCHEMA, {"privacy": {"delta": 1e-4, "noise": "discrete"}}),
     "users": (USERS + "unit: user\n", {}),
@@ -58,7 +70,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         WEEKS + "block: {{column: day, by: week}}\n",
         {"data": {"blocks": ["2026-W02", "2026-W03"]}},
     ),
-    "private bounds": (OPEN + "bounds: private\nbounds_share: 0.3\n", {"privacy": {"epsilon": 6.0, "delta": 1e-4}}),
+    "private bounds": (
+        OPEN + "bounds: private\nbounds_share: 0.3\n",
+        {"privacy": {"epsilon": 6.0, "delta": 1e-4}},
+    ),
     "tuned": (
         SCHEMA,
         {
@@ -72,13 +87,22 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         SCHEMA,
         {
             "tune": {
-                "grid": {"preprocess.numeric": ["minmax", "hats(4)"], "preprocess.normalise": ["cap", "unit"]},
+                "grid": {
+                    "preprocess.numeric": ["minmax", "hats(4)"],
+                    "preprocess.normalise": ["cap", "unit"],
+                },
                 "trials": {"distribution": "negative_binomial", "mean": 4},
             }
         },
     ),
-    "warm start": (SCHEMA, {"algorithm": {"name": "dp_sgd", "steps": 8, "start": [0.25, -0.5, 0.125, 1.0]}}),
-    "select": (SCHEMA, {"select": {"keep": 2, "share": 0.2}, "algorithm": {"name": "dp_sgd", "steps": 5}}),
+    "warm start": (
+        SCHEMA,
+        {"algorithm": {"name": "dp_sgd", "steps": 8, "start": [0.25, -0.5, 0.125, 1.0]}},
+    ),
+    "select": (
+        SCHEMA,
+        {"select": {"keep": 2, "share": 0.2}, "algorithm": {"name": "dp_sgd", "steps": 5}},
+    ),
     "ranking": (
         LISTS,
         {
@@ -96,19 +120,38 @@ def table() -> pd.DataFrame:
     frame = small_frame(rng)
     frame["who"] = [f"p{number % 100}" for number in range(300)]
     frame["day"] = np.repeat(["2026-01-05", "2026-01-14", "2026-01-20"], 100)
-    return frame.assign(query=[f"q{number // 5}" for number in range(300)], grade=rng.integers(0, 3, 300))
+    return frame.assign(
+        query=[f"q{number // 5}" for number in range(300)], grade=rng.integers(0, 3, 300)
+    )
 
 
-def committed(folder: Path, schema: str, sections: dict[str, Any], epsilon: float = 12.0) -> Subject:
+def committed(
+    folder: Path, schema: str, sections: dict[str, Any], epsilon: float = 12.0
+) -> Subject:
     """A run up to its commit, with made-up weights: what is planned does not depend on them."""
     url = f"sqlite:///{folder / 'ledger.db'}"
     table().to_csv(folder / "small.csv", index=False)
     (folder / "small.yaml").write_text(schema.format(ledger=url) + "undeclared: ignore\n")
-    values: dict[str, Any] = {"privacy": {"delta": 1e-4}, "algorithm": {"name": "dp_sgd", "steps": 8}, **sections}
-    data = {"name": str(folder / "small.yaml"), "path": str(folder / "small.csv"), **sections.get("data", {})}
+    values: dict[str, Any] = {
+        "privacy": {"delta": 1e-4},
+        "algorithm": {"name": "dp_sgd", "steps": 8},
+        **sections,
+    }
+    data = {
+        "name": str(folder / "small.yaml"),
+        "path": str(folder / "small.csv"),
+        **sections.get("data", {}),
+    }
     job = steps.prepare(parse_config(values | {"data": data}))
     with Ledger(url) as ledger:
-        ledger.init("small", epsilon, 1e-4, str(job.problem.adjacency), job.problem.unit, blocks=Blocks.of(job.schema))
+        ledger.init(
+            "small",
+            epsilon,
+            1e-4,
+            str(job.problem.adjacency),
+            job.problem.unit,
+            blocks=Blocks.of(job.schema),
+        )
         planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
         with steps.reserve_budget(job, planned, ledger) as reservation:
             if bounds.estimate_of(job) is not None:
@@ -116,8 +159,11 @@ def committed(folder: Path, schema: str, sections: dict[str, Any], epsilon: floa
             reservation.on_charge()
             weights = np.zeros(job.problem.dimension)
             result = Result(weights, planned.events, [{"release": 1, "setting": 2}], [], 0.1)
-            parts = any(name.startswith("preprocess.") for name in sections.get("tune", {}).get("grid", ()))
-            loaded: Any = steps.load_records(job) if parts else None  # columns of a setting are its own
+            parts = any(
+                name.startswith("preprocess.") for name in sections.get("tune", {}).get("grid", ())
+            )
+            # columns of a setting are its own
+            loaded: Any = steps.load_records(job) if parts else None
             sums: Any = steps.build_objective(job, loaded) if parts else None
             if parts:
                 tune.with_parts(job, sums.open())
@@ -175,7 +221,11 @@ def subject(shared_world: World, trained: str) -> Subject:
 
 
 def blocking(subject: Subject, world: World) -> list[str]:
-    return [one.line() for one in plan_again(subject, world.ledger_url) if one.severity is Severity.BLOCK]
+    return [
+        one.line()
+        for one in plan_again(subject, world.ledger_url)
+        if one.severity is Severity.BLOCK
+    ]
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -193,13 +243,20 @@ def test_other_mechanisms_and_promises_are_named(shared_world: World, subject: S
     fewer = changed(subject, MECHANISMS, lambda m: m["order"][0].__setitem__(1, 4))
     assert any("mechanisms_not_as_planned" in line for line in blocking(fewer, shared_world))
     smaller = changed(subject, STATEMENT, lambda s: s["data"].update(dimension=3))
-    assert any("data.dimension is 4, stored is 3" in line for line in blocking(smaller, shared_world))
+    assert any(
+        "data.dimension is 4, stored is 3" in line for line in blocking(smaller, shared_world)
+    )
 
 
-def test_what_cannot_be_planned_is_a_note_and_other_versions_warn(shared_world: World, subject: Subject) -> None:
+def test_what_cannot_be_planned_is_a_note_and_other_versions_warn(
+    shared_world: World, subject: Subject
+) -> None:
     gone = changed(subject, CONFIG, lambda c: c["data"].update(name="gone.yaml"))
     [found] = plan_again(gone, shared_world.ledger_url)
-    assert (found.code, found.severity) == ("not_planned_again", Severity.NOTE) and "gone.yaml" in found.what
+    assert (found.code, found.severity) == (
+        "not_planned_again",
+        Severity.NOTE,
+    ) and "gone.yaml" in found.what
     older = changed(subject, STATEMENT, lambda s: s["versions"].update(dpflows="0.0.1"))
     assert plan_again(older, shared_world.ledger_url) == []
     again = plan_again(changed(older, CONFIG, EDITS["steps"]), shared_world.ledger_url)
@@ -207,7 +264,9 @@ def test_what_cannot_be_planned_is_a_note_and_other_versions_warn(shared_world: 
 
 
 EDITED_KINDS: dict[str, Callable[[Any], Any]] = {
-    "tuned over columns": lambda c: c["tune"]["grid"].update({"preprocess.numeric": ["minmax", "hats(8)"]}),
+    "tuned over columns": lambda c: c["tune"]["grid"].update(
+        {"preprocess.numeric": ["minmax", "hats(8)"]}
+    ),
     "warm start": lambda c: c["algorithm"].update(start=[0.25, -0.5, 0.125, 2.0]),
 }
 
@@ -231,13 +290,17 @@ def test_a_parameter_that_got_another_name_is_the_same_one(
 
     run = changed(run, STATEMENT, renamed)
     assert [*plan_again(run, ledger_of(tmp_path)), *asked(run)] == []
-    found = changed(run, STATEMENT, lambda s: s["training"]["parameters"].update({stated: "horizon"}))
+    found = changed(
+        run, STATEMENT, lambda s: s["training"]["parameters"].update({stated: "horizon"})
+    )
     assert {one.code for one in plan_again(found, ledger_of(tmp_path))} == {"not_as_planned"}
     assert {one.code for one in asked(found)} == {"not_as_configured"}
 
 
 @pytest.mark.parametrize("kind", EDITED_KINDS)
-def test_a_changed_search_over_columns_or_start_is_named(home: Home, tmp_path: Path, kind: str) -> None:
+def test_a_changed_search_over_columns_or_start_is_named(
+    home: Home, tmp_path: Path, kind: str
+) -> None:
     subject = committed(tmp_path, *KINDS[kind])
     found = plan_again(changed(subject, CONFIG, EDITED_KINDS[kind]), ledger_of(tmp_path))
     assert found and {one.severity for one in found} == {Severity.BLOCK}
@@ -249,8 +312,19 @@ def test_a_release_says_what_it_could_not_plan_again(
     """A note does not stop it, and nobody can miss it."""
     run_id = world.train()
     monkeypatch.setattr("tasks.audit.planned.software", lambda: {"dpflows": "99.0"})
-    monkeypatch.setattr("tasks.audit.planned.plan_training", lambda *_: (_ for _ in ()).throw(ImportError("torch")))
-    release = ["release", run_id, "--to", "with a note", "--approved-by", "A. Person", "--key", str(key)]
+    monkeypatch.setattr(
+        "tasks.audit.planned.plan_training", lambda *_: (_ for _ in ()).throw(ImportError("torch"))
+    )
+    release = [
+        "release",
+        run_id,
+        "--to",
+        "with a note",
+        "--approved-by",
+        "A. Person",
+        "--key",
+        str(key),
+    ]
     assert run(release) == 0
     assert "not_planned_again" in capsys.readouterr().out.replace("\n", "")
     assert run([*release, "--json"]) == 0
@@ -265,7 +339,11 @@ def test_a_schema_that_became_another_is_named(home: Home, tmp_path: Path) -> No
     assert "data.public_n is 90, stored is 100" in " ".join(
         one.line() for one in plan_again(subject, ledger_of(tmp_path))
     )
-    path.write_text(path.read_text().replace("n: 90", "n: 100").replace("{kind: user}", "{kind: user, missing: [p1]}"))
+    path.write_text(
+        path.read_text()
+        .replace("n: 90", "n: 100")
+        .replace("{kind: user}", "{kind: user, missing: [p1]}")
+    )
     assert "not_plannable" in {one.code for one in plan_again(subject, ledger_of(tmp_path))}
 
 
@@ -279,7 +357,16 @@ def test_the_commands_plan_again(
 ) -> None:
     schema = shared_world.folder / "small.yaml"
     text = schema.read_text()
-    release = ["release", trained, "--to", "planned again", "--approved-by", "A. Person", "--key", str(key)]
+    release = [
+        "release",
+        trained,
+        "--to",
+        "planned again",
+        "--approved-by",
+        "A. Person",
+        "--key",
+        str(key),
+    ]
     try:
         schema.write_text(text.replace("n: 300", "n: 299"))
         assert run(["audit", trained]) == 0

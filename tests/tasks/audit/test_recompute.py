@@ -1,4 +1,6 @@
-"""The second accountant of the audit: sound runs pass, whatever they sample; a price that is too low does not."""
+"""The second accountant of the audit: sound runs pass, whatever they sample; a price that is too
+low does not.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def planned_with(**parameters: Any) -> Planned:
 def second(planned: Planned) -> tuple[str, float, float]:
     curve = planned.events.price()
     promise = SimpleNamespace(accountant="rdp", conversion="cks", delta=DELTA, epsilon=2.0)
-    stated: Any = SimpleNamespace(guarantee=promise, renyi=SimpleNamespace(epsilon=epsilon_of(curve, DELTA)))
+    stated: Any = SimpleNamespace(
+        guarantee=promise, renyi=SimpleNamespace(epsilon=epsilon_of(curve, DELTA))
+    )
     found = independent_epsilon(planned.events, stated)
     assert found is not None
     return found
@@ -67,6 +71,9 @@ def test_a_price_of_less_noise_is_seen() -> None:
     assert isinstance(item.mechanism, Gaussian)
     louder = replace(item, mechanism=replace(item.mechanism, sigma=item.mechanism.sigma * 1.02))
     other = second(
-        replace(planned, events=type(planned.events).of([louder] * count, unit="record", adjacency="add_remove"))
+        replace(
+            planned,
+            events=type(planned.events).of([louder] * count, unit="record", adjacency="add_remove"),
+        )
     )
     assert not agrees(method, ours, other[2], planned.events)

@@ -25,7 +25,8 @@ def audited(world: World, run_id: str) -> Audit:
 def test_a_second_name_blocks_until_it_is_charged(world: World, tmp_path: Path, capsys) -> None:
     cheap = Events.of([Gaussian(1.0, 80.0)], adjacency="add_remove")
     table = world.folder / "small.csv"
-    with Ledger(world.ledger_url) as ledger:  # read as public data before anybody said that they are not
+    # read as public data before anybody said that they are not
+    with Ledger(world.ledger_url) as ledger:
         ledger.reserve("open", cheap, public=True, fingerprint=ledger.fingerprint([table])).commit()
     run_id = world.train()
     assert not audited(world, run_id).blocked
@@ -34,7 +35,9 @@ def test_a_second_name_blocks_until_it_is_charged(world: World, tmp_path: Path, 
         ledger.reserve("twin", cheap, fingerprint=ledger.fingerprint([table])).commit()
     report = audited(world, run_id)
     assert report.codes == {"second_name"} and report.blocked
-    assert {finding.subject for finding in report.findings if finding.code == "second_name_public"} == {"open"}
+    assert {
+        finding.subject for finding in report.findings if finding.code == "second_name_public"
+    } == {"open"}
     [fix] = [finding.fix for finding in report.findings if finding.code == "second_name"]
     with Ledger(world.ledger_url) as ledger:
         # An entry that says that it paid, but for other mechanisms, pays nothing.
@@ -46,7 +49,10 @@ def test_a_second_name_blocks_until_it_is_charged(world: World, tmp_path: Path, 
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["for"] == entry
     assert not audited(world, run_id).blocked
     with Ledger(world.ledger_url) as ledger:
-        assert ledger.spent("twin")["all"] - before == ledger.spent("small")["all"] and ledger.verify().ok
+        assert (
+            ledger.spent("twin")["all"] - before == ledger.spent("small")["all"]
+            and ledger.verify().ok
+        )
 
 
 def test_the_other_budget_pays_for_noisy_metrics_too(world: World) -> None:
@@ -58,7 +64,11 @@ def test_the_other_budget_pays_for_noisy_metrics_too(world: World) -> None:
         cheap = Events.of([Gaussian(1.0, 80.0)], adjacency="add_remove")
         ledger.reserve("twin", cheap, fingerprint=mark).commit()
         for left in (2, 1, 0):
-            fixes = [finding.fix for finding in audited(world, run_id).findings if finding.code == "second_name"]
+            fixes = [
+                finding.fix
+                for finding in audited(world, run_id).findings
+                if finding.code == "second_name"
+            ]
             assert len(fixes) == left
             if left:
                 charge_also(ledger, fixes[0].split("--for ")[1].rstrip("`"), "twin")
@@ -68,7 +78,11 @@ def test_what_cannot_be_charged_also(world: World) -> None:
     cheap = Events.of([Gaussian(1.0, 80.0)], adjacency="add_remove")
     with Ledger(world.ledger_url) as ledger:
         entry = ledger.reserve("small", cheap).entry_id
-        with pytest.raises(InputError, match=r"Expected a committed entry of another data set .*\(reserved\)"):
+        with pytest.raises(
+            InputError,
+            match=r"Expected a committed entry of another data set "
+            r".*\(reserved\)",
+        ):
             charge_also(ledger, entry, "twin")
         with pytest.raises(InputError, match="unknown"):
             charge_also(ledger, "none", "small")

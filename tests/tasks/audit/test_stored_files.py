@@ -1,4 +1,6 @@
-"""Files that lie where people and MLflow look: each is the one that the training wrote, or the audit names it."""
+"""Files that lie where people and MLflow look: each is the one that the training wrote, or the
+audit names it.
+"""
 
 from __future__ import annotations
 
@@ -78,10 +80,22 @@ def linked(path: Path) -> None:
 
 
 RUN: dict[str, tuple[str, Callable[[Path], None], str]] = {
-    "a line in the statement for people": ("privacy/statement.md", append("Epsilon is 0.\n"), "text_changed"),
-    "a script in the page": ("privacy/statement.html", append("<script>x()</script>"), "text_changed"),
+    "a line in the statement for people": (
+        "privacy/statement.md",
+        append("Epsilon is 0.\n"),
+        "text_changed",
+    ),
+    "a script in the page": (
+        "privacy/statement.html",
+        append("<script>x()</script>"),
+        "text_changed",
+    ),
     "no statement for people": ("privacy/statement.md", Path.unlink, "text_missing"),
-    "names in the trace": ("privacy/trace.json", replace("spent_epsilon", "accuracy"), "text_changed"),
+    "names in the trace": (
+        "privacy/trace.json",
+        replace("spent_epsilon", "accuracy"),
+        "text_changed",
+    ),
     "the curve": ("privacy/curve.json", append(" "), "text_changed"),
     "the list of files": ("privacy/files.json", append(" "), "model_list_changed"),
     "a link": ("privacy/statement.md", linked, "link_stored"),
@@ -91,12 +105,24 @@ MODEL: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "a line in the code": ("code/dpcore/errors.py", append("x = 1\n"), "model_file_changed"),
     "compiled code": ("code/dpcore/__pycache__/errors.cpython-311.pyc", create, "model_file_added"),
     "another loader": ("MLmodel", replace("loaders.code_model", "model"), "model_file_changed"),
-    "another folder of weights": ("MLmodel", replace("path: artifacts/model", "path: code"), "model_file_changed"),
+    "another folder of weights": (
+        "MLmodel",
+        replace("path: artifacts/model", "path: code"),
+        "model_file_changed",
+    ),
     "another package": ("requirements.txt", append("\nevil==1.0"), "model_file_changed"),
-    "another package for conda": ("conda.yaml", replace("- conda-forge", "- evil"), "model_file_changed"),
+    "another package for conda": (
+        "conda.yaml",
+        replace("- conda-forge", "- evil"),
+        "model_file_changed",
+    ),
     "another build": ("python_env.yaml", replace("- wheel", "- evil"), "model_file_changed"),
     "rows": ("train_rows.csv", create, "model_file_added"),
-    "rows in the request": ("serving_input_example.json", replace("[", "[ 41.0,"), "model_file_changed"),
+    "rows in the request": (
+        "serving_input_example.json",
+        replace("[", "[ 41.0,"),
+        "model_file_changed",
+    ),
     "a decoy": ("decoy/weights.npz", create, "model_file_added"),
     "no scorer": ("scoring.py", Path.unlink, "model_file_missing"),
     "linked weights": ("artifacts/model/weights.npz", linked, "link_stored"),
@@ -107,7 +133,9 @@ MODEL: dict[str, tuple[str, Callable[[Path], None], str]] = {
 def test_changed_file_is_named(
     shared_world: World, trained: str, places: tuple[Path, Path], tmp_path: Path, name: str
 ) -> None:
-    root, (path, change, expected) = (places[0], RUN[name]) if name in RUN else (places[1], MODEL[name])
+    root, (path, change, expected) = (
+        (places[0], RUN[name]) if name in RUN else (places[1], MODEL[name])
+    )
     assert codes(shared_world, trained) == set()
     with put_back(root, tmp_path / "copy"):
         change(root / path)
@@ -124,7 +152,9 @@ def test_metrics_of_another_run_are_named(world: World) -> None:
     values = json.loads((roots[1] / "privacy/metrics.json").read_text())["values"]
     with sqlite3.connect(world.home.root / "mlflow.db") as connection:
         for table in ("metrics", "latest_metrics"):
-            change = f"update {table} set value = ? where run_uuid = ? and \"key\" = 'released.accuracy'"
+            change = (
+                f"update {table} set value = ? where run_uuid = ? and \"key\" = 'released.accuracy'"
+            )
             connection.execute(change, (values["accuracy"], second))
     assert codes(world, second) == {"metrics_of_another_run"}
 
@@ -136,5 +166,7 @@ def test_place_of_the_registry_is_compared(world: World) -> None:
     world.client.create_model_version("placed", subject.tags["dpflows.model"], run_id)
     assert codes(world, run_id) == set()
     with sqlite3.connect(world.home.root / "mlflow.db") as connection:
-        connection.execute("update model_versions set storage_location = '/elsewhere' where name = 'placed'")
+        connection.execute(
+            "update model_versions set storage_location = '/elsewhere' where name = 'placed'"
+        )
     assert codes(world, run_id) == {"version_location"}

@@ -1,4 +1,6 @@
-"""Runs that somebody changed after the training, in MLflow or in the ledger: each is caught, by name."""
+"""Runs that somebody changed after the training, in MLflow or in the ledger: each is caught, by
+name.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def file(name: str, change: Callable[[Any], None]) -> Callable[[Subject], Subjec
     def do(found: Subject) -> Subject:
         stored = json.loads(found.files[name])
         change(stored)
-        return replace(found, files={**found.files, name: json.dumps(stored, indent=1, sort_keys=True).encode()})
+        return replace(
+            found,
+            files={**found.files, name: json.dumps(stored, indent=1, sort_keys=True).encode()},
+        )
 
     return do
 
@@ -77,7 +82,10 @@ TAMPERED: dict[str, tuple[Callable[[Subject], Subject], str]] = {
         file("privacy/statement.json", lambda s: s["guarantee"].update(epsilon=0.1)),
         "statement_changed",
     ),
-    "mechanisms": (file("privacy/mechanisms.json", lambda s: s["order"][0].__setitem__(1, 1)), "mechanisms_changed"),
+    "mechanisms": (
+        file("privacy/mechanisms.json", lambda s: s["order"][0].__setitem__(1, 1)),
+        "mechanisms_changed",
+    ),
     "configuration": (file("config.json", lambda s: s.update(seed=1)), "config_changed"),
     "noise seed in the configuration": (
         file("config.json", lambda s: s.update(unsafe_fixed_noise_seed=1)),
@@ -108,7 +116,10 @@ TAMPERED: dict[str, tuple[Callable[[Subject], Subject], str]] = {
     "file among the figures": (stored("figures/ages.png"), "file_unknown"),
     "note beside the configuration": (stored("config.json.bak"), "file_unknown"),
     "open run": (lambda found: replace(found, status="RUNNING", ended=False), "run_not_finished"),
-    "model of another run": (lambda found: replace(found, model_run="0" * 32), "model_of_another_run"),
+    "model of another run": (
+        lambda found: replace(found, model_run="0" * 32),
+        "model_of_another_run",
+    ),
     "generator's state": (stored("debug/rng_state.json"), "rng_state_stored"),
     "rows": (stored("data/train.parquet"), "rows_stored"),
     "ledger entry not committed": (ledger(states=("reserved", "forfeited")), "ledger_entry"),
@@ -151,7 +162,9 @@ def test_what_mlflow_lets_one_overwrite_is_seen(world: World, tmp_path: Path) ->
     assert "shown_differs" in codes(world, run_id)
     client.set_tag(run_id, "dpflows.ledger_entry", "0" * 32)
     assert "ledger_entry_tag" in codes(world, run_id)
-    statement = json.loads(Path(client.download_artifacts(run_id, "privacy/statement.json", str(tmp_path))).read_text())
+    statement = json.loads(
+        Path(client.download_artifacts(run_id, "privacy/statement.json", str(tmp_path))).read_text()
+    )
     statement["guarantee"]["epsilon"] = 0.01
     client.log_text(run_id, json.dumps(statement), "privacy/statement.json")
     assert "statement_changed" in codes(world, run_id)
@@ -160,10 +173,13 @@ def test_what_mlflow_lets_one_overwrite_is_seen(world: World, tmp_path: Path) ->
 def test_changed_ledger_row_is_seen(world: World) -> None:
     run_id = world.train()
     with sqlite3.connect(world.folder / "ledger.db") as connection:
-        for (trigger,) in connection.execute("select name from sqlite_master where type = 'trigger'").fetchall():
+        for (trigger,) in connection.execute(
+            "select name from sqlite_master where type = 'trigger'"
+        ).fetchall():
             connection.execute(f"drop trigger {trigger}")
         connection.execute(
-            "update ledger_records set body = replace(body, '\"draws\":8', '\"draws\":1') where kind = 'committed'"
+            "update ledger_records set body = replace(body, '\"draws\":8', '\"draws\":1') where "
+            "kind = 'committed'"
         )
     assert "ledger_chain" in codes(world, run_id)
 

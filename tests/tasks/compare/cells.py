@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 
-def cell(label: str, epsilon: float | None, repeat: int = 0, fold: int = 0, **changes: Any) -> dict[str, Any]:
+def cell(
+    label: str, epsilon: float | None, repeat: int = 0, fold: int = 0, **changes: Any
+) -> dict[str, Any]:
     """One finished cell; algorithms without privacy have no epsilon."""
     rng = np.random.default_rng([len(label), int(1000 * (epsilon or 0)), repeat, fold])
     private = epsilon is not None
@@ -24,12 +26,25 @@ def cell(label: str, epsilon: float | None, repeat: int = 0, fold: int = 0, **ch
     return record | changes
 
 
-def grid(labels: list[str], epsilons: list[float], repeats: int = 2, folds: int = 3, **changes: Any) -> list[dict]:
+def grid(
+    labels: list[str], epsilons: list[float], repeats: int = 2, folds: int = 3, **changes: Any
+) -> list[dict]:
     """All cells of a small comparison, with a majority class and a model without privacy."""
     pairs = [(repeat, fold) for repeat in range(repeats) for fold in range(folds)]
-    private = [cell(name, e, *pair, **changes) for name in labels for e in epsilons for pair in pairs]
-    return [*private, *(cell(name, None, *pair) for name in ("majority", "non_private") for pair in pairs)]
+    private = [
+        cell(name, e, *pair, **changes) for name in labels for e in epsilons for pair in pairs
+    ]
+    return [
+        *private,
+        *(cell(name, None, *pair) for name in ("majority", "non_private") for pair in pairs),
+    ]
 
 
 def failed(record: dict[str, Any]) -> dict[str, Any]:
-    return record | {"status": "failed", "error": "Expected <b> & more", "metrics": {}, "seconds": None, "curve": []}
+    return record | {
+        "status": "failed",
+        "error": "Expected <b> & more",
+        "metrics": {},
+        "seconds": None,
+        "curve": [],
+    }

@@ -1,4 +1,6 @@
-"""A finished cell is kept while nothing that it was computed with has changed, and undone when something has."""
+"""A finished cell is kept while nothing that it was computed with has changed, and undone when
+something has.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,47 @@ Sources = Path
 
 # What computes or decides about a number of a record, each with a fault of its own in the past.
 RELATED = (
-    *("tasks/kinds/quality.py", "tasks/kinds/base.py", "tasks/kinds/sessions.py", "tasks/kinds/network.py"),
+    *(
+        "tasks/kinds/quality.py",
+        "tasks/kinds/base.py",
+        "tasks/kinds/sessions.py",
+        "tasks/kinds/network.py",
+    ),
     *("tasks/training/steps.py", "tasks/kinds/table.py", "tasks/compare/metrics.py"),
-    *("tasks/compare/variants.py", "tasks/compare/grid.py", "tasks/compare/cell.py", "tasks/compare/folds.py"),
-    *("dpcore/metrics.py", "dpcore/algorithms/dp_sgd.py", "dpcore/algorithms/non_private.py", "tasks/data/load.py"),
-    *("tasks/readers/text.py", "tasks/schema/model.py", "dpcore/__init__.py", "tasks/compare/__init__.py"),
+    *(
+        "tasks/compare/variants.py",
+        "tasks/compare/grid.py",
+        "tasks/compare/cell.py",
+        "tasks/compare/folds.py",
+    ),
+    *(
+        "dpcore/metrics.py",
+        "dpcore/algorithms/dp_sgd.py",
+        "dpcore/algorithms/non_private.py",
+        "tasks/data/load.py",
+    ),
+    *(
+        "tasks/readers/text.py",
+        "tasks/schema/model.py",
+        "dpcore/__init__.py",
+        "tasks/compare/__init__.py",
+    ),
 )
 UNRELATED = (
     *("flows/cli.py", "flows/compare.py", "tasks/compare/figures.py", "tasks/compare/page.py"),
     *("tasks/compare/statistics.py", "tasks/release/card.py", "tasks/report/page.py"),
 )
 # Libraries that sources of a cell import and that no number goes through.
-NO_NUMBERS = ("matplotlib", "mlflow", "psutil", "pydantic", "safetensors", "sqlalchemy", "threadpoolctl", "yaml")
+NO_NUMBERS = (
+    "matplotlib",
+    "mlflow",
+    "psutil",
+    "pydantic",
+    "safetensors",
+    "sqlalchemy",
+    "threadpoolctl",
+    "yaml",
+)
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
 
 
@@ -61,7 +92,9 @@ def changed_by(sources: Sources, name: str, before: str) -> bool:
 
 
 @pytest.mark.parametrize("name", RELATED)
-def test_an_edit_of_what_computes_a_cell_undoes_it(sources: Sources, name: str, before: str) -> None:
+def test_an_edit_of_what_computes_a_cell_undoes_it(
+    sources: Sources, name: str, before: str
+) -> None:
     assert changed_by(sources, name, before)
 
 
@@ -80,18 +113,29 @@ def test_a_new_algorithm_is_in_the_closure(sources: Sources, before: str) -> Non
 
 
 def test_the_closure_is_what_python_imports() -> None:
-    """Every module of ours that a fresh interpreter has loaded after importing the entry is in the closure."""
-    code = f"import sys, {closure.ENTRY}; print(*(n for n in sys.modules if n.split('.')[0] in ('dpcore', 'tasks')))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    """Every module of ours that a fresh interpreter has loaded after importing the entry is in the
+    closure.
+    """
+    code = (
+        f"import sys, {closure.ENTRY}; print(*(n for n in sys.modules if n.split('.')[0] in "
+        f"('dpcore', 'tasks')))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert "tasks.training.steps" in loaded
     assert set(loaded) <= set(closure.closure())
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_another_version_of_a_library_undoes_cells(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_a_library_undoes_cells(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = code_version()
     whole = closure.installed
-    monkeypatch.setattr(closure, "installed", lambda name: "0.0.1" if name == library else whole(name))
+    monkeypatch.setattr(
+        closure, "installed", lambda name: "0.0.1" if name == library else whole(name)
+    )
     code_version.cache_clear()
     try:
         assert code_version() != before
@@ -104,7 +148,11 @@ def test_every_library_of_the_closure_is_named_or_has_no_numbers() -> None:
     for name, file in closure.closure().items():
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         seen |= {found.partition(".")[0] for found in closure.names_in(file.read_bytes(), package)}
-    others = {name for name in seen if name not in sys.stdlib_module_names and name not in ("dpcore", "tasks")}
+    others = {
+        name
+        for name in seen
+        if name not in sys.stdlib_module_names and name not in ("dpcore", "tasks")
+    }
     assert {DISTRIBUTIONS.get(name, name) for name in others} <= {*LIBRARIES, *NO_NUMBERS}
 
 
@@ -114,11 +162,25 @@ def test_relative_and_guarded_imports_are_read() -> None:
         "from . import d\nfrom ..e import f\ndef g():\n    from h import i\n"
     )
     found = list(closure.imported(ast.parse(text), "p.q"))
-    assert found == ["typing", "typing.TYPE_CHECKING", "c", "p.q", "p.q.d", "p.e", "p.e.f", "h", "h.i"]
+    assert found == [
+        "typing",
+        "typing.TYPE_CHECKING",
+        "c",
+        "p.q",
+        "p.q.d",
+        "p.e",
+        "p.e.f",
+        "h",
+        "h.i",
+    ]
 
 
-def test_cells_of_other_code_are_run_again(small: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_of_other_code_are_run_again(
+    small: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = [cell.key for cell in resume.make_comparison(comparison_of(small), home).cells]
     assert [cell.key for cell in resume.make_comparison(comparison_of(small), home).cells] == keys
     monkeypatch.setattr(resume, "code_version", lambda: "another")
-    assert not {cell.key for cell in resume.make_comparison(comparison_of(small), home).cells} & set(keys)
+    assert not {
+        cell.key for cell in resume.make_comparison(comparison_of(small), home).cells
+    } & set(keys)

@@ -1,4 +1,6 @@
-"""Comparisons from the command line: MLflow's runs, the ledger, exit codes, and what a killed process leaves."""
+"""Comparisons from the command line: MLflow's runs, the ledger, exit codes, and what a killed
+process leaves.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +35,42 @@ def runs_of(experiment: str, home: Home) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_parent_with_a_named_child_for_every_line_and_epsilon(server: str, home: Home, small: Path) -> None:
+def test_a_parent_with_a_named_child_for_every_line_and_epsilon(
+    server: str, home: Home, small: Path
+) -> None:
     from flows.compare import compare
 
     public(small)
-    config = comparison_of(small, tracking={"experiment": "children", "name": "ours"}, curve_every=1)
+    config = comparison_of(
+        small, tracking={"experiment": "children", "name": "ours"}, curve_every=1
+    )
     summary = compare(config)
     assert summary["cells"] == {"all": 18, "done": 18, "failed": 0, "kept": 0}
     runs = {run.info.run_name: run for run in runs_of("children", home)}
-    names = ["dp_sgd steps=3 eps=0.5", "dp_sgd steps=3 eps=1", "dp_adam steps=3 eps=0.5", "dp_adam steps=3 eps=1"]
-    assert set(runs) == {"ours", *(f"small {name}" for name in [*names, "majority", "non_private minmax cap"])}
+    names = [
+        "dp_sgd steps=3 eps=0.5",
+        "dp_sgd steps=3 eps=1",
+        "dp_adam steps=3 eps=0.5",
+        "dp_adam steps=3 eps=1",
+    ]
+    assert set(runs) == {
+        "ours",
+        *(f"small {name}" for name in [*names, "majority", "non_private minmax cap"]),
+    }
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     child = runs["small dp_sgd steps=3 eps=0.5"]
     assert child.data.tags["mlflow.parentRunId"] == runs["ours"].info.run_id
     assert child.data.params["epsilon"] == "0.5"
     assert (child.data.params["adjacency"], child.data.params["delta"]) == ("add_remove", "0.0001")
-    assert {"released.accuracy", "released.accuracy_sd", "released.accuracy_low"} <= set(child.data.metrics)
+    assert {"released.accuracy", "released.accuracy_sd", "released.accuracy_low"} <= set(
+        child.data.metrics
+    )
     client = tracking.tracking_client(home)
-    assert [p.step for p in client.get_metric_history(child.info.run_id, "spent.epsilon")] == [1, 2, 3]
+    assert [p.step for p in client.get_metric_history(child.info.run_id, "spent.epsilon")] == [
+        1,
+        2,
+        3,
+    ]
     report = {file.path for file in client.list_artifacts(runs["ours"].info.run_id, "report")}
     assert {"report/cells.csv", "report/comparison.html", "report/facts.json"} <= report
     again = compare(config)
@@ -71,7 +91,9 @@ def test_private_rows_are_one_committed_entry(server: str, home: Home, small: Pa
     assert [kind for kind in kinds if kind != DRAWN] == ["reserved", "committed"]
     assert json.loads(ledger_records(ledger)[-1].body)["draws"] == 36
     ledger.verify()
-    prefixes = {key.split(".")[0] for run in runs_of("private comparison", home) for key in run.data.metrics}
+    prefixes = {
+        key.split(".")[0] for run in runs_of("private comparison", home) for key in run.data.metrics
+    }
     assert prefixes <= {"internal", "spent", "cells"}
     assert compare(config)["charged"] == {}
     assert len(ledger_records(ledger)) == len(kinds)
@@ -81,7 +103,9 @@ def test_private_rows_are_one_committed_entry(server: str, home: Home, small: Pa
 
 
 @pytest.mark.slow
-def test_one_failed_cell_stops_no_other(server: str, home: Home, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_failed_cell_stops_no_other(
+    server: str, home: Home, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from flows.compare import compare
 
     public(small)
@@ -96,7 +120,12 @@ def test_one_failed_cell_stops_no_other(server: str, home: Home, small: Path, mo
     summary = compare(comparison_of(small, tracking={"experiment": "one fault"}))
     assert (summary["cells"]["failed"], summary["cells"]["done"]) == (1, 17)
     [failure] = summary["failures"]
-    assert failure == {"data": "small", "label": "majority", "error": "ValueError: a fault of this cell", "cells": 1}
+    assert failure == {
+        "data": "small",
+        "label": "majority",
+        "error": "ValueError: a fault of this cell",
+        "cells": 1,
+    }
 
 
 SLOW = """\
@@ -115,15 +144,21 @@ tracking: {experiment: killed}
 def test_a_comparison_that_is_ended_goes_on_where_it_was(
     clean_environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Killed outright, or interrupted: finished cells are kept, MLflow's runs do not stay RUNNING."""
+    """Killed outright, or interrupted: finished cells are kept, MLflow's runs do not stay
+    RUNNING.
+    """
     (tmp_path / "slow.yaml").write_text(SLOW)
     environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "flows.cli", "compare", "slow.yaml", "--json"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 300
     lines = 0
     while lines < 14 and time.monotonic() < deadline and process.poll() is None:
-        lines = sum(file.read_bytes().count(b"\n") for file in (tmp_path / "home" / "cells").glob("*.jsonl"))
+        lines = sum(
+            file.read_bytes().count(b"\n") for file in (tmp_path / "home" / "cells").glob("*.jsonl")
+        )
         time.sleep(0.05)
     os.kill(process.pid, number)
     process.communicate(timeout=300)
@@ -131,7 +166,9 @@ def test_a_comparison_that_is_ended_goes_on_where_it_was(
     [journal] = (tmp_path / "home" / "cells").glob("*.jsonl")
     kept = journal.read_bytes().count(b"\n")
     assert 14 <= kept < 36
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["cells"] == {"all": 36, "done": 36, "failed": 0, "kept": kept}
     states = Counter(run.info.status for run in runs_of("killed", Home(tmp_path / "home")))
@@ -153,16 +190,31 @@ tracking: {experiment: spread}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runner", ["processes", "dask"])
-def test_other_processes_do_the_same_cells(clean_environment: dict[str, str], tmp_path: Path, runner: str) -> None:
-    """With noise from the seed the numbers are those of threads, bit for bit: rows, folds and plans are the same."""
+def test_other_processes_do_the_same_cells(
+    clean_environment: dict[str, str], tmp_path: Path, runner: str
+) -> None:
+    """With noise from the seed the numbers are those of threads, bit for bit: rows, folds and plans
+    are the same.
+    """
     if runner == "dask":
         pytest.importorskip("prefect_dask", reason="no prefect-dask; the extra dask brings it")
     (tmp_path / "spread.yaml").write_text(SPREAD)
     means = []
     for name in ("threads", runner):
         environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / name)}
-        command = [sys.executable, "-m", "flows.cli", "compare", "spread.yaml", "--json", "--set", f"runner={name}"]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
+        command = [
+            sys.executable,
+            "-m",
+            "flows.cli",
+            "compare",
+            "spread.yaml",
+            "--json",
+            "--set",
+            f"runner={name}",
+        ]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
+        )
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
         summary = json.loads(done.stdout)
@@ -175,39 +227,59 @@ def test_other_processes_do_the_same_cells(clean_environment: dict[str, str], tm
 
 @pytest.mark.slow
 def test_a_failed_cell_gives_exit_code_1(clean_environment: dict[str, str], tmp_path: Path) -> None:
-    """A library whose training fails, among lines that do not: they are done, and the command says what failed."""
+    """A library whose training fails, among lines that do not: they are done, and the command says
+    what failed.
+    """
     environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / "home")}
     python = fake_python(tmp_path / "fake", train="raise ValueError('a fault of the library')")
-    config = SPREAD.replace("reproducible: true", f"peers: {{python: {python}, libraries: [{{name: opacus}}]}}")
+    config = SPREAD.replace(
+        "reproducible: true", f"peers: {{python: {python}, libraries: [{{name: opacus}}]}}"
+    )
     (tmp_path / "fails.yaml").write_text(config.replace("spread", "fails"))
     command = [sys.executable, "-m", "flows.cli", "bench", "fails.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 1, done.stderr
-    assert "failed 2x: census opacus: PeerError: opacus: ValueError: a fault of the library" in " ".join(
-        done.stdout.replace("│", " ").split()
+    assert (
+        "failed 2x: census opacus: PeerError: opacus: ValueError: a fault of the library"
+        in " ".join(done.stdout.replace("│", " ").split())
     )
     assert "Failed: census opacus" in done.stderr
     runs = {run.info.run_name: run for run in runs_of("fails", Home(tmp_path / "home"))}
     assert runs["census opacus eps=1"].info.status == "FAILED"
     assert runs["census dp_sgd steps=20 eps=1"].info.status == "FINISHED"
     assert runs["bench census"].info.status == "FINISHED"
-    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    again = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert again.returncode == 1 and "6 of 8 cells are finished already" in again.stderr
     (tmp_path / "fake" / "python").unlink()
     fake_python(tmp_path / "fake")
     mended = subprocess.run(
-        [*command, "--json"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        [*command, "--json"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert mended.returncode == 0, mended.stderr
     [ratio] = json.loads(mended.stdout)["ratios"]
-    assert (ratio["label"], ratio["peer"], ratio["peer_seconds"]) == ("dp_sgd steps=20", "opacus", 0.5)
+    assert (ratio["label"], ratio["peer"], ratio["peer_seconds"]) == (
+        "dp_sgd steps=20",
+        "opacus",
+        0.5,
+    )
 
 
 @pytest.mark.slow
 def test_crossval_is_named_so(clean_environment: dict[str, str], tmp_path: Path) -> None:
     environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "flows.cli", "crossval", "--folds", "2", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     [parent] = [
         run

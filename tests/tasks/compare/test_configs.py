@@ -1,4 +1,6 @@
-"""The comparisons that come with the project: each is read, and its grid is planned from declarations alone."""
+"""The comparisons that come with the project: each is read, and its grid is planned from
+declarations alone.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,8 @@ def test_repeats_of_partition_files_are_draws_on_the_same_folds() -> None:
     config = load_compare(str(CONFIGS[0].with_name("compare_ranking.yaml")), ["protocol.repeats=3"])
     cells = cells_of(expand(config)[0][-1], config, "facts")
     assert {cell.repeat for cell in cells} == {0}
-    assert {(cell.fold, cell.draw) for cell in cells} == {(fold, draw) for fold in range(5) for draw in range(3)}
+    assert {(cell.fold, cell.draw) for cell in cells} == {
+        (fold, draw) for fold in range(5) for draw in range(3)
+    }
     chapter = ProtocolSection(name="paper_ch6", **PROTOCOLS["paper_ch6"])
     assert (chapter.partitions, chapter.noise_draws) == (1, 10)

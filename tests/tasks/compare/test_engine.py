@@ -51,7 +51,9 @@ def comparison_of(schema: Path, **values: Any) -> CompareConfig:
 
 def public(schema: Path) -> None:
     """Declare the small table public."""
-    schema.write_text(schema.read_text().replace("public: {n: 300}", "public: {n: 300, public: true}"))
+    schema.write_text(
+        schema.read_text().replace("public: {n: 300}", "public: {n: 300, public: true}")
+    )
 
 
 def test_every_combination_once_and_lines_beside(small: Path) -> None:
@@ -59,7 +61,10 @@ def test_every_combination_once_and_lines_beside(small: Path) -> None:
     settings, left_out = expand(config)
     private = [s for s in settings if s.private]
     assert len(private) == 2 * 2 * 2 * 2 - len(left_out) * 2
-    assert [s.label for s in settings if not s.private] == ["majority", "non_private minmax cap"] * 4
+    assert [s.label for s in settings if not s.private] == [
+        "majority",
+        "non_private minmax cap",
+    ] * 4
     assert len({(s.label, s.config.sha256) for s in settings}) == len(settings)
     assert {s.config.privacy.epsilon for s in private} == {0.5, 1.0}
 
@@ -78,7 +83,10 @@ def test_what_no_proof_covers_is_left_out_with_the_reason(small: Path) -> None:
     ("values", "words"),
     [
         ({"algorithmz": []}, "did you mean 'algorithms'"),
-        ({"algorithms": [{"nmae": "dp_sgd"}]}, "Unknown key 'algorithms.0.nmae'; did you mean 'algorithms.0.name'"),
+        (
+            {"algorithms": [{"nmae": "dp_sgd"}]},
+            "Unknown key 'algorithms.0.nmae'; did you mean 'algorithms.0.name'",
+        ),
         ({"algorithms": [{"name": "dp_sgd"}, {"name": "dp_sgd"}]}, "two are called 'dp_sgd'"),
         ({"protocol": "quik"}, "paper_ch3"),
         ({"privacy": {"epsilon": [-1]}}, "privacy.epsilon"),
@@ -88,7 +96,9 @@ def test_what_no_proof_covers_is_left_out_with_the_reason(small: Path) -> None:
         ({"runner": "ray"}, "'threads', 'processes' or 'dask'"),
     ],
 )
-def test_faults_of_a_configuration_are_named(small: Path, values: dict[str, Any], words: str) -> None:
+def test_faults_of_a_configuration_are_named(
+    small: Path, values: dict[str, Any], words: str
+) -> None:
     with pytest.raises(InputError) as raised:
         comparison_of(small, **values)
     assert words in str(raised.value)
@@ -103,7 +113,9 @@ def test_faults_of_a_configuration_are_named(small: Path, values: dict[str, Any]
         ({"name": "dp_sgd", "preset": "papr"}, "did you mean 'paper'"),
     ],
 )
-def test_unknown_algorithms_are_refused_before_anything_runs(small: Path, entry: dict[str, Any], words: str) -> None:
+def test_unknown_algorithms_are_refused_before_anything_runs(
+    small: Path, entry: dict[str, Any], words: str
+) -> None:
     with pytest.raises(InputError) as raised:
         expand(comparison_of(small, algorithms=[entry]))
     assert words in str(raised.value)
@@ -111,9 +123,16 @@ def test_unknown_algorithms_are_refused_before_anything_runs(small: Path, entry:
 
 @pytest.mark.parametrize(
     ("name", "repeats", "folds", "draws"),
-    [("paper_ch3", 20, 5, 1), ("paper_ch4", 10, 10, 1), ("paper_ch5", 5, 10, 1), ("paper_ch6", 10, 5, 1)],
+    [
+        ("paper_ch3", 20, 5, 1),
+        ("paper_ch4", 10, 10, 1),
+        ("paper_ch5", 5, 10, 1),
+        ("paper_ch6", 10, 5, 1),
+    ],
 )
-def test_protocols_of_the_dissertation(small: Path, name: str, repeats: int, folds: int, draws: int) -> None:
+def test_protocols_of_the_dissertation(
+    small: Path, name: str, repeats: int, folds: int, draws: int
+) -> None:
     """Chen (2020), chapters 3 to 6."""
     protocol = comparison_of(small, protocol=name).protocol
     assert (protocol.repeats, protocol.folds, protocol.draws) == (repeats, folds, draws)
@@ -122,7 +141,11 @@ def test_protocols_of_the_dissertation(small: Path, name: str, repeats: int, fol
 def test_protocol_of_the_third_source_brings_epsilons_and_delta(small: Path) -> None:
     """Zhang et al. (2017), section 6: 100 rounds at four epsilons, delta = 0.001."""
     config = comparison_of(small, protocol="paper_003", privacy={})
-    assert (config.epsilons, config.delta, config.protocol.draws) == ((0.1, 0.5, 1.0, 2.0), 1e-3, 100)
+    assert (config.epsilons, config.delta, config.protocol.draws) == (
+        (0.1, 0.5, 1.0, 2.0),
+        1e-3,
+        100,
+    )
     assert set(PROTOCOLS) >= {"quick", "paper_003"}
 
 
@@ -132,11 +155,17 @@ def test_public_count_of_a_fold_is_that_of_the_partition(folds: int) -> None:
     for fold in range(folds):
         exact = training_rows(100, Adjacency.REPLACE_ONE, folds, fold)
         assert exact == int(np.sum(numbers != fold))
-        assert training_rows(100, Adjacency.ADD_REMOVE, folds, fold) == 100 * (folds - 1) // folds <= exact
+        assert (
+            training_rows(100, Adjacency.ADD_REMOVE, folds, fold)
+            == 100 * (folds - 1) // folds
+            <= exact
+        )
 
 
 def test_secret_folds_do_not_move_other_rows() -> None:
-    """Folds are independent of each other: the first 99 rows keep theirs when the last is removed."""
+    """Folds are independent of each other: the first 99 rows keep theirs when the last is
+    removed.
+    """
     many, fewer = (secret_fold_numbers(rows, 5, b"k" * 32, 0) for rows in (100, 99))
     np.testing.assert_array_equal(many[:99], fewer)
     counts = np.bincount(secret_fold_numbers(100_000, 5, b"k" * 32, 0))
@@ -146,7 +175,9 @@ def test_secret_folds_do_not_move_other_rows() -> None:
 
 def test_all_algorithms_meet_the_same_folds_and_public_seeds(small: Path, home: Home) -> None:
     public(small)
-    comparison = resume.make_comparison(comparison_of(small, protocol={"repeats": 2, "folds": 3}), home)
+    comparison = resume.make_comparison(
+        comparison_of(small, protocol={"repeats": 2, "folds": 3}), home
+    )
     seeds: dict[tuple[int, int], set[int]] = {}
     tests: dict[tuple[int, int], set[bytes]] = {}
     for cell in comparison.cells:
@@ -156,7 +187,8 @@ def test_all_algorithms_meet_the_same_folds_and_public_seeds(small: Path, home: 
             np.asarray(test.X.toarray() if test.sparse else test.X).tobytes()
         )
     assert len(seeds) == 6 and all(len(found) == 1 for found in seeds.values())
-    assert all(len(found) <= 2 for found in tests.values())  # the encoding of auto may differ, the rows do not
+    # the encoding of auto may differ, the rows do not
+    assert all(len(found) <= 2 for found in tests.values())
     assert len({next(iter(found)) for found in seeds.values()}) == 6
 
 
@@ -175,10 +207,14 @@ def test_a_torn_line_is_no_line_and_spoils_none(tmp_path: Path) -> None:
 
 def bench_of(comparison: resume.Comparison, charge: Callable[[], None] | None = None) -> Bench:
     charges = dict.fromkeys(comparison.private_jobs, charge) if charge is not None else {}
-    return Bench("test", comparison.config, comparison.rows, comparison.plans, comparison.journals, charges)
+    return Bench(
+        "test", comparison.config, comparison.rows, comparison.plans, comparison.journals, charges
+    )
 
 
-def test_finished_cells_are_kept_and_others_depend_on_what_they_are(small: Path, home: Home) -> None:
+def test_finished_cells_are_kept_and_others_depend_on_what_they_are(
+    small: Path, home: Home
+) -> None:
     public(small)
     config = comparison_of(small)
     comparison = resume.make_comparison(config, home)
@@ -209,11 +245,19 @@ def test_a_failed_cell_stands_alone_and_is_tried_again(
         return whole(self, cell)
 
     monkeypatch.setattr(Rows, "part", part)
-    records = [r for batch in batches_of(comparison.to_run, 1) for r in run_batch(batch, bench_of(comparison))]
+    records = [
+        r
+        for batch in batches_of(comparison.to_run, 1)
+        for r in run_batch(batch, bench_of(comparison))
+    ]
     failed = [record for record in records if record["status"] == "failed"]
-    assert [(r["cell"], r["error"]) for r in failed] == [(bad.key, "ValueError: a fault of this cell")]
+    assert [(r["cell"], r["error"]) for r in failed] == [
+        (bad.key, "ValueError: a fault of this cell")
+    ]
     assert len(records) == len(comparison.cells)
-    assert [cell.key for cell in resume.make_comparison(comparison.config, home).to_run] == [bad.key]
+    assert [cell.key for cell in resume.make_comparison(comparison.config, home).to_run] == [
+        bad.key
+    ]
 
 
 def test_private_rows_are_charged_for_all_cells_together(small: Path, home: Home) -> None:
@@ -225,17 +269,22 @@ def test_private_rows_are_charged_for_all_cells_together(small: Path, home: Home
     [charge] = compare_charge.charges(comparison, home).values()
     private = [cell for cell in comparison.cells if cell.setting.private]
     assert charge.cells == len(private) == 2 * 2 * 3
-    each = [comparison.plans.of(cell.setting, cell.setting.problem(3, cell.fold)).events.price() for cell in private]
+    each = [
+        comparison.plans.of(cell.setting, cell.setting.problem(3, cell.fold)).events.price()
+        for cell in private
+    ]
     np.testing.assert_allclose(charge.events.price(), np.sum(each, axis=0), rtol=1e-12)
     assert len(charge.events) == sum(
-        len(comparison.plans.of(cell.setting, cell.setting.problem(3, cell.fold)).events) for cell in private
+        len(comparison.plans.of(cell.setting, cell.setting.problem(3, cell.fold)).events)
+        for cell in private
     )
 
 
 def test_a_short_budget_is_refused_before_a_record_is_read(small: Path, home: Home) -> None:
     with Ledger(f"sqlite:///{small.with_name('ledger.db')}") as ledger:
         ledger.init("small", 1.0, 1e-3, "add_remove")
-    small.with_name("small.csv").write_bytes(b"")  # nothing to read: a reader would complain of an empty file
+    # nothing to read: a reader would complain of an empty file
+    small.with_name("small.csv").write_bytes(b"")
     comparison = resume.make_comparison(comparison_of(small), home)
     with pytest.raises(BudgetExceeded, match="18 cells"):
         compare_charge.charges(comparison, home)
@@ -249,7 +298,9 @@ def test_a_short_budget_is_refused_before_a_record_is_read(small: Path, home: Ho
         ({"privacy": {"epsilon": [1], "delta": 0.01}}, "Expected privacy.delta below 1/n"),
     ],
 )
-def test_what_private_rows_do_not_allow(small: Path, home: Home, values: dict[str, Any], words: str) -> None:
+def test_what_private_rows_do_not_allow(
+    small: Path, home: Home, values: dict[str, Any], words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         resume.make_comparison(comparison_of(small, **values), home)
 
@@ -257,7 +308,9 @@ def test_what_private_rows_do_not_allow(small: Path, home: Home, values: dict[st
 def test_two_adjacencies_on_private_rows_are_two_comparisons(small: Path, home: Home) -> None:
     with Ledger(f"sqlite:///{small.with_name('ledger.db')}") as ledger:
         ledger.init("small", 60.0, 1e-3, "replace_one")
-    config = comparison_of(small, privacy={"epsilon": [1], "delta": 1e-4, "adjacency": ["add_remove", "replace_one"]})
+    config = comparison_of(
+        small, privacy={"epsilon": [1], "delta": 1e-4, "adjacency": ["add_remove", "replace_one"]}
+    )
     with pytest.raises(InputError, match="one adjacency"):
         compare_charge.charges(resume.make_comparison(config, home), home)
 
@@ -270,7 +323,9 @@ def test_a_training_configuration_is_a_comparison_of_one(small: Path) -> None:
     assert (config.epsilons, config.delta) == ((1.0,), 1e-4)
     with pytest.raises(InputError, match="no data"):
         of_training(config_of(small, data={"period": "a"}), ProtocolSection())
-    assert of_training(config_of(small, data={"blocks": ["a"]}), ProtocolSection()).data[0].blocks == ("a",)
+    assert of_training(config_of(small, data={"blocks": ["a"]}), ProtocolSection()).data[
+        0
+    ].blocks == ("a",)
     tune: dict[str, object] = {"grid": {"algorithm.learning_rate": [1, 4]}}
     with pytest.raises(InputError, match="no section tune"):
         of_training(config_of(small, tune=tune), ProtocolSection())
@@ -281,7 +336,10 @@ def test_one_data_set_is_read_in_one_way(small: Path, home: Home) -> None:
     public(small)
     one = {"name": str(small), "path": str(small.with_name("small.csv"))}
     config = comparison_of(small)
-    twice = [config.data[0].model_validate(one), config.data[0].model_validate(one | {"blocks": ["a"]})]
+    twice = [
+        config.data[0].model_validate(one),
+        config.data[0].model_validate(one | {"blocks": ["a"]}),
+    ]
     with pytest.raises(InputError, match=r"Expected one data\.\w+ of 'small'|blocks"):
         resume.make_comparison(config.model_copy(update={"data": tuple(twice)}), home)
 
@@ -292,7 +350,9 @@ def test_a_metric_that_is_not_one_function_is_said(small: Path, home: Home) -> N
     differ = resume.make_comparison(comparison_of(small, algorithms=algorithms), home)
     assert any("metric objective is not one function" in text for text in differ.warnings)
     shared = {"preprocess": {"normalise": "cap", "numeric": "minmax"}, "objective": {"l2": 1e-3}}
-    assert not resume.make_comparison(comparison_of(small, algorithms=algorithms, **shared), home).warnings
+    assert not resume.make_comparison(
+        comparison_of(small, algorithms=algorithms, **shared), home
+    ).warnings
 
 
 def test_a_fold_with_one_class_is_refused_before_anything_is_spent(small: Path, home: Home) -> None:

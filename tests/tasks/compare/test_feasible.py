@@ -1,4 +1,6 @@
-"""What a comparison refuses from public facts: metrics that no cell can have, more folds than rows."""
+"""What a comparison refuses from public facts: metrics that no cell can have, more folds than
+rows.
+"""
 
 from __future__ import annotations
 
@@ -22,41 +24,66 @@ from tests.tasks.compare.test_engine import comparison_of, public
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("foo", r"Unknown metric \(for labels of kind binary\) 'foo'; choose one of accuracy, average_precision"),
+        (
+            "foo",
+            r"Unknown metric \(for labels of kind binary\) 'foo'; choose one of accuracy, "
+            r"average_precision",
+        ),
         ("acuracy", "did you mean 'accuracy'"),
         ("mean_squared_error", "Unknown metric"),
-        ("coverage", "Unknown metric"),  # of columns that are known to matter, which these rows have not
+        # of columns that are known to matter, which these rows have not
+        ("coverage", "Unknown metric"),
     ],
 )
-def test_a_metric_that_no_cell_can_have_is_refused(small: Path, home: Home, name: str, words: str) -> None:
+def test_a_metric_that_no_cell_can_have_is_refused(
+    small: Path, home: Home, name: str, words: str
+) -> None:
     public(small)
     with pytest.raises(InputError, match=words):
         resume.make_comparison(comparison_of(small, metrics=["accuracy", name]), home)
 
 
 @pytest.mark.parametrize("protocol", [{"folds": 301}, {"name": "crossval", "folds": 100_000}])
-def test_more_folds_than_rows_are_refused(small: Path, home: Home, protocol: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=r"at most n=300 folds, one for each record of 'small', got .*folds=\d+; "):
+def test_more_folds_than_rows_are_refused(
+    small: Path, home: Home, protocol: dict[str, object]
+) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"at most n=300 folds, one for each record of 'small', "
+        r"got .*folds=\d+; ",
+    ):
         resume.make_comparison(comparison_of(small, protocol=protocol), home)
 
 
 def test_every_metric_of_a_cell_has_a_name_that_is_taken(small: Path, home: Home) -> None:
     public(small)
     names = ["gradient_evaluations", "minimisation_error", "seconds"]
-    comparison = resume.make_comparison(comparison_of(small, metrics=names, protocol={"folds": 2}), home)
-    [cell] = [one for one in comparison.cells if one.setting.label.startswith("dp_sgd") and one.fold == 0][:1]
+    comparison = resume.make_comparison(
+        comparison_of(small, metrics=names, protocol={"folds": 2}), home
+    )
+    [cell] = [
+        one for one in comparison.cells if one.setting.label.startswith("dp_sgd") and one.fold == 0
+    ][:1]
     record = run_cell(cell, comparison.config, comparison.rows, comparison.plans)
     assert {*BY_LABEL["binary"], "objective", "minimisation_error"} <= set(record["metrics"])
     assert set(record["metrics"]) <= metric_names(cell.setting, comparison.config)
 
 
-@pytest.mark.parametrize(("kind", "loss"), [("binary", "logistic"), ("classes", "softmax"), ("regression", "squared")])
+@pytest.mark.parametrize(
+    ("kind", "loss"), [("binary", "logistic"), ("classes", "softmax"), ("regression", "squared")]
+)
 def test_the_names_are_those_that_are_measured(kind: str, loss: str) -> None:
     rng = np.random.default_rng(0)
-    y = {"binary": np.array([-1.0, 1.0] * 4), "classes": np.arange(8) % 3, "regression": np.arange(8.0)}[kind]
+    y = {
+        "binary": np.array([-1.0, 1.0] * 4),
+        "classes": np.arange(8) % 3,
+        "regression": np.arange(8.0),
+    }[kind]
     outputs = 3 if kind == "classes" else 1
     label = SimpleNamespace(kind=kind, low=0.0, high=7.0, scaled_to=(-1.0, 1.0))
-    job = SimpleNamespace(schema=SimpleNamespace(label=label), problem=SimpleNamespace(outputs=outputs))
+    job = SimpleNamespace(
+        schema=SimpleNamespace(label=label), problem=SimpleNamespace(outputs=outputs)
+    )
     part = SimpleNamespace(X=rng.normal(size=(8, 2)), y=y)
     assert set(predicted(job, part, rng.normal(size=2 * outputs), loss)) == set(BY_LABEL[kind])  # type: ignore[arg-type]
 
@@ -70,6 +97,11 @@ def test_a_ranking_names_its_ranks() -> None:
 
 
 def test_the_shipped_names_are_taken() -> None:
-    for name in ("compare_l1.yaml", "compare_blsgd_effects.yaml", "compare_table3.yaml", "bench.yaml"):
+    for name in (
+        "compare_l1.yaml",
+        "compare_blsgd_effects.yaml",
+        "compare_table3.yaml",
+        "bench.yaml",
+    ):
         config = load_compare(None, (), name)
         check_metrics(config, expand(config)[0])

@@ -34,7 +34,9 @@ def test_nothing_of_a_long_label_is_lost() -> None:
 def test_each_guarantee_has_a_panel_of_its_own() -> None:
     records = [*grid(["a"], [0.1, 1.0]), *grid(["a"], [0.1, 1.0], adjacency="replace_one")]
     records += grid(["b"], [0.1, 1.0], delta=0.0)
-    chart = next(chart for chart in all_charts(records, {}) if chart.stem.endswith("accuracy_vs_epsilon"))
+    chart = next(
+        chart for chart in all_charts(records, {}) if chart.stem.endswith("accuracy_vs_epsilon")
+    )
     assert [panel.title.split(" (")[0] for panel in chart.panels] == [
         "add_remove, delta = 0",
         "add_remove, delta = 1e-08",
@@ -46,7 +48,9 @@ def test_each_guarantee_has_a_panel_of_its_own() -> None:
 
 def test_files_hold_what_is_drawn(tmp_path: Path) -> None:
     curve = [{"step": k, "accuracy": 0.7 + 0.01 * k} for k in (1, 2, 3)]
-    files = write_figures(grid(["a", "b"], [0.1, 1.0], curve=curve), tmp_path, {"metrics": ["accuracy"]})
+    files = write_figures(
+        grid(["a", "b"], [0.1, 1.0], curve=curve), tmp_path, {"metrics": ["accuracy"]}
+    )
     stems = {file.stem for file in files}
     assert stems == {
         "adult-logistic-l2-0.0001_accuracy_vs_epsilon",
@@ -55,21 +59,31 @@ def test_files_hold_what_is_drawn(tmp_path: Path) -> None:
     assert {file.suffix for file in files} == {".png", ".svg", ".csv", ".parquet"}
     numbers = pd.read_parquet(tmp_path / "adult-logistic-l2-0.0001_accuracy_vs_iterations.parquet")
     assert numbers[numbers.label == "a"]["mean"].tolist() == pytest.approx([0.71, 0.72, 0.73] * 2)
-    assert "at epsilon 0.1 the best is" in description_of(tmp_path / "adult-logistic-l2-0.0001_accuracy_vs_epsilon.png")
+    assert "at epsilon 0.1 the best is" in description_of(
+        tmp_path / "adult-logistic-l2-0.0001_accuracy_vs_epsilon.png"
+    )
 
 
 @pytest.mark.parametrize(
     "records",
-    [[], [failed(cell("a", 1.0))], [cell("a", 1.0, metrics={"roc_auc": float("nan")}, seconds=None)]],
+    [
+        [],
+        [failed(cell("a", 1.0))],
+        [cell("a", 1.0, metrics={"roc_auc": float("nan")}, seconds=None)],
+    ],
     ids=["none", "failed", "nan"],
 )
 def test_no_numbers_no_figure(records: list[dict], tmp_path: Path) -> None:
     assert write_figures(records, tmp_path, {}) == []
 
 
-@pytest.mark.parametrize("records", [[cell("a", 1.0)], [cell("majority", None)]], ids=["single", "not private"])
+@pytest.mark.parametrize(
+    "records", [[cell("a", 1.0)], [cell("majority", None)]], ids=["single", "not private"]
+)
 def test_single_cells_are_drawn(records: list[dict], tmp_path: Path) -> None:
-    assert {file.suffix for file in write_figures(records, tmp_path, {"metrics": ["accuracy"]})} >= {".png", ".svg"}
+    assert {
+        file.suffix for file in write_figures(records, tmp_path, {"metrics": ["accuracy"]})
+    } >= {".png", ".svg"}
 
 
 def test_curves_of_unequal_length_keep_their_last_value() -> None:
@@ -79,7 +93,9 @@ def test_curves_of_unequal_length_keep_their_last_value() -> None:
 
 
 def test_time_is_drawn_against_rows_where_sizes_differ_and_for_what_trains() -> None:
-    """Folds differ by a row: a line through them would be the noise of the clock. Majority trains nothing."""
+    """Folds differ by a row: a line through them would be the noise of the clock. Majority trains
+    nothing.
+    """
     folds = [record | {"n": 1000 + record["fold"]} for record in grid(["a"], [1.0])]
     assert not [chart for chart in all_charts(folds, {}) if chart.stem == "seconds_vs_rows"]
     both = [*folds, *({**record, "data": "bank", "n": 4000, "seconds": 1.0} for record in folds)]
@@ -91,6 +107,10 @@ def test_time_is_drawn_against_rows_where_sizes_differ_and_for_what_trains() -> 
 
 def test_bands_of_few_cells_are_as_wide_as_they_must_be() -> None:
     few = [cell("a", epsilon, fold=fold) for epsilon in (0.1, 1.0) for fold in range(2)]
-    chart = next(chart for chart in all_charts(few, {}) if chart.stem.endswith("accuracy_vs_epsilon"))
+    chart = next(
+        chart for chart in all_charts(few, {}) if chart.stem.endswith("accuracy_vs_epsilon")
+    )
     assert "fewer than 3 cells a point: no interval" in chart.description
-    assert {(line.low, line.high) for line in chart.panels[0].private} == {((None, None), (None, None))}
+    assert {(line.low, line.high) for line in chart.panels[0].private} == {
+        ((None, None), (None, None))
+    }

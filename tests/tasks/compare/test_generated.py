@@ -1,4 +1,6 @@
-"""Generated data in a comparison: every repeat has a data set of its own, and the truth they come with is measured."""
+"""Generated data in a comparison: every repeat has a data set of its own, and the truth they come
+with is measured.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,14 @@ def test_every_repeat_draws_a_data_set_of_its_own(folds: int) -> None:
     parts = [rows.part(Cell(setting, repeat, 0, 0, "", 0)) for repeat in range(3)]
     tops = [part.objective.X[0, :5] for part in parts]
     assert all(not np.allclose(a, b) for a, b in pairwise(tops))
-    assert [redrawn(setting.job, repeat).schema.source.arguments["seed"] for repeat in range(3)] == [5, 6, 7]
+    assert [
+        redrawn(setting.job, repeat).schema.source.arguments["seed"] for repeat in range(3)
+    ] == [5, 6, 7]
     assert rows.part(Cell(setting, 0, 0, 0, "", 0)) is parts[0]
     again = Rows(config.protocol, config.seed, {}, ()).part(Cell(setting, 2, 0, 0, "", 0))
-    assert np.array_equal(again.objective.X, parts[2].objective.X), "public seeds: the same data for everybody"
+    assert np.array_equal(again.objective.X, parts[2].objective.X), (
+        "public seeds: the same data for everybody"
+    )
 
 
 def test_data_without_a_declared_seed_stay_the_same() -> None:
@@ -52,4 +58,6 @@ def test_coverage_comes_with_precision_and_recall_of_the_support() -> None:
     weights[10:30], weights[-1] = 1.0, 5.0
     found = metrics_of(setting, config, part, weights)
     assert [found[name] for name in SUPPORT] == [0.5, 0.5]
-    assert found["coverage_at_20"] == 0.5 and found["coverage_at_40"] == pytest.approx(0.5 + 0.5 * 20 / 80)
+    assert found["coverage_at_20"] == 0.5 and found["coverage_at_40"] == pytest.approx(
+        0.5 + 0.5 * 20 / 80
+    )

@@ -32,15 +32,22 @@ GIVEN = {"noise_multiplier": [2.0, 4.0], "delta": 1e-4}
 
 def noisy(label: str, noise: float, spent: float, fold: int = 0, **changes: Any) -> dict[str, Any]:
     """A cell whose noise was given: no epsilon was asked."""
-    curve = [{"step": step, "accuracy": 0.5 + step / 100, "spent_epsilon": spent * step / 4} for step in (2, 4)]
+    curve = [
+        {"step": step, "accuracy": 0.5 + step / 100, "spent_epsilon": spent * step / 4}
+        for step in (2, 4)
+    ]
     found = cell(label, noise, fold=fold, curve=curve, **changes)
     return found | {"epsilon": None, "noise_multiplier": noise, "spent_epsilon": spent}
 
 
 def test_epsilon_is_the_price_of_the_noise(small: Path, home: Home) -> None:
-    """Three Gaussian releases of all rows at multiplier 4: the exact composition of Dong, Roth & Su (2022)."""
+    """Three Gaussian releases of all rows at multiplier 4: the exact composition of Dong, Roth & Su
+    (2022).
+    """
     public(small)
-    config = comparison_of(small, privacy=GIVEN, algorithms=[{"name": "dp_sgd", "parameters": {"steps": 3}}])
+    config = comparison_of(
+        small, privacy=GIVEN, algorithms=[{"name": "dp_sgd", "parameters": {"steps": 3}}]
+    )
     comparison = resume.make_comparison(config, home)
     assert [s.level for s in comparison.settings] == ["", "", "noise=2", "noise=4"]
     assert child_name(comparison.settings[-1], config) == "small dp_sgd steps=3 noise=4"
@@ -48,7 +55,9 @@ def test_epsilon_is_the_price_of_the_noise(small: Path, home: Home) -> None:
     cells = [each for each in comparison.to_run if each.setting.noise_multiplier == 4.0]
     records = [r for batch in batches_of(cells, 1) for r in run_batch(batch, bench_of(comparison))]
     wanted = gdp_epsilon(((Gaussian(1.0, 4.0), 3),), 1e-4)
-    assert [(r["status"], r["epsilon"], r["noise_multiplier"]) for r in records] == [("done", None, 4.0)] * 3
+    assert [(r["status"], r["epsilon"], r["noise_multiplier"]) for r in records] == [
+        ("done", None, 4.0)
+    ] * 3
     assert [r["spent_epsilon"] for r in records] == pytest.approx([wanted] * 3, rel=1e-9)
     [summary] = summarise(records, "accuracy", {})
     assert summary.epsilon == records[0]["spent_epsilon"]
@@ -59,10 +68,16 @@ def test_epsilon_is_the_price_of_the_noise(small: Path, home: Home) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"privacy": GIVEN | {"epsilon": [1.0]}}, "privacy.epsilon or privacy.noise_multiplier, one of them"),
+        (
+            {"privacy": GIVEN | {"epsilon": [1.0]}},
+            "privacy.epsilon or privacy.noise_multiplier, one of them",
+        ),
         ({"privacy": GIVEN | {"noise_multiplier": [-1.0]}}, "privacy.noise_multiplier"),
         (
-            {"privacy": GIVEN, "algorithms": [{"name": "dp_sgd", "parameters": {"noise_multiplier": 3.0}}]},
+            {
+                "privacy": GIVEN,
+                "algorithms": [{"name": "dp_sgd", "parameters": {"noise_multiplier": 3.0}}],
+            },
             "that of algorithm 'dp_sgd noise_multiplier=3.0', one of them",
         ),
     ],
@@ -74,7 +89,11 @@ def test_noise_is_given_once(small: Path, values: dict[str, Any], words: str) ->
 
 
 def test_only_equal_prices_are_compared() -> None:
-    cells = [noisy(name, 2.0, spent, fold) for name, spent in (("a", 1.0), ("b", 1.001), ("c", 2.0)) for fold in (0, 1)]
+    cells = [
+        noisy(name, 2.0, spent, fold)
+        for name, spent in (("a", 1.0), ("b", 1.001), ("c", 2.0))
+        for fold in (0, 1)
+    ]
     paired = {summary.place.label: summary.paired for summary in summarise(cells, "accuracy", {})}
     assert paired["c"] is None
     assert {paired[name].best for name in ("a", "b") if paired[name] is not None} <= {"a", "b"}
@@ -83,14 +102,23 @@ def test_only_equal_prices_are_compared() -> None:
 
 
 def test_panels_by_noise_say_what_epsilon_came_to(tmp_path: Path) -> None:
-    cells = [noisy("a", noise, 8.0 / noise, fold) for noise in (1.0, 2.0, 3.0, 4.0) for fold in (0, 1)]
+    cells = [
+        noisy("a", noise, 8.0 / noise, fold) for noise in (1.0, 2.0, 3.0, 4.0) for fold in (0, 1)
+    ]
     records = [*cells, cell("non_private", None)]
     facts = {"metrics": ["accuracy"]}
     charts = {chart.stem.split("_", 1)[1]: chart for chart in all_charts(records, facts)}
     path = charts["accuracy_vs_iterations"]
-    assert [panel.title.split(",")[0] for panel in path.panels] == [f"noise = {k}" for k in (1, 2, 3, 4)]
-    assert [panel.note for panel in path.panels][:2] == ["epsilon 4 at 2, 8 at 4", "epsilon 2 at 2, 4 at 4"]
-    assert all([line.label for line in panel.references] == ["non_private"] for panel in path.panels)
+    assert [panel.title.split(",")[0] for panel in path.panels] == [
+        f"noise = {k}" for k in (1, 2, 3, 4)
+    ]
+    assert [panel.note for panel in path.panels][:2] == [
+        "epsilon 4 at 2, 8 at 4",
+        "epsilon 2 at 2, 4 at 4",
+    ]
+    assert all(
+        [line.label for line in panel.references] == ["non_private"] for panel in path.panels
+    )
     [line] = charts["accuracy_vs_epsilon"].panels[0].private
     assert line.x == pytest.approx((2.0, 8.0 / 3.0, 4.0, 8.0))
     assert len(write_figures(records, tmp_path, facts)) == 4 * len(charts)
@@ -110,21 +138,31 @@ def test_words_about_prices() -> None:
 
 
 def test_rankers_of_several_losses_share_a_setting_and_have_a_line_each() -> None:
-    """Figures 6.1 and 6.2 of Chen (2020): MAP is compared across losses, beside three models without privacy."""
+    """Figures 6.1 and 6.2 of Chen (2020): MAP is compared across losses, beside three models
+    without privacy.
+    """
     config = load_compare(str(CONF / "compare_mq2008.yaml"))
     settings, left_out = expand(config)
     assert not left_out
     lines = {setting.label for setting in settings if not setting.private}
-    assert lines == {f"non_private {loss} raw mlp[256] relu" for loss in ("bayesrank", "listnet", "listmle")}
-    assert {setting.job.model.scorer for setting in settings if setting.job.model is not None} == {"mlp"}
+    assert lines == {
+        f"non_private {loss} raw mlp[256] relu" for loss in ("bayesrank", "listnet", "listmle")
+    }
+    assert {setting.job.model.scorer for setting in settings if setting.job.model is not None} == {
+        "mlp"
+    }
     records = [cell(s.label, None) | s.facts for s in settings]
     assert len({summary.place.setting for summary in summarise(records, "accuracy", {})}) == 1
     assert objective_value(settings[0], None, pd.NA) is None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "grid"), [("mq2007", (0.875, 1.0, 1.5, 2.0)), ("mq2008", (1.5, 2.0, 3.0, 4.0))])
+@pytest.mark.parametrize(
+    ("name", "grid"), [("mq2007", (0.875, 1.0, 1.5, 2.0)), ("mq2008", (1.5, 2.0, 3.0, 4.0))]
+)
 def test_grids_of_the_dissertation(name: str, grid: tuple[float, ...]) -> None:
     config = load_compare(str(CONF / f"compare_{name}.yaml"))
     assert (config.privacy.noise_multiplier, config.delta) == (grid, 1e-4)
-    again = load_compare(str(CONF / "compare_ranking.yaml"), ["privacy.epsilon=null", "privacy.noise_multiplier=[2]"])
+    again = load_compare(
+        str(CONF / "compare_ranking.yaml"), ["privacy.epsilon=null", "privacy.noise_multiplier=[2]"]
+    )
     assert {s.noise_multiplier for s in expand(again)[0] if s.private} == {2.0}

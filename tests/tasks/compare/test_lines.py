@@ -1,4 +1,6 @@
-"""Lines without privacy: a ceiling for every encoding, the same beside a training, and errors in a label's own unit."""
+"""Lines without privacy: a ceiling for every encoding, the same beside a training, and errors in a
+label's own unit.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ split: {kind: none}
 
 
 def records_of(comparison: resume.Comparison) -> list[dict[str, Any]]:
-    return [r for batch in batches_of(comparison.to_run, 1) for r in run_batch(batch, bench_of(comparison))]
+    return [
+        r
+        for batch in batches_of(comparison.to_run, 1)
+        for r in run_batch(batch, bench_of(comparison))
+    ]
 
 
 def to_regression(schema: Path) -> np.ndarray:
@@ -57,17 +63,34 @@ def measured_by_training(config: Any) -> dict[str, float]:
     loaded = steps.load_records(job)
     objective = steps.build_objective(job, loaded)
     found = evaluate.measure(job, np.zeros(job.problem.dimension), loaded, objective)
-    return {key.removeprefix("internal."): value for key, value in found.items() if key.startswith("internal.")}
+    return {
+        key.removeprefix("internal."): value
+        for key, value in found.items()
+        if key.startswith("internal.")
+    }
 
 
 def test_every_encoding_has_a_ceiling_that_is_named_by_it(small: Path, home: Home) -> None:
-    """A file says non_private in the column of the algorithm; the encoding is a field and a part of the label."""
+    """A file says non_private in the column of the algorithm; the encoding is a field and a part of
+    the label.
+    """
     public(small)
-    algorithms = ["auto", "dp_sgd", {"name": "dp_adam", "preprocess": {"normalise": "unit", "intercept": False}}]
-    settings, _ = expand(comparison_of(small, algorithms=algorithms, privacy={"epsilon": [1], "delta": 1e-4}))
+    algorithms = [
+        "auto",
+        "dp_sgd",
+        {"name": "dp_adam", "preprocess": {"normalise": "unit", "intercept": False}},
+    ]
+    settings, _ = expand(
+        comparison_of(small, algorithms=algorithms, privacy={"epsilon": [1], "delta": 1e-4})
+    )
     lines = [setting.facts for setting in settings if not setting.private]
     assert [line["label"] for line in lines] == [
-        *("majority", "non_private hats(8)", "non_private minmax cap", "non_private minmax unit no intercept"),
+        *(
+            "majority",
+            "non_private hats(8)",
+            "non_private minmax cap",
+            "non_private minmax unit no intercept",
+        ),
     ]
     assert {line["algorithm"] for line in lines[1:]} == {"non_private"}
     private = {setting.facts["encoding"] for setting in settings if setting.private}
@@ -81,8 +104,14 @@ def test_every_encoding_has_a_ceiling_that_is_named_by_it(small: Path, home: Hom
 
 
 def test_an_objective_of_one_entry_alone_has_lines_too(small: Path) -> None:
-    config = comparison_of(small, algorithms=["dp_sgd", {"name": "dp_adam", "loss": "huber_hinge", "l2": 0.1}])
-    places = {(s.facts["loss"], s.facts["l2"]) for s in expand(config)[0] if s.facts["algorithm"] == "non_private"}
+    config = comparison_of(
+        small, algorithms=["dp_sgd", {"name": "dp_adam", "loss": "huber_hinge", "l2": 0.1}]
+    )
+    places = {
+        (s.facts["loss"], s.facts["l2"])
+        for s in expand(config)[0]
+        if s.facts["algorithm"] == "non_private"
+    }
     assert places == {("logistic", None), ("huber_hinge", 0.1)}
 
 
@@ -90,23 +119,33 @@ def test_an_objective_of_one_entry_alone_has_lines_too(small: Path) -> None:
 def test_a_training_and_a_comparison_have_one_ceiling(small: Path, home: Home, name: str) -> None:
     """Also where the algorithm has a ridge of its own, which is none of the ceiling."""
     public(small)
-    config = config_of(small, algorithm={"name": name, **({"steps": 8} if name == "dp_sgd" else {"steps": None})})
-    algorithm = {key: value for key, value in config.algorithm.model_dump().items() if value is not None}
+    config = config_of(
+        small, algorithm={"name": name, **({"steps": 8} if name == "dp_sgd" else {"steps": None})}
+    )
+    algorithm = {
+        key: value for key, value in config.algorithm.model_dump().items() if value is not None
+    }
     config = config.model_copy(update={"algorithm": type(config.algorithm)(**algorithm)})
     beside = measured_by_training(config)
-    comparison = resume.make_comparison(of_training(config, ProtocolSection(name="crossval", folds=1)), home)
+    comparison = resume.make_comparison(
+        of_training(config, ProtocolSection(name="crossval", folds=1)), home
+    )
     [line] = [cell for cell in comparison.cells if cell.setting.facts["algorithm"] == "non_private"]
     [record] = run_batch(batches_of([line], 1)[0], bench_of(comparison))
     for metric in ("accuracy", "roc_auc", "brier_score"):
         assert record["metrics"][metric] == pytest.approx(beside[f"non_private_{metric}"], abs=1e-9)
 
 
-def test_a_regression_stands_beside_the_mean_of_its_label_in_the_labels_unit(small: Path, home: Home) -> None:
+def test_a_regression_stands_beside_the_mean_of_its_label_in_the_labels_unit(
+    small: Path, home: Home
+) -> None:
     rent = to_regression(small)
     objective = {"loss": "squared"}
     beside = measured_by_training(config_of(small, objective=objective))
     assert beside["mean_label_root_mean_squared_error"] == pytest.approx(rent.std())
-    assert beside["mean_label_mean_absolute_error"] == pytest.approx(np.abs(rent - rent.mean()).mean())
+    assert beside["mean_label_mean_absolute_error"] == pytest.approx(
+        np.abs(rent - rent.mean()).mean()
+    )
     assert beside["mean_label_mean_squared_error"] == pytest.approx(rent.var() / 2000**2)
     assert 200 < beside["non_private_root_mean_squared_error"] < 400 < rent.std()  # noise is 300
 
@@ -128,7 +167,10 @@ def test_the_table_of_a_regression_says_units_and_baselines() -> None:
         "non_private_root_mean_squared_error": 301.0, "mean_absolute_error": 200.0,
     }  # fmt: skip
     assert quality_rows(internal) == [
-        ("mean squared error, scaled label (internal)", "0.0210 (mean of the label 0.0600, non-private 0.0200)"),
+        (
+            "mean squared error, scaled label (internal)",
+            "0.0210 (mean of the label 0.0600, non-private 0.0200)",
+        ),
         (
             "root mean squared error, label's unit (internal)",
             "312.4 (mean of the label 500.1, non-private 301)",
@@ -137,17 +179,27 @@ def test_the_table_of_a_regression_says_units_and_baselines() -> None:
 
 
 def test_the_ceiling_of_rankers_is_measured_by_their_conventions() -> None:
-    """A preset of a source has conventions of its own; a ceiling by other ones would be another number."""
+    """A preset of a source has conventions of its own; a ceiling by other ones would be another
+    number.
+    """
     config = load_compare(None, (), "compare_ranking.yaml")
-    [entry, *_] = [one.model_copy(update={"preset": "paper"}) for one in config.algorithms if one.name == "privbr"]
+    [entry, *_] = [
+        one.model_copy(update={"preset": "paper"})
+        for one in config.algorithms
+        if one.name == "privbr"
+    ]
     changed = config.model_copy(update={"algorithms": (entry,), "ranking": None})
     settings, _ = expand(changed)
     meant = {setting.private: sessions.conventions(setting.config) for setting in settings}
     assert meant[True] == meant[False]
 
 
-def test_the_baselines_of_a_training_keep_to_one_thread(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that find nothing to share spin: four times the processor time of the whole evaluation."""
+def test_the_baselines_of_a_training_keep_to_one_thread(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that find nothing to share spin: four times the processor time of the whole
+    evaluation.
+    """
     seen: list[int] = []
     whole = dpcore_train.run
 
@@ -163,7 +215,9 @@ def test_the_baselines_of_a_training_keep_to_one_thread(small: Path, monkeypatch
 
 @pytest.mark.parametrize("normalise", ["none", "unit", "cap"])
 def test_the_majority_class_ranks_nobody(small: Path, normalise: str) -> None:
-    """The constant column of a row of unit norm is none: its scores ranked records by their norms."""
+    """The constant column of a row of unit norm is none: its scores ranked records by their
+    norms.
+    """
     public(small)
     preprocess = {"normalise": normalise, "numeric": "minmax"}
     trained = measured_by_training(config_of(small, preprocess=preprocess))

@@ -28,7 +28,9 @@ def test_holm_by_hand() -> None:
 
 
 def test_corrected_test_by_formula() -> None:
-    """Nadeau & Bengio (2003): t = mean / sqrt((1/k + n_test/n_train) variance); without the ratio the paired t-test."""
+    """Nadeau & Bengio (2003): t = mean / sqrt((1/k + n_test/n_train) variance); without the ratio
+    the paired t-test.
+    """
     d = np.array([0.1, 0.3, 0.2, 0.4, 0.1])
     statistic = d.mean() / sqrt((1 / 5 + 1 / 4) * d.var(ddof=1))
     assert corrected_t_test(d, 0.25) == pytest.approx(2 * student.sf(statistic, 4))
@@ -50,7 +52,9 @@ def test_single_cell_has_no_interval() -> None:
 
 
 def test_interval_is_students() -> None:
-    """Golden: three values 1, 2, 3 have mean 2, sd 1 and t = 4.302653 (975 per mille, 2 degrees of freedom)."""
+    """Golden: three values 1, 2, 3 have mean 2, sd 1 and t = 4.302653 (975 per mille, 2 degrees of
+    freedom).
+    """
     assert interval(np.array([1.0, 2.0, 3.0])) == pytest.approx(
         (2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5), rel=1e-6
     )
@@ -60,7 +64,9 @@ def test_interval_is_students() -> None:
 
 @pytest.mark.parametrize("cells", [3, 5, 15])
 def test_interval_holds_the_mean_as_often_as_it_says(cells: int) -> None:
-    """4000 sets of normal cells: 95 % of intervals hold the mean; a deviation of 0.02 has a chance below 1e-7."""
+    """4000 sets of normal cells: 95 % of intervals hold the mean; a deviation of 0.02 has a chance
+    below 1e-7.
+    """
     values = np.random.default_rng(4).normal(size=(4000, cells))
     held = np.mean([low < 0 < high for low, high in map(interval, values)])
     assert abs(held - 0.95) < 0.02
@@ -86,15 +92,25 @@ def test_two_pairs_have_no_interval_of_differences() -> None:
 
 
 def test_draws_on_one_split_count_once() -> None:
-    draws = [cell("auto", 1.0, 0, fold, cell=(fold, d), draw=d) for fold in range(2) for d in range(5)]
+    draws = [
+        cell("auto", 1.0, 0, fold, cell=(fold, d), draw=d) for fold in range(2) for d in range(5)
+    ]
     [summary] = summarise(draws, "accuracy", {})
     assert (summary.cells, summary.draws) == (2, 10)
 
 
 def test_guarantees_never_meet() -> None:
     """Two adjacencies, two deltas, two epsilons and no privacy: nobody is compared."""
-    records = [cell("a", 1.0), cell("b", 1.0, adjacency="replace_one"), cell("c", 1.0, delta=0.0), cell("d", 2.0)]
-    assert all(summary.paired is None for summary in summarise([*records, cell("majority", None)], "accuracy", {}))
+    records = [
+        cell("a", 1.0),
+        cell("b", 1.0, adjacency="replace_one"),
+        cell("c", 1.0, delta=0.0),
+        cell("d", 2.0),
+    ]
+    assert all(
+        summary.paired is None
+        for summary in summarise([*records, cell("majority", None)], "accuracy", {})
+    )
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", "high"), ("objective", "low")])
@@ -102,7 +118,10 @@ def test_best_follows_the_metric(metric: str, best: str) -> None:
     def made(label: str, value: float) -> list[dict]:
         return [cell(label, 1.0, 0, f, metrics={metric: value + 0.01 * f * f}) for f in range(3)]
 
-    found = {s.place.label: s.paired for s in summarise([*made("high", 0.9), *made("low", 0.1)], metric, {})}
+    found = {
+        s.place.label: s.paired
+        for s in summarise([*made("high", 0.9), *made("low", 0.1)], metric, {})
+    }
     assert found[best] is None
     assert {pair.best for pair in found.values() if pair} == {best}
 

@@ -1,7 +1,8 @@
-"""A number that does not exist is absent, or null with a reason, wherever metrics are read: a walk over the readers.
+"""A number that does not exist is absent, or null with a reason, wherever metrics are read: a walk
+over the readers.
 
-Each reader gets four cells of an algorithm, one of them (or all) without the number, written in every way in which that
-happens; no reader may answer 0, a mean that counts it as one, or "nan".
+Each reader gets four cells of an algorithm, one of them (or all) without the number, written in
+every way in which that happens; no reader may answer 0, a mean that counts it as one, or "nan".
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ def by_table(records: Records, folder: Path) -> list[float | None]:
     frame = pd.read_csv(folder / "summary.csv")
     text = (folder / "cells.csv").read_text()
     assert "nan" not in text.lower() and "inf," not in text.lower()
-    rows = [row for row in csv.DictReader(text.splitlines()) if row["fold"] == str(len(records) // 4 - 1)]
+    rows = [
+        row
+        for row in csv.DictReader(text.splitlines())
+        if row["fold"] == str(len(records) // 4 - 1)
+    ]
     assert all(row.get(f"metric.{METRIC}", "") == "" for row in rows)
     chosen = frame[frame.metric == METRIC]["mean"] if "metric" in frame else []
     return [None if np.isnan(value) else float(value) for value in chosen]
@@ -76,7 +81,10 @@ def by_table(records: Records, folder: Path) -> list[float | None]:
 
 def by_facts(records: Records, folder: Path) -> list[float | None]:
     write(records, {"undefined": nan}, folder)
-    assert json.loads((folder / "facts.json").read_text(), parse_constant=pytest.fail)["undefined"] is None
+    assert (
+        json.loads((folder / "facts.json").read_text(), parse_constant=pytest.fail)["undefined"]
+        is None
+    )
     return []
 
 
@@ -87,7 +95,11 @@ def by_page(records: Records, folder: Path) -> list[float | None]:
 
 
 def by_figures(records: Records, folder: Path) -> list[float | None]:
-    charts = [one for one in figures.all_charts(records, {"metrics": [METRIC]}) if "seconds" not in one.stem]
+    charts = [
+        one
+        for one in figures.all_charts(records, {"metrics": [METRIC]})
+        if "seconds" not in one.stem
+    ]
     return [y for one in charts for panel in one.panels for line in panel.lines for y in line.mean]
 
 
@@ -123,14 +135,22 @@ def test_a_cell_without_the_number_is_in_no_mean(reader: str, kind: str, tmp_pat
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("kind", UNDEFINED)
 def test_cells_without_any_number_have_no_mean(reader: str, kind: str, tmp_path: Path) -> None:
-    assert not [value for value in READERS[reader](cells(UNDEFINED[kind], ()), tmp_path) if value is not None]
+    assert not [
+        value
+        for value in READERS[reader](cells(UNDEFINED[kind], ()), tmp_path)
+        if value is not None
+    ]
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf, None])
 def test_gate_and_champion_take_no_undefined_number(value: float | None) -> None:
-    """For the candidate it is a refusal that names the metric; of a champion nothing is gained, with a margin asked."""
+    """For the candidate it is a refusal that names the metric; of a champion nothing is gained,
+    with a margin asked.
+    """
 
-    def asked(mine: float | None, theirs: float | None, gain: float = 0.1, **rules: Any) -> list[str]:
+    def asked(
+        mine: float | None, theirs: float | None, gain: float = 0.1, **rules: Any
+    ) -> list[str]:
         one = Candidate("c", True, True, {} if mine is None else {METRIC: mine})  # type: ignore[arg-type]
         champion = Champion("1", {} if theirs is None else {METRIC: theirs})
         policy = Policy(max_epsilon=inf, metric=METRIC, min_gain=gain, **rules)
@@ -145,7 +165,9 @@ def test_gate_and_champion_take_no_undefined_number(value: float | None) -> None
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("metric", [roc_auc, balanced_accuracy, average_precision, brier_score, mean_recall])
+@pytest.mark.parametrize(
+    "metric", [roc_auc, balanced_accuracy, average_precision, brier_score, mean_recall]
+)
 @pytest.mark.parametrize("n", [0, 3])
 def test_metrics_of_nothing_are_no_numbers(metric: Callable, n: int) -> None:
     """No records, or scores that are none."""
@@ -159,4 +181,6 @@ def test_groups_and_queries_without_records_have_no_mean() -> None:
     assert not isfinite(found["a"][1]) and found["b"] == (1, 0.0)
     sessions = Sessions.from_rows(np.ones((4, 1)), np.zeros(4), np.array([1, 1, 2, 2]))
     report = ranking_report(sessions, np.arange(4.0))
-    assert all(not isfinite(value) for name, value in report.items() if name.startswith(("map", "ndcg")))
+    assert all(
+        not isfinite(value) for name, value in report.items() if name.startswith(("map", "ndcg"))
+    )

@@ -1,4 +1,6 @@
-"""One parameter at a time: which runs a comparison adds, what is counted in them, and the figures of their effects."""
+"""One parameter at a time: which runs a comparison adds, what is counted in them, and the figures
+of their effects.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tests.tasks.compare.test_engine import comparison_of
 
 
 def test_every_other_value_once() -> None:
-    entry = AlgorithmEntry(name="dp_blsgd", preset="paper", vary={"armijo": (0.7, 0.5, 0.1), "noise": ("gaussian",)})
+    entry = AlgorithmEntry(
+        name="dp_blsgd", preset="paper", vary={"armijo": (0.7, 0.5, 0.1), "noise": ("gaussian",)}
+    )
     entries, effects = spread_out([entry, AlgorithmEntry(name="dp_sgd")])
     assert [found.shown for found in entries] == [
         "dp_blsgd paper",
@@ -43,18 +47,29 @@ def test_every_other_value_once() -> None:
 
 
 def test_a_value_left_to_the_rule_comes_first() -> None:
-    _, [effect] = spread_out([AlgorithmEntry(name="dp_blsgd", label="ours", vary={"first_step": (1.0, 2.0)})])
+    _, [effect] = spread_out(
+        [AlgorithmEntry(name="dp_blsgd", label="ours", vary={"first_step": (1.0, 2.0)})]
+    )
     assert effect == Effect(
-        "ours", "first_step", (None, 1.0, 2.0), ("ours", "ours first_step=1.0", "ours first_step=2.0")
+        "ours",
+        "first_step",
+        (None, 1.0, 2.0),
+        ("ours", "ours first_step=1.0", "ours first_step=2.0"),
     )
 
 
 @pytest.mark.filterwarnings("ignore:pace of 'output_gd' is called:DeprecationWarning")
-@pytest.mark.parametrize(("given", "varied"), [("pace", "pace"), ("pace", "step_rule"), ("step_rule", "pace")])
+@pytest.mark.parametrize(
+    ("given", "varied"), [("pace", "pace"), ("pace", "step_rule"), ("step_rule", "pace")]
+)
 def test_a_parameter_by_its_old_name_is_the_same_one(given: str, varied: str) -> None:
-    entry = AlgorithmEntry(name="output_gd", label="ours", parameters={given: "paper"}, vary={varied: ("horizon",)})
+    entry = AlgorithmEntry(
+        name="output_gd", label="ours", parameters={given: "paper"}, vary={varied: ("horizon",)}
+    )
     [own, other], [effect] = spread_out([entry])
-    assert effect == Effect("ours", "step_rule", ("paper", "horizon"), ("ours", "ours step_rule=horizon"))
+    assert effect == Effect(
+        "ours", "step_rule", ("paper", "horizon"), ("ours", "ours step_rule=horizon")
+    )
     assert other.parameters == {"step_rule": "horizon"} and own.parameters == {given: "paper"}
 
 
@@ -63,15 +78,26 @@ def test_a_parameter_by_its_old_name_is_the_same_one(given: str, varied: str) ->
     [
         ([{"name": "dp_blsgd", "vary": {"armijoo": [0.1]}}], "armijoo"),
         ([{"name": "dp_blsgd", "vary": {"armijo": [1.5]}}], "armijo"),
-        ([{"name": "majority", "vary": {"armijo": [0.1]}}], "Expected an algorithm with parameters to vary"),
-        ([{"name": "auto", "vary": {"armijo": [0.1]}}], "Expected an algorithm with parameters to vary"),
         (
-            [{"name": "dp_sgd", "vary": {"steps": [3]}}, {"name": "dp_sgd", "parameters": {"steps": 3}}],
+            [{"name": "majority", "vary": {"armijo": [0.1]}}],
+            "Expected an algorithm with parameters to vary",
+        ),
+        (
+            [{"name": "auto", "vary": {"armijo": [0.1]}}],
+            "Expected an algorithm with parameters to vary",
+        ),
+        (
+            [
+                {"name": "dp_sgd", "vary": {"steps": [3]}},
+                {"name": "dp_sgd", "parameters": {"steps": 3}},
+            ],
             "two are called 'dp_sgd steps=3'",
         ),
     ],
 )
-def test_what_cannot_be_varied_is_refused(entries: list[dict[str, Any]], words: str, small: Path) -> None:
+def test_what_cannot_be_varied_is_refused(
+    entries: list[dict[str, Any]], words: str, small: Path
+) -> None:
     with pytest.raises(InputError, match=words):
         expand(comparison_of(small, algorithms=entries))
 
@@ -85,12 +111,17 @@ def test_the_grid_holds_the_varied_runs(small: Path) -> None:
         ("dp_sgd steps=2", 2),
     ]
     counted = comparison_of(small, algorithms=varied, metrics=["gradient_evaluations"])
-    assert cells_of(settings[0], config, "facts")[0].key != cells_of(settings[0], counted, "facts")[0].key
+    assert (
+        cells_of(settings[0], config, "facts")[0].key
+        != cells_of(settings[0], counted, "facts")[0].key
+    )
 
 
 def test_evaluations_are_records_times_candidates() -> None:
     rng = np.random.default_rng(0)
-    data = LinearObjective(rng.normal(size=(7, 2)), np.sign(rng.normal(size=7)), make_loss("logistic"))
+    data = LinearObjective(
+        rng.normal(size=(7, 2)), np.sign(rng.normal(size=7)), make_loss("logistic")
+    )
     counted = Evaluations()
     lease = Lease(data, Life([counted]))
     assert counted.numbers == {}
@@ -110,7 +141,9 @@ def effects_of(labels: tuple[str, ...], values: tuple[Any, ...]) -> dict[str, An
 def test_a_line_for_each_epsilon_over_the_values() -> None:
     labels = ("a growth=0.1", "a", "a growth=9.0")
     records = [*grid(["b", *labels], [0.1, 1.0]), *grid(["a"], [0.1, 1.0], adjacency="replace_one")]
-    charts = {chart.stem: chart for chart in all_charts(records, effects_of(labels, (0.1, 0.5, 9.0)))}
+    charts = {
+        chart.stem: chart for chart in all_charts(records, effects_of(labels, (0.1, 0.5, 9.0)))
+    }
     chart = charts["adult-logistic-l2-0.0001_accuracy_vs_a-growth"]
     assert [panel.title.split(",")[0] for panel in chart.panels] == ["add_remove", "replace_one"]
     assert [line.label for line in chart.panels[0].lines] == ["epsilon = 0.1", "epsilon = 1"]
@@ -120,23 +153,34 @@ def test_a_line_for_each_epsilon_over_the_values() -> None:
     for record in records:
         if record["epsilon"] == 1.0 and record["adjacency"] == "add_remove":
             means[record["label"]].append(record["metrics"]["accuracy"])
-    assert chart.panels[0].lines[1].mean == pytest.approx([np.mean(means[label]) for label in labels])
+    assert chart.panels[0].lines[1].mean == pytest.approx(
+        [np.mean(means[label]) for label in labels]
+    )
     against = charts["adult-logistic-l2-0.0001_accuracy_vs_epsilon"]
     assert {line.label for line in against.panels[0].private} == {"a", "b"}
 
 
 def test_values_that_are_words_are_named(tmp_path: Path) -> None:
     facts = effects_of(("a", "a growth=must", "a growth=no"), ("adaptive", "must", "no"))
-    write_figures([cell(label, e) for label in facts["effects"][0]["labels"] for e in (0.1, 1.0)], tmp_path, facts)
+    write_figures(
+        [cell(label, e) for label in facts["effects"][0]["labels"] for e in (0.1, 1.0)],
+        tmp_path,
+        facts,
+    )
     stem = "adult-logistic-l2-0.0001_accuracy_vs_a-growth"
     numbers = pd.read_parquet(tmp_path / f"{stem}.parquet")
     assert sorted(set(numbers["growth"])) == ["adaptive", "must", "no"]
     best = numbers[numbers.label == "epsilon = 1"].sort_values("mean").iloc[-1]
-    assert f"epsilon = 1: the best is at {best['growth']} with" in description_of(tmp_path / f"{stem}.png")
+    assert f"epsilon = 1: the best is at {best['growth']} with" in description_of(
+        tmp_path / f"{stem}.png"
+    )
 
 
 def test_the_largest_count_is_not_called_the_best() -> None:
-    records = [cell(label, 1.0, metrics={"loss_evaluations": n}) for label, n in (("a", 4.0), ("a growth=2", 9.0))]
+    records = [
+        cell(label, 1.0, metrics={"loss_evaluations": n})
+        for label, n in (("a", 4.0), ("a growth=2", 9.0))
+    ]
     facts = effects_of(("a", "a growth=2"), (1, 2)) | {"metrics": ["loss_evaluations"]}
     [chart] = [chart for chart in all_charts(records, facts) if chart.stem.endswith("vs_a-growth")]
     assert "the best is at 1 with 4" in chart.description

@@ -1,4 +1,6 @@
-"""What MLflow shows of a comparison: lines against epsilon, and a view whose link opens with the right columns."""
+"""What MLflow shows of a comparison: lines against epsilon, and a view whose link opens with the
+right columns.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ import pytest
 from mlflow.utils.validation import _validate_metric_name
 
 from tasks.compare import resume
-from tasks.compare.tracking import COMPARISON, SHARED, TAG_LENGTH, VIEW, lines_of, view_of, view_state, write_view
+from tasks.compare.tracking import (
+    COMPARISON,
+    SHARED,
+    TAG_LENGTH,
+    VIEW,
+    lines_of,
+    view_of,
+    view_state,
+    write_view,
+)
 from tasks.home import Home
 from tests.tasks.compare.test_engine import comparison_of, public
 
@@ -33,13 +44,19 @@ class Client:
 
 
 def cells_of(small: Path, home: Home, **values: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    """Made records for the cells of a small comparison: the accuracy is 0.7 + fold / 100 + epsilon / 10."""
+    """Made records for the cells of a small comparison: the accuracy is 0.7 + fold / 100 + epsilon
+    / 10.
+    """
     comparison = resume.make_comparison(comparison_of(small, **values), home)
     found = []
     for cell in comparison.cells:
         facts = cell.setting.facts
         accuracy = 0.7 + cell.fold / 100 + (facts["epsilon"] or 0) / 10
-        record = {**facts, "metrics": {"accuracy": accuracy}, "curve": [{"step": 1, "accuracy": accuracy}]}
+        record = {
+            **facts,
+            "metrics": {"accuracy": accuracy},
+            "curve": [{"step": 1, "accuracy": accuracy}],
+        }
         found.append((cell.setting, record))
     return found, comparison.config
 
@@ -51,7 +68,9 @@ def test_lines_are_means_over_folds_at_a_thousand_epsilon(small: Path, home: Hom
         for n, (setting, record) in enumerate(cells)
     ]
     lines = lines_of(broken, config, "accuracy")
-    assert set(lines) == {f"internal.accuracy_by_1000_epsilon/small dp_{name} steps:3" for name in ("sgd", "adam")}
+    assert set(lines) == {
+        f"internal.accuracy_by_1000_epsilon/small dp_{name} steps:3" for name in ("sgd", "adam")
+    }
     for own in lines.values():
         assert own == {500: pytest.approx(0.76), 1000: pytest.approx(0.81)}
 
@@ -88,15 +107,22 @@ def test_the_view_has_filter_columns_and_overlaid_curves(small: Path, home: Home
 
 
 def test_of_lines_too_many_for_a_tag_the_best_are_drawn(small: Path, home: Home) -> None:
-    many = [{"name": "dp_sgd", "label": f"{n} {'long' * 20}", "parameters": {"steps": n + 1}} for n in range(60)]
-    cells, config = cells_of(small, home, algorithms=many, privacy={"epsilon": [1.0], "delta": 1e-4})
+    many = [
+        {"name": "dp_sgd", "label": f"{n} {'long' * 20}", "parameters": {"steps": n + 1}}
+        for n in range(60)
+    ]
+    cells, config = cells_of(
+        small, home, algorithms=many, privacy={"epsilon": [1.0], "delta": 1e-4}
+    )
     client: Any = Client()
     write_view(client, "7", "abc", cells, config)
     assert VIEW in client.tags
     assert all(len(text) <= TAG_LENGTH for text in client.tags.values())
     assert len(client.metrics) == 60
     state = json.loads(client.tags[f"{SHARED}{client.tags[VIEW]}"])
-    [drawn] = [chart for chart in state["compareRunCharts"] if "1000 epsilon" in chart["displayName"]]
+    [drawn] = [
+        chart for chart in state["compareRunCharts"] if "1000 epsilon" in chart["displayName"]
+    ]
     values = {metric.key: metric.value for metric in client.metrics}
     shown = {key: values.pop(key) for key in drawn["selectedMetricKeys"]}
     assert 5 < len(shown) < 60 and min(shown.values()) >= max(values.values())
@@ -104,7 +130,9 @@ def test_of_lines_too_many_for_a_tag_the_best_are_drawn(small: Path, home: Home)
 
 def test_names_are_such_as_mlflow_takes_and_stay_different(small: Path, home: Home) -> None:
     labels = ["a, (b)", "a; [b]", "../a/b", "ä=1", "a=1"]
-    algorithms = [{"name": "dp_sgd", "label": label, "parameters": {"steps": 2}} for label in labels]
+    algorithms = [
+        {"name": "dp_sgd", "label": label, "parameters": {"steps": 2}} for label in labels
+    ]
     cells, config = cells_of(small, home, algorithms=algorithms)
     names = list(lines_of(cells, config, "accuracy"))
     assert len(names) == len(labels)

@@ -1,4 +1,6 @@
-"""The configuration: defaults, overrides, and one-line errors that name field, value, rule and way out."""
+"""The configuration: defaults, overrides, and one-line errors that name field, value, rule and way
+out.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def test_built_in_configuration_is_valid_and_its_values_are_the_defaults() -> No
 
 def test_overrides_are_read_as_yaml_and_reach_parameters_of_the_algorithm() -> None:
     config = load_config(
-        None, ["privacy.delta=1e-5", "algorithm.steps=12", "algorithm.clip_norm=1e-2", "data.path=x.csv"]
+        None,
+        ["privacy.delta=1e-5", "algorithm.steps=12", "algorithm.clip_norm=1e-2", "data.path=x.csv"],
     )
     assert config.privacy.delta == 1e-5
     assert config.algorithm.parameters == {"steps": 12, "clip_norm": 0.01}
@@ -87,9 +90,13 @@ def test_missing_file_and_repeated_key_are_named(tmp_path: Path) -> None:
 
 
 def test_a_file_may_extend_another_beside_it(tmp_path: Path) -> None:
-    """Sections are merged, a null removes a key, and the file next to it wins over one of that name elsewhere."""
+    """Sections are merged, a null removes a key, and the file next to it wins over one of that name
+    elsewhere.
+    """
     (tmp_path / "mnist_mlp.yaml").write_text("privacy: {epsilon: 0.25, delta: 1e-7}\nseed: 3\n")
-    (tmp_path / "mine.yaml").write_text("extends: mnist_mlp.yaml\nprivacy: {delta: null}\nobjective: {l2: 0.5}\n")
+    (tmp_path / "mine.yaml").write_text(
+        "extends: mnist_mlp.yaml\nprivacy: {delta: null}\nobjective: {l2: 0.5}\n"
+    )
     config = load_config(str(tmp_path / "mine.yaml"), ["privacy.epsilon=0.5"])
     assert (config.privacy.epsilon, config.privacy.delta) == (0.5, TrainConfig().privacy.delta)
     assert (config.seed, config.objective.l2) == (3, 0.5)
@@ -97,7 +104,10 @@ def test_a_file_may_extend_another_beside_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("extends: loop.yaml", "loop.yaml: extends itself by way of"), ("extends: ghost.yaml", "got 'ghost.yaml'")],
+    [
+        ("extends: loop.yaml", "loop.yaml: extends itself by way of"),
+        ("extends: ghost.yaml", "got 'ghost.yaml'"),
+    ],
 )
 def test_what_cannot_be_extended_is_named(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "loop.yaml"
@@ -141,7 +151,9 @@ def test_a_bad_override_is_blamed_on_the_override() -> None:
         (load_compare, "retrain.yaml", "dpflows retrain"),
     ],
 )
-def test_a_file_for_another_command_is_named_as_such(load: Callable[[str], object], name: str, wanted: str) -> None:
+def test_a_file_for_another_command_is_named_as_such(
+    load: Callable[[str], object], name: str, wanted: str
+) -> None:
     with pytest.raises(InputError, match=f"this looks like a configuration for `{wanted}`"):
         load(str(CONF / name))
 
@@ -149,14 +161,23 @@ def test_a_file_for_another_command_is_named_as_such(load: Callable[[str], objec
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("algorithms=[]", "Expected a list with 1 or more items for algorithms, got []; names, or sections"),
+        (
+            "algorithms=[]",
+            "Expected a list with 1 or more items for algorithms, got []; names, or sections",
+        ),
         ("data=[]", "Expected a list with 1 or more items for data, got []; name the data"),
-        ("peers.libraries=[]", "Expected a list with 1 or more items for peers.libraries, got []; names, or sections"),
+        (
+            "peers.libraries=[]",
+            "Expected a list with 1 or more items for peers.libraries, got []; names, or sections",
+        ),
         ("privacy.epsilon=[0]", "a number > 0 for privacy.epsilon.0, got 0; for example [0.1, 1]"),
         ("protocol.folds=5", "--set 'protocol={folds: 5}'"),
         ("algorithms.0.name=auto", "--set 'algorithms=[...]'"),
         ("select.keep=3", "--set select.keep: Unknown key 'select'; choose one of"),
-        ("algorithms=[{preprocess: {numerc: log}}]", "did you mean 'algorithms.0.preprocess.numeric'?"),
+        (
+            "algorithms=[{preprocess: {numerc: log}}]",
+            "did you mean 'algorithms.0.preprocess.numeric'?",
+        ),
     ],
 )
 def test_faults_of_lists_and_protocols_are_in_our_words(override: str, words: str) -> None:
@@ -166,7 +187,12 @@ def test_faults_of_lists_and_protocols_are_in_our_words(override: str, words: st
 
 
 def test_algorithms_and_libraries_may_be_bare_names() -> None:
-    config = load_compare(None, ["algorithms=[dp_sgd, {name: auto, preset: paper}]", "peers.libraries=opacus"])
-    assert [(entry.name, entry.preset) for entry in config.algorithms] == [("dp_sgd", None), ("auto", "paper")]
+    config = load_compare(
+        None, ["algorithms=[dp_sgd, {name: auto, preset: paper}]", "peers.libraries=opacus"]
+    )
+    assert [(entry.name, entry.preset) for entry in config.algorithms] == [
+        ("dp_sgd", None),
+        ("auto", "paper"),
+    ]
     assert config.peers is not None
     assert [entry.name for entry in config.peers.libraries] == ["opacus"]

@@ -20,7 +20,8 @@ def schema_of(**keys) -> Schema:
     return Schema.model_validate({**base, **keys})
 
 
-# --- 03: LETOR -----------------------------------------------------------------------------------------------------
+# --- 03: LETOR
+# -----------------------------------------------------------------------------------------------------
 
 
 def letor(features: int = 4, group: dict | None = None, **keys) -> Schema:
@@ -52,7 +53,9 @@ def test_case_03_1_reads_documents_features_and_queries(shared):
 
 def test_case_03_2_groups_by_id_not_by_runs(shared):
     schema = letor()
-    sessions = load(schema, schema.encoder(intercept=False), shared / "cases/03-letor-parsing/good.letor").train
+    sessions = load(
+        schema, schema.encoder(intercept=False), shared / "cases/03-letor-parsing/good.letor"
+    ).train
     assert sessions.n == 2
     grades = {q: sessions.y[a:b].tolist() for q, a, b in zip(
         sessions.queries, sessions.documents.offsets[:-1], sessions.documents.offsets[1:], strict=True)}  # fmt: skip
@@ -72,7 +75,9 @@ def test_case_03_3_a_query_stays_on_one_side(shared, salt):
     assert not set(loaded.train.queries) & test
 
 
-@pytest.mark.parametrize(("name", "line"), [("label", 2), ("no_qid", 3), ("value", 2), ("index", 2)])
+@pytest.mark.parametrize(
+    ("name", "line"), [("label", 2), ("no_qid", 3), ("value", 2), ("index", 2)]
+)
 def test_case_03_4_bad_files_are_refused_with_file_and_line(shared, name, line):
     path = shared / f"cases/03-letor-parsing/bad_{name}.letor"
     schema = letor(2)
@@ -104,19 +109,31 @@ def test_case_03_5_width_is_declared(tmp_path):
         raw(path, letor(2))
 
 
-# --- 04: scaling ---------------------------------------------------------------------------------------------------
+# --- 04: scaling
+# ---------------------------------------------------------------------------------------------------
 
 TRAIN = [(0, 0, 0, 0), (0.25, 0, 0.75, 0.25), (1, 0, 1, 1), (0.4, 0, 0, 0)]
 TEST = [(1, 0, 1, 1), (0, 0, 0, 0), (0.5, 0, 0.5, 0.5)]
 THIRD = 0.577350269189626
-UNIT_TRAIN = [(0, 0, 0, 0), (0.301511344578, 0, 0.904534033733, 0.301511344578), (THIRD, 0, THIRD, THIRD), (1, 0, 0, 0)]
+UNIT_TRAIN = [
+    (0, 0, 0, 0),
+    (0.301511344578, 0, 0.904534033733, 0.301511344578),
+    (THIRD, 0, THIRD, THIRD),
+    (1, 0, 0, 0),
+]
 UNIT_TEST = [(THIRD, 0, THIRD, THIRD), (0, 0, 0, 0), (THIRD, 0, THIRD, THIRD)]
 
 
 def scaling(shared: Path, fill: float | None = None, bounds: bool = True) -> Schema:
-    declared = yaml.safe_load((shared / "cases/04-scaling-constant-zero-outofrange/bounds.yaml").read_text())
+    declared = yaml.safe_load(
+        (shared / "cases/04-scaling-constant-zero-outofrange/bounds.yaml").read_text()
+    )
     columns = {
-        name: {"kind": "numeric", "fill": fill, **({"low": b["min"], "high": b["max"]} if bounds else {})}
+        name: {
+            "kind": "numeric",
+            "fill": fill,
+            **({"low": b["min"], "high": b["max"]} if bounds else {}),
+        }
         for name, b in declared.items()
     }
     return schema_of(columns=columns, label={"column": "label", "positive": "1", "negative": "0"})
@@ -130,7 +147,9 @@ def encoded(shared: Path, name: str, schema: Schema, **settings) -> np.ndarray:
     return schema.encoder(intercept=False, sparse=False, **settings).transform(frame)
 
 
-@pytest.mark.parametrize(("name", "scaled", "unit"), [("train", TRAIN, UNIT_TRAIN), ("test", TEST, UNIT_TEST)])
+@pytest.mark.parametrize(
+    ("name", "scaled", "unit"), [("train", TRAIN, UNIT_TRAIN), ("test", TEST, UNIT_TEST)]
+)
 def test_case_04_1_to_4_right_values(shared, name, scaled, unit):
     schema = scaling(shared)
     with warnings.catch_warnings():
@@ -149,13 +168,21 @@ def test_case_04_1_to_4_right_values(shared, name, scaled, unit):
 def test_case_04_5_bad_cells_are_named_with_column_and_row(shared, tmp_path):
     schema = scaling(shared)
     path = tmp_path / "bad_cells.csv"
-    lines = (shared / "cases/04-scaling-constant-zero-outofrange/bad_cells.csv").read_text().splitlines()
+    lines = (
+        (shared / "cases/04-scaling-constant-zero-outofrange/bad_cells.csv")
+        .read_text()
+        .splitlines()
+    )
     path.write_text("\n".join([lines[0] + ",label", *(line + ",1" for line in lines[1:])]) + "\n")
     with pytest.raises(InputError) as caught:
         load(schema, schema.encoder(), path)
     message = str(caught.value)
     assert "\n" not in message
-    for cell in ("data row 2, column 'balance'", "data row 3, column 'income'", "data row 4, column 'income'"):
+    for cell in (
+        "data row 2, column 'balance'",
+        "data row 3, column 'income'",
+        "data row 4, column 'income'",
+    ):
         assert cell in message
     assert "bad_cells.csv" in message and "fill" in message
 
@@ -166,17 +193,24 @@ def test_case_04_5_a_declared_fill_is_used(shared):
 
 
 def test_case_04_6_missing_bounds_are_refused(shared):
-    with pytest.raises(ValueError, match="Expected declared bounds low and high for column 'amount'"):
+    with pytest.raises(
+        ValueError, match="Expected declared bounds low and high for column 'amount'"
+    ):
         scaling(shared, bounds=False)
 
 
-# --- 05: categories and labels -------------------------------------------------------------------------------------
+# --- 05: categories and labels
+# -------------------------------------------------------------------------------------
 
 
 def census(unknown: str = "zeros", strip_end: str = ".", **keys) -> Schema:
     return schema_of(
         columns={
-            "sector": {"kind": "categorical", "levels": ["Gov", "NA", "Private"], "unknown": unknown},
+            "sector": {
+                "kind": "categorical",
+                "levels": ["Gov", "NA", "Private"],
+                "unknown": unknown,
+            },
             "hours": {"kind": "numeric", "low": 0, "high": 80},
         },
         label={"column": "income", "positive": ">50K", "negative": "<=50K", "strip_end": strip_end},
@@ -209,17 +243,29 @@ def test_case_05_1_to_5_right_values(case05):
 
 def test_case_05_4_unknown_level_without_a_rule_is_refused(case05):
     schema = census(unknown="refuse")
-    with pytest.raises(InputError, match=r"test\.csv: data row 2, column 'sector': 'Unpaid' is not a declared level"):
+    with pytest.raises(
+        InputError,
+        match=r"test\.csv: data row 2, column 'sector': 'Unpaid' is not "
+        r"a declared level",
+    ):
         load(schema, schema.encoder(), case05 / "train.csv")
 
 
 def test_case_05_5_full_stop_needs_a_declaration(case05):
     schema = census(strip_end="")
-    with pytest.raises(InputError, match=r"data row 1, column 'income': '>50K\.' is not a declared label"):
+    with pytest.raises(
+        InputError,
+        match=r"data row 1, column 'income': '>50K\.' is not a declared "
+        r"label",
+    ):
         load(schema, schema.encoder(), case05 / "train.csv")
 
 
 def test_case_05_6_undeclared_label_is_refused(case05):
     schema = census()
-    with pytest.raises(InputError, match=r"bad_label\.csv: data row 2, column 'income': '50K\+' is not a declared"):
+    with pytest.raises(
+        InputError,
+        match=r"bad_label\.csv: data row 2, column 'income': '50K\+' is "
+        r"not a declared",
+    ):
         load(schema, schema.encoder(), case05 / "bad_label.csv")

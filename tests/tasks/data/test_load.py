@@ -27,7 +27,11 @@ def schema_of(**keys) -> Schema:
         "schema_version": 1,
         "name": "t",
         "public": {"n": ROWS},
-        "columns": {"id": {"kind": "user"}, "day": {"kind": "ignore"}, "x": {"kind": "numeric", "low": 0, "high": 9}},
+        "columns": {
+            "id": {"kind": "user"},
+            "day": {"kind": "ignore"},
+            "x": {"kind": "numeric", "low": 0, "high": 9},
+        },
         "label": {"column": "y", "positive": "yes", "negative": "no"},
     }
     return Schema.model_validate({**base, **keys})
@@ -56,7 +60,9 @@ FROZEN = [0.4416607528437847, 0.5066444396348856, 0.9182090366839403]
 def test_hash_is_fixed_for_ever():
     """The side of a row must not change with a version: these numbers are frozen."""
     columns = [(np.array([0, 1, -1]), ["a", 1.0])]
-    np.testing.assert_array_equal(hash_share(columns, ""), hash_share([(np.array([0, 1, 2]), ["a", "1", ""])], ""))
+    np.testing.assert_array_equal(
+        hash_share(columns, ""), hash_share([(np.array([0, 1, 2]), ["a", "1", ""])], "")
+    )
     np.testing.assert_allclose(hash_share(columns, ""), FROZEN, rtol=0, atol=1e-15)
     spread = hash_share([(np.arange(10_000), list(range(10_000)))], "salt")
     assert abs(spread.mean() - 0.5) < 0.02 and abs((spread < 0.2).mean() - 0.2) < 0.02
@@ -75,14 +81,20 @@ def test_test_part_from_a_second_frame_and_one_class():
 def test_exact_count_under_replace_one_only():
     assert loaded(schema_of(), adjacency="replace_one").train.n == ROWS
     assert loaded(schema_of(), FRAME.iloc[1:], adjacency="add_remove").train.n == ROWS - 1
-    with pytest.raises(InputError, match=r"399 training rows, public\.n=400; under replace_one n is the exact"):
+    with pytest.raises(
+        InputError,
+        match=r"399 training rows, public\.n=400; under replace_one n "
+        r"is the exact",
+    ):
         loaded(schema_of(), FRAME.iloc[1:], adjacency="replace_one")
 
 
 DAYS = ["2024-03-05", "2024-03-06", "2024-03-07"]
 
 
-@pytest.mark.parametrize(("by", "names"), [("month", ["2024-03"]), ("year", ["2024"]), ("day", DAYS), ("value", DAYS)])
+@pytest.mark.parametrize(
+    ("by", "names"), [("month", ["2024-03"]), ("year", ["2024"]), ("day", DAYS), ("value", DAYS)]
+)
 def test_date_blocks(by, names):
     schema = schema_of(block={"column": "day", "by": by}, public={"rows_per_block": 31})
     everything = loaded(schema)
@@ -98,7 +110,10 @@ def test_hash_blocks_hold_all_rows_of_a_person():
     assert (where.groupby("id")["block"].nunique() == 1).all()
     assert 2 <= where["block"].nunique() <= 7
     with pytest.raises(InputError, match=r"data row 3, column 'day'.*every row needs a block"):
-        loaded(schema_of(block={"column": "day", "by": "month"}), FRAME.assign(day=["2024-01-01"] * 2 + ["soon"] * 398))
+        loaded(
+            schema_of(block={"column": "day", "by": "month"}),
+            FRAME.assign(day=["2024-01-01"] * 2 + ["soon"] * 398),
+        )
 
 
 def test_undeclared_labels_are_dropped_by_declaration_only():
@@ -132,7 +147,11 @@ def test_regression_targets_are_scaled_to_the_declared_range():
     ("text", "message"),
     [
         ("age,city\n30,north\n", "the label column 'paid' is missing"),
-        ("age,city,paid\n30,north,maybe\n", r"data row 1, column 'paid': 'maybe' is not a declared label"),
+        (
+            "age,city,paid\n30,north,maybe\n",
+            r"data row 1, column 'paid': 'maybe' is not a declared "
+            r"label",
+        ),
         ("age,city,paid\nold,north,yes\n", r"data row 1, column 'age': 'old' is not a number"),
         ("age,city,paid\n30,west,yes\n", r"data row 1, column 'city': 'west'"),
         ("", "the file is empty"),

@@ -1,4 +1,6 @@
-"""The schemas that come with the project: each has a design, and loads its file or one of the same layout."""
+"""The schemas that come with the project: each has a design, and loads its file or one of the same
+layout.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ def test_generated_census_is_as_described():
     schema = find_schema("census")
     data = load(schema, schema.encoder(normalise="none"), adjacency="replace_one")
     assert data.train.n == schema.public.n == 32_000 and data.test.n == 8_000
-    assert data.report.train == {k: {} for k in ("clipped", "filled", "unknown", "capped", "dropped")}
+    assert data.report.train == {
+        k: {} for k in ("clipped", "filled", "unknown", "capped", "dropped")
+    }
     assert abs((data.train.y > 0).mean() - 0.24) < 0.01
-    model = LogisticRegression(C=10, fit_intercept=False, max_iter=500).fit(data.train.X.tocsr(), data.train.y)
+    model = LogisticRegression(C=10, fit_intercept=False, max_iter=500).fit(
+        data.train.X.tocsr(), data.train.y
+    )
     assert abs(model.score(data.test.X.tocsr(), data.test.y) - 0.85) < 0.01
 
 
@@ -37,7 +43,9 @@ def test_generated_sparse_problem_is_the_papers():
     assert abs((np.sign(X @ sparse_model()) == table["y"]).mean() - 0.97) < 0.01
     schema, first = find_schema("sparse-linear"), sparse_linear()
     data = load(schema, schema.encoder(numeric="centred", intercept=False, normalise="none"))
-    np.testing.assert_allclose(data.train.X[0] * 10, [first[f"x{j + 1}"][0] for j in range(100)], atol=1e-12)
+    np.testing.assert_allclose(
+        data.train.X[0] * 10, [first[f"x{j + 1}"][0] for j in range(100)], atol=1e-12
+    )
 
 
 WIDTHS = {  # name: columns without the intercept
@@ -92,7 +100,9 @@ def test_real_files_load_with_the_declared_count(shared, name):
 @pytest.mark.parametrize(("name", "folder"), [("mnist", "mnist"), ("kddcup99", "kdd99")])
 def test_large_real_files_load_with_the_declared_count(shared, name, folder):
     schema = find_schema(name)
-    data = load(schema, schema.encoder(dtype="float32"), shared / "data" / folder, adjacency="replace_one")
+    data = load(
+        schema, schema.encoder(dtype="float32"), shared / "data" / folder, adjacency="replace_one"
+    )
     assert data.train.n == schema.public.n and data.report.rows_test > 0
 
 
@@ -104,40 +114,65 @@ def test_every_schema_of_a_file_at_hand_is_loaded_here(shared):
 
 
 def test_declared_files_are_found_where_packages_put_them(tmp_path, monkeypatch):
-    """The Debian package dataset-fashion-mnist needs no data.path; a folder of one's own comes first."""
+    """The Debian package dataset-fashion-mnist needs no data.path; a folder of one's own comes
+    first.
+    """
     schema, own, system = find_schema("fashion-mnist"), tmp_path / "own", tmp_path / "system"
     monkeypatch.setattr("tasks.readers.open.SYSTEM_DATA", system)
     for root in (system, own):
         (root / "fashion-mnist").mkdir(parents=True)
         for name in schema.source.path:
             (root / name).write_bytes(b"")
-    assert source_paths(schema, None, schema.source.path) == [system / name for name in schema.source.path]
+    assert source_paths(schema, None, schema.source.path) == [
+        system / name for name in schema.source.path
+    ]
     monkeypatch.setenv("DPFLOWS_DATA", str(own))
-    assert source_paths(schema, None, schema.source.path) == [own / name for name in schema.source.path]
+    assert source_paths(schema, None, schema.source.path) == [
+        own / name for name in schema.source.path
+    ]
 
 
 def test_fashion_mnist_layout_on_generated_files(tmp_path):
     schema, rng = find_schema("fashion-mnist"), np.random.default_rng(0)
     for part, rows in (("train", 20), ("t10k", 6)):
         images = rng.integers(0, 256, (rows, 28, 28)).astype(np.uint8)
-        for kind, array in (("images-idx3", images), ("labels-idx1", np.arange(rows, dtype=np.uint8) % 10)):
-            head = b"\0\0\x08" + bytes([array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
-            (tmp_path / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
+        for kind, array in (
+            ("images-idx3", images),
+            ("labels-idx1", np.arange(rows, dtype=np.uint8) % 10),
+        ):
+            head = (
+                b"\0\0\x08"
+                + bytes([array.ndim])
+                + b"".join(n.to_bytes(4, "big") for n in array.shape)
+            )
+            (tmp_path / f"{part}-{kind}-ubyte.gz").write_bytes(
+                gzip.compress(head + array.tobytes())
+            )
     data = load(schema, schema.encoder(normalise="none", intercept=False), tmp_path)
     assert data.train.X.shape == (20, 784) and data.test.n == 6
 
 
 def test_damaged_labels_of_the_hr_file_are_named(shared):
     schema = find_schema("hr-attrition")
-    strict = schema.model_copy(update={"label": schema.label.model_copy(update={"undeclared": "refuse"})})
-    with pytest.raises(InputError, match=r"data row 1, column 'Attrition': '=N\(TRUE\)'.*data row 2"):
+    strict = schema.model_copy(
+        update={"label": schema.label.model_copy(update={"undeclared": "refuse"})}
+    )
+    with pytest.raises(
+        InputError,
+        match=r"data row 1, column 'Attrition': '=N\(TRUE\)'.*data row "
+        r"2",
+    ):
         load(strict, strict.encoder(), shared / "data/awkward")
 
 
 def test_turnover_file_needs_its_encoding(shared):
     schema = find_schema("employee-turnover")
     plain = schema.model_copy(update={"text": schema.text.model_copy(update={"encoding": "utf-8"})})
-    with pytest.raises(InputError, match=r"employee_turnover\.csv, line \d+: byte 0xF1 is not utf-8"):
+    with pytest.raises(
+        InputError,
+        match=r"employee_turnover\.csv, line \d+: byte 0xF1 is not "
+        r"utf-8",
+    ):
         load(plain, plain.encoder(), shared / "data/awkward")
 
 
@@ -151,8 +186,14 @@ def test_compas_without_names_is_refused(shared):
 def test_adult_accuracy_without_privacy(shared):
     schema = find_schema("adult")
     data = load(schema, schema.encoder(normalise="none"), shared / "data/adult/adult.data.gz")
-    assert data.report.train["filled"] == {"workclass": 1836, "occupation": 1843, "native-country": 583}
-    model = LogisticRegression(C=10, fit_intercept=False, max_iter=300).fit(data.train.X.tocsr(), data.train.y)
+    assert data.report.train["filled"] == {
+        "workclass": 1836,
+        "occupation": 1843,
+        "native-country": 583,
+    }
+    model = LogisticRegression(C=10, fit_intercept=False, max_iter=300).fit(
+        data.train.X.tocsr(), data.train.y
+    )
     assert model.score(data.test.X.tocsr(), data.test.y) == pytest.approx(0.852, abs=0.003)
 
 
@@ -165,7 +206,9 @@ def test_ipums_layout_on_a_generated_file(tmp_path, name):
     schema, rng = find_schema(name), np.random.default_rng(0)
     X, y = generated(schema, 50, rng), rng.integers(0, 2, 50)
     path = tmp_path / "extract.dat"
-    path.write_text("".join(" ".join(map(str, row)) + f" {label} \n" for row, label in zip(X, y, strict=True)))
+    path.write_text(
+        "".join(" ".join(map(str, row)) + f" {label} \n" for row, label in zip(X, y, strict=True))
+    )
     data = load(schema, schema.encoder(normalise="none"), path)
     np.testing.assert_allclose(data.train.X[:, :-1], X)
     np.testing.assert_array_equal(data.train.y, 2 * y - 1)
@@ -190,7 +233,9 @@ def test_mq2007_layout_on_generated_files(tmp_path):
 def test_cifar10_layout_on_generated_files(tmp_path):
     schema, rng = find_schema("cifar10"), np.random.default_rng(0)
     for name in (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"):
-        rows = np.column_stack([rng.integers(0, 10, 5), rng.integers(0, 256, (5, 3072))]).astype(np.uint8)
+        rows = np.column_stack([rng.integers(0, 10, 5), rng.integers(0, 256, (5, 3072))]).astype(
+            np.uint8
+        )
         (tmp_path / name).write_bytes(rows.tobytes())
     data = load(schema, schema.encoder(), tmp_path)
     assert data.train.X.shape == (25, 3073) and data.test.n == 5
@@ -244,7 +289,9 @@ def test_openml_source_with_a_stub(monkeypatch, tmp_path):
 
 def test_mnist_and_kdd_by_download_with_stubs(monkeypatch):
     rng = np.random.default_rng(0)
-    pixels = pd.DataFrame(rng.integers(0, 256, (40, 784)), columns=[f"pixel{k + 1}" for k in range(784)])
+    pixels = pd.DataFrame(
+        rng.integers(0, 256, (40, 784)), columns=[f"pixel{k + 1}" for k in range(784)]
+    )
     pixels["class"] = pd.Categorical([str(k % 10) for k in range(40)])
     monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **arguments: Fetched(pixels))
     schema = find_schema("mnist-openml")
@@ -256,7 +303,9 @@ def test_mnist_and_kdd_by_download_with_stubs(monkeypatch):
     rows = 60
     table = {name: np.zeros(rows) for name in schema.columns}
     table |= {"protocol_type": [b"tcp"] * rows, "service": [b"http"] * rows, "flag": [b"SF"] * rows}
-    frame = pd.DataFrame(table).assign(labels=[b"normal." if k % 2 else b"smurf." for k in range(rows)])
+    frame = pd.DataFrame(table).assign(
+        labels=[b"normal." if k % 2 else b"smurf." for k in range(rows)]
+    )
     monkeypatch.setattr("sklearn.datasets.fetch_kddcup99", lambda **arguments: Fetched(frame))
     data = load(schema, schema.encoder())
     assert data.train.n + data.test.n == rows and data.train.X.shape[1] == 123
@@ -268,7 +317,11 @@ def test_failed_download_is_a_clear_error(monkeypatch):
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
     schema = find_schema("adult-openml")
-    with pytest.raises(InputError, match=r"could not be downloaded.*no route to host.*or give data\.path"):
+    with pytest.raises(
+        InputError,
+        match=r"could not be downloaded.*no route to host.*or give "
+        r"data\.path",
+    ):
         load(schema, schema.encoder())
 
 

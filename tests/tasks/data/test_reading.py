@@ -1,4 +1,6 @@
-"""Rows are opened through one object that a charge is made of; see tests/neighbours/test_blocks.py for what follows."""
+"""Rows are opened through one object that a charge is made of; see tests/neighbours/test_blocks.py
+for what follows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,15 @@ from tests.tasks.training.test_training import config_of
 ROOT = Path(__file__).resolve().parents[3]
 # Who turns files into rows; all others ask a ``Reading``.
 READERS = ("tasks/readers/", "tasks/data/")
-OPENERS = {"load", "open_chunks", "frame_chunks", "read_text", "made_frame", "read_cells", "arff_cells"}
+OPENERS = {
+    "load",
+    "open_chunks",
+    "frame_chunks",
+    "read_text",
+    "made_frame",
+    "read_cells",
+    "arff_cells",
+}
 
 
 def test_rows_are_opened_by_a_reading_alone() -> None:
@@ -33,7 +43,9 @@ def test_rows_are_opened_by_a_reading_alone() -> None:
         for path in (ROOT / package).rglob("*.py"):
             place = path.relative_to(ROOT).as_posix()
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("tasks.data", "tasks.readers")):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                    ("tasks.data", "tasks.readers")
+                ):
                     names = {alias.name for alias in node.names} & OPENERS
                     if names and not place.startswith(READERS):
                         found[place] = names
@@ -55,18 +67,29 @@ def test_what_a_job_reads_is_what_it_charges(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("public", "blocks"),
-    [("rows_per_block: 300", ["all"]), ("rows_per_block: 300", ["a\0"]), ("n: 300", None), ("n: 300", [" all "])],
+    [
+        ("rows_per_block: 300", ["all"]),
+        ("rows_per_block: 300", ["a\0"]),
+        ("n: 300", None),
+        ("n: 300", [" all "]),
+    ],
 )
 def test_a_name_that_stands_for_other_blocks_reads_nothing(
     tmp_path: Path, public: str, blocks: list[str] | None
 ) -> None:
-    """``all`` read every row for a block of its own, and numpy's texts take "a" and "a" with a NUL for one."""
+    """``all`` read every row for a block of its own, and numpy's texts take "a" and "a" with a NUL
+    for one.
+    """
     write_small(tmp_path, np.random.default_rng(7))
     frame = small_frame(np.random.default_rng(7))
     frame["site"] = ["a", "b"] * 150
     frame.to_csv(tmp_path / "small.csv", index=False)
     path = tmp_path / "small.yaml"
-    text = path.read_text().replace("{n: 300}", f"{{{public}}}").replace("columns:", "columns:\n  site: {kind: block}")
+    text = (
+        path.read_text()
+        .replace("{n: 300}", f"{{{public}}}")
+        .replace("columns:", "columns:\n  site: {kind: block}")
+    )
     path.write_text(f"{text}block: {{column: site, by: value}}\n")
     found = find_schema(path)
     ledger = Ledger(tmp_path / "ledger.db")
@@ -84,7 +107,11 @@ def test_a_name_that_stands_for_other_blocks_reads_nothing(
 
 def test_a_side_that_is_not_wanted_is_not_decoded(tmp_path: Path) -> None:
     write_small(tmp_path, np.random.default_rng(7))
-    text = (tmp_path / "small.yaml").read_text().replace("split: {kind: none}", "split: {kind: hash, by: [age]}")
+    text = (
+        (tmp_path / "small.yaml")
+        .read_text()
+        .replace("split: {kind: none}", "split: {kind: hash, by: [age]}")
+    )
     (tmp_path / "small.yaml").write_text(text)
     schema = find_schema(tmp_path / "small.yaml")
     frame = small_frame(np.random.default_rng(7))
@@ -131,7 +158,9 @@ def test_a_test_table_of_another_private_data_set_is_refused(
     ledger.init("other", 3.0, 1e-6, "add_remove")
     events = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove")
     if how == "charged before":
-        ledger.reserve("other", events, fingerprint=ledger.fingerprint([tmp_path / "other.csv"])).commit()
+        ledger.reserve(
+            "other", events, fingerprint=ledger.fingerprint([tmp_path / "other.csv"])
+        ).commit()
     else:
         (tmp_path / "conf" / "data").mkdir(parents=True)
         text = (
@@ -142,7 +171,10 @@ def test_a_test_table_of_another_private_data_set_is_refused(
         )
         (tmp_path / "conf" / "data" / "other.yaml").write_text(text)
     values = config_of(tmp_path / "small.yaml").model_dump(mode="json")
-    values["data"] |= {"path": str(tmp_path / "small.csv"), "test_path": str(tmp_path / "other.csv")}
+    values["data"] |= {
+        "path": str(tmp_path / "small.csv"),
+        "test_path": str(tmp_path / "other.csv"),
+    }
     job = steps.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
     head = ledger.head()
     with pytest.raises(InputError, match="belongs to the private 'other'"):

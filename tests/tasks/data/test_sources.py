@@ -1,4 +1,6 @@
-"""Bounds and levels that are not declared: estimated at a price, or read from the rows and never releasable."""
+"""Bounds and levels that are not declared: estimated at a price, or read from the rows and never
+releasable.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ import yaml
 
 from dpcore.accounting import Target
 from dpcore.errors import BudgetExceeded, InputError
-from dpcore.preprocess.estimate import MOST_LEVELS, Columns, EstimateColumns, calibrated, estimate_columns
+from dpcore.preprocess.estimate import (
+    MOST_LEVELS,
+    Columns,
+    EstimateColumns,
+    calibrated,
+    estimate_columns,
+)
 from dpcore.problem import Adjacency
 from tasks.data import Reading, load
 from tasks.data.reading import FileReading
@@ -60,7 +68,11 @@ def test_private_estimates_are_charged_and_complete(adjacency):
     assert 0.99 < Target(1.0, 1e-6).ratio(estimate.events()) <= 1.0
     charges = []
     done = private_schema(
-        schema, estimate, Reading(schema, frame=FRAME), on_charge=lambda: charges.append(1), fixed_noise_seed=1
+        schema,
+        estimate,
+        Reading(schema, frame=FRAME),
+        on_charge=lambda: charges.append(1),
+        fixed_noise_seed=1,
     )
     assert len(charges) == len(estimate.plan()) == 2 + estimate.longest
     age, sector = done.schema.columns["age"], done.schema.columns["sector"]
@@ -91,7 +103,10 @@ def test_rare_levels_stay_hidden():
     estimate = plan_estimate(schema_of("private"), Target(10.0, 1e-5), "add_remove")
     for seed in range(5):
         done = private_schema(
-            schema_of("private"), estimate, Reading(schema_of("private"), frame=frame), fixed_noise_seed=seed
+            schema_of("private"),
+            estimate,
+            Reading(schema_of("private"), frame=frame),
+            fixed_noise_seed=seed,
         )
         assert "the one and only" not in done.schema.columns["sector"].levels
 
@@ -99,11 +114,18 @@ def test_rare_levels_stay_hidden():
 def test_a_column_without_a_frequent_level_is_left_out_and_said():
     estimate = plan_estimate(schema_of("private"), Target(0.01, 1e-5), "add_remove")
     done = private_schema(
-        schema_of("private"), estimate, Reading(schema_of("private"), frame=FRAME), fixed_noise_seed=0
+        schema_of("private"),
+        estimate,
+        Reading(schema_of("private"), frame=FRAME),
+        fixed_noise_seed=0,
     )
     assert done.schema.columns["sector"].kind == "ignore"
     assert done.schema.encoder().design.names == ("age", "intercept")
-    assert len(done.notes) == 1 and "no level of column 'sector'" in done.notes[0] and "bounds_share" in done.notes[0]
+    assert (
+        len(done.notes) == 1
+        and "no level of column 'sector'" in done.notes[0]
+        and "bounds_share" in done.notes[0]
+    )
 
 
 def test_estimates_see_the_rows_of_the_charged_blocks_alone():
@@ -114,17 +136,23 @@ def test_estimates_see_the_rows_of_the_charged_blocks_alone():
     frame = FRAME.assign(year=np.where(np.arange(ROWS) % 2, "2025", "2026"))
     frame.loc[frame.year == "2026", "sector"] = "later"
     estimate = plan_estimate(schema, Target(10.0, 1e-5), "add_remove")
-    done = private_schema(schema, estimate, Reading(schema, frame=frame, blocks=("2025",)), fixed_noise_seed=1)
+    done = private_schema(
+        schema, estimate, Reading(schema, frame=frame, blocks=("2025",)), fixed_noise_seed=1
+    )
     assert estimate.n == ROWS // 2
     assert done.schema.columns["sector"].levels == ("Gov", "Größe", "Private")
-    both = private_schema(schema, estimate, Reading(schema, frame=frame, blocks=("2025", "2026")), fixed_noise_seed=1)
+    both = private_schema(
+        schema, estimate, Reading(schema, frame=frame, blocks=("2025", "2026")), fixed_noise_seed=1
+    )
     assert "later" in both.schema.columns["sector"].levels
 
 
 def test_a_schema_with_stand_ins_is_the_widest_and_refuses_what_the_estimate_would():
     schema = schema_of("private")
     design = widest(schema).encoder(normalise="none").design
-    assert design.dimension == 1 + MOST_LEVELS + 1 and widest(find_schema("census")) == find_schema("census")
+    assert design.dimension == 1 + MOST_LEVELS + 1 and widest(find_schema("census")) == find_schema(
+        "census"
+    )
     estimate = plan_estimate(schema, Target(10.0, 1e-5), "add_remove")
     done = private_schema(schema, estimate, Reading(schema, frame=FRAME), fixed_noise_seed=1)
     assert done.schema.encoder(normalise="none").design.norm_bound == design.norm_bound
@@ -133,7 +161,9 @@ def test_a_schema_with_stand_ins_is_the_widest_and_refuses_what_the_estimate_wou
     other = Schema.model_validate(values)
     estimate = plan_estimate(other, Target(10.0, 1e-5), "add_remove")
     done = private_schema(other, estimate, Reading(other, frame=FRAME), fixed_noise_seed=1)
-    assert widest(other).columns["sector"].unknown == done.schema.columns["sector"].unknown == "other"
+    assert (
+        widest(other).columns["sector"].unknown == done.schema.columns["sector"].unknown == "other"
+    )
     blank = FRAME.assign(age=FRAME.age.astype(float))
     blank.loc[3, "age"] = np.nan
     with pytest.raises(InputError, match=r"column 'age'.*no value"):
@@ -159,7 +189,13 @@ def test_one_record_moves_each_query_by_at_most_its_sensitivity(adjacency):
     numbers = np.array([1.0, 5.0, 20.0, 20.0, -3.0, 1000.0])
     texts = [b"aa", b"ab", b"b", b"aa", b"c", b"abc"]
     estimate = EstimateColumns(
-        numeric=("v",), texts=("t",), n=6, adjacency=adjacency, noise_multiplier=0.05, longest=4, threshold=0.1
+        numeric=("v",),
+        texts=("t",),
+        n=6,
+        adjacency=adjacency,
+        noise_multiplier=0.05,
+        longest=4,
+        threshold=0.1,
     )
     first = Tape(Columns({"v": numbers}, {"t": texts}, 6))
     found = estimate.fit(first)
@@ -209,7 +245,9 @@ def test_from_data_is_never_releasable():
 
 def test_from_data_reads_training_rows_only():
     split = {"kind": "hash", "by": "age", "test_share": 0.5}
-    schema = Schema.model_validate({**schema_of("from_data").model_dump(exclude_unset=True), "split": split})
+    schema = Schema.model_validate(
+        {**schema_of("from_data").model_dump(exclude_unset=True), "split": split}
+    )
     done = schema_from_data(schema, Reading(schema, frame=FRAME))
     data = load(done.schema, done.schema.encoder(normalise="none"), frame=FRAME)
     assert "clipped" in data.report.train and data.report.train["clipped"] == {}
@@ -237,7 +275,8 @@ def test_draft_finds_the_quirks(tmp_path):
     draft = draft_schema(quirky(tmp_path))
     notes = "\n".join(draft.notes)
     for words in (
-        "byte order mark", "decimal comma", "id: a value of its own", "const: constant", "empty: empty",
+        "byte order mark", "decimal comma", "id: a value of its "
+                                            "own", "const: constant", "empty: empty",
         "when: dates as %Y-%m-%d", "same: says the same as the label",
         "mixed: mixed types, mostly numbers but also 'n/k'",
         "label y: by its name, values and place; it could be same (2 values), kind (2 values)",
@@ -295,7 +334,11 @@ def test_private_draft_is_charged_and_within_its_target(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "the file is empty"), ("a,b\n", "no data rows"), ("a,b\n1,2\n", "Expected a label column")],
+    [
+        ("", "the file is empty"),
+        ("a,b\n", "no data rows"),
+        ("a,b\n1,2\n", "Expected a label column"),
+    ],
 )
 def test_profile_refuses(tmp_path, text, message):
     path = tmp_path / "p.csv"

@@ -1,4 +1,6 @@
-"""Speed and memory of reading and encoding; processor time, so that other work on the machine does not count."""
+"""Speed and memory of reading and encoding; processor time, so that other work on the machine does
+not count.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,19 @@ def least(work, repeats: int) -> float:
 
 def measured(code: str) -> dict[str, float]:
     """Run ``code`` in a process of its own; it prints words and numbers."""
-    head = "import resource, sys, time\ndef peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
+    head = (
+        "import resource, sys, time\ndef peak(): return "
+        "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
+    )
     command = [sys.executable, "-c", head + textwrap.dedent(code)]
     words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return dict(zip(words[0::2], map(float, words[1::2]), strict=True))
 
 
 def test_adult_to_csr_within_twice_the_bare_read(shared):
-    """In a process of its own, in turn: about 1.5 there, 1.95 where a warmed-up heap speeds up the bare read."""
+    """In a process of its own, in turn: about 1.5 there, 1.95 where a warmed-up heap speeds up the
+    bare read.
+    """
     found = measured(
         f"""
         import pandas as pd
@@ -72,14 +79,18 @@ def test_kdd_ten_percent_in_six_seconds_and_three_times_the_matrix(shared):
 
 
 def test_a_file_larger_than_the_memory_it_may_use(tmp_path):
-    """640 MB of text with mapped files; 2.15 GB (17.6 million rows of Adult) was measured once: peak 627 MiB."""
+    """640 MB of text with mapped files; 2.15 GB (17.6 million rows of Adult) was measured once:
+    peak 627 MiB.
+    """
     path = tmp_path / "large.csv"
     schema = find_schema("census")
     rng = np.random.default_rng(0)
     rows = 20_000
     frame = pd.DataFrame(
         {
-            name: rng.choice(list(spec.levels), rows) if spec.levels else rng.uniform(spec.low, spec.high, rows)
+            name: rng.choice(list(spec.levels), rows)
+            if spec.levels
+            else rng.uniform(spec.low, spec.high, rows)
             for name, spec in schema.columns.items()
         }
     ).assign(income=rng.choice(["high", "low"], rows))
@@ -107,7 +118,9 @@ def test_transform_of_one_row_and_of_many(numeric):
     schema, rows = find_schema("adult"), 100_000
     frame = pd.DataFrame(
         {
-            name: [spec.levels[k % len(spec.levels)] for k in range(rows)] if spec.levels else np.arange(rows) % 90
+            name: [spec.levels[k % len(spec.levels)] for k in range(rows)]
+            if spec.levels
+            else np.arange(rows) % 90
             for name, spec in schema.columns.items()
         }
     )

@@ -1,4 +1,5 @@
-"""A kind of model for the tests of registration: on which side of the middle of its bounds a regression label lies.
+"""A kind of model for the tests of registration: on which side of the middle of its bounds a
+regression label lies.
 
 ``Table`` refuses a loss of margins for such a label. Nothing in the product knows of this file.
 """
@@ -23,7 +24,9 @@ from tasks.schema import Schema
 
 
 class Sides(Kind):
-    """sign(y - middle) by a linear score; ``Job.model`` is the middle in the scale of the training."""
+    """sign(y - middle) by a linear score; ``Job.model`` is the middle in the scale of the
+    training.
+    """
 
     name = "sides"
     report = "sides"
@@ -68,7 +71,9 @@ class Sides(Kind):
     def iterates(self, job: Job, planned: Planned) -> Iterates:
         return Iterates(20, of="gradients", intercept=True)
 
-    def curve(self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any) -> list[Metrics]:
+    def curve(
+        self, job: Job, iterates: Iterable[tuple[int, Array]], part: Any, sums: Any
+    ) -> list[Metrics]:
         return [{"iteration": step, **self.quality(job, part, w)} for step, w in iterates]
 
     def curves(self, job: Job) -> tuple[str, ...]:
@@ -81,7 +86,9 @@ class Sides(Kind):
         return {"sides": {"middle": job.model}}
 
     def words(self, job: Job, planned: Planned, weights: Array) -> Words:
-        return Words(limits=("it tells sides of the middle, no values",), params={"sides.middle": job.model})
+        return Words(
+            limits=("it tells sides of the middle, no values",), params={"sides.middle": job.model}
+        )
 
 
 def sides(job: Job, part: Any) -> Array:

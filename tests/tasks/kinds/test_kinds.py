@@ -1,4 +1,6 @@
-"""A kind of model is one file and one entry of ``KINDS``: a toy one is registered, trained, tracked and audited."""
+"""A kind of model is one file and one entry of ``KINDS``: a toy one is registered, trained, tracked
+and audited.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ split: {{kind: none}}
 
 @pytest.fixture
 def prices(tmp_path: Path) -> Path:
-    """A private table whose label follows the area, its schema, and a ledger with room for one run."""
+    """A private table whose label follows the area, its schema, and a ledger with room for one
+    run.
+    """
     rng = np.random.default_rng(5)
     area = rng.uniform(0, 100, ROWS)
     price = np.clip(10 * area + rng.normal(scale=30, size=ROWS), 0, 1000)
@@ -84,7 +88,9 @@ class Free:
         """Nothing is counted."""
 
 
-def test_one_evaluation_serves_a_kind_that_it_never_saw(prices: Path, tmp_path: Path, registered: None) -> None:
+def test_one_evaluation_serves_a_kind_that_it_never_saw(
+    prices: Path, tmp_path: Path, registered: None
+) -> None:
     job = steps.prepare(config_of(prices))
     assert (job.kind.name, job.model, job.problem.loss.name) == ("sides", 0.0, "logistic")
     planned, loaded = steps.plan_training(job), steps.load_records(job)
@@ -100,7 +106,9 @@ def test_one_evaluation_serves_a_kind_that_it_never_saw(prices: Path, tmp_path: 
     assert json.loads((tmp_path / "report/subgroups.json").read_text())["metric"] == "right_side"
 
 
-def test_a_toy_kind_trains_end_to_end(server: str, home: Home, prices: Path, registered: None) -> None:
+def test_a_toy_kind_trains_end_to_end(
+    server: str, home: Home, prices: Path, registered: None
+) -> None:
     from flows.train import train
 
     summary = train(config_of(prices))
@@ -125,8 +133,12 @@ def test_a_toy_kind_trains_end_to_end(server: str, home: Home, prices: Path, reg
     )
     run = client.get_run(summary["run_id"])
     assert run.data.params["sides.middle"] == "0.0"
-    assert len(client.get_metric_history(summary["run_id"], "internal.curve.right_side")) == len(page["curve"])
-    scored = load_model(summary["model"]).predict(pd.DataFrame({"area": [5.0, 95.0], "town": ["a", "a"]}))
+    assert len(client.get_metric_history(summary["run_id"], "internal.curve.right_side")) == len(
+        page["curve"]
+    )
+    scored = load_model(summary["model"]).predict(
+        pd.DataFrame({"area": [5.0, 95.0], "town": ["a", "a"]})
+    )
     assert scored["score"][0] < 500 < scored["score"][1]  # the middle of the declared bounds
     subject = read_run(client, summary["run_id"])
     assert json.loads(subject.model["model.json"])["sides"] == {"middle": 0.0}
@@ -142,7 +154,12 @@ def test_a_toy_kind_is_compared(home: Home, prices: Path, registered: None) -> N
             "data": {"name": str(prices), "path": str(prices.parent)},
             "objective": {"loss": "logistic"},
             "privacy": {"epsilon": [3.0], "delta": 1e-5},
-            "algorithms": [{"name": "dp_sgd", "parameters": {"steps": 6, "learning_rate": 8.0, "clip_norm": 1.0}}],
+            "algorithms": [
+                {
+                    "name": "dp_sgd",
+                    "parameters": {"steps": 6, "learning_rate": 8.0, "clip_norm": 1.0},
+                }
+            ],
             "protocol": {"folds": 2},
             "metrics": ["right_side", "objective"],
             "curve_every": 2,
@@ -150,20 +167,32 @@ def test_a_toy_kind_is_compared(home: Home, prices: Path, registered: None) -> N
     )
     comparison = resume.make_comparison(config, home)
     records = [
-        record for batch in batches_of(comparison.to_run, 4) for record in run_batch(batch, bench_of(comparison))
+        record
+        for batch in batches_of(comparison.to_run, 4)
+        for record in run_batch(batch, bench_of(comparison))
     ]
     assert [record["status"] for record in records] == ["done"] * len(records)
     private = [record for record in records if record["private"]]
-    assert len(private) == 2 and {r["label"] for r in records if not r["private"]} == {"non_private minmax"}
+    assert len(private) == 2 and {r["label"] for r in records if not r["private"]} == {
+        "non_private minmax"
+    }
     for record in records:
-        assert set(record["metrics"]) == {"right_side", "objective"} and record["metrics"]["right_side"] > 0.5
+        assert (
+            set(record["metrics"]) == {"right_side", "objective"}
+            and record["metrics"]["right_side"] > 0.5
+        )
     assert all({"right_side"} <= set(point) for record in private for point in record["curve"][1:])
     with pytest.raises(InputError, match="metric"):
         resume.make_comparison(config.model_copy(update={"metrics": ("accuracy",)}), home)
 
 
-def test_an_audit_knows_what_registered_kinds_write_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    names_of_toy = {"params": {"sides.middle": ("0.5",)}, "artifacts": ("report/sides.json", "figures/sides/a.png")}
+def test_an_audit_knows_what_registered_kinds_write_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names_of_toy = {
+        "params": {"sides.middle": ("0.5",)},
+        "artifacts": ("report/sides.json", "figures/sides/a.png"),
+    }
     subject = SimpleNamespace(statement=None, tags={}, **names_of_toy)
 
     def names() -> list[str]:
@@ -174,13 +203,24 @@ def test_an_audit_knows_what_registered_kinds_write_and_nothing_else(monkeypatch
     assert names() == []
 
 
-ASKED = re.compile(r"job\.(ranker|network)\b|job\.(model|kind) (is|==)|isinstance\([\w.]*job\.|job\.kind\.name")
+ASKED = re.compile(
+    r"job\.(ranker|network)\b|job\.(model|kind) "
+    r"(is|==)|isinstance\([\w.]*job\.|job\.kind\.name"
+)
 
 
 def test_no_file_asks_which_kind_a_job_is_of() -> None:
-    """What differs between kinds is asked of the kind: nobody looks at its class or at what its model is."""
-    assert ASKED.search("x = 1 if job.ranker is None else 2") and ASKED.search("isinstance(job.kind, Table)")
+    """What differs between kinds is asked of the kind: nobody looks at its class or at what its
+    model is.
+    """
+    assert ASKED.search("x = 1 if job.ranker is None else 2") and ASKED.search(
+        "isinstance(job.kind, Table)"
+    )
     assert not ASKED.search("part = job.kind.quality(job, part, weights)")
     files = sorted((*(ROOT / "tasks").rglob("*.py"), *(ROOT / "flows").rglob("*.py")))
-    found = [f"{path.relative_to(ROOT)}: {hit[0]}" for path in files for hit in ASKED.finditer(path.read_text())]
+    found = [
+        f"{path.relative_to(ROOT)}: {hit[0]}"
+        for path in files
+        for hit in ASKED.finditer(path.read_text())
+    ]
     assert found == []

@@ -1,4 +1,5 @@
-"""MQ2007's layout on generated files: partition files S1 to S5, the five folds of LETOR, the grid of Figure 6.1.
+"""MQ2007's layout on generated files: partition files S1 to S5, the five folds of LETOR, the grid
+of Figure 6.1.
 
 The set itself is brought by the user; nothing here needs it.
 """
@@ -30,7 +31,9 @@ SIZES = (24, 24, 24, 24, 23)  # unequal, as 1,692 queries in five parts are
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """S1.txt to S5.txt: 46 features in [0, 1], of which the first 24 are those of the generated sessions."""
+    """S1.txt to S5.txt: 46 features in [0, 1], of which the first 24 are those of the generated
+    sessions.
+    """
     made, rng = search(sum(SIZES), seed=11), np.random.default_rng(0)
     part_of = np.repeat(np.arange(5), SIZES)
     rows = np.column_stack([made[f"feature_{i}"] for i in range(1, FEATURES + 1)])
@@ -38,14 +41,18 @@ def folder(tmp_path: Path) -> Path:
     lines: list[list[str]] = [[] for _ in SIZES]
     for query, grade, row in zip(made["query"], made["grade"], rows, strict=True):
         features = " ".join(f"{i}:{value:.6f}" for i, value in enumerate(row, 1))
-        lines[part_of[query]].append(f"{grade:.0f} qid:{query + 10} {features} #docid = GX{query} inc = 1 prob = 0.2")
+        lines[part_of[query]].append(
+            f"{grade:.0f} qid:{query + 10} {features} #docid = GX{query} inc = 1 prob = 0.2"
+        )
     for number, part in enumerate(lines, 1):
         (tmp_path / f"S{number}.txt").write_text("\r\n".join(part) + "\r\n")
     return tmp_path
 
 
 def test_five_folds_are_those_of_letor(folder: Path) -> None:
-    """Fold 1 trains on S1, S2, S3, validates on S4, tests on S5; each fold moves all of them one file on."""
+    """Fold 1 trains on S1, S2, S3, validates on S4, tests on S5; each fold moves all of them one
+    file on.
+    """
     parts = partition_parts(find_schema("mq2007"), folder)
     assert tuple(part.n for part in parts) == SIZES
     names = [set(part.queries) for part in parts]
@@ -54,19 +61,31 @@ def test_five_folds_are_those_of_letor(folder: Path) -> None:
         assert set(fold.train.queries) == names[i] | names[(i + 1) % 5] | names[(i + 2) % 5]
         assert set(fold.validation.queries) == names[(i + 3) % 5]
         assert set(fold.test.queries) == names[(i + 4) % 5]
-    assert {frozenset(fold.test.queries) for fold in partition_folds(parts)} == {frozenset(n) for n in names}
+    assert {frozenset(fold.test.queries) for fold in partition_folds(parts)} == {
+        frozenset(n) for n in names
+    }
     assert all(fold.train.n == sum(SIZES) - fold.test.n for fold in partition_folds(parts))
 
 
 def test_figure_61_runs_on_the_partition_files(folder: Path, home: Home) -> None:
-    overrides = [f"data=[{{name: mq2007, path: {folder}}}]", "ranking.scorer=linear", "protocol.repeats=2"]
+    overrides = [
+        f"data=[{{name: mq2007, path: {folder}}}]",
+        "ranking.scorer=linear",
+        "protocol.repeats=2",
+    ]
     config = load_compare(str(CONF / "compare_mq2007.yaml"), overrides)
     comparison = resume.make_comparison(config, home)
     private = [cell for cell in comparison.cells if cell.setting.private]
     assert len(private) == 4 * 4 * 5 * 2  # algorithms, noise, folds, draws
     wanted = [setting for setting in comparison.settings if setting.noise_multiplier == 2.0][::2]
-    chosen = [cell for cell in private if cell.setting in wanted and (cell.fold, cell.draw) == (4, 1)]
-    records = {r["label"]: r for batch in batches_of(chosen, 1) for r in run_batch(batch, bench_of(comparison))}
+    chosen = [
+        cell for cell in private if cell.setting in wanted and (cell.fold, cell.draw) == (4, 1)
+    ]
+    records = {
+        r["label"]: r
+        for batch in batches_of(chosen, 1)
+        for r in run_batch(batch, bench_of(comparison))
+    }
     assert {record["status"] for record in records.values()} == {"done"}
     assert {record["n"] for record in records.values()} == {sum(SIZES) - SIZES[4]}
     curve = records["privbr"]["curve"]
@@ -81,8 +100,14 @@ def test_without_files_the_set_is_planned_and_the_way_to_get_it_is_said(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPFLOWS_DATA", raising=False)
     job = steps.prepare(load_config(str(CONF / "mq2007.yaml")))
-    assert (job.schema.name, job.problem.n, steps.plan_training(job).name) == ("mq2007", 1017, "listnet_one_shot")
-    with pytest.raises(InputError, match="Microsoft Research LETOR page and give the folder of its partition files"):
+    assert (job.schema.name, job.problem.n, steps.plan_training(job).name) == (
+        "mq2007",
+        1017,
+        "listnet_one_shot",
+    )
+    with pytest.raises(
+        InputError, match="Microsoft Research LETOR page and give the folder of its partition files"
+    ):
         require_files(job)
 
 
@@ -102,4 +127,8 @@ def test_a_bad_line_is_named(folder: Path, line: str, words: str) -> None:
     file.write_text(line + "\n" + file.read_text())
     with pytest.raises(InputError) as raised:
         partition_parts(find_schema("mq2007"), folder)
-    assert words in str(raised.value) and "S2.txt" in str(raised.value) and "\n" not in str(raised.value)
+    assert (
+        words in str(raised.value)
+        and "S2.txt" in str(raised.value)
+        and "\n" not in str(raised.value)
+    )

@@ -1,4 +1,6 @@
-"""Sessions in a table with dates: which rows are one session, which block pays for it, and a retraining on the last."""
+"""Sessions in a table with dates: which rows are one session, which block pays for it, and a
+retraining on the last.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ COLUMNS = ["query", "day", "feature_1", "feature_9", "feature_15", "grade"]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Forty sessions in each of three weeks, their rows mixed, as a table with its schema and ledger."""
+    """Forty sessions in each of three weeks, their rows mixed, as a table with its schema and
+    ledger.
+    """
     table = pd.DataFrame(search(120, seed=5))
     table["day"] = np.array(["2026-01-05", "2026-01-14", "2026-01-20"])[table["query"] // 40]
     table["query"] = "s" + table["query"].astype(str)
@@ -82,7 +86,9 @@ def test_rows_of_a_query_are_one_session_wherever_they_stand(log: Path) -> None:
     assert train.documents.lengths[place] == own.sum()
     rows = train.take(np.array([place]))
     assert sorted(rows.y) == sorted(made["grade"][own])
-    np.testing.assert_allclose(sorted(rows.documents.X[:, 1]), sorted(made["feature_9"][own]), atol=1e-12)
+    np.testing.assert_allclose(
+        sorted(rows.documents.X[:, 1]), sorted(made["feature_9"][own]), atol=1e-12
+    )
 
 
 def test_a_week_pays_for_its_own_sessions_and_a_spent_one_is_left_out(log: Path) -> None:
@@ -113,7 +119,11 @@ def test_a_session_in_two_blocks_is_named(log: Path) -> None:
     row = int(np.flatnonzero(table["day"] == "2026-01-20")[0])
     edited(log, row, "query", "s3")
     job = steps.prepare(config_of(log, [WEEKS[2]]))
-    with pytest.raises(InputError, match=r"column 'day': '2026-W0\d'; its session 's3' began in block") as raised:
+    with pytest.raises(
+        InputError,
+        match=r"column 'day': '2026-W0\d'; its session 's3' began in "
+        r"block",
+    ) as raised:
         steps.load_records(job)
     assert "\n" not in str(raised.value)
 
@@ -134,7 +144,9 @@ def test_another_number_of_sessions_is_refused_where_it_is_public(log: Path) -> 
     job = steps.prepare(config_of(log, [WEEKS[0]]))
     with pytest.raises(InputError, match="exactly n=30"):
         steps.build_objective(job, steps.load_records(job))
-    nominal = config_of(log, [WEEKS[0]], privacy={"epsilon": 1.0, "delta": 1e-4, "adjacency": "add_remove"})
+    nominal = config_of(
+        log, [WEEKS[0]], privacy={"epsilon": 1.0, "delta": 1e-4, "adjacency": "add_remove"}
+    )
     job = steps.prepare(nominal)
     assert steps.build_objective(job, steps.load_records(job)).open().n == 40
 
@@ -143,7 +155,11 @@ def test_another_number_of_sessions_is_refused_where_it_is_public(log: Path) -> 
     ("change", "sections", "words"),
     [
         (("query: {kind: id}", "session: {kind: id}"), {}, "a column 'query' of kind id"),
-        (("query: {kind: id}", "query: {kind: categorical, levels: [a, b]}"), {}, "a column 'query' of kind id"),
+        (
+            ("query: {kind: id}", "query: {kind: categorical, levels: [a, b]}"),
+            {},
+            "a column 'query' of kind id",
+        ),
         (
             ("rows_per_block: 40", "rows_per_block: 40"),
             {"evaluate": {"release": {}}},
@@ -169,7 +185,12 @@ def test_blocks_must_be_listed(log: Path) -> None:
 def test_a_hash_split_keeps_sessions_whole(log: Path) -> None:
     log.write_text(log.read_text() + "split: {kind: hash, test_share: 0.3}\n")
     schema = find_schema(log)
-    loaded = load(schema, schema.encoder(normalise="none", intercept=False), log.with_name("log.csv"), blocks=WEEKS)
+    loaded = load(
+        schema,
+        schema.encoder(normalise="none", intercept=False),
+        log.with_name("log.csv"),
+        blocks=WEEKS,
+    )
     assert isinstance(loaded.train, Sessions) and isinstance(loaded.test, Sessions)
     assert not set(loaded.train.queries) & set(loaded.test.queries)
     assert loaded.train.n + loaded.test.n == 120 and 20 <= loaded.test.n <= 55

@@ -1,4 +1,6 @@
-"""evaluate.subgroup: groups of a declared column, counted and measured; refused before anything is spent."""
+"""evaluate.subgroup: groups of a declared column, counted and measured; refused before anything is
+spent.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ def test_a_row_belongs_to_its_value_or_to_a_quarter_of_the_bounds(
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("sexx", "did you mean 'sex'"), ("born", "of kind date"), ("person", "of kind id")]
+    ("name", "words"),
+    [("sexx", "did you mean 'sex'"), ("born", "of kind date"), ("person", "of kind id")],
 )
 def test_a_column_that_makes_no_groups_is_refused(name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
@@ -74,22 +77,38 @@ def test_it_is_refused_before_a_file_is_opened(small: Path) -> None:
 
 
 @pytest.mark.parametrize(("column", "least"), [("city", 50), ("age", 90)])
-def test_metrics_are_those_of_the_rows_of_each_group(small: Path, tmp_path: Path, column: str, least: int) -> None:
-    config = config_of(small, evaluate={"subgroup": column, "subgroup_least": least, "baselines": False})
+def test_metrics_are_those_of_the_rows_of_each_group(
+    small: Path, tmp_path: Path, column: str, least: int
+) -> None:
+    config = config_of(
+        small, evaluate={"subgroup": column, "subgroup_least": least, "baselines": False}
+    )
     job = steps.prepare(config)
     loaded = steps.load_records(job)
     weights = np.array([1.0, -0.5, 0.5, -0.4])
     found = evaluate.measure(job, weights, loaded, steps.build_objective(job, loaded), tmp_path)
     frame = pd.read_csv(small.with_name("small.csv"))
     right = (job.encoder.transform(frame) @ weights >= 0) == (frame["paid"] == "yes")
-    groups = frame["city"] if column == "city" else pd.cut(frame["age"], [-1, 24, 49, 74, 100], labels=list("abcd"))
-    expected = {f"{len(part)}": part.mean() for _, part in right.groupby(groups, observed=True) if len(part) >= least}
+    groups = (
+        frame["city"]
+        if column == "city"
+        else pd.cut(frame["age"], [-1, 24, 49, 74, 100], labels=list("abcd"))
+    )
+    expected = {
+        f"{len(part)}": part.mean()
+        for _, part in right.groupby(groups, observed=True)
+        if len(part) >= least
+    }
     table = json.loads((tmp_path / SUBGROUPS).read_text())
-    shown = {str(row["rows"]): row["value"] for row in table["groups"] if row["group"] != "all others"}
+    shown = {
+        str(row["rows"]): row["value"] for row in table["groups"] if row["group"] != "all others"
+    }
     assert shown == pytest.approx(expected) and len(expected) >= 1
     assert (table["column"], table["least"], table["metric"]) == (column, least, "accuracy")
     keys = [key for key in found if key.startswith("internal.subgroup.")]
-    assert len(keys) == 2 * len(table["groups"]) and not any(key.startswith("released.") for key in found)
+    assert len(keys) == 2 * len(table["groups"]) and not any(
+        key.startswith("released.") for key in found
+    )
 
 
 def test_groups_are_those_of_the_test_part_where_there_is_one() -> None:
@@ -101,4 +120,9 @@ def test_groups_are_those_of_the_test_part_where_there_is_one() -> None:
 
 
 def test_names_of_metrics_are_plain_and_differ() -> None:
-    assert plain_names({"a & b": 0, "a + b": 0, "<=50": 0, "": 0}) == ["a_b", "a_b_1", "50", "group"]
+    assert plain_names({"a & b": 0, "a + b": 0, "<=50": 0, "": 0}) == [
+        "a_b",
+        "a_b_1",
+        "50",
+        "group",
+    ]

@@ -1,4 +1,6 @@
-"""Fill a ledger with many entries in one transaction, in the form in which single reservations write them."""
+"""Fill a ledger with many entries in one transaction, in the form in which single reservations
+write them.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,22 @@ def fill(ledger: Ledger, dataset: str, mixes: list[Events], entries: int) -> Non
         for number in range(entries):
             body, units = charges[number % len(charges)]
             entry = UUID(int=number).hex
-            reserved = next_record(last, "reserved", dataset, body | {"hashes": {}, "owner": owner}, entry)
+            reserved = next_record(
+                last, "reserved", dataset, body | {"hashes": {}, "owner": owner}, entry
+            )
             before = (reserved.seq, reserved.hash)
             committed = next_record(before, "committed", dataset, {"hashes": {}, "draws": 1}, entry)
             last = (committed.seq, committed.hash)
             spent += units
             records += [reserved._asdict(), committed._asdict()]
             balances.append(
-                {"dataset": dataset, "block": "all", "ordinal": number + 1, "seq": reserved.seq, "units": spent}
+                {
+                    "dataset": dataset,
+                    "block": "all",
+                    "ordinal": number + 1,
+                    "seq": reserved.seq,
+                    "units": spent,
+                }
             )
         connection.execute(schema.records.insert(), records)
         connection.execute(schema.balances.insert(), balances)

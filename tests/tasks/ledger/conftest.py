@@ -17,7 +17,9 @@ from tasks.ledger import Ledger
 from tests.ledger_fixtures import DeclaredLedger
 
 
-def gaussian(noise_multiplier: float, count: int = 1, adjacency: str = "add_remove", unit: str = "record") -> Events:
+def gaussian(
+    noise_multiplier: float, count: int = 1, adjacency: str = "add_remove", unit: str = "record"
+) -> Events:
     """``count`` Gaussian releases of sensitivity 1."""
     return Events.of([Gaussian(1.0, noise_multiplier)] * count, adjacency=adjacency, unit=unit)
 

@@ -1,4 +1,6 @@
-"""What tests of kept heads share: a fresh process on a ledger, and what each use of a damaged one says."""
+"""What tests of kept heads share: a fresh process on a ledger, and what each use of a damaged one
+says.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def reopened(ledger: Ledger) -> Ledger:
 
 
 def each_use_names(ledger: Ledger, words: str) -> None:
-    """Reading, writing and verifying of a fresh process all say ``words``; nothing is created in its place."""
+    """Reading, writing and verifying of a fresh process all say ``words``; nothing is created in
+    its place.
+    """
     for act in (
         lambda opened: opened.room("east"),
         lambda opened: opened.init("west", 3.0, 1e-6, "add_remove"),

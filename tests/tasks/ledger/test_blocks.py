@@ -1,4 +1,6 @@
-"""Blocks: names, windows, parallel composition, whom a budget covers, and a schedule that can go on for ever."""
+"""Blocks: names, windows, parallel composition, whom a budget covers, and a schedule that can go on
+for ever.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ def costing(ledger: Ledger, events, name: str, share: float) -> Events:
 
 
 def test_who_names_no_blocks_is_told_where_they_are_named() -> None:
-    with pytest.raises(InputError, match=r"got none; name them, for example data\.blocks=\[2026-W02\]"):
+    with pytest.raises(
+        InputError,
+        match=r"got none; name them, for example "
+        r"data\.blocks=\[2026-W02\]",
+    ):
         WEEKS.charged(["all"], "record")
 
 
@@ -78,7 +84,9 @@ def test_a_run_is_charged_on_every_block_that_it_reads_or_on_none(ledger: Ledger
     opened = ledger.init("clinic", 3.0, 1e-6, "add_remove", blocks=WEEKS)
     half = costing(ledger, events, "clinic", 0.6)
     ledger.reserve("clinic", half, ["2026-W01", "2026-W02"]).commit()
-    assert ledger.room("clinic", ["2026-W03"]).left == opened.budget, "blocks are charged in parallel"
+    assert ledger.room("clinic", ["2026-W03"]).left == opened.budget, (
+        "blocks are charged in parallel"
+    )
     with pytest.raises(BudgetExceeded, match="block 2026-W02"):
         ledger.reserve("clinic", half, ["2026-W04", "2026-W03", "2026-W02"])
     assert ledger.spent("clinic", ["2026-W03", "2026-W04"]) == {"2026-W03": 0, "2026-W04": 0}
@@ -108,15 +116,25 @@ def test_an_exhausted_block_is_refused_or_left_out_by_policy(ledger: Ledger, eve
 
 
 def test_a_user_level_budget_is_charged_wherever_a_user_may_be(ledger: Ledger, events) -> None:
-    """Rows of a person may lie in every week, so weeks do not compose in parallel for persons; hashes of ids do."""
+    """Rows of a person may lie in every week, so weeks do not compose in parallel for persons;
+    hashes of ids do.
+    """
     run = events(100.0, unit="user")
     user = {"user_column": "patient", "rows_per_user": 5}
     with pytest.raises(InputError, match="user_column"):
         ledger.init("none", 3.0, 1e-6, "add_remove", unit="user", blocks=WEEKS)
     divisions = {
         "weeks": (Blocks(by="week", column="visit", **user), ["2026-W01"], {"all"}),
-        "declared": (Blocks(by="week", column="visit", one_block_per_person=True, **user), ["2026-W01"], {"2026-W01"}),
-        "hashes": (Blocks(by="hash", column="patient", count=16, **user), ["h03", "h15"], {"h03", "h15"}),
+        "declared": (
+            Blocks(by="week", column="visit", one_block_per_person=True, **user),
+            ["2026-W01"],
+            {"2026-W01"},
+        ),
+        "hashes": (
+            Blocks(by="hash", column="patient", count=16, **user),
+            ["h03", "h15"],
+            {"h03", "h15"},
+        ),
         "other": (Blocks(by="hash", column="ward", count=16, **user), ["h03"], {"all"}),
     }
     for name, (blocks, read, charged) in divisions.items():
@@ -128,7 +146,9 @@ def test_a_user_level_budget_is_charged_wherever_a_user_may_be(ledger: Ledger, e
     assert ledger.verify().ok
 
 
-def test_another_division_of_the_same_rows_is_no_fresh_budget(sqlite_ledger: Ledger, events) -> None:
+def test_another_division_of_the_same_rows_is_no_fresh_budget(
+    sqlite_ledger: Ledger, events
+) -> None:
     sqlite_ledger.init("clinic", 3.0, 1e-6, "add_remove", blocks=WEEKS)
     other = Blocks(by="week", column="discharge")
     with pytest.raises(InputError, match="never changed"):
@@ -144,14 +164,18 @@ def retrain(ledger: Ledger, run: Events, weeks: int) -> None:
 
 
 def test_three_years_of_weekly_retrainings(sqlite_ledger: Ledger, events) -> None:
-    """156 runs on growing weekly blocks with a window of 12: each block ends within (3, 1e-6), and none was refused."""
+    """156 runs on growing weekly blocks with a window of 12: each block ends within (3, 1e-6), and
+    none was refused.
+    """
     opened = sqlite_ledger.init("clinic", 3.0, 1e-6, "add_remove", blocks=WEEKS)
     run = costing(sqlite_ledger, events, "clinic", 1 / 12)
     retrain(sqlite_ledger, run, 156)
     spent = sqlite_ledger.spent("clinic")
     assert len(spent) == 156 + 11
     assert max(spent.values()) <= opened.budget * UNIT * (1 + 1e-9)
-    assert sorted(spent.values())[len(spent) // 2] > 0.999 * opened.budget * UNIT, "the budget is used, not spared"
+    assert sorted(spent.values())[len(spent) // 2] > 0.999 * opened.budget * UNIT, (
+        "the budget is used, not spared"
+    )
     assert max(realised_epsilon(sqlite_ledger, "clinic").values()) <= 3.0
     with pytest.raises(BudgetExceeded):
         sqlite_ledger.reserve("clinic", run, ["2026-W10"])
@@ -159,7 +183,9 @@ def test_three_years_of_weekly_retrainings(sqlite_ledger: Ledger, events) -> Non
 
 
 @pytest.mark.parametrize("share", [1 / 12, 0.9])
-def test_the_budget_per_block_over_time_is_drawn(sqlite_ledger: Ledger, events, share: float) -> None:
+def test_the_budget_per_block_over_time_is_drawn(
+    sqlite_ledger: Ledger, events, share: float
+) -> None:
     sqlite_ledger.init("clinic", 3.0, 1e-6, "add_remove", blocks=WEEKS)
     run = costing(sqlite_ledger, events, "clinic", share)
     if share < 0.5:

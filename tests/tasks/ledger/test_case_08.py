@@ -19,12 +19,16 @@ CASE = Path("cases") / "08-ledger-retraining"
 
 
 def executions(shared: Path, steps: str) -> Iterator[tuple[str, str, Events]]:
-    """Data set, state and mechanisms of each execution; a line that was written twice counts once."""
+    """Data set, state and mechanisms of each execution; a line that was written twice counts
+    once.
+    """
     lines = [json.loads(line) for line in (shared / CASE / "ledger.jsonl").read_text().splitlines()]
     unique = {(line["execution"], line["query"]): line for line in lines}
     for execution in dict.fromkeys(line["execution"] for line in lines):
         parts = [line for (name, _), line in unique.items() if name == execution]
-        mechanisms = [Gaussian(1.0, part["noise_multiplier"]) for part in parts for _ in range(part[steps])]
+        mechanisms = [
+            Gaussian(1.0, part["noise_multiplier"]) for part in parts for _ in range(part[steps])
+        ]
         yield parts[0]["dataset"], parts[0]["status"], Events.of(mechanisms, adjacency="add_remove")
 
 
@@ -37,7 +41,13 @@ def budget(shared: Path) -> dict:
 def opened(ledger: Ledger, shared: Path, budget: dict, steps: str) -> None:
     assert budget["conversion"] == "rdp_prop_2_1"
     for name in ("east", "west"):
-        ledger.init(name, budget["epsilon_per_dataset"], float(budget["delta"]), "add_remove", conversion="prop21")
+        ledger.init(
+            name,
+            budget["epsilon_per_dataset"],
+            float(budget["delta"]),
+            "add_remove",
+            conversion="prop21",
+        )
     for dataset, status, events in executions(shared, steps):
         reservation = ledger.reserve(dataset, events)
         reservation.on_charge()
@@ -48,10 +58,16 @@ def opened(ledger: Ledger, shared: Path, budget: dict, steps: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "east"), [("steps_done", (3.2349, 3.2391)), ("steps_planned", (3.4439, 3.4447))], ids=["ran", "planned"]
+    ("steps", "east"),
+    [("steps_done", (3.2349, 3.2391)), ("steps_planned", (3.4439, 3.4447))],
+    ids=["ran", "planned"],
 )
-def test_the_realised_epsilon_and_the_refusal(ledger: Ledger, shared: Path, budget: dict, steps: str, east) -> None:
-    """Expectations 1 to 6. ``planned`` is what the ledger does: a training that died is charged in full."""
+def test_the_realised_epsilon_and_the_refusal(
+    ledger: Ledger, shared: Path, budget: dict, steps: str, east
+) -> None:
+    """Expectations 1 to 6. ``planned`` is what the ledger does: a training that died is charged in
+    full.
+    """
     opened(ledger, shared, budget, steps)
     realised = realised_epsilon(ledger, "east")["all"], realised_epsilon(ledger, "west")["all"]
     assert east[0] - 1e-3 <= realised[0] <= east[1] + 1e-3
@@ -68,7 +84,10 @@ def test_the_realised_epsilon_and_the_refusal(ledger: Ledger, shared: Path, budg
     again = realised_epsilon(ledger, "east")["all"], realised_epsilon(ledger, "west")["all"]
     ledger.close()
     with Ledger(ledger.store.url.render_as_string(hide_password=False)) as restarted:
-        after = realised_epsilon(restarted, "east")["all"], realised_epsilon(restarted, "west")["all"]
+        after = (
+            realised_epsilon(restarted, "east")["all"],
+            realised_epsilon(restarted, "west")["all"],
+        )
         assert realised == again == after
         assert restarted.verify(before[0]).ok
 

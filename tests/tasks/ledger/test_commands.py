@@ -1,4 +1,6 @@
-"""``dpflows ledger ...``: exit codes, machine-readable answers, what an auditor and a person in the data get."""
+"""``dpflows ledger ...``: exit codes, machine-readable answers, what an auditor and a person in the
+data get.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def weekly(events) -> Ledger:
     """A ledger in the place where the commands look, with a weekly data set and three runs."""
     assert command("init east --epsilon 3 --delta 1e-6 --by week --column visit") == 0
     with DeclaredLedger(Path("runs") / "ledger.db") as ledger:
-        ledger.reserve("east", events(30.0, 2), ["2026-W01", "2026-W02"], {"config": "ef" * 32}).commit(HASHES)
+        ledger.reserve(
+            "east", events(30.0, 2), ["2026-W01", "2026-W02"], {"config": "ef" * 32}
+        ).commit(HASHES)
         reservation = ledger.reserve("east", events(30.0), ["2026-W02"])
         reservation.on_charge()
         reservation.forfeit("died")
@@ -85,7 +89,9 @@ def test_bad_input_is_one_line_and_creates_nothing(capsys, words: str, say: str)
 
 
 def test_the_schema_gives_name_division_and_ledger(folder: Path, capsys) -> None:
-    assert answer(capsys, "init", "census", "--epsilon", "1", "--delta", "1e-6")["dataset"] == "census"
+    assert (
+        answer(capsys, "init", "census", "--epsilon", "1", "--delta", "1e-6")["dataset"] == "census"
+    )
     assert (
         run(
             [
@@ -111,7 +117,9 @@ def test_the_schema_gives_name_division_and_ledger(folder: Path, capsys) -> None
     assert (folder / "other.db").exists()
 
 
-def test_a_budget_that_would_allow_a_record_to_be_published_is_refused(folder: Path, capsys) -> None:
+def test_a_budget_that_would_allow_a_record_to_be_published_is_refused(
+    folder: Path, capsys
+) -> None:
     assert run(["ledger", "init", "census", "--epsilon", "3", "--delta", "0.01"]) == 2
     assert "--delta below 1/n" in capsys.readouterr().err
 
@@ -129,19 +137,40 @@ def test_the_environment_names_the_ledger(folder: Path, capsys, monkeypatch) -> 
     assert [row["dataset"] for row in answer(capsys, "show")["datasets"]] == ["east"]
 
 
-def test_show_gives_the_target_as_guarantee_and_the_realised_as_diagnostic(weekly: Ledger, capsys) -> None:
+def test_show_gives_the_target_as_guarantee_and_the_realised_as_diagnostic(
+    weekly: Ledger, capsys
+) -> None:
     rows = {row["dataset"]: row for row in answer(capsys, "show")["datasets"]}
-    assert rows["east"]["entries"] == {"reserved": 0, "committed": 1, "forfeited": 1, "cancelled": 1}
-    assert (rows["east"]["epsilon"], rows["east"]["delta"], rows["east"]["adjacency"]) == (3.0, 1e-6, "add_remove")
+    assert rows["east"]["entries"] == {
+        "reserved": 0,
+        "committed": 1,
+        "forfeited": 1,
+        "cancelled": 1,
+    }
+    assert (rows["east"]["epsilon"], rows["east"]["delta"], rows["east"]["adjacency"]) == (
+        3.0,
+        1e-6,
+        "add_remove",
+    )
     assert rows["toy"]["left"] is None
     shown = answer(capsys, "show", "east")
     blocks = {row["block"]: row for row in shown["blocks"]}
     assert 0 < blocks["2026-W01"]["realised_epsilon"] < blocks["2026-W02"]["realised_epsilon"] < 3
     assert blocks["2026-W03"]["spent"] == 0 and shown["entry_count"] == 3
-    for words in ("show", "show east", "show toy", "remaining east", "remaining east --block 2030-W01"):
+    for words in (
+        "show",
+        "show east",
+        "show toy",
+        "remaining east",
+        "remaining east --block 2030-W01",
+    ):
         assert command(words) == 0
     text = capsys.readouterr().out
-    assert "(3, 1e-06) per record, add_remove, cks" in text and "diagnostic" in text and "no limit" in text
+    assert (
+        "(3, 1e-06) per record, add_remove, cks" in text
+        and "diagnostic" in text
+        and "no limit" in text
+    )
 
 
 def test_remaining_of_blocks(weekly: Ledger, capsys) -> None:

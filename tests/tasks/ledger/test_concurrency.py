@@ -1,4 +1,6 @@
-"""Many processes at one budget, and processes that are killed: never above the budget, never under-counted."""
+"""Many processes at one budget, and processes that are killed: never above the budget, never
+under-counted.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,18 @@ def spend(url: str, seed: int, sizes: list[float]) -> list[str]:
             ending = random.randrange(4)
             if ending:
                 reservation.on_charge()
-            {0: reservation.cancel, 1: reservation.commit, 2: lambda r=reservation: r.forfeit("failed")}.get(
-                ending, lambda: None
-            )()
+            {
+                0: reservation.cancel,
+                1: reservation.commit,
+                2: lambda r=reservation: r.forfeit("failed"),
+            }.get(ending, lambda: None)()
     return entries
 
 
 def answering(answers, work, *arguments) -> None:
-    """Send back what ``work`` returns, or the error that it raises, so that nobody waits for a process that failed."""
+    """Send back what ``work`` returns, or the error that it raises, so that nobody waits for a
+    process that failed.
+    """
     try:
         answers.put(work(*arguments))
     except Exception as error:
@@ -65,9 +71,12 @@ def all_answers(workers: list[tuple]) -> list:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "least"), [([20.0, 30.0, 40.0], 20), pytest.param([40.0, 80.0, 160.0], 100, marks=pytest.mark.slow)]
+    ("sizes", "least"),
+    [([20.0, 30.0, 40.0], 20), pytest.param([40.0, 80.0, 160.0], 100, marks=pytest.mark.slow)],
 )
-def test_eight_processes_never_overspend_and_lose_no_entry(url: str, sizes: list[float], least: int) -> None:
+def test_eight_processes_never_overspend_and_lose_no_entry(
+    url: str, sizes: list[float], least: int
+) -> None:
     with Ledger(url) as ledger:
         opened = ledger.init("east", 1.0, 1e-6, "add_remove")
     found = all_answers([(spend, url, seed, sizes) for seed in range(8)])
@@ -105,7 +114,9 @@ def test_a_forked_child_may_use_its_parents_ledger(ledger: Ledger) -> None:
 
 
 def train(url: str, out: Path, fatal: int, answers) -> None:
-    """Train twice, with a noisy value leaving after each charge, and die at step ``fatal`` (0: live)."""
+    """Train twice, with a noisy value leaving after each charge, and die at step ``fatal`` (0:
+    live).
+    """
     step = 0
 
     def tick(*_: object) -> None:
@@ -151,7 +162,9 @@ def killed_at(url: str, out: Path, fatal: int) -> None:
         left = out.read_text().split() if out.exists() else []
         charged = {}
         with ledger.store.reading() as connection:
-            for row in connection.exec_driver_sql("SELECT entry, body FROM ledger_records WHERE kind = 'reserved'"):
+            for row in connection.exec_driver_sql(
+                "SELECT entry, body FROM ledger_records WHERE kind = 'reserved'"
+            ):
                 charged[row.entry] = json.loads(row.body)["releases"]
         assert all(left.count(entry) <= charged[entry] for entry in left)
         spent = ledger.spent("east").get("all", 0)
@@ -164,7 +177,9 @@ def killed_at(url: str, out: Path, fatal: int) -> None:
 
 @pytest.fixture
 def steps(sqlite_ledger: Ledger, tmp_path: Path) -> int:
-    """How many steps a whole training has; the first one also stores the mechanisms, so the second is counted."""
+    """How many steps a whole training has; the first one also stores the mechanisms, so the second
+    is counted.
+    """
     sqlite_ledger.init("east", 100.0, 1e-6, "add_remove")
     sqlite_ledger.close()
     return [run_child(str(sqlite_ledger.store.path), tmp_path / "whole", 0) for _ in range(2)][1]
@@ -178,7 +193,9 @@ def test_killed_trainings_are_charged(sqlite_ledger: Ledger, steps: int, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
-def test_two_hundred_killed_trainings_are_charged(sqlite_ledger: Ledger, steps: int, tmp_path: Path) -> None:
+def test_two_hundred_killed_trainings_are_charged(
+    sqlite_ledger: Ledger, steps: int, tmp_path: Path
+) -> None:
     """Every step of reserve, draw, write and commit at least once, then random ones."""
     random = Random(1)
     points = [*range(1, steps + 1), *(random.randint(1, steps) for _ in range(200 - steps))]
@@ -187,13 +204,17 @@ def test_two_hundred_killed_trainings_are_charged(sqlite_ledger: Ledger, steps: 
 
 
 def test_preparing_the_file_keeps_the_locks_of_open_connections(tmp_path: Path) -> None:
-    """POSIX drops a process's locks on a file when it closes any handle of it: another writer would get in."""
+    """POSIX drops a process's locks on a file when it closes any handle of it: another writer would
+    get in.
+    """
     path = tmp_path / "ledger.db"
     private_file(path)
     with sqlite3.connect(path, isolation_level=None) as connection:
         connection.execute("BEGIN IMMEDIATE")
         private_file(path)
-        code = f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('BEGIN IMMEDIATE')"
+        code = (
+            f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('BEGIN IMMEDIATE')"
+        )
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         connection.execute("ROLLBACK")
     assert "database is locked" in other.stderr

@@ -40,7 +40,9 @@ def test_costs_that_cannot_be_counted(cost: float) -> None:
 
 
 @given(st.floats(0.05, 20), st.floats(-8, -2), st.sampled_from(["cks", "prop21"]))
-def test_the_budget_at_the_order_converts_to_the_target(epsilon: float, exponent: float, conversion: str) -> None:
+def test_the_budget_at_the_order_converts_to_the_target(
+    epsilon: float, exponent: float, conversion: str
+) -> None:
     """A curve that is B at the one order, and unknown elsewhere, gives exactly (epsilon, delta)."""
     delta = 10.0**exponent
     order, budget = choose_order(epsilon, delta, conversion)
@@ -49,9 +51,15 @@ def test_the_budget_at_the_order_converts_to_the_target(epsilon: float, exponent
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_ledger_does_what_a_sum_of_fractions_does(sqlite_ledger: Ledger, events, seed: int) -> None:
-    """Random reservations, cancellations and refusals in three blocks against exact sums in memory."""
-    opened = sqlite_ledger.init("east", 1.0, 1e-6, "add_remove", blocks=Blocks(by="value", column="ward"))
+def test_a_ledger_does_what_a_sum_of_fractions_does(
+    sqlite_ledger: Ledger, events, seed: int
+) -> None:
+    """Random reservations, cancellations and refusals in three blocks against exact sums in
+    memory.
+    """
+    opened = sqlite_ledger.init(
+        "east", 1.0, 1e-6, "add_remove", blocks=Blocks(by="value", column="ward")
+    )
     random, spent, still_open = Random(seed), {f"w{i}": Fraction(0) for i in range(3)}, []
     for _ in range(80):
         if still_open and random.random() < 0.4:

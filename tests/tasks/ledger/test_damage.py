@@ -1,4 +1,6 @@
-"""Ledger files that are shortened, overwritten, mixed up or lost in many ways: verify names each, in one line."""
+"""Ledger files that are shortened, overwritten, mixed up or lost in many ways: verify names each,
+in one line.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,16 @@ TABLES = ("ledger_records", "ledger_events", "ledger_balances", "ledger_secret")
 
 
 class Copy:
-    """A ledger of about forty records, closed, with an older copy of its file and a log that is not carried over."""
+    """A ledger of about forty records, closed, with an older copy of its file and a log that is not
+    carried over.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.path, self.older, self.log = folder / "ledger.db", folder / "older.db", folder / "pending-wal"
+        self.path, self.older, self.log = (
+            folder / "ledger.db",
+            folder / "older.db",
+            folder / "pending-wal",
+        )
         with Ledger(self.path) as ledger:
             ledger.init("east", 100.0, 1e-6, "add_remove")
             for number in range(12):
@@ -31,11 +39,16 @@ class Copy:
                 if number == 6:
                     shutil.copy(self.path, self.older)
         with Ledger(self.path) as ledger, ledger.store.reading() as view:
-            # While a view is open the log cannot be carried over: the newest records stand there alone.
+            # While a view is open the log cannot be carried over: the newest records stand there
+            # alone.
             view.exec_driver_sql("SELECT count(*) FROM ledger_records").scalar_one()
             with Ledger(self.path) as other:
                 other.reserve("east", gaussian(60.0)).commit()
-            self.kept = {path.name: path.read_bytes() for path in folder.iterdir() if path.name.startswith("ledger.db")}
+            self.kept = {
+                path.name: path.read_bytes()
+                for path in folder.iterdir()
+                if path.name.startswith("ledger.db")
+            }
 
     def restored(self, folder: Path) -> Path:
         """The files as they were while the log was pending, in ``folder``."""
@@ -47,13 +60,23 @@ class Copy:
 
 
 def content(path: Path) -> list[object] | None:
-    """All rows that are believed and whether SQLite finds the file whole; None where they cannot be read."""
+    """All rows that are believed and whether SQLite finds the file whole; None where they cannot be
+    read.
+    """
     try:
         connection = sqlite3.connect(path)
         try:
-            rows = [connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall() for table in TABLES[:1]]
-            rows += [connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in TABLES[1:]]
-            schema = connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
+            rows = [
+                connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall()
+                for table in TABLES[:1]
+            ]
+            rows += [
+                connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
+                for table in TABLES[1:]
+            ]
+            schema = connection.execute(
+                "SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2"
+            ).fetchall()
             return [rows, schema, connection.execute("PRAGMA integrity_check").fetchall()]
         finally:
             connection.close()
@@ -99,7 +122,9 @@ def damage(copy: Copy, path: Path, random: Random) -> str:
 
 
 def said(path: Path) -> str:
-    """What ``verify`` says, and that a reservation says something too or is sound; empty where all is well."""
+    """What ``verify`` says, and that a reservation says something too or is sound; empty where all
+    is well.
+    """
     try:
         with Ledger(path) as ledger:
             ledger.verify()

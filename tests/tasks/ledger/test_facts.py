@@ -1,4 +1,6 @@
-"""A ledger fixes once what maps a row to a unit and a block; no later declaration charges the same people as others."""
+"""A ledger fixes once what maps a row to a unit and a block; no later declaration charges the same
+people as others.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +45,18 @@ split: {{kind: none}}
 # A change of the declaration, and what the refusal names.
 CHANGES = {
     "another id column": (
-        {"  patient: {kind: user}": "  patient: {kind: ignore}", "note: {kind: ignore}": "note: {kind: user}"},
+        {
+            "  patient: {kind: user}": "  patient: {kind: ignore}",
+            "note: {kind: ignore}": "note: {kind: user}",
+        },
         "'patient' became 'note'",
     ),
     "days and months swapped": ({"%d/%m/%Y": "%m/%d/%Y"}, "block.format"),
     "another bucket": ({"by: month": "by: week"}, "block"),
-    "another block column": ({"column: visit": "column: note", "note: {kind: ignore}": "note: {kind: block}"}, "note"),
+    "another block column": (
+        {"column: visit": "column: note", "note: {kind: ignore}": "note: {kind: block}"},
+        "note",
+    ),
     "another missing mark": ({'["?"]': '["?", "none"]'}, "missing marks"),
     "blanks kept": ({"split:": "text: {strip: false}\nsplit:"}, "text.strip"),
     "another decimal mark": ({"split:": "text: {decimal: ','}\nsplit:"}, "text.decimal"),
@@ -82,7 +90,9 @@ EVENTS = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove", unit="user")
 
 
 def opened(folder: Path, how: str) -> tuple[Ledger, Schema]:
-    """A ledger whose facts are fixed: at the opening, or, opened by name alone, by the first reservation."""
+    """A ledger whose facts are fixed: at the opening, or, opened by name alone, by the first
+    reservation.
+    """
     found = declared(folder)
     ledger = Ledger(folder / "ledger.db")
     facts = RowFacts.of(found) if how == "schema" else None
@@ -94,21 +104,31 @@ def opened(folder: Path, how: str) -> tuple[Ledger, Schema]:
 def records_of(ledger: Ledger) -> list[Record]:
     with ledger.store.reading() as connection:
         assert connection is not None
-        return [Record(*row) for row in connection.execute(select(schema.records).order_by(schema.records.c.seq))]
+        return [
+            Record(*row)
+            for row in connection.execute(select(schema.records).order_by(schema.records.c.seq))
+        ]
 
 
 @pytest.mark.parametrize("how", ["schema", "name"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_declaration_that_maps_rows_otherwise_is_refused(tmp_path: Path, how: str, change: str) -> None:
+def test_a_declaration_that_maps_rows_otherwise_is_refused(
+    tmp_path: Path, how: str, change: str
+) -> None:
     ledger, _ = opened(tmp_path, how)
     changes, words = CHANGES[change]
     head = ledger.head()
     # Another division is refused by itself; here the facts alone are asked.
     other = replace(charge_of(declared(tmp_path, changes)), division=None)
-    for ask in (lambda: other.reserve(ledger, EVENTS), lambda: ledger.require_facts("clinic", other.facts)):
+    for ask in (
+        lambda: other.reserve(ledger, EVENTS),
+        lambda: ledger.require_facts("clinic", other.facts),
+    ):
         with pytest.raises(InputError, match=words) as refused:
             ask()
-        assert "Put the declaration back" in str(refused.value) and "another name" in str(refused.value)
+        assert "Put the declaration back" in str(refused.value) and "another name" in str(
+            refused.value
+        )
     assert ledger.head() == head
 
 
@@ -153,7 +173,9 @@ def test_another_process_that_fixed_them_first_is_heard(tmp_path: Path) -> None:
 
 
 def forged(ledger: Ledger, seq: int, change: Any) -> list[str]:
-    """Problems that a replay finds where record ``seq`` was written otherwise, with all hashes made to fit."""
+    """Problems that a replay finds where record ``seq`` was written otherwise, with all hashes made
+    to fit.
+    """
     chain, previous = [], None
     for record in records_of(ledger):
         body = json.loads(record.body)
@@ -171,17 +193,23 @@ def forged(ledger: Ledger, seq: int, change: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("how", "seq"), [("schema", 2), ("name", 3)])
-def test_a_replay_sees_an_entry_that_maps_rows_otherwise(tmp_path: Path, how: str, seq: int) -> None:
+def test_a_replay_sees_an_entry_that_maps_rows_otherwise(
+    tmp_path: Path, how: str, seq: int
+) -> None:
     ledger, _ = opened(tmp_path, how)
     assert not forged(ledger, seq, lambda body: None)
     [problem] = forged(ledger, seq, lambda body: body["facts"].update(id_column="note"))
     assert "maps rows otherwise" in problem
-    [problem] = forged(ledger, 1, lambda body: body.update(facts={"unit": "user", "id_column": "x"}))[:1]
+    [problem] = forged(
+        ledger, 1, lambda body: body.update(facts={"unit": "user", "id_column": "x"})
+    )[:1]
     assert "a second time" in problem or "maps rows otherwise" in problem
 
 
 def test_older_ledgers_go_on_and_are_fixed_by_the_next_reservation(tmp_path: Path) -> None:
-    """Entries of older versions state no facts; they verify, and the first one that does fixes them."""
+    """Entries of older versions state no facts; they verify, and the first one that does fixes
+    them.
+    """
     found = declared(tmp_path)
     ledger = OlderLedger(tmp_path / "ledger.db")
     ledger.init("clinic", 3.0, 1e-6, "add_remove", "user", blocks=Blocks.of(found))
@@ -193,7 +221,9 @@ def test_older_ledgers_go_on_and_are_fixed_by_the_next_reservation(tmp_path: Pat
 
 @pytest.mark.parametrize("division", ["value", "hash", "day"])
 def test_what_older_versions_charged_to_raw_names_counts(tmp_path: Path, division: str) -> None:
-    """A block by value was named "7.0" where it is "7" today; hashes and days of zoned moments moved likewise."""
+    """A block by value was named "7.0" where it is "7" today; hashes and days of zoned moments
+    moved likewise.
+    """
     count = {"count": 4} if division == "hash" else {}
     blocks = Blocks(division, "site", **count)
     form = {"block_format": "%Y-%m-%d %H:%M%z", "block_zone": "UTC"} if division == "day" else {}
@@ -247,7 +277,9 @@ def test_ledgers_with_facts_from_the_start_carry_nothing(tmp_path: Path) -> None
 
 
 def test_an_entry_is_closed_for_the_data_set_that_was_charged(tmp_path: Path) -> None:
-    """Cancelled under another name it would give that one's budget back, which the replay names too."""
+    """Cancelled under another name it would give that one's budget back, which the replay names
+    too.
+    """
     ledger = Ledger(tmp_path / "ledger.db")
     for name in ("clinic", "other"):
         ledger.init(name, 3.0, 1e-5, "add_remove")
@@ -268,17 +300,23 @@ def test_an_entry_is_closed_for_the_data_set_that_was_charged(tmp_path: Path) ->
     with ledger.store.reading() as connection:
         assert connection is not None
         texts = dict(connection.execute(select(schema.events.c.sha256, schema.events.c.text)).all())
-    assert any("cancelled for 'other'" in problem for problem in replay(chain, texts.get, None).problems)
+    assert any(
+        "cancelled for 'other'" in problem for problem in replay(chain, texts.get, None).problems
+    )
 
 
-def test_the_command_fixes_what_the_schema_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_fixes_what_the_schema_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     found = declared(tmp_path)
     assert run(["ledger", "init", "clinic.yaml", "--epsilon", "3", "--delta", "1e-6"]) == 0
     assert Ledger(tmp_path / "ledger.db").dataset("clinic").facts == RowFacts.of(found)
 
 
-def test_delta_is_asked_again_wherever_n_becomes_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delta_is_asked_again_wherever_n_becomes_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger, found = opened(tmp_path, "name")
     head = ledger.head()
     for ask in (
@@ -298,7 +336,8 @@ def test_delta_is_asked_again_wherever_n_becomes_known(tmp_path: Path, monkeypat
         (["visits", "--delta", "1e-3", "--confirm-delta"], 0),
         (["visits", "--delta", "1e-5"], 0),
         (["clinic.yaml", "--delta", "0.004"], 2),  # 300 units a block
-        (["clinic.yaml", "--delta", "0.004", "--confirm-delta"], 2),  # what a schema declares is not confirmed away
+        # what a schema declares is not confirmed away
+        (["clinic.yaml", "--delta", "0.004", "--confirm-delta"], 2),
         (["clinic.yaml", "--delta", "0.003"], 0),
     ],
 )
@@ -307,7 +346,10 @@ def test_a_delta_that_allows_a_unit_to_be_published_opens_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     declared(tmp_path)
-    assert run(["ledger", "init", *arguments, "--epsilon", "3", "--ledger", str(tmp_path / "new.db")]) == code
+    assert (
+        run(["ledger", "init", *arguments, "--epsilon", "3", "--ledger", str(tmp_path / "new.db")])
+        == code
+    )
     assert (tmp_path / "new.db").exists() == (code == 0)
 
 
@@ -321,15 +363,29 @@ DIVIDED = [
 
 @pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize(("unit", "blocks"), DIVIDED)
-def test_no_charge_leaves_open_what_its_rows_are(tmp_path: Path, unit: str, blocks: Blocks, fixed: bool) -> None:
+def test_no_charge_leaves_open_what_its_rows_are(
+    tmp_path: Path, unit: str, blocks: Blocks, fixed: bool
+) -> None:
     """Whoever writes code of their own states the facts too, and only those of the opening."""
-    facts, names = facts_of(blocks, unit), {"one": ["all"], "month": ["2026-01"], "hash": ["h1"]}[blocks.by]
+    facts, names = (
+        facts_of(blocks, unit),
+        {"one": ["all"], "month": ["2026-01"], "hash": ["h1"]}[blocks.by],
+    )
     ledger = Ledger(tmp_path / "ledger.db")
-    ledger.init("clinic", 3.0, 1e-6, "add_remove", unit, blocks=blocks, facts=facts if fixed else None)
-    events, head = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove", unit=unit), ledger.head()
+    ledger.init(
+        "clinic", 3.0, 1e-6, "add_remove", unit, blocks=blocks, facts=facts if fixed else None
+    )
+    events, head = (
+        Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove", unit=unit),
+        ledger.head(),
+    )
     with pytest.raises(InputError, match=r"Expected facts with a charge.*RowFacts\.of\(schema\)"):
         ledger.reserve("clinic", events, names)
-    for other in (replace(facts, unit="record"), replace(facts, block_column="other"), replace(facts, block_by="day")):
+    for other in (
+        replace(facts, unit="record"),
+        replace(facts, block_column="other"),
+        replace(facts, block_by="day"),
+    ):
         if other != facts:
             with pytest.raises(InputError, match="Put the declaration back"):
                 ledger.reserve("clinic", events, names, facts=other)
@@ -338,7 +394,15 @@ def test_no_charge_leaves_open_what_its_rows_are(tmp_path: Path, unit: str, bloc
     assert ledger.verify().ok and not ledger.verify().notes
     if fixed:
         with pytest.raises(InputError, match="was opened for, but"):
-            ledger.init("other", 3.0, 1e-6, "add_remove", unit, blocks=blocks, facts=replace(facts, block_by="day"))
+            ledger.init(
+                "other",
+                3.0,
+                1e-6,
+                "add_remove",
+                unit,
+                blocks=blocks,
+                facts=replace(facts, block_by="day"),
+            )
 
 
 def test_undivided_records_need_no_facts_and_take_no_others(tmp_path: Path) -> None:
@@ -366,16 +430,28 @@ def test_a_charge_by_hand_on_a_block_that_names_none_is_seen(tmp_path: Path) -> 
     events = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove")
     ledger.reserve("clinic", events, ["a"], facts=facts_of(blocks)).commit()
     for name in ("all", "a\0"):
-        [problem] = forged(ledger, 2, lambda body, name=name: body.update(read=[name], blocks=[name]))
+        [problem] = forged(
+            ledger, 2, lambda body, name=name: body.update(read=[name], blocks=[name])
+        )
         assert "which is no block of 'clinic'" in problem
 
 
-LOOK_ALIKE = [("p", "P"), ("p", "\uff50"), ("caf\u00e9", "cafe\u0301"), ("my data", "my\u3000data"), ("st", "\ufb06")]
+LOOK_ALIKE = [
+    ("p", "P"),
+    ("p", "\uff50"),
+    ("caf\u00e9", "cafe\u0301"),
+    ("my data", "my\u3000data"),
+    ("st", "\ufb06"),
+]
 
 
 @pytest.mark.parametrize(("taken", "near"), LOOK_ALIKE)
-def test_a_name_that_looks_like_another_opens_nothing(tmp_path: Path, taken: str, near: str) -> None:
-    """Case, width, blanks and form of the letters: what a person takes for one name is one budget."""
+def test_a_name_that_looks_like_another_opens_nothing(
+    tmp_path: Path, taken: str, near: str
+) -> None:
+    """Case, width, blanks and form of the letters: what a person takes for one name is one
+    budget.
+    """
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.init(taken, 3.0, 1e-5, "add_remove")
     head, events = ledger.head(), Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove")

@@ -1,4 +1,6 @@
-"""Full disks, locked files, absent servers, old and new schemas: the message says what happened to the budget."""
+"""Full disks, locked files, absent servers, old and new schemas: the message says what happened to
+the budget.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ def test_a_full_disk_reserves_nothing_or_leaves_it_charged(sqlite_ledger: Ledger
             refused = error
             break
     assert reservation is not None
-    assert "full" in str(refused) and "nothing was reserved" in str(refused) and "make room" in str(refused)
+    assert (
+        "full" in str(refused)
+        and "nothing was reserved" in str(refused)
+        and "make room" in str(refused)
+    )
     reservation.on_charge()
     with pytest.raises(LedgerUnavailable, match="stays reserved, which is charged in full"):
         reservation.forfeit("a reason that fits no page that is left. " * 1000)
@@ -60,10 +66,19 @@ def test_a_locked_file_reserves_nothing(sqlite_ledger: Ledger, events) -> None:
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_a_server_on_which_another_flow_writes_is_not_waited_for_without_end(ledger: Ledger, events) -> None:
+def test_a_server_on_which_another_flow_writes_is_not_waited_for_without_end(
+    ledger: Ledger, events
+) -> None:
     ledger.init("east", 1.0, 1e-6, "add_remove")
-    with ledger.store.writing(), Ledger(ledger.store.url.render_as_string(hide_password=False), timeout=1) as waiting:
-        with pytest.raises(LedgerUnavailable, match=r"lock timeout.*nothing was reserved.*wait for it"):
+    with (
+        ledger.store.writing(),
+        Ledger(ledger.store.url.render_as_string(hide_password=False), timeout=1) as waiting,
+    ):
+        with pytest.raises(
+            LedgerUnavailable,
+            match=r"lock timeout.*nothing was reserved.*wait for "
+            r"it",
+        ):
             waiting.reserve("east", events(20.0))
         assert waiting.room("east").left > 0, "readers do not wait"
 
@@ -81,7 +96,9 @@ def test_a_server_that_breaks_at_commit_may_have_charged(ledger: Ledger, events)
     ledger.init("east", 1.0, 1e-6, "add_remove")
 
     def break_off(_: Connection) -> None:
-        raise OperationalError("COMMIT", None, Exception("server closed the connection unexpectedly"))
+        raise OperationalError(
+            "COMMIT", None, Exception("server closed the connection unexpectedly")
+        )
 
     event.listen(ledger.store.engine, "commit", break_off)
     words = "nothing was reserved" if ledger.store.path else "unknown.*if it was, it is charged"
@@ -113,9 +130,23 @@ def test_half_a_file_is_one_line(tmp_path: Path, events, share: float) -> None:
     whole = path.read_bytes()
     half = tmp_path / "half.db"
     half.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(LedgerUnavailable, match=r"malformed.* restore the file from a copy"), Ledger(half) as ledger:
+    with (
+        pytest.raises(
+            LedgerUnavailable,
+            match=r"malformed.* restore the file from a "
+            r"copy",
+        ),
+        Ledger(half) as ledger,
+    ):
         ledger.verify()
-    with pytest.raises(LedgerUnavailable, match=r"malformed.*: nothing was (changed|reserved)"), Ledger(half) as ledger:
+    with (
+        pytest.raises(
+            LedgerUnavailable,
+            match=r"malformed.*: nothing was "
+            r"(changed|reserved)",
+        ),
+        Ledger(half) as ledger,
+    ):
         ledger.reserve("east", events(100.0))
 
 
@@ -126,8 +157,17 @@ def test_damaged_letters_of_a_table_are_one_line(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     damaged = tmp_path / "damaged.db"
-    damaged.write_bytes(path.read_bytes().replace(b"CREATE TABLE ledger_records", b"CREATE TABL\xf8 ledger_records"))
-    with pytest.raises(LedgerUnavailable, match=r"malformed.* restore the file") as found, Ledger(damaged) as ledger:
+    damaged.write_bytes(
+        path.read_bytes().replace(b"CREATE TABLE ledger_records", b"CREATE TABL\xf8 ledger_records")
+    )
+    with (
+        pytest.raises(
+            LedgerUnavailable,
+            match=r"malformed.* restore the "
+            r"file",
+        ) as found,
+        Ledger(damaged) as ledger,
+    ):
         ledger.verify()
     assert isinstance(found.value.__cause__, UnicodeDecodeError)
 
@@ -138,7 +178,9 @@ def test_addresses_that_are_no_ledger(url: str) -> None:
         Ledger(url)
 
 
-def test_migrations_keep_every_record(ledger: Ledger, events, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrations_keep_every_record(
+    ledger: Ledger, events, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger.init("east", 1.0, 1e-6, "add_remove")
     head = ledger.reserve("east", events(20.0)).commit()
 
@@ -161,7 +203,9 @@ def test_migrations_keep_every_record(ledger: Ledger, events, monkeypatch: pytes
             older.reserve("east", events(20.0))
 
 
-def test_an_unfinished_migration_leaves_no_tables(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_migration_leaves_no_tables(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(connection: Connection) -> None:
         raise DPFlowsError("power cut")
 
@@ -175,11 +219,16 @@ def test_an_unfinished_migration_leaves_no_tables(ledger: Ledger, monkeypatch: p
 
 
 def test_another_file_at_the_place_of_a_ledger_is_left_as_it_is(tmp_path: Path, events) -> None:
-    """A wrong path is a fault of the input (2), not damage (4); neither bytes nor permissions change."""
+    """A wrong path is a fault of the input (2), not damage (4); neither bytes nor permissions
+    change.
+    """
     other = tmp_path / "notes.txt"
     other.write_text("not a ledger\n" * 100)
     other.chmod(0o644)
-    for act in (lambda ledger: ledger.head(), lambda ledger: ledger.init("east", 1.0, 1e-6, "add_remove")):
+    for act in (
+        lambda ledger: ledger.head(),
+        lambda ledger: ledger.init("east", 1.0, 1e-6, "add_remove"),
+    ):
         with pytest.raises(InputError, match="got another file") as refused:
             act(Ledger(other))
         assert refused.value.exit_code == 2
@@ -188,6 +237,7 @@ def test_another_file_at_the_place_of_a_ledger_is_left_as_it_is(tmp_path: Path, 
     ledger.init("east", 1.0, 1e-6, "add_remove")
     ledger.close()
     (tmp_path / "ledger.db").write_bytes(b"gone" * 400)
-    with pytest.raises(LedgerUnavailable, match="not a database") as damaged:  # a head was kept: there was one
+    # a head was kept: there was one
+    with pytest.raises(LedgerUnavailable, match="not a database") as damaged:
         Ledger(tmp_path / "ledger.db").head()
     assert damaged.value.exit_code == 4

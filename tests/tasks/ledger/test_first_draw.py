@@ -25,23 +25,34 @@ def ledger(sqlite_ledger: Ledger) -> Ledger:
 
 
 def cancelled_by_hand(ledger: Ledger, entry: str) -> None:
-    """Give an entry's budget back as somebody with full access to the file can: chain, totals and triggers all fit."""
+    """Give an entry's budget back as somebody with full access to the file can: chain, totals and
+    triggers all fit.
+    """
     with sqlite3.connect(ledger.store.path) as connection:
-        rows = [Record(*row) for row in connection.execute("SELECT * FROM ledger_records ORDER BY seq")]
+        rows = [
+            Record(*row) for row in connection.execute("SELECT * FROM ledger_records ORDER BY seq")
+        ]
         units = next(json.loads(row.body)["units"] for row in rows if row.entry == entry)
         last = rows[-1]
-        record = next_record((last.seq, last.hash), "cancelled", "east", {"reason": "by hand"}, entry)
-        connection.execute("INSERT INTO ledger_records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", tuple(record))
+        record = next_record(
+            (last.seq, last.hash), "cancelled", "east", {"reason": "by hand"}, entry
+        )
+        connection.execute(
+            "INSERT INTO ledger_records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", tuple(record)
+        )
         columns = "SELECT ordinal, units FROM ledger_balances ORDER BY ordinal DESC LIMIT 1"
         [(ordinal, spent)] = connection.execute(columns)
         connection.execute(
-            "INSERT INTO ledger_balances VALUES ('east', 'all', ?, ?, ?)", (ordinal + 1, record.seq, spent - units)
+            "INSERT INTO ledger_balances VALUES ('east', 'all', ?, ?, ?)",
+            (ordinal + 1, record.seq, spent - units),
         )
     connection.close()
 
 
 @pytest.mark.parametrize("head", ["kept", "forgotten"])
-def test_a_cancellation_after_the_first_draw_is_refused_and_shown(ledger: Ledger, head: str) -> None:
+def test_a_cancellation_after_the_first_draw_is_refused_and_shown(
+    ledger: Ledger, head: str
+) -> None:
     reservation = ledger.reserve("east", gaussian(50.0))
     reservation.on_charge()
     with pytest.raises(DPFlowsError, match="Expected no draw before a cancellation"):
@@ -69,7 +80,9 @@ def test_the_first_draw_alone_is_recorded_before_anything_is_drawn(ledger: Ledge
     assert ledger.verify().ok
 
 
-def test_a_draw_that_cannot_be_recorded_is_none(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draw_that_cannot_be_recorded_is_none(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reservation = ledger.reserve("east", gaussian(50.0))
 
     def fails(*_: object) -> None:

@@ -44,7 +44,11 @@ def test_a_ledger_that_vanished_is_not_opened_anew(ledger: Ledger, lost: str) ->
         # Without the file itself its log is nothing.
         path.with_name(f"{path.name}-wal").write_bytes(b"")
         path.unlink()
-    each_use_names(ledger, r"ends at record 0, but its head file .* holds record 10 .*restore the file")
+    each_use_names(
+        ledger,
+        r"ends at record 0, but its head file .* holds record 10 .*restore the "
+        r"file",
+    )
     assert not path.exists() or not path.stat().st_size, "nothing was made in its place"
     assert [run(["ledger", act, "--ledger", str(path)]) for act in ("show", "verify")] == [4, 4]
 
@@ -93,7 +97,9 @@ def test_the_key_of_the_fingerprints_is_kept_as_a_digest(ledger: Ledger) -> None
     with sqlite3.connect(ledger.store.path) as connection:
         connection.execute("DROP TRIGGER ledger_secret_no_update")
         [(key,)] = connection.execute("SELECT value FROM ledger_secret WHERE name = 'fingerprint'")
-        connection.execute("UPDATE ledger_secret SET value = ? WHERE name = 'fingerprint'", ("0" * 64,))
+        connection.execute(
+            "UPDATE ledger_secret SET value = ? WHERE name = 'fingerprint'", ("0" * 64,)
+        )
     connection.close()
     assert key.encode() not in ledger.store.witness.path.read_bytes()
     each_use_names(ledger, "key of its fingerprints was changed")
@@ -143,8 +149,12 @@ def test_a_ledger_of_before_heads_were_kept_opens_verifies_and_gets_one(ledger: 
     goes_on(ledger)
 
 
-def test_a_head_file_that_is_gone_is_missed(ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Who shortens a ledger removes the head file too: nothing is charged until somebody says that it may go on."""
+def test_a_head_file_that_is_gone_is_missed(
+    ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who shortens a ledger removes the head file too: nothing is charged until somebody says that
+    it may go on.
+    """
     older = tmp_path / "older.db"
     ledger.close()
     shutil.copy(ledger.store.path, older)
@@ -167,7 +177,9 @@ def test_a_head_file_that_is_gone_is_missed(ledger: Ledger, tmp_path: Path, capl
         assert [words in record.getMessage() for record in caplog.records] == [True], "said once"
         assert words in opened.verify().unkept and words in " ".join(opened.verify().notes)
     address = ["--ledger", str(ledger.store.path)]
-    assert run(["ledger", "verify", "--keep", "--head", "0" * 64, *address]) == 4 and not path.exists()
+    assert (
+        run(["ledger", "verify", "--keep", "--head", "0" * 64, *address]) == 4 and not path.exists()
+    )
     assert run(["ledger", "verify", "--keep", "--file", str(older)]) == 2
     assert run(["ledger", "verify", "--keep", *address]) == 0
     goes_on(ledger)
@@ -210,13 +222,21 @@ def test_a_process_killed_before_the_first_commit_is_not_missed(tmp_path: Path) 
         opened.init("east", 3.0, 1e-6, "add_remove")
         opened.init("west", 3.0, 1e-6, "add_remove")
         assert opened.verify().ok and opened.store.witness.read().seq == 2
-    Witness.beside(tmp_path / "ledger.db").replace(opened.store.witness.read()._replace(seq=0, hash=GENESIS))
+    Witness.beside(tmp_path / "ledger.db").replace(
+        opened.store.witness.read()._replace(seq=0, hash=GENESIS)
+    )
     with Ledger(tmp_path / "ledger.db") as opened:
-        assert opened.verify().ok, "killed before the head was written: the records follow from the first one"
+        assert opened.verify().ok, (
+            "killed before the head was written: the records follow from the first one"
+        )
 
 
-def test_a_head_on_a_server_is_kept_in_the_home(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that was shortened, or made anew under its name; each home keeps what it has seen."""
+def test_a_head_on_a_server_is_kept_in_the_home(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that was shortened, or made anew under its name; each home keeps what it has
+    seen.
+    """
     monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path / "home"))
     with Ledger(url, timeout=20) as ledger:
         ledger.init("east", 3.0, 1e-6, "add_remove")
@@ -227,13 +247,27 @@ def test_a_head_on_a_server_is_kept_in_the_home(url: str, tmp_path: Path, monkey
         assert witness.path.is_relative_to(tmp_path / "home" / "heads") is server
         with engine.begin() as connection:
             for table in ("ledger_records", "ledger_balances"):
-                off = f"DROP TRIGGER {table}_append_only ON {table}" if server else f"DROP TRIGGER {table}_no_delete"
+                off = (
+                    f"DROP TRIGGER {table}_append_only ON {table}"
+                    if server
+                    else f"DROP TRIGGER {table}_no_delete"
+                )
                 connection.exec_driver_sql(off)
                 connection.exec_driver_sql(f"DELETE FROM {table} WHERE seq > 1")
-    with Ledger(url, timeout=20) as opened, pytest.raises(LedgerDamaged, match="ends at record 1, but its head file"):
+    with (
+        Ledger(url, timeout=20) as opened,
+        pytest.raises(LedgerDamaged, match="ends at record 1, but its head file"),
+    ):
         opened.room("east")
     witness.path.unlink()
-    with Ledger(url, timeout=20) as opened, pytest.raises(LedgerDamaged, match=r"head file .* is gone"):
+    with (
+        Ledger(url, timeout=20) as opened,
+        pytest.raises(
+            LedgerDamaged,
+            match=r"head file .* is "
+            r"gone",
+        ),
+    ):
         opened.reserve("east", gaussian(50.0))
     if server:
         monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path / "another"))
@@ -243,12 +277,21 @@ def test_a_head_on_a_server_is_kept_in_the_home(url: str, tmp_path: Path, monkey
         with opened.store.engine.begin() as connection:
             for table in ("balances", "records", "events", "secret", "lock", "schema"):
                 connection.exec_driver_sql(f"DROP TABLE ledger_{table}")
-        for act in (lambda one: one.room("east"), lambda one: one.init("west", 3.0, 1e-6, "add_remove")):
-            with Ledger(url, timeout=20) as opened, pytest.raises(LedgerDamaged, match="ends at record 0, but its"):
+        for act in (
+            lambda one: one.room("east"),
+            lambda one: one.init("west", 3.0, 1e-6, "add_remove"),
+        ):
+            with (
+                Ledger(url, timeout=20) as opened,
+                pytest.raises(LedgerDamaged, match="ends at record 0, but its"),
+            ):
                 act(opened)
         with Ledger(url, timeout=20) as opened:
             assert (
-                opened.store.engine.connect().exec_driver_sql("SELECT to_regclass('ledger_records')").scalar() is None
+                opened.store.engine.connect()
+                .exec_driver_sql("SELECT to_regclass('ledger_records')")
+                .scalar()
+                is None
             )
             assert opened.keep_head().ok
             opened.init("east", 3.0, 1e-6, "add_remove")
@@ -258,9 +301,15 @@ def test_a_head_on_a_server_is_kept_in_the_home(url: str, tmp_path: Path, monkey
 def test_a_record_is_on_disk_when_its_writer_returns(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The file holds it, and was synced by the checkpoint; where a reader holds the log back the log is synced."""
+    """The file holds it, and was synced by the checkpoint; where a reader holds the log back the
+    log is synced.
+    """
     synced: list[str] = []
-    monkeypatch.setattr(engines.os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
+    monkeypatch.setattr(
+        engines.os,
+        "fsync",
+        lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())),
+    )
     ledger.reserve("east", gaussian(50.0)).commit()
     assert not synced
     with ledger.store.reading() as reader:
@@ -293,7 +342,9 @@ def verify_as_nobody(path: str, answers: multiprocessing.Queue) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork and permissions")
 @pytest.mark.parametrize("log", ["none", "pending"])
-def test_a_copy_that_cannot_be_written_is_verified(ledger: Ledger, tmp_path: Path, log: str) -> None:
+def test_a_copy_that_cannot_be_written_is_verified(
+    ledger: Ledger, tmp_path: Path, log: str
+) -> None:
     if log == "pending":
         with ledger.store.reading() as reader:
             # A view that is still open keeps the log from being carried over.
@@ -313,7 +364,11 @@ def test_a_copy_that_cannot_be_written_is_verified(ledger: Ledger, tmp_path: Pat
     with Ledger(ledger.store.path) as opened:
         assert answers.get(timeout=300) == (12 if log == "pending" else 10, opened.head())
     assert "check the permissions" in answers.get(timeout=300)
-    assert {file.name for file in copy.parent.iterdir()} <= {"copy.db", "copy.db-wal", "copy.db.head"}
+    assert {file.name for file in copy.parent.iterdir()} <= {
+        "copy.db",
+        "copy.db-wal",
+        "copy.db.head",
+    }
 
 
 def copied(ledger: Ledger, tmp_path: Path) -> Path:

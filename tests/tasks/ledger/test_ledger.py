@@ -70,11 +70,15 @@ def test_a_budget_is_opened_once(ledger: Ledger) -> None:
 
 
 def test_the_order_follows_from_the_target_alone_or_is_declared(ledger: Ledger) -> None:
-    """B(32) at epsilon 1, delta 1e-8 is 0.549331122794 with CKS and 0.405784492131 with Prop. 2.1 (golden g12)."""
-    assert ledger.init("a", 1.0, 1e-8, "add_remove", order=32.0).budget == pytest.approx(0.549331122794, rel=1e-10)
-    assert ledger.init("b", 1.0, 1e-8, "add_remove", order=32.0, conversion="prop21").budget == pytest.approx(
-        0.405784492131, rel=1e-10
+    """B(32) at epsilon 1, delta 1e-8 is 0.549331122794 with CKS and 0.405784492131 with Prop. 2.1
+    (golden g12).
+    """
+    assert ledger.init("a", 1.0, 1e-8, "add_remove", order=32.0).budget == pytest.approx(
+        0.549331122794, rel=1e-10
     )
+    assert ledger.init(
+        "b", 1.0, 1e-8, "add_remove", order=32.0, conversion="prop21"
+    ).budget == pytest.approx(0.405784492131, rel=1e-10)
     free = ledger.init("c", 1.0, 1e-8, "add_remove")
     assert free.budget / free.order > 0.549331122794 / 32
     with pytest.raises(InputError, match="no order has room"):
@@ -167,7 +171,9 @@ def test_another_process_can_neither_draw_nor_cancel(sqlite_ledger: Ledger, even
     reservation.cancel()
 
 
-def test_a_reaper_leaves_the_living_alone_and_gives_nothing_back(sqlite_ledger: Ledger, events, monkeypatch) -> None:
+def test_a_reaper_leaves_the_living_alone_and_gives_nothing_back(
+    sqlite_ledger: Ledger, events, monkeypatch
+) -> None:
     sqlite_ledger.init("east", 1.0, 1e-6, "add_remove")
     reservation = sqlite_ledger.reserve("east", events(20.0))
     left = sqlite_ledger.room("east").left
@@ -183,7 +189,9 @@ def test_a_reaper_leaves_the_living_alone_and_gives_nothing_back(sqlite_ledger: 
 def test_the_stored_owner_alone_may_cancel(sqlite_ledger: Ledger, events, monkeypatch) -> None:
     sqlite_ledger.init("east", 1.0, 1e-6, "add_remove")
     reservation = sqlite_ledger.reserve("east", events(20.0))
-    monkeypatch.setattr("tasks.ledger.ledger.this_process", lambda: this_process() | {"started": "earlier"})
+    monkeypatch.setattr(
+        "tasks.ledger.ledger.this_process", lambda: this_process() | {"started": "earlier"}
+    )
     with pytest.raises(DPFlowsError, match="stays charged"):
         reservation.cancel()
     assert len(sqlite_ledger.open_entries()) == 1
@@ -211,12 +219,21 @@ def test_rows_cannot_be_changed_or_removed(ledger: Ledger, events) -> None:
     ledger.reserve("east", events(20.0)).commit()
     statements = [
         f"{verb} {table}{tail}"
-        for table in ("ledger_records", "ledger_balances", "ledger_events", "ledger_schema", "ledger_secret")
+        for table in (
+            "ledger_records",
+            "ledger_balances",
+            "ledger_events",
+            "ledger_schema",
+            "ledger_secret",
+        )
         for verb, tail in (("DELETE FROM", ""),)
     ]
     statements += ["UPDATE ledger_records SET body = '{}'", "UPDATE ledger_balances SET units = 0"]
     for statement in statements:
-        with pytest.raises(DBAPIError, match="append-only"), ledger.store.engine.begin() as connection:
+        with (
+            pytest.raises(DBAPIError, match="append-only"),
+            ledger.store.engine.begin() as connection,
+        ):
             connection.execute(text(statement))
     assert ledger.verify().ok
 
@@ -229,7 +246,9 @@ def test_rows_cannot_be_changed_or_removed(ledger: Ledger, events) -> None:
         (("replace_one", "session"), ("replace_labels", "session_labels"), "unit='session'"),
     ],
 )
-def test_runs_that_a_budget_does_not_take(sqlite_ledger: Ledger, events, budget, run, way_out) -> None:
+def test_runs_that_a_budget_does_not_take(
+    sqlite_ledger: Ledger, events, budget, run, way_out
+) -> None:
     sqlite_ledger.init("east", 1.0, 1e-6, budget[0], unit=budget[1])
     with pytest.raises(AssumptionNotMet, match=way_out):
         sqlite_ledger.reserve("east", events(20.0, 1, *run))
@@ -240,15 +259,23 @@ def cost_of(ledger: Ledger, dataset: str) -> float:
     return max(ledger.spent(dataset).values()) / UNIT
 
 
-def test_an_add_remove_run_costs_a_replace_one_budget_four_times(sqlite_ledger: Ledger, events) -> None:
-    """Twice the sensitivity of a clipped sum: the Rényi divergence of a Gaussian grows with its square."""
+def test_an_add_remove_run_costs_a_replace_one_budget_four_times(
+    sqlite_ledger: Ledger, events
+) -> None:
+    """Twice the sensitivity of a clipped sum: the Rényi divergence of a Gaussian grows with its
+    square.
+    """
     opened = sqlite_ledger.init("swap", 1.0, 1e-6, "replace_one")
     sqlite_ledger.reserve("swap", events(50.0)).commit()
-    assert cost_of(sqlite_ledger, "swap") == pytest.approx(4 * opened.order / (2 * 50.0**2), rel=1e-9)
+    assert cost_of(sqlite_ledger, "swap") == pytest.approx(
+        4 * opened.order / (2 * 50.0**2), rel=1e-9
+    )
 
 
 def test_a_poisson_batch_is_priced_by_three_points_under_replace_one(sqlite_ledger: Ledger) -> None:
-    """Lemma 2.3's formula with the base at 2C lies above the add/remove lemma with 2C, which is never used."""
+    """Lemma 2.3's formula with the base at 2C lies above the add/remove lemma with 2C, which is
+    never used.
+    """
     q, sigma = 0.05, 20.0
     opened = sqlite_ledger.init("swap", 1.0, 1e-6, "replace_one")
     place = list(ORDERS).index(opened.order)
@@ -256,17 +283,27 @@ def test_a_poisson_batch_is_priced_by_three_points_under_replace_one(sqlite_ledg
     sqlite_ledger.reserve("swap", add_remove).commit()
     wrong = Poisson(q).amplify(Gaussian(2.0, sigma)).rdp(ORDERS)[place]
     assert cost_of(sqlite_ledger, "swap") > wrong * (1 + 1e-6)
-    assert cost_of(sqlite_ledger, "swap") == pytest.approx(add_remove.price("replace_one")[place], rel=1e-6)
+    assert cost_of(sqlite_ledger, "swap") == pytest.approx(
+        add_remove.price("replace_one")[place], rel=1e-6
+    )
     assert sqlite_ledger.verify().ok
 
 
-def test_a_budget_for_labels_takes_whole_sessions_at_their_replace_one_price(sqlite_ledger: Ledger, events) -> None:
+def test_a_budget_for_labels_takes_whole_sessions_at_their_replace_one_price(
+    sqlite_ledger: Ledger, events
+) -> None:
     opened = sqlite_ledger.init("clicks", 1.0, 1e-6, "replace_labels", unit="session_labels")
-    for number, run in enumerate([("replace_labels", "session_labels"), ("replace_one", "session")], start=1):
+    for number, run in enumerate(
+        [("replace_labels", "session_labels"), ("replace_one", "session")], start=1
+    ):
         sqlite_ledger.reserve("clicks", events(50.0, 1, *run)).commit()
-        assert cost_of(sqlite_ledger, "clicks") == pytest.approx(number * opened.order / (2 * 50.0**2), rel=1e-9)
+        assert cost_of(sqlite_ledger, "clicks") == pytest.approx(
+            number * opened.order / (2 * 50.0**2), rel=1e-9
+        )
     sqlite_ledger.reserve("clicks", events(50.0, 1, "add_remove", "session")).commit()
-    assert cost_of(sqlite_ledger, "clicks") == pytest.approx((2 + 4) * opened.order / (2 * 50.0**2), rel=1e-9)
+    assert cost_of(sqlite_ledger, "clicks") == pytest.approx(
+        (2 + 4) * opened.order / (2 * 50.0**2), rel=1e-9
+    )
     with pytest.raises(InputError, match="session_labels"):
         sqlite_ledger.init("other", 1.0, 1e-6, "replace_labels")
 
@@ -281,7 +318,9 @@ def test_a_period_is_trained_once(ledger: Ledger, events) -> None:
         ledger.reserve("east", events(20.0), period="2026-W03")
 
 
-def test_one_file_under_two_names_gives_a_warning(ledger: Ledger, events, tmp_path: Path, caplog) -> None:
+def test_one_file_under_two_names_gives_a_warning(
+    ledger: Ledger, events, tmp_path: Path, caplog
+) -> None:
     table = tmp_path / "table.csv"
     table.write_text("a,b\n1,2\n")
     for name in ("east", "west"):
@@ -294,11 +333,15 @@ def test_one_file_under_two_names_gives_a_warning(ledger: Ledger, events, tmp_pa
     assert ledger.reserve("west", events(20.0), fingerprint=ledger.fingerprint([table])).notes == ()
 
 
-def test_ten_spends_of_a_tenth_fit_and_an_eleventh_does_not(ledger: Ledger, events, shared: Path) -> None:
+def test_ten_spends_of_a_tenth_fit_and_an_eleventh_does_not(
+    ledger: Ledger, events, shared: Path
+) -> None:
     """Case 08, expectation 7, with every price at the order of the data set equal to the spend."""
     case = json.loads((shared / "cases" / "08-ledger-retraining" / "pure_spends.json").read_text())
     order = 32.0
-    opened = ledger.init("pure", case["limit"] + 11.5129254649702 / 31, 1e-5, "add_remove", "record", "prop21", order)
+    opened = ledger.init(
+        "pure", case["limit"] + 11.5129254649702 / 31, 1e-5, "add_remove", "record", "prop21", order
+    )
     assert opened.budget == pytest.approx(case["limit"], rel=1e-12)
     for spend in case["spends"]:
         ledger.reserve("pure", events((order / 2 / spend) ** 0.5))

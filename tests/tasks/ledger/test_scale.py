@@ -65,10 +65,25 @@ def test_a_small_ledger_filled_at_once_verifies(sqlite_ledger: Ledger) -> None:
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace to count fsyncs")
 def test_each_commit_syncs_log_file_and_head(tmp_path: Path) -> None:
     root, trace = Path(__file__).resolve().parents[3], tmp_path / "trace"
-    command = ["strace", "-f", "-e", "trace=fsync,fdatasync,access,faccessat", "-o", str(trace), sys.executable]
+    command = [
+        "strace",
+        "-f",
+        "-e",
+        "trace=fsync,fdatasync,access,faccessat",
+        "-o",
+        str(trace),
+        sys.executable,
+    ]
     command += ["-c", CHILD, str(tmp_path / "ledger.db")]
-    done = subprocess.run(command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True)
+    done = subprocess.run(
+        command,
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     between = trace.read_text().split('"begin"')[1].split('"end"')[0]
-    # Two commits each: log's heading, log, log again and file when it is carried over, and the head beside it.
+    # Two commits each: log's heading, log, log again and file when it is carried over, and the head
+    # beside it.
     assert 2 * 20 * 4 <= between.count("sync(") <= 2 * 20 * 5

@@ -1,4 +1,6 @@
-"""One table under two names, private data that are declared public, and a second ledger: all are second budgets."""
+"""One table under two names, private data that are declared public, and a second ledger: all are
+second budgets.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def test_private_data_that_are_declared_public_are_refused_by_name_and_by_bytes(
 
 def test_a_public_test_table_is_asked_for_too(small: Path, ledger: Ledger, tmp_path: Path) -> None:
     schema = second(small, "other", public=True)
-    schema.write_text(schema.read_text().replace("split: {kind: none}", "split: {kind: file, path: test.csv}"))
+    schema.write_text(
+        schema.read_text().replace("split: {kind: none}", "split: {kind: file, path: test.csv}")
+    )
     table = tmp_path / "fresh.csv"
     table.write_text(small.with_name("small.csv").read_text() + "30,north,yes\n")
     (tmp_path / "test.csv").write_bytes(small.with_name("small.csv").read_bytes())
@@ -86,12 +90,15 @@ def test_one_part_of_several_files_is_known(ledger: Ledger, events, tmp_path: Pa
         renamed[1].write_text(f"fresh rows {number}\n")
         assert ledger.private_names("other", renamed) == ("small",)
     head = ledger.head()
-    with pytest.raises(InputError, match="charged as the private 'small'"):  # asked by the ledger itself, too
+    # asked by the ledger itself, too
+    with pytest.raises(InputError, match="charged as the private 'small'"):
         ledger.reserve("new", events(50.0), public=True, fingerprint=ledger.fingerprint(renamed))
     assert ledger.head() == head
 
 
-def test_public_runs_are_fingerprinted_so_that_a_later_private_name_is_warned(small: Path, tmp_path: Path) -> None:
+def test_public_runs_are_fingerprinted_so_that_a_later_private_name_is_warned(
+    small: Path, tmp_path: Path
+) -> None:
     with Ledger(tmp_path / "fresh.db") as ledger:
         job = steps.prepare(config_of(second(small, "open", public=True)))
         steps.reserve_budget(job, steps.plan_training(job), ledger).commit()
@@ -101,8 +108,12 @@ def test_public_runs_are_fingerprinted_so_that_a_later_private_name_is_warned(sm
         assert "'open'" in note
 
 
-def test_an_entry_is_known_as_private_by_its_name_and_by_its_bytes(small: Path, tmp_path: Path) -> None:
-    """What was public when it ran and stands in a budget by now is no public number any more: an audit asks this."""
+def test_an_entry_is_known_as_private_by_its_name_and_by_its_bytes(
+    small: Path, tmp_path: Path
+) -> None:
+    """What was public when it ran and stands in a budget by now is no public number any more: an
+    audit asks this.
+    """
     with Ledger(tmp_path / "fresh.db") as ledger:
         job = steps.prepare(config_of(second(small, "open", public=True)))
         public = steps.reserve_budget(job, steps.plan_training(job), ledger)
@@ -112,7 +123,9 @@ def test_an_entry_is_known_as_private_by_its_name_and_by_its_bytes(small: Path, 
         job = steps.prepare(config_of(small))
         private = steps.reserve_budget(job, steps.plan_training(job), ledger)
         private.commit()
-        assert ledger.private_as(public.entry_id) == ledger.private_as(private.entry_id) == ("small",)
+        assert (
+            ledger.private_as(public.entry_id) == ledger.private_as(private.entry_id) == ("small",)
+        )
         assert ledger.private_as("0" * 32) == ()
 
 
@@ -122,15 +135,21 @@ def test_a_configuration_names_no_other_ledger_than_the_schema(small: Path, tmp_
     job = steps.prepare(config_of(small, ledger={"url": other}))
     with pytest.raises(InputError, match=r"got ledger.url=.*second budget"):
         ledger_url(job.config, job.schema, Home(tmp_path))
-    same = steps.prepare(config_of(small, ledger={"url": f"sqlite:///{small.with_name('ledger.db')}"}))
+    same = steps.prepare(
+        config_of(small, ledger={"url": f"sqlite:///{small.with_name('ledger.db')}"})
+    )
     assert ledger_url(same.config, same.schema, Home(tmp_path)) == same.schema.ledger
     small.write_text(small.read_text().replace(f"ledger: {job.schema.ledger}\n", ""))
     free = steps.prepare(config_of(small, ledger={"url": other}))
     assert ledger_url(free.config, free.schema, Home(tmp_path)) == other
 
 
-def test_another_name_pays_on_the_blocks_that_hold_the_file(small: Path, ledger: Ledger, events) -> None:
-    """A block that nobody reads is no payment: those that were charged for the same file are asked for."""
+def test_another_name_pays_on_the_blocks_that_hold_the_file(
+    small: Path, ledger: Ledger, events
+) -> None:
+    """A block that nobody reads is no payment: those that were charged for the same file are asked
+    for.
+    """
     [entry] = [record.entry for record in ledger_records(ledger)]
     ledger.init("parts", 3.0, 1e-4, "add_remove", blocks=Blocks("value", "site"))
     mark = ledger.fingerprint([small.with_name("small.csv")])
@@ -143,8 +162,12 @@ def test_another_name_pays_on_the_blocks_that_hold_the_file(small: Path, ledger:
     assert unpaid(ledger, entry) == ("parts",)
     with ledger.store.reading() as connection:
         assert connection is not None
-        text = chain.events_text(connection, json.loads(chain.history(connection, entry)[0].body)["events"])
-    paid = ledger.reserve("parts", Events.from_json(text or ""), ["never"], reading={FOR: entry}, facts=facts)
+        text = chain.events_text(
+            connection, json.loads(chain.history(connection, entry)[0].body)["events"]
+        )
+    paid = ledger.reserve(
+        "parts", Events.from_json(text or ""), ["never"], reading={FOR: entry}, facts=facts
+    )
     paid.commit()
     assert unpaid(ledger, entry) == ("parts",)
     charge_also(ledger, entry, "parts", ["a", "b"])
@@ -154,7 +177,10 @@ def test_another_name_pays_on_the_blocks_that_hold_the_file(small: Path, ledger:
 def ledger_records(ledger: Ledger) -> list[Record]:
     with ledger.store.reading() as connection:
         assert connection is not None
-        return [Record(*row) for row in connection.execute(select(schema.records).where(schema.IS_RESERVING))]
+        return [
+            Record(*row)
+            for row in connection.execute(select(schema.records).where(schema.IS_RESERVING))
+        ]
 
 
 def unpaid(ledger: Ledger, entry: str) -> tuple[str, ...]:
@@ -164,7 +190,9 @@ def unpaid(ledger: Ledger, entry: str) -> tuple[str, ...]:
 
 
 def test_another_name_pays_for_the_units_that_the_run_saw(tmp_path: Path) -> None:
-    """Rows of the same people, by the same column: else one person of the one is several of the other."""
+    """Rows of the same people, by the same column: else one person of the one is several of the
+    other.
+    """
     table = tmp_path / "t.csv"
     table.write_text("who,visit\n1,a\n")
     events = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove", unit="user")
@@ -172,7 +200,12 @@ def test_another_name_pays_for_the_units_that_the_run_saw(tmp_path: Path) -> Non
     facts = facts_of(blocks, "user")
     with Ledger(tmp_path / "ledger.db") as ledger:
         mark = ledger.fingerprint([table])
-        for name, column in (("one", "who"), ("same", "who"), ("other", "visit"), ("unfixed", "who")):
+        for name, column in (
+            ("one", "who"),
+            ("same", "who"),
+            ("other", "visit"),
+            ("unfixed", "who"),
+        ):
             own = Blocks(user_column=column, rows_per_user=2)
             ledger.init(name, 3.0, 1e-5, "add_remove", "user", blocks=own)
             if name != "unfixed":

@@ -1,4 +1,6 @@
-"""What an auditor must see: changed, removed, added and rolled-back rows, wrong prices, wrong totals."""
+"""What an auditor must see: changed, removed, added and rolled-back rows, wrong prices, wrong
+totals.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def tamper(ledger: Ledger, *statements: str) -> None:
 
 
 def rewrite(ledger: Ledger, seq: int, **changes: object) -> None:
-    """Change a record's body, hash the chain again from there and forget the kept head, as a careful forger does."""
+    """Change a record's body, hash the chain again from there and forget the kept head, as a
+    careful forger does.
+    """
     connection = sqlite3.connect(ledger.store.path)
     for name in schema.sqlite_triggers():
         connection.execute(f"DROP TRIGGER {name}")
@@ -62,7 +66,12 @@ def rewrite(ledger: Ledger, seq: int, **changes: object) -> None:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("UPDATE ledger_records SET body = replace(body, '\"releases\":1', '\"releases\":0') WHERE seq = 2", "content"),
+        (
+            "UPDATE ledger_records SET body = replace(body, '\"releases\":1', '\"releases\":0') "
+            "WHERE "
+            "seq = 2",
+            "content",
+        ),
         ("UPDATE ledger_records SET created_at = '2020-01-01' WHERE seq = 4", "content"),
         ("DELETE FROM ledger_records WHERE seq IN (4, 5)", "missing"),
         ("UPDATE ledger_events SET text = replace(text, '30.0', '300.0')", "changed"),
@@ -89,7 +98,9 @@ def test_a_changed_row_is_found(ledger: Ledger, statement: str, words: str) -> N
         (1, {"epsilon": 50.0}, "should be"),
     ],
 )
-def test_a_forged_price_or_budget_is_found_although_the_hashes_fit(ledger: Ledger, seq, changes, words) -> None:
+def test_a_forged_price_or_budget_is_found_although_the_hashes_fit(
+    ledger: Ledger, seq, changes, words
+) -> None:
     head = ledger.head()
     rewrite(ledger, seq, **changes)
     report = ledger.verification()
@@ -98,7 +109,9 @@ def test_a_forged_price_or_budget_is_found_although_the_hashes_fit(ledger: Ledge
     assert any("not in the chain" in problem for problem in ledger.verification(head).problems)
 
 
-def test_a_run_that_was_let_in_above_the_budget_is_found(ledger: Ledger, events, monkeypatch) -> None:
+def test_a_run_that_was_let_in_above_the_budget_is_found(
+    ledger: Ledger, events, monkeypatch
+) -> None:
     """Written by a program without the check: hashes, prices and totals all fit."""
     monkeypatch.setattr(chain, "admit", lambda *_: None)
     ledger.reserve("east", events(2.0)).commit()
@@ -120,7 +133,9 @@ def test_an_older_copy_is_found_by_the_head(ledger: Ledger, events, tmp_path: Pa
 
 def test_a_price_that_differs_by_rounding_is_a_note(ledger: Ledger) -> None:
     with ledger.store.reading() as connection:
-        body = json.loads(connection.exec_driver_sql("SELECT body FROM ledger_records WHERE seq = 2").scalar_one())
+        body = json.loads(
+            connection.exec_driver_sql("SELECT body FROM ledger_records WHERE seq = 2").scalar_one()
+        )
     nudged = float(np.nextafter(body["cost"], 1.0))
     assert cost_units(nudged) == body["units"]
     rewrite(ledger, 2, cost=nudged)
@@ -131,11 +146,16 @@ def test_a_price_that_differs_by_rounding_is_a_note(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"adjacency": "add_remove", "cost": None, "units": None}, "under add_remove, but its mechanisms"),
+        (
+            {"adjacency": "add_remove", "cost": None, "units": None},
+            "under add_remove, but its mechanisms",
+        ),
         ({"unit": "user"}, "charged for one user"),
     ],
 )
-def test_a_charge_under_another_relation_or_unit_is_found(sqlite_ledger: Ledger, events, changes, words: str) -> None:
+def test_a_charge_under_another_relation_or_unit_is_found(
+    sqlite_ledger: Ledger, events, changes, words: str
+) -> None:
     """A careful forger: the price is that of the relation which is written there."""
     sqlite_ledger.init("east", 1.0, 1e-6, "replace_one")
     sqlite_ledger.reserve("east", events(40.0)).commit({"weights": "a" * 64})

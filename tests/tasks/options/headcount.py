@@ -1,4 +1,5 @@
-"""An option for the tests of registration: a noisy count of the training records, charged beside the training.
+"""An option for the tests of registration: a noisy count of the training records, charged beside
+the training.
 
 A name for the tracked run asks for it. Nothing in the product knows of this file.
 """
@@ -45,7 +46,9 @@ class Headcount(Option):
 
     def check(self, job: Job) -> None:
         if job.problem.n < 2:
-            raise InputError(f"Expected heads to count, got n={job.problem.n}; leave tracking.name out.")
+            raise InputError(
+                f"Expected heads to count, got n={job.problem.n}; leave tracking.name out."
+            )
 
     def entry(self, job: Job) -> Events:
         return charge_of(job).events(mechanism_of(job))
@@ -66,14 +69,30 @@ class Headcount(Option):
         records: Any = run.known.open()
 
         def tell(count: Any, events: Events, entry: str) -> str:
-            return json.dumps({"count": float(count[0]), "mechanisms": json.loads(events.to_json()), "entry": entry})
+            return json.dumps(
+                {
+                    "count": float(count[0]),
+                    "mechanisms": json.loads(events.to_json()),
+                    "entry": entry,
+                }
+            )
 
         count, text = charged_once(
-            ledger, charge_of(run.job), mechanism_of(run.job), records, lambda rows: np.array([rows.n]), tell, "count"
+            ledger,
+            charge_of(run.job),
+            mechanism_of(run.job),
+            records,
+            lambda rows: np.array([rows.n]),
+            tell,
+            "count",
         )
         (run.place / FILE).parent.mkdir(exist_ok=True)
         (run.place / FILE).write_text(text, encoding="utf-8")
-        return replace(run, metrics={**run.metrics, "released.headcount": float(count[0])}, notes=("Heads counted.",))
+        return replace(
+            run,
+            metrics={**run.metrics, "released.headcount": float(count[0])},
+            notes=("Heads counted.",),
+        )
 
     def words(self, job: Job, planned: Planned | None) -> Words:
         return Words(

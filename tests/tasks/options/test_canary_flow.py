@@ -1,4 +1,6 @@
-"""A training with ``audit.canaries`` through the flow: charged, measured, drawn, and never released."""
+"""A training with ``audit.canaries`` through the flow: charged, measured, drawn, and never
+released.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ AUDIT = {"audit": {"canaries": 300}}
 
 
 @pytest.mark.slow
-def test_a_run_with_canaries_is_charged_and_never_leaves(server: str, home: Home, small: Path, ledger: Any) -> None:
+def test_a_run_with_canaries_is_charged_and_never_leaves(
+    server: str, home: Home, small: Path, ledger: Any
+) -> None:
     from flows.commands.audit import read
     from flows.train import train
     from tasks.audit import audit
@@ -42,7 +46,10 @@ def test_a_run_with_canaries_is_charged_and_never_leaves(server: str, home: Home
     assert run_.data.tags[canaries.TAG] == "300" and run_.data.tags["dpflows.releasable"] == "no"
     folder = Path(client.download_artifacts(run_.info.run_id, ""))
     assert (folder / canaries.FIGURE).read_bytes().startswith(b"\x89PNG")
-    assert json.loads((folder / "privacy/statement.json").read_text())["data"]["public_n"] == summary["public_n"]
+    assert (
+        json.loads((folder / "privacy/statement.json").read_text())["data"]["public_n"]
+        == summary["public_n"]
+    )
     report = audit(read(client, run_.info.run_id, None))
     assert {"not_releasable", "canaries_added"} <= report.codes
 
@@ -50,19 +57,29 @@ def test_a_run_with_canaries_is_charged_and_never_leaves(server: str, home: Home
 @pytest.mark.parametrize(
     ("sections", "word"),
     [
-        ({"audit": {"canaries": 200}, "privacy": {"adjacency": "replace_one"}}, "at most half of n=300"),
+        (
+            {"audit": {"canaries": 200}, "privacy": {"adjacency": "replace_one"}},
+            "at most half of n=300",
+        ),
         ({"evaluate": {"release": {"metric": "accuracy", "epsilon": 0.05}}}, "evaluate.release"),
         ({"tune": {"grid": {"algorithm.clip_norm": [0.1, 1.0]}}}, "tune"),
     ],
 )
-def test_what_has_no_theorem_is_refused_in_words(home: Home, small: Path, sections: dict[str, Any], word: str) -> None:
+def test_what_has_no_theorem_is_refused_in_words(
+    home: Home, small: Path, sections: dict[str, Any], word: str
+) -> None:
     """Already by ``prepare``, with which ``plan`` and ``train`` begin."""
     with pytest.raises(InputError, match=word):
         steps.prepare(config_of(small, **(AUDIT | sections)))
 
 
 def test_canaries_that_share_columns_are_warned_of(home: Home, small: Path) -> None:
-    """The table has few columns; left out, their number follows from the columns, and is at least 20."""
-    assert any("hide each other" in warning for warning in steps.prepare(config_of(small, **AUDIT)).warnings)
+    """The table has few columns; left out, their number follows from the columns, and is at least
+    20.
+    """
+    assert any(
+        "hide each other" in warning
+        for warning in steps.prepare(config_of(small, **AUDIT)).warnings
+    )
     job = steps.prepare(config_of(small, audit={}, privacy={"adjacency": "replace_one"}))
     assert canaries.count_of(job.config, job.problem.dimension) == canaries.LEAST

@@ -1,4 +1,6 @@
-"""Trainings whose bounds are estimated first, on one reservation and under one statement, or read from the rows."""
+"""Trainings whose bounds are estimated first, on one reservation and under one statement, or read
+from the rows.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def frame(rows: int = ROWS) -> pd.DataFrame:
 def write(folder: Path, bounds: str, table: pd.DataFrame | None = None, fill: str = "") -> Path:
     (frame() if table is None else table).to_csv(folder / "small.csv", index=False)
     path = folder / "small.yaml"  # the name that config_of goes by
-    path.write_text(SCHEMA.format(ledger=f"sqlite:///{folder / 'ledger.db'}", bounds=bounds, fill=fill))
+    path.write_text(
+        SCHEMA.format(ledger=f"sqlite:///{folder / 'ledger.db'}", bounds=bounds, fill=fill)
+    )
     return path
 
 
@@ -65,7 +69,9 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def config(path: Path, **sections: dict[str, object]) -> Any:
-    return config_of(path, privacy={"epsilon": 8.0, "delta": 1e-5, **sections.pop("privacy", {})}, **sections)
+    return config_of(
+        path, privacy={"epsilon": 8.0, "delta": 1e-5, **sections.pop("privacy", {})}, **sections
+    )
 
 
 def train_by_hand(job: Any, ledger: Ledger, folder: Path) -> tuple[Any, Any, Statement]:
@@ -76,12 +82,16 @@ def train_by_hand(job: Any, ledger: Ledger, folder: Path) -> tuple[Any, Any, Sta
         job, planned, _ = bounds.release_bounds(job, planned, reservation)
         objective = steps.build_objective(job, steps.load_records(job))
         result = steps.fit_model(job, planned, objective, reservation)
-        statement = record_run.commit(folder, job, planned, record_run.convert(planned), result, ledger, reservation)
+        statement = record_run.commit(
+            folder, job, planned, record_run.convert(planned), result, ledger, reservation
+        )
     return job, planned, statement
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
-def test_estimate_and_training_meet_the_epsilon_together(home: Home, tmp_path: Path, adjacency: str) -> None:
+def test_estimate_and_training_meet_the_epsilon_together(
+    home: Home, tmp_path: Path, adjacency: str
+) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.init("open", 40.0, 1e-4, adjacency)
     job = steps.prepare(config(write(tmp_path, "private"), privacy={"adjacency": adjacency}))
@@ -97,8 +107,12 @@ def test_estimate_and_training_meet_the_epsilon_together(home: Home, tmp_path: P
     assert list(events)[: len(planned.before)] == list(planned.before)
     # the composition, not the training alone, meets what was asked, and all of it is used
     assert 0.999 * 8.0 < statement.guarantee.epsilon <= 8.0
-    assert own_epsilon(events, statement.guarantee) == pytest.approx(statement.guarantee.epsilon, rel=1e-9)
-    assert statement.guarantee.accountant == "rdp" and str(statement.guarantee.adjacency) == adjacency
+    assert own_epsilon(events, statement.guarantee) == pytest.approx(
+        statement.guarantee.epsilon, rel=1e-9
+    )
+    assert (
+        statement.guarantee.accountant == "rdp" and str(statement.guarantee.adjacency) == adjacency
+    )
     before = planned.before
     assert before is not None and before.adjacency == events.adjacency
     assert Target(0.3 * 8.0, 0.3 * 1e-5).ratio(before) <= 1.0
@@ -114,7 +128,9 @@ def test_estimate_and_training_meet_the_epsilon_together(home: Home, tmp_path: P
     ledger.verify()
 
 
-def test_one_training_by_the_flow_audits_clean(server: str, home: Home, tmp_path: Path, ledger: Ledger) -> None:
+def test_one_training_by_the_flow_audits_clean(
+    server: str, home: Home, tmp_path: Path, ledger: Ledger
+) -> None:
     from flows.commands.audit import read
     from flows.train import train
     from tasks.audit import audit
@@ -133,7 +149,9 @@ def test_one_training_by_the_flow_audits_clean(server: str, home: Home, tmp_path
     assert not report.blocked, report.findings
 
 
-def test_bad_rows_are_refused_before_anything_is_charged(home: Home, tmp_path: Path, ledger: Ledger) -> None:
+def test_bad_rows_are_refused_before_anything_is_charged(
+    home: Home, tmp_path: Path, ledger: Ledger
+) -> None:
     table = frame().astype({"age": float})
     table.loc[7, "age"] = np.nan
     job = steps.prepare(config(write(tmp_path, "private", table)))
@@ -164,7 +182,9 @@ def test_nothing_is_read_by_the_estimate_before_its_charge(
 
     seen: list[list[str]] = []
     read = options_bounds._columns
-    monkeypatch.setattr(options_bounds, "_columns", lambda *a: (seen.append(states(ledger)), read(*a))[1])
+    monkeypatch.setattr(
+        options_bounds, "_columns", lambda *a: (seen.append(states(ledger)), read(*a))[1]
+    )
     train_by_hand(steps.prepare(config(write(tmp_path, "private"))), ledger, tmp_path / "run")
     assert seen == [["reserved"]]
 
@@ -177,11 +197,16 @@ def test_a_budget_without_room_for_both_is_refused(home: Home, tmp_path: Path) -
         steps.fit_to_ledger(job, steps.plan_training(job), ledger)
 
 
-def test_the_training_does_not_start_without_the_estimate(home: Home, tmp_path: Path, ledger: Ledger) -> None:
+def test_the_training_does_not_start_without_the_estimate(
+    home: Home, tmp_path: Path, ledger: Ledger
+) -> None:
     job = steps.prepare(config(write(tmp_path, "private")))
     planned = steps.plan_training(job)
     objective = steps.build_objective(job, steps.load_records(job))
-    with steps.reserve_budget(job, planned, ledger) as reservation, pytest.raises(InputError, match="known bounds"):
+    with (
+        steps.reserve_budget(job, planned, ledger) as reservation,
+        pytest.raises(InputError, match="known bounds"),
+    ):
         steps.fit_model(job, planned, objective, reservation)
     with pytest.raises(InputError, match="releases before the training"):
         run(planned, objective.open())
@@ -198,19 +223,25 @@ def test_from_data_trains_and_never_leaves(home: Home, tmp_path: Path, ledger: L
     with steps.reserve_budget(job, planned, ledger) as reservation:
         result = steps.fit_model(job, planned, objective, reservation)
         price = record_run.convert(planned)
-        statement = record_run.commit(tmp_path / "run", job, planned, price, result, ledger, reservation)
+        statement = record_run.commit(
+            tmp_path / "run", job, planned, price, result, ledger, reservation
+        )
     assert not statement.releasable and "from_data" in statement.reasons[0]
 
 
 @pytest.mark.parametrize("parameters", [{"noise": "gamma"}, {"noise": "gaussian"}])
-def test_an_algorithm_priced_by_its_columns_stays_within_what_was_reserved(parameters: dict[str, str]) -> None:
+def test_an_algorithm_priced_by_its_columns_stays_within_what_was_reserved(
+    parameters: dict[str, str],
+) -> None:
     from dpcore.losses import make_loss
     from dpcore.problem import Problem
 
     before = Events.of([Exponential(1.0, 40.0, two_sided=True)] * 4, adjacency="add_remove")
     facts: dict[str, Any] = {"n": 1000, "loss": make_loss("logistic"), "l2": 1e-3}
     target = Target(2.0, 1e-6)
-    planned = plan("objective_perturbation", parameters, Problem(dimension=200, **facts), target, before=before)
+    planned = plan(
+        "objective_perturbation", parameters, Problem(dimension=200, **facts), target, before=before
+    )
     assert 0.999 < target.ratio(planned.events) <= 1.0
     known = replan(planned, Problem(dimension=12, **facts))
     reserved = planned.events.price() - before.price()
@@ -236,8 +267,12 @@ def test_what_compares_retrainings_needs_declared_bounds(tmp_path: Path) -> None
 def test_a_source_of_bounds_that_nothing_needs_is_refused(tmp_path: Path, bounds: str) -> None:
     path = write(tmp_path, bounds)
     whole = path.read_text().replace("{kind: numeric}", "{kind: numeric, low: 0, high: 100}")
-    path.write_text(whole.replace("{kind: categorical}", "{kind: categorical, levels: [north, south, east]}"))
-    with pytest.raises(InputError, match=f"for bounds: {bounds}, but every column of 'open' is declared"):
+    path.write_text(
+        whole.replace("{kind: categorical}", "{kind: categorical, levels: [north, south, east]}")
+    )
+    with pytest.raises(
+        InputError, match=f"for bounds: {bounds}, but every column of 'open' is declared"
+    ):
         steps.prepare(config(path))
 
 
@@ -246,7 +281,9 @@ def test_a_training_on_blocks_estimates_and_charges_those_alone(home: Home, tmp_
     table.loc[table.year == "2026", "city"] = "later"
     path = write(tmp_path, "private", table)
     text = path.read_text().replace("public: {n: 4000}", "public: {rows_per_block: 4000}")
-    path.write_text(text.replace("  size:", "  year: {kind: block}\n  size:") + "block: {column: year}\n")
+    path.write_text(
+        text.replace("  size:", "  year: {kind: block}\n  size:") + "block: {column: year}\n"
+    )
     schema = find_schema(str(path))
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.init("open", 20.0, 1e-4, "add_remove", blocks=Blocks.of(schema))
@@ -273,5 +310,9 @@ def test_a_share_that_cannot_pay_is_named(tmp_path: Path) -> None:
 def test_a_share_out_of_range_says_the_range_and_an_example(tmp_path: Path, share: str) -> None:
     path = write(tmp_path, "private")
     path.write_text(path.read_text().replace("bounds_share: 0.3", f"bounds_share: {share}"))
-    with pytest.raises(InputError, match=r"bounds_share: Expected a share .*strictly between 0 and 1, got .*; for exa"):
+    with pytest.raises(
+        InputError,
+        match=r"bounds_share: Expected a share .*strictly between 0 and "
+        r"1, got .*; for exa",
+    ):
         find_schema(str(path))

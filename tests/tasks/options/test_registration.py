@@ -1,4 +1,6 @@
-"""An option is one file, one entry of ``OPTIONS`` and its rows in the table: a toy one trains, charges and speaks."""
+"""An option is one file, one entry of ``OPTIONS`` and its rows in the table: a toy one trains,
+charges and speaks.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,12 @@ class Told:
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "OPTIONS", (*options.OPTIONS, Headcount))
-    own = Rule("headcount", "label", ("binary",), "heads are counted by two classes; leave tracking.name out")
+    own = Rule(
+        "headcount",
+        "label",
+        ("binary",),
+        "heads are counted by two classes; leave tracking.name out",
+    )
     monkeypatch.setattr(rules, "RULES", (*rules.RULES, own))
 
 
@@ -105,9 +112,18 @@ def test_a_toy_option_trains_charges_and_speaks(
 
     hooks = list(Headcount.titles.values())
     assert [step for step in told.steps if step in hooks] == hooks
-    places = {step: told.steps.index(step) for step in (*hooks, "plan", "reserve", "fit", "convert", "commit", "track")}
+    places = {
+        step: told.steps.index(step)
+        for step in (*hooks, "plan", "reserve", "fit", "convert", "commit", "track")
+    }
     assert places["look around"] < places["plan"] < places["find a clicker"] < places["reserve"]
-    assert places["reserve"] < places["clear the throat"] < places["fit"] < places["breathe out"] < places["convert"]
+    assert (
+        places["reserve"]
+        < places["clear the throat"]
+        < places["fit"]
+        < places["breathe out"]
+        < places["convert"]
+    )
     assert places["commit"] < places["count heads"] < places["track"]
     assert told.lines[0] == "Warning: a count of heads leaves as well"
     assert [line for line in told.lines if "eads" in line or "clicker" in line][1:] == [
@@ -125,12 +141,16 @@ def test_commands_speak_of_it_and_ask_for_room_for_both(
     file.write_text(json.dumps(config_of(small, **ASKED).model_dump(mode="json")))
     assert run(["plan", str(file), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["headcount"] == EPSILON and "a count of heads leaves as well" in report["warnings"]
+    assert (
+        report["headcount"] == EPSILON and "a count of heads leaves as well" in report["warnings"]
+    )
     plain = small.with_name("plain.yaml")
     plain.write_text(json.dumps(config_of(small).model_dump(mode="json")))
     assert run(["plan", str(plain), "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
-    assert report["ledger_cost"] > alone["ledger_cost"] > 0 and report["epsilon"] == alone["epsilon"]
+    assert (
+        report["ledger_cost"] > alone["ledger_cost"] > 0 and report["epsilon"] == alone["epsilon"]
+    )
 
     job = steps.prepare(config_of(small, **ASKED))
     ledger.init("other", 1.0, 1e-4, "add_remove")
@@ -138,7 +158,9 @@ def test_commands_speak_of_it_and_ask_for_room_for_both(
         other.init("small", 1.0, 1e-4, "add_remove")
         steps.plan_within(steps.prepare(config_of(small)), other)
         with pytest.raises(
-            BudgetExceeded, match=r"room for the training and headcount in 'small'.*leave headcount out"
+            BudgetExceeded,
+            match=r"room for the training and headcount in 'small'.*leave "
+            r"headcount out",
         ):
             steps.plan_within(job, other)
         assert entries(other, "small") == []
@@ -152,7 +174,8 @@ def test_its_rows_in_the_table_refuse_and_stand_on_the_page(small: Path, registe
     with pytest.raises(InputError) as raised:
         steps.prepare(wanted)
     assert str(raised.value) == (
-        "Expected no headcount for data set 'small', whose label is of kind regression, got one: heads are "
+        "Expected no headcount for data set 'small', whose label is of kind regression, got one: "
+        "heads are "
         "counted by two classes; leave tracking.name out."
     )
     assert "| `headcount` | `label` binary | heads are counted by two classes" in rules.page()
@@ -169,10 +192,12 @@ def test_a_hook_without_a_title_is_no_option() -> None:
 # An option asks for itself: nobody else looks whether it is asked for.
 NAMED = re.compile(
     r"\b(config|training)\.(tune|select|audit)\b|evaluate\.release\b"
-    r"|tasks\.options\.(tune|bounds|canaries|select|noisy_metric)\b|tasks\.options import (?!check_options|OPTIONS)\w+"
+    r"|tasks\.options\.(tune|bounds|canaries|select|noisy_metric)\b|tasks\.options import "
+    r"(?!check_options|OPTIONS)\w+"
 )
 ELSEWHERE = {
-    # What a retraining or a second plan has to know of a search: which columns it may change, what it selected.
+    # What a retraining or a second plan has to know of a search: which columns it may change, what
+    # it selected.
     "tasks/retraining/config.py",
     "tasks/audit/planned.py",
     # A model that was killed before its noisy metric was drawn says so.

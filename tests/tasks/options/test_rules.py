@@ -1,4 +1,6 @@
-"""One table says what goes with what: each of its sentences is seen, and the page for readers is the table."""
+"""One table says what goes with what: each of its sentences is seen, and the page for readers is
+the table.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from tasks.options import rules
 from tasks.options.rules import ABSENT, DECLARED, RULES, Rule
 
 ROOT = Path(__file__).resolve().parents[3]
-COLUMNS = {"age": {"kind": "numeric", "low": 0, "high": 100}, "city": {"kind": "categorical", "levels": ["a", "b"]}}
+COLUMNS = {
+    "age": {"kind": "numeric", "low": 0, "high": 100},
+    "city": {"kind": "categorical", "levels": ["a", "b"]},
+}
 LABELS: dict[str, dict[str, Any]] = {
     "binary": {"positive": "yes", "negative": "no"},
     "regression": {"low": 0, "high": 1},
@@ -48,7 +53,9 @@ ASKED: dict[str, Any] = {
 
 
 def breaking(rule: Rule) -> Iterator[dict[str, str]]:
-    """Facts that break a rule: its option is asked for, and its fact has a value that is not allowed."""
+    """Facts that break a rule: its option is asked for, and its fact has a value that is not
+    allowed.
+    """
     name, _, value = rule.option.partition("=")
     for found in VALUES.get(rule.fact, (ABSENT, "present")):
         if found not in rule.allowed:
@@ -105,12 +112,18 @@ def config_of(facts: dict[str, str]) -> dict[str, Any]:
 def refused(folder: Path, facts: dict[str, str], capsys: pytest.CaptureFixture[str]) -> str:
     """What a person reads who asks for ``facts`` by the command that they are for; one line."""
     (folder / "facts.yaml").write_text(yaml.safe_dump(schema_of(facts)))
-    (folder / "published.yaml").write_text(yaml.safe_dump({**schema_of({}), "public": {"n": 300, "public": True}}))
+    (folder / "published.yaml").write_text(
+        yaml.safe_dump({**schema_of({}), "public": {"n": 300, "public": True}})
+    )
     training, command = config_of(facts), facts.get("command", "train")
     file = folder / "config.yaml"
     if {"drift.epsilon", "champion.data"} & facts.keys():
         asked = {name: ASKED[name] for name in ("drift.epsilon", "champion.data") if name in facts}
-        values: dict[str, Any] = {"training": training, "window": {"last": None}, "warm_start": "none"}
+        values: dict[str, Any] = {
+            "training": training,
+            "window": {"last": None},
+            "warm_start": "none",
+        }
         for name, value in asked.items():
             put(values, name, value)
         file.write_text(json.dumps(values))
@@ -130,9 +143,11 @@ def refused(folder: Path, facts: dict[str, str], capsys: pytest.CaptureFixture[s
 def test_every_sentence_is_read_by_whoever_breaks_its_rule(
     rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On one line, before a file of the data is opened (there is none) and before anything is spent.
+    """On one line, before a file of the data is opened (there is none) and before anything is
+    spent.
 
-    Where values break an earlier rule as well, that one is said; one value at least is this rule's alone.
+    Where values break an earlier rule as well, that one is said; one value at least is this rule's
+    alone.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path / "home"))
@@ -152,7 +167,11 @@ def test_rules_speak_of_known_facts_and_end_without_a_full_stop() -> None:
     for rule in RULES:
         assert rule.fact in VALUES or rule.allowed == (ABSENT,)
         assert set(rule.allowed) <= {*VALUES.get(rule.fact, ()), ABSENT}
-        assert "\n" not in rule.because and not rule.because.endswith((".", ";")) and ";" in rule.because + ";"
+        assert (
+            "\n" not in rule.because
+            and not rule.because.endswith((".", ";"))
+            and ";" in rule.because + ";"
+        )
 
 
 def test_the_page_is_the_table() -> None:

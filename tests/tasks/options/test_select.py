@@ -1,4 +1,6 @@
-"""A training with ``select:`` through the flow: what it shows, stores and says about the columns that it kept."""
+"""A training with ``select:`` through the flow: what it shows, stores and says about the columns
+that it kept.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SECTIONS = {
 }
 
 
-def test_a_selection_is_a_step_of_one_charged_training(server: str, home: Home, small: Path, ledger) -> None:
+def test_a_selection_is_a_step_of_one_charged_training(
+    server: str, home: Home, small: Path, ledger
+) -> None:
     from flows.server import LocalServer
     from flows.train import train
 
@@ -34,15 +38,24 @@ def test_a_selection_is_a_step_of_one_charged_training(server: str, home: Home, 
     folder = Path(client.download_artifacts(run_.info.run_id, ""))
     table = json.loads((folder / "tables/attributes.json").read_text())
     [kept] = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-    assert json.loads(run_.data.tags["mlflow.loggedArtifacts"]) == [{"path": "tables/attributes.json", "type": "table"}]
-    assert kept["column"] in ("age", "city=north", "city=south") and kept["attribute"] in ("age", "city")
+    assert json.loads(run_.data.tags["mlflow.loggedArtifacts"]) == [
+        {"path": "tables/attributes.json", "type": "table"}
+    ]
+    assert kept["column"] in ("age", "city=north", "city=south") and kept["attribute"] in (
+        "age",
+        "city",
+    )
     assert (kept["weight"] > 0) == (kept["sign"] == "+")
 
     released = json.loads((folder / "privacy/statement.json").read_text())["released"]
-    [words] = [line for line in released if line.startswith("the columns that the model uses, 1 of 3")]
+    [words] = [
+        line for line in released if line.startswith("the columns that the model uses, 1 of 3")
+    ]
     assert words.endswith(kept["column"])
     assert json.loads((folder / "config.json").read_text())["select"]["keep"] == 1
-    cards = [json.loads(path.read_text()) for path in model_folder(client, run_).rglob("model.json")]
+    cards = [
+        json.loads(path.read_text()) for path in model_folder(client, run_).rglob("model.json")
+    ]
     assert [card["uses"] for card in cards] == [[kept["column"]]]
 
     with LocalServer(home) as seen:
@@ -55,7 +68,9 @@ def model_folder(client, run_) -> Path:
     """The folder of the stored model's files."""
     from mlflow.artifacts import download_artifacts
 
-    return Path(download_artifacts(run_.data.tags["dpflows.model"], tracking_uri=client.tracking_uri))
+    return Path(
+        download_artifacts(run_.data.tags["dpflows.model"], tracking_uri=client.tracking_uri)
+    )
 
 
 def test_a_plan_shows_both_phases(small: Path, home: Home) -> None:
@@ -76,7 +91,11 @@ def test_more_columns_than_there_are_are_not_kept(small: Path) -> None:
     from tasks.training import steps
 
     steps.prepare(config_of(small, **SECTIONS | {"select": {"keep": 3}}))
-    with pytest.raises(InputError, match=r"select\.keep of at most 3, .*got select\.keep=1000: all would be kept"):
+    with pytest.raises(
+        InputError,
+        match=r"select\.keep of at most 3, .*got select\.keep=1000: all "
+        r"would be kept",
+    ):
         steps.prepare(config_of(small, **SECTIONS | {"select": {"keep": 1000}}))
     alone = {"name": "two_phase", "keep": 4}
     with pytest.raises(InputError, match=r"got algorithm\.keep=4"):

@@ -1,4 +1,6 @@
-"""``select:`` in a training: one algorithm, one price; the attributes of a sparse model as a table; known truths."""
+"""``select:`` in a training: one algorithm, one price; the attributes of a sparse model as a table;
+known truths.
+"""
 
 from __future__ import annotations
 
@@ -29,26 +31,39 @@ def config(**sections: dict[str, object]) -> TrainConfig:
     return parse_config({**SPARSE, **sections})
 
 
-# ---- both phases are one algorithm ------------------------------------------------------------------------------
+# ---- both phases are one algorithm
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trainer", SECOND)
 def test_a_selection_before_any_clipping_trainer_has_one_price(trainer: str) -> None:
     objective = {"l1": 0.0 if trainer == "dp_adam" else 1e-4}
-    chosen = config(select={"keep": 25, "share": 0.2}, algorithm={"name": trainer, "steps": 7}, objective=objective)
+    chosen = config(
+        select={"keep": 25, "share": 0.2},
+        algorithm={"name": trainer, "steps": 7},
+        objective=objective,
+    )
     planned = steps.plan_training(steps.prepare(chosen))
     assert planned.name == "two_phase" and len(planned.events) == 8
     assert 0.4999 <= planned.spent_epsilon <= 0.5
     first, *rest = [(item.sensitivity / item.sigma) ** 2 for item in planned.events]
     assert first / (first + sum(rest)) == pytest.approx(0.2, rel=1e-9)
     select, train = planned.phases
-    assert (select["keep"], select["releases"], train["algorithm"], train["releases"]) == (25, 1, trainer, 7)
+    assert (select["keep"], select["releases"], train["algorithm"], train["releases"]) == (
+        25,
+        1,
+        trainer,
+        7,
+    )
     assert select["share"] == pytest.approx(0.2) and train["share"] == pytest.approx(0.8)
     assert select["noise_multiplier"] == pytest.approx(1.0 / np.sqrt(first))
 
 
 def test_select_is_the_algorithm_two_phase_written_as_a_step() -> None:
-    step = config(select={"keep": 25, "share": 0.2}, algorithm={"name": "ssadmm", "steps": 9, "preset": "selection"})
+    step = config(
+        select={"keep": 25, "share": 0.2},
+        algorithm={"name": "ssadmm", "steps": 9, "preset": "selection"},
+    )
     second = {"second": "ssadmm", "settings": {"horizon": 0.08, "steps": 9}}
     whole = config(algorithm={"name": "two_phase", "keep": 25, "share": 0.2, **second})
     plans = [steps.plan_training(steps.prepare(chosen)) for chosen in (step, whole)]
@@ -58,7 +73,11 @@ def test_select_is_the_algorithm_two_phase_written_as_a_step() -> None:
 def test_auto_trains_by_ssadmm_and_a_given_noise_multiplier_rules_both_phases() -> None:
     chosen = algorithm_of(config(select={}, algorithm={"noise_multiplier": 900.0, "steps": 3}))
     assert chosen.name == "two_phase"
-    assert chosen.parameters == {"second": "ssadmm", "settings": {"steps": 3}, "noise_multiplier": 900.0}
+    assert chosen.parameters == {
+        "second": "ssadmm",
+        "settings": {"steps": 3},
+        "noise_multiplier": 900.0,
+    }
 
 
 @pytest.mark.parametrize("name", sorted(set(registry) - set(SECOND)))
@@ -73,7 +92,9 @@ def test_what_cannot_follow_a_selection_is_refused(name: str) -> None:
     [({"keep": 0}, "select.keep"), ({"share": 1.0}, "select.share"), ({"method": "lasso"}, "select.method"),
      ({"kept": 3}, "did you mean 'select.keep'")],
 )  # fmt: skip
-def test_settings_of_a_selection_out_of_range_are_refused(select: dict[str, object], words: str) -> None:
+def test_settings_of_a_selection_out_of_range_are_refused(
+    select: dict[str, object], words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         config(select=select)
 
@@ -98,11 +119,14 @@ def test_the_constant_column_may_be_left_out() -> None:
     assert "intercept" not in without.encoder.design.names
 
 
-# ---- what a sparse model uses -----------------------------------------------------------------------------------
+# ---- what a sparse model uses
+# -----------------------------------------------------------------------------------
 
 
 def test_the_table_ranks_weights_and_leaves_zeros_and_the_constant_out(tmp_path: Path) -> None:
-    chosen = config(data={"name": "census"}, preprocess={"numeric": "hats(3)"}, algorithm={"name": "ssadmm"})
+    chosen = config(
+        data={"name": "census"}, preprocess={"numeric": "hats(3)"}, algorithm={"name": "ssadmm"}
+    )
     job = steps.prepare(chosen)
     planned = steps.plan_training(job)
     names = job.encoder.design.names
@@ -127,7 +151,11 @@ def test_dense_models_have_no_table() -> None:
     job = steps.prepare(config(objective={"l1": 0.0}, algorithm={"name": "dp_sgd"}))
     planned = steps.plan_training(job)
     assert not quality.is_sparse(job, planned)
-    assert quality.columns_words(job, planned, np.ones(101)) == quality.columns_used(job, planned, np.ones(101)) == []
+    assert (
+        quality.columns_words(job, planned, np.ones(101))
+        == quality.columns_used(job, planned, np.ones(101))
+        == []
+    )
 
 
 def test_coverage_of_a_declared_truth() -> None:
@@ -155,6 +183,13 @@ def test_estimators_name_what_they_selected() -> None:
     X = rng.uniform(-1, 1, size=(400, 8)) / np.sqrt(8)
     y = np.where(X[:, 2] - X[:, 5] > 0, 1, -1)
     model = DPClassifier(
-        "two_phase", epsilon=50.0, delta=1e-6, norm_bound=1.5, classes=[-1, 1], n=400, keep=2, random_state=0
+        "two_phase",
+        epsilon=50.0,
+        delta=1e-6,
+        norm_bound=1.5,
+        classes=[-1, 1],
+        n=400,
+        keep=2,
+        random_state=0,
     ).fit(X, y)
     assert sorted(model.selected_features_) == [2, 5] == sorted(model.ranked_features_[:2])

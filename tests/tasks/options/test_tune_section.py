@@ -31,10 +31,16 @@ CONF = Path(__file__).resolve().parents[3] / "conf"
 GRID = {"algorithm.learning_rate": [0.5, 4.0], "objective.l2": [None, 0.01]}
 
 
-def tuned_config(schema: Path, grid: Any = None, tune: dict[str, Any] | None = None, **sections: Any) -> TrainConfig:
+def tuned_config(
+    schema: Path, grid: Any = None, tune: dict[str, Any] | None = None, **sections: Any
+) -> TrainConfig:
     return config_of(
         schema,
-        tune={"grid": grid or GRID, "trials": {"distribution": "negative_binomial", "mean": 4}, **(tune or {})},
+        tune={
+            "grid": grid or GRID,
+            "trials": {"distribution": "negative_binomial", "mean": 4},
+            **(tune or {}),
+        },
         **sections,
     )
 
@@ -46,12 +52,19 @@ def plan_of(config: TrainConfig) -> Any:
 def test_every_setting_has_its_parameters_and_its_problem(small: Path) -> None:
     planned = plan_of(tuned_config(small))
     settings = planned.algorithm.settings
-    assert [tuple(one.values.values()) for one in settings] == [(0.5, None), (0.5, 0.01), (4.0, None), (4.0, 0.01)]
+    assert [tuple(one.values.values()) for one in settings] == [
+        (0.5, None),
+        (0.5, 0.01),
+        (4.0, None),
+        (4.0, 0.01),
+    ]
     assert [one.algorithm.learning_rate for one in settings] == [0.5, 0.5, 4.0, 4.0]
     assert [one.problem.l2 for one in settings] == [0.0, 0.01, 0.0, 0.01]
     assert planned.spent_epsilon == pytest.approx(1.0, abs=1e-3)
     nested = plan_of(
-        tuned_config(small, {"algorithm": {"learning_rate": [0.5, 4.0]}, "objective": {"l2": [None, 0.01]}})
+        tuned_config(
+            small, {"algorithm": {"learning_rate": [0.5, 4.0]}, "objective": {"l2": [None, 0.01]}}
+        )
     )
     assert nested.events == planned.events
 
@@ -69,7 +82,9 @@ def test_every_encoding_has_columns_of_its_own(small: Path) -> None:
 
 
 def test_grid_from_the_command_line(home: Home, small: Path) -> None:
-    config = load_config(None, ["tune.grid.algorithm.learning_rate=[1, 2, 4]", "tune.trials.mean=3"])
+    config = load_config(
+        None, ["tune.grid.algorithm.learning_rate=[1, 2, 4]", "tune.trials.mean=3"]
+    )
     assert config.tune is not None
     assert options_tune.grid_of(config.tune) == {"algorithm.learning_rate": (1, 2, 4)}
 
@@ -77,18 +92,33 @@ def test_grid_from_the_command_line(home: Home, small: Path) -> None:
 @pytest.mark.parametrize(
     ("grid", "words"),
     [
-        ({"privacy.epsilon": [1, 2]}, "got 'privacy.epsilon': the promise is fixed before the records are read"),
-        ({"privacy": {"adjacency": ["add_remove", "replace_one"]}}, "got 'privacy.adjacency': the promise is fixed"),
+        (
+            {"privacy.epsilon": [1, 2]},
+            "got 'privacy.epsilon': the promise is fixed before the records are read",
+        ),
+        (
+            {"privacy": {"adjacency": ["add_remove", "replace_one"]}},
+            "got 'privacy.adjacency': the promise is fixed",
+        ),
         ({"data.name": ["a", "b"]}, "got 'data.name': which records are read"),
-        ({"preprocess.intercept": [True, False]}, "got 'preprocess.intercept': the constant column belongs"),
+        (
+            {"preprocess.intercept": [True, False]},
+            "got 'preprocess.intercept': the constant column belongs",
+        ),
         ({"preprocess.numeric": ["minmax", "logs"]}, "preprocess"),
         ({"preprocess.numbers": ["minmax", "log"]}, "preprocess.numbers"),
         ({"objective.loss": ["logistic", "hinge"]}, "got 'objective.loss': the model's kind"),
         ({"evaluate.baselines": [True, False]}, "got 'evaluate.baselines'"),
         ({"seed": [1, 2]}, "got 'seed': it has no part in the training"),
-        ({"algorithm.name": ["dp_sgd", "output_gd"]}, "got 'algorithm.name': one search tunes one algorithm"),
+        (
+            {"algorithm.name": ["dp_sgd", "output_gd"]},
+            "got 'algorithm.name': one search tunes one algorithm",
+        ),
         ({"algorithm.preset": ["paper", None]}, "got 'algorithm.preset': it stands for several"),
-        ({"algorithm.noise_multiplier": [1, 2]}, "got 'algorithm.noise_multiplier': the noise follows"),
+        (
+            {"algorithm.noise_multiplier": [1, 2]},
+            "got 'algorithm.noise_multiplier': the noise follows",
+        ),
         ({"algorithm.start": [[0.0], [1.0]]}, "got 'algorithm.start': a start is a model"),
         ({"algorithm.a.b": [1, 2]}, "it is no single parameter"),
         ({"algoritm.steps": [1, 2]}, "key of tune.grid"),
@@ -103,7 +133,9 @@ def test_grid_from_the_command_line(home: Home, small: Path) -> None:
         ({"objective.l1": ["much", 0.1]}, "for objective.l1, got 'much'"),
     ],
 )
-def test_grids_that_move_more_than_the_training_are_refused(small: Path, grid: dict[str, Any], words: str) -> None:
+def test_grids_that_move_more_than_the_training_are_refused(
+    small: Path, grid: dict[str, Any], words: str
+) -> None:
     with pytest.raises(InputError) as raised:
         plan_of(tuned_config(small, grid))
     assert words in str(raised.value)
@@ -118,13 +150,22 @@ def test_an_empty_grid_is_refused(small: Path) -> None:
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
-        ({"algorithm": {"noise_multiplier": 3.0}}, "algorithm.noise_multiplier follows from the budget"),
-        ({"privacy": {"accountant": "pld"}}, "auto, rdp or pure for a tuned training, got accountant='pld'"),
+        (
+            {"algorithm": {"noise_multiplier": 3.0}},
+            "algorithm.noise_multiplier follows from the budget",
+        ),
+        (
+            {"privacy": {"accountant": "pld"}},
+            "auto, rdp or pure for a tuned training, got accountant='pld'",
+        ),
         ({"privacy": {"accountant": "gdp"}}, "got accountant='gdp'"),
         ({"algorithm": {"name": "majority", "steps": 4}}, "majority"),
         ({"tune": {"trials": {"mean": 1.0}}}, "a number > 1 for tune.trials.mean, got 1.0"),
         ({"tune": {"trials": {"distribution": "fixed"}}}, "tune.trials.distribution"),
-        ({"tune": {"trials": {"distribution": "poisson", "mean": 4, "eta": 1}}}, "no eta for the Poisson law"),
+        (
+            {"tune": {"trials": {"distribution": "poisson", "mean": 4, "eta": 1}}},
+            "no eta for the Poisson law",
+        ),
         ({"tune": {"score": {"metric": "roc_auc"}}}, "tune.score.metric"),
         ({"tune": {"score": {"share": 1.0}}}, "tune.score.share"),
     ],
@@ -160,7 +201,9 @@ def test_ranking_users_and_networks_are_refused(home: Home, small: Path) -> None
         plan_of(load_config(str(CONF / "mnist_mlp.yaml"), [grid]))
     schema = rewritten(small, "public: {n: 300}", "unit: user\npublic: {n: 100, rows_per_user: 3}")
     schema = rewritten(schema, "label:", "  patient: {kind: user}\nlabel:")
-    with pytest.raises(InputError, match="the score's noise is for one record, and the unit is user"):
+    with pytest.raises(
+        InputError, match="the score's noise is for one record, and the unit is user"
+    ):
         plan_of(tuned_config(schema, privacy={"delta": 1e-4}))
 
 
@@ -171,7 +214,9 @@ def test_bounds_that_are_not_declared_are_refused(small: Path) -> None:
         plan_of(tuned_config(schema))
 
 
-def test_plan_shows_what_a_search_costs(home: Home, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_shows_what_a_search_costs(
+    home: Home, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = small.with_name("tune.yaml")
     file.write_text(json.dumps(tuned_config(small).model_dump(mode="json")))
     assert run(["plan", str(file), "--json"]) == 0
@@ -233,7 +278,9 @@ def test_killed_between_two_trials_everything_stays_charged(small: Path) -> None
         ledger.init("small", 3.0, 1e-4, "add_remove")
         before = ledger.room("small", ("all",), public=False)
     root = Path(__file__).resolve().parents[3]
-    done = subprocess.run([sys.executable, "-c", KILLED, str(small), url], cwd=root, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(small), url], cwd=root, check=False, timeout=300
+    )
     assert done.returncode == -signal.SIGKILL
     planned = plan_of(tuned_config(small))
     with Ledger(url) as ledger:
@@ -247,8 +294,12 @@ def test_killed_between_two_trials_everything_stays_charged(small: Path) -> None
         assert [one.entry for one in charged(ledger, "small")] == [entry.entry]
 
 
-def test_case_12_a_search_of_random_size_costs_less_than_the_six_and_more_than_one(shared: Path) -> None:
-    """The six trainings of case 12 as one charged search: the theorem's price, not the winner's 3.2349."""
+def test_case_12_a_search_of_random_size_costs_less_than_the_six_and_more_than_one(
+    shared: Path,
+) -> None:
+    """The six trainings of case 12 as one charged search: the theorem's price, not the winner's
+    3.2349.
+    """
     case = shared / "cases" / "12-release-gate-after-tuning"
     with (case / "candidates.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -258,7 +309,9 @@ def test_case_12_a_search_of_random_size_costs_less_than_the_six_and_more_than_o
     search = RepeatNegativeBinomial.of_mean((trial,), float(len(rows)), 0.0)
     assert isinstance(search, Repeated)
     alone = search_epsilon([Events.of(one, adjacency="add_remove")], "add_remove", 1e-5, "prop21")
-    six = search_epsilon([Events.of(one, adjacency="add_remove")] * len(rows), "add_remove", 1e-5, "prop21")
+    six = search_epsilon(
+        [Events.of(one, adjacency="add_remove")] * len(rows), "add_remove", 1e-5, "prop21"
+    )
     events = Events.of([search], adjacency="add_remove")
     tuned = search_epsilon([events], "add_remove", 1e-5, "prop21")
     assert (alone, six) == (pytest.approx(3.2349, abs=5e-5), pytest.approx(8.6338, abs=5e-5))
@@ -270,10 +323,20 @@ def test_case_12_a_search_of_random_size_costs_less_than_the_six_and_more_than_o
 
 
 def test_a_champion_needs_columns_that_no_search_changes(home: Home, small: Path) -> None:
-    training_config = tuned_config(small, {"preprocess.numeric": ["minmax", "log"]}).model_dump(mode="json")
+    training_config = tuned_config(small, {"preprocess.numeric": ["minmax", "log"]}).model_dump(
+        mode="json"
+    )
     champion = {"data": "census"}
-    with pytest.raises(InputError, match=r"no preprocess in training\.tune\.grid beside champion\.data='census'"):
-        check_retraining(RetrainConfig.model_validate({"training": training_config, "champion": champion}))
+    with pytest.raises(
+        InputError,
+        match=r"no preprocess in training\.tune\.grid beside "
+        r"champion\.data='census'",
+    ):
+        check_retraining(
+            RetrainConfig.model_validate({"training": training_config, "champion": champion})
+        )
     check_retraining(RetrainConfig.model_validate({"training": training_config}))
     training_config["tune"] = {"grid": GRID}
-    check_retraining(RetrainConfig.model_validate({"training": training_config, "champion": champion}))
+    check_retraining(
+        RetrainConfig.model_validate({"training": training_config, "champion": champion})
+    )

@@ -1,4 +1,6 @@
-"""Tuned runs from table to released bundle: what stands in MLflow, statement and ledger, and what must not."""
+"""Tuned runs from table to released bundle: what stands in MLflow, statement and ledger, and what
+must not.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ NUMBER = re.compile(rf"(?<![\w.]){TRIALS}(\.0)?(?![\w.])")
 
 
 def few_but_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claim ``TRIALS`` trials and run the first three: whoever writes the number down writes this one."""
+    """Claim ``TRIALS`` trials and run the first three: whoever writes the number down writes this
+    one.
+    """
 
     def release(self: Repeated, value: Any, rng: Any) -> Any:
         trials = self.draw(rng)
@@ -48,9 +52,15 @@ def texts(client: Any, run_id: str) -> dict[str, str]:
     found = client.get_run(run_id)
     folder = Path(client.download_artifacts(run_id, ""))
     files = {
-        str(p.relative_to(folder)): p.read_bytes().decode(errors="replace") for p in folder.rglob("*") if p.is_file()
+        str(p.relative_to(folder)): p.read_bytes().decode(errors="replace")
+        for p in folder.rglob("*")
+        if p.is_file()
     }
-    values = {**found.data.params, **found.data.tags, **{k: repr(v) for k, v in found.data.metrics.items()}}
+    values = {
+        **found.data.params,
+        **found.data.tags,
+        **{k: repr(v) for k, v in found.data.metrics.items()},
+    }
     return {**files, **values}
 
 
@@ -63,18 +73,25 @@ def statement_of(client: Any, run_id: str) -> Statement:
     return Statement.model_validate_json(Path(path).read_text())
 
 
-def test_flow_from_table_to_stored_model(server: str, home: Home, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flow_from_table_to_stored_model(
+    server: str, home: Home, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from flows.train import train
 
     few_but_many(monkeypatch)
     with Ledger(f"sqlite:///{small.with_name('ledger.db')}") as ledger:
         ledger.init("small", 3.0, 1e-4, "add_remove")
         release = {"metric": "accuracy", "epsilon": 0.1}
-        config = tuned_config(small, tracking={"experiment": "tuned"}, evaluate={"release": release})
+        config = tuned_config(
+            small, tracking={"experiment": "tuned"}, evaluate={"release": release}
+        )
         summary = train(config)
         entries = charged(ledger, "small")
         ledger.verify()
-    assert [[item.kind for item in entry.events] for entry in entries] == [["repeat_negative_binomial"], ["laplace"]]
+    assert [[item.kind for item in entry.events] for entry in entries] == [
+        ["repeat_negative_binomial"],
+        ["laplace"],
+    ]
     assert 0.999 < summary["epsilon_spent"] <= 1.0
     assert set(summary["released"]) == {"accuracy"}
     search = summary["parameters"]["tuning"]
@@ -84,7 +101,9 @@ def test_flow_from_table_to_stored_model(server: str, home: Home, small: Path, m
     assert not [name for name, text in shown.items() if NUMBER.search(text)]
     assert not NUMBER.search(json.dumps(summary))
     bodies = [json.loads(record.body) for record in records(ledger)]
-    assert not NUMBER.search(json.dumps(bodies)) and [body["draws"] for body in bodies if "draws" in body] == [1, 1]
+    assert not NUMBER.search(json.dumps(bodies)) and [
+        body["draws"] for body in bodies if "draws" in body
+    ] == [1, 1]
     found = client.get_run(summary["run_id"]).data
     assert {name for name in found.metrics if "second" in name} == {"internal.fit_seconds"}
     assert [p.value for p in client.get_metric_history(summary["run_id"], "spent.epsilon")] == [
@@ -103,7 +122,9 @@ def tuned_run(shared_world: World) -> str:
 
 def test_statement_says_how_the_setting_was_found(shared_world: World, tuned_run: str) -> None:
     stated = statement_of(shared_world.client, tuned_run)
-    said = "Hyper-parameters were selected with a random number of trials; the number is not released"
+    said = (
+        "Hyper-parameters were selected with a random number of trials; the number is not released"
+    )
     assert sum(said in text for text in stated.limits) == 1
     assert not [text for text in stated.limits if "choosing them by looking" in text]
     search = stated.training.parameters["tuning"]
@@ -111,12 +132,16 @@ def test_statement_says_how_the_setting_was_found(shared_world: World, tuned_run
     assert any("nothing of other trials" in text for text in stated.released)
     assert "Papernot & Steinke (2022)" in stated.sensitivity and "Abadi" in stated.sensitivity
     assert stated.noise.startswith("rounded") and stated.samplers == ["full_batch"]
-    words = Path(shared_world.client.download_artifacts(tuned_run, "privacy/statement.md")).read_text()
+    words = Path(
+        shared_world.client.download_artifacts(tuned_run, "privacy/statement.md")
+    ).read_text()
     assert "1 x repeat_negative_binomial" in words and "gaussian (" in words
 
 
 def test_the_selected_encoding_is_stored_with_the_model(shared_world: World) -> None:
-    run_id = shared_world.train(settings_of(shared_world, {"preprocess.numeric": ["hats(4)", "hats(8)"]}))
+    run_id = shared_world.train(
+        settings_of(shared_world, {"preprocess.numeric": ["hats(4)", "hats(8)"]})
+    )
     subject = read(shared_world.client, run_id, shared_world.ledger_url)
     stated = subject.statement
     assert stated is not None and not audit(subject).blocked
@@ -158,7 +183,9 @@ def test_other_code_prices_a_search_whose_settings_cost_the_same(
     shared_world: World, sections: dict[str, Any], precision: float | None
 ) -> None:
     planned = plan_of(shared_world, **sections)
-    stated: Any = SimpleNamespace(guarantee=statement.guarantee(planned), renyi=statement.renyi(planned))
+    stated: Any = SimpleNamespace(
+        guarantee=statement.guarantee(planned), renyi=statement.renyi(planned)
+    )
     found = independent_epsilon(planned.events, stated)
     assert (found is None) is (precision is None)
     if found is not None:
@@ -182,7 +209,9 @@ def test_a_changed_search_is_seen(shared_world: World, tuned_run: str, field: st
     else:
         law["trials"][0]["mechanisms"][0]["sigma"] *= 2
     files = {**subject.files, "privacy/statement.json": json.dumps(stored).encode()}
-    report = audit(type(subject)(**{**{n: getattr(subject, n) for n in subject.__slots__}, "files": files}))
+    report = audit(
+        type(subject)(**{**{n: getattr(subject, n) for n in subject.__slots__}, "files": files})
+    )
     assert {"epsilon_recomputed", "statement_changed"} <= report.codes
 
 
@@ -190,13 +219,24 @@ def test_a_changed_search_is_seen(shared_world: World, tuned_run: str, field: st
 def test_release_gate_takes_a_tuned_run_as_one_and_a_sweep_as_many(
     world: World, key: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Case 12: a search with a named theorem costs its own epsilon; runs beside it are charged all the same."""
+    """Case 12: a search with a named theorem costs its own epsilon; runs beside it are charged all
+    the same.
+    """
     policy = tmp_path / "policy.yaml"
     policy.write_text("max_epsilon: 1.1\n")
     tuned = world.train(settings_of(world))
 
     def gate(run_id: str) -> tuple[int, Any]:
-        options = ["--to", "searched", "--approved-by", "A. Person", "--key", str(key), "--policy", str(policy)]
+        options = [
+            "--to",
+            "searched",
+            "--approved-by",
+            "A. Person",
+            "--key",
+            str(key),
+            "--policy",
+            str(policy),
+        ]
         code = run(["release", run_id, *options, "--json"])
         said = capsys.readouterr()
         return code, json.loads(said.out) if code == 0 else said.err
@@ -204,7 +244,9 @@ def test_release_gate_takes_a_tuned_run_as_one_and_a_sweep_as_many(
     code, answer = gate(tuned)
     assert code == 0, answer
     assert answer["epsilon"] == pytest.approx(1.0, abs=1e-3)
-    assert run(["verify", answer["bundle"], "--key", answer["signer"], "--expect", "searched@1"]) == 0
+    assert (
+        run(["verify", answer["bundle"], "--key", answer["signer"], "--expect", "searched@1"]) == 0
+    )
     capsys.readouterr()
     bundle = Path(answer["bundle"])
     assert len(json.loads((bundle / "privacy/tuning.json").read_text())["trials"]) == 1

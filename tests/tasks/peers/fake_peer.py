@@ -1,4 +1,6 @@
-"""Stands for the interpreter of another library: a program that runs the real worker with a library made here."""
+"""Stands for the interpreter of another library: a program that runs the real worker with a library
+made here.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ worker.main(sys.argv[2])
 
 
 def fake_python(folder: Path, train: str = "pass", start: str = "pass") -> str:
-    """The path of such a program; ``start`` and ``train`` are statements that it runs at these moments."""
+    """The path of such a program; ``start`` and ``train`` are statements that it runs at these
+    moments.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "python"
     path.write_text(PROGRAM.format(python=sys.executable, start=start, train=train))

@@ -38,13 +38,23 @@ def processes_end() -> Iterator[None]:
 
 
 def with_peers(schema: Path, python: str, **values: Any) -> CompareConfig:
-    section = {"python": python, "libraries": [{"name": "opacus"}, {"name": "diffprivlib"}], "timeout": 300}
-    base = {"peers": section, "privacy": BOTH, "algorithms": [{"name": "dp_sgd", "parameters": {"steps": 3}}]}
+    section = {
+        "python": python,
+        "libraries": [{"name": "opacus"}, {"name": "diffprivlib"}],
+        "timeout": 300,
+    }
+    base = {
+        "peers": section,
+        "privacy": BOTH,
+        "algorithms": [{"name": "dp_sgd", "parameters": {"steps": 3}}],
+    }
     return comparison_of(schema, **(base | values))
 
 
 def test_a_library_trains_on_the_rows_of_the_fold(small: Path, home: Home) -> None:
-    """The fake answers with mean_i y_i x_i: that of the training part, so nothing was lost on the way."""
+    """The fake answers with mean_i y_i x_i: that of the training part, so nothing was lost on the
+    way.
+    """
     public(small)
     comparison = resume.make_comparison(with_peers(small, fake_python(small.parent / "fake")), home)
     elsewhere = [one for one in comparison.cells if one.setting.peer is not None]
@@ -52,7 +62,11 @@ def test_a_library_trains_on_the_rows_of_the_fold(small: Path, home: Home) -> No
         "opacus": "add_remove",
         "diffprivlib": "replace_one",
     }
-    ours = {one.fold: comparison.rows.part(one) for one in comparison.cells if one.setting.label == "dp_sgd steps=3"}
+    ours = {
+        one.fold: comparison.rows.part(one)
+        for one in comparison.cells
+        if one.setting.label == "dp_sgd steps=3"
+    }
     for one in elsewhere:
         record = run_cell(one, comparison.config, comparison.rows, comparison.plans)
         assert (record["status"], record["error"]) == ("done", None)
@@ -65,24 +79,34 @@ def test_a_library_trains_on_the_rows_of_the_fold(small: Path, home: Home) -> No
         assert record["metrics"]["accuracy"] == pytest.approx(exact, abs=0.5 / len(T))
 
 
-def test_a_library_that_cannot_be_imported_is_named_and_the_others_run(small: Path, home: Home) -> None:
+def test_a_library_that_cannot_be_imported_is_named_and_the_others_run(
+    small: Path, home: Home
+) -> None:
     public(small)
     start = "if sys.argv[2] == 'diffprivlib': raise ImportError('no DOUBLE in sklearn.tree')"
     broken = fake_python(small.parent / "fake", start=start)
     comparison = resume.make_comparison(with_peers(small, broken), home)
     assert "opacus" in {one.setting.label for one in comparison.cells}
     [missing] = [item for item in comparison.left_out if item.label == "diffprivlib"]
-    assert "diffprivlib cannot be imported (ImportError: no DOUBLE in sklearn.tree)" in missing.reason
+    assert (
+        "diffprivlib cannot be imported (ImportError: no DOUBLE in sklearn.tree)" in missing.reason
+    )
     assert "dpflows[peers]" not in missing.reason  # it would bring the same versions again
     assert "'scikit-learn<1.8'" in missing.reason and "--set peers.python=" in missing.reason
 
 
-def test_an_interpreter_that_is_not_there_is_refused_before_anything_starts(small: Path, home: Home) -> None:
+def test_an_interpreter_that_is_not_there_is_refused_before_anything_starts(
+    small: Path, home: Home
+) -> None:
     public(small)
     plain = small.parent / "plain"
     plain.write_text("no program")
     for python in ("/nowhere/python", str(plain), str(small.parent)):
-        with pytest.raises(InputError, match=r"Expected an interpreter that can be run, got peers.python='/"):
+        with pytest.raises(
+            InputError,
+            match=r"Expected an interpreter that can be run, got "
+            r"peers.python='/",
+        ):
             resume.make_comparison(with_peers(small, python), home)
     assert not catalogue._missing
 
@@ -90,8 +114,14 @@ def test_an_interpreter_that_is_not_there_is_refused_before_anything_starts(smal
 @pytest.mark.parametrize(
     ("train", "words"),
     [
-        ("raise ValueError('a fault of the library')", "opacus: ValueError: a fault of the library"),
-        ("sys.stderr.write('out of memory\\n'); os._exit(9)", "its process ended without an answer: out of memory"),
+        (
+            "raise ValueError('a fault of the library')",
+            "opacus: ValueError: a fault of the library",
+        ),
+        (
+            "sys.stderr.write('out of memory\\n'); os._exit(9)",
+            "its process ended without an answer: out of memory",
+        ),
         ("time.sleep(60)", "no answer within 1 s"),
     ],
 )
@@ -108,9 +138,13 @@ def test_a_training_that_fails_is_a_failed_cell_and_the_next_one_runs(
     }
     comparison = resume.make_comparison(with_peers(small, "", peers=section), home)
     own = [one for one in comparison.cells if one.setting.peer is not None]
-    longer = replace(own[1].setting, peer=replace(own[1].setting.peer, timeout=300.0))  # a new process takes its time
+    # a new process takes its time
+    longer = replace(own[1].setting, peer=replace(own[1].setting.peer, timeout=300.0))
     second = replace(own[1], setting=longer)
-    records = [run_cell(one, comparison.config, comparison.rows, comparison.plans) for one in (own[0], second)]
+    records = [
+        run_cell(one, comparison.config, comparison.rows, comparison.plans)
+        for one in (own[0], second)
+    ]
     assert [record["status"] for record in records] == ["failed", "done"]
     assert words in records[0]["error"]
 
@@ -135,7 +169,9 @@ def test_what_libraries_do_not_allow(small: Path) -> None:
             peer_settings(bad)
     with pytest.raises(InputError, match="two are called 'opacus'"):
         with_peers(small, "", peers={"libraries": [{"name": "opacus"}, {"name": "opacus"}]})
-    settings, left_out = peer_settings(with_peers(small, config.peers.python or "", objective={"l1": 0.01}))
+    settings, left_out = peer_settings(
+        with_peers(small, config.peers.python or "", objective={"l1": 0.01})
+    )
     assert not settings and all("without L1" in item.reason for item in left_out)
     alone = {**BOTH, "adjacency": ["add_remove"]}
     _, [missing] = peer_settings(with_peers(small, config.peers.python or "", privacy=alone))
@@ -143,8 +179,17 @@ def test_what_libraries_do_not_allow(small: Path) -> None:
 
 
 def test_what_a_library_is_asked_for() -> None:
-    """diffprivlib minimises sum of losses + ||w||^2 / (2 C) on rows of norm 1, so C = norm_bound^2 / (n l2)."""
-    problem = Problem(n=1000, dimension=3, loss=Logistic(), norm_bound=2.0, l2=1e-3, adjacency=Adjacency.REPLACE_ONE)
+    """diffprivlib minimises sum of losses + ||w||^2 / (2 C) on rows of norm 1, so C = norm_bound^2
+    / (n l2).
+    """
+    problem = Problem(
+        n=1000,
+        dimension=3,
+        loss=Logistic(),
+        norm_bound=2.0,
+        l2=1e-3,
+        adjacency=Adjacency.REPLACE_ONE,
+    )
     asked = PEERS["diffprivlib"].request({"C": 1.0, "tol": 1e-4}, problem, 0.5, 1e-6)
     assert (asked["C"], asked["norm_bound"], asked["epsilon"]) == (4.0, 2.0, 0.5)
     free = replace(problem, l2=0.0)
@@ -158,17 +203,28 @@ def test_cells_of_another_version_are_other_cells(small: Path, home: Home) -> No
     public(small)
     config = with_peers(small, fake_python(small.parent / "fake"))
     comparison = resume.make_comparison(config, home)
-    for batch in batches_of([one for one in comparison.cells if one.setting.peer is not None], 1, timed=True):
+    for batch in batches_of(
+        [one for one in comparison.cells if one.setting.peer is not None], 1, timed=True
+    ):
         assert run_batch(batch, bench_of(comparison))[0]["status"] == "done"
     again = resume.make_comparison(config, home)
-    assert {one.setting.label for one in again.to_run} == {"majority", "non_private minmax cap", "dp_sgd steps=3"}
+    assert {one.setting.label for one in again.to_run} == {
+        "majority",
+        "non_private minmax cap",
+        "dp_sgd steps=3",
+    }
     peer_process(str(small.parent / "fake" / "python"), "opacus").versions["numpy"] = "another"
     assert "opacus" in {one.setting.label for one in resume.make_comparison(config, home).to_run}
 
 
 def test_a_library_that_is_not_installed_is_an_extra() -> None:
-    words = missing_words(PEERS["opacus"], "opacus cannot be imported (ModuleNotFoundError: No module named 'opacus')")
-    assert "; pip install 'dpflows[peers]', or give an interpreter" in words and PEERS["opacus"].install in words
+    words = missing_words(
+        PEERS["opacus"], "opacus cannot be imported (ModuleNotFoundError: No module named 'opacus')"
+    )
+    assert (
+        "; pip install 'dpflows[peers]', or give an interpreter" in words
+        and PEERS["opacus"].install in words
+    )
 
 
 def test_all_lines_take_turns_where_speed_is_compared(small: Path, home: Home) -> None:
@@ -181,8 +237,14 @@ def test_all_lines_take_turns_where_speed_is_compared(small: Path, home: Home) -
 
 
 def test_ratios_pair_folds_within_one_guarantee() -> None:
-    ours = [cell("dp_sgd", 1.0, fold=fold, seconds=0.2 + fold, metrics={"accuracy": 0.8}) for fold in range(3)]
-    theirs = [cell("opacus", 1.0, fold=f, seconds=1.0 + f, metrics={"accuracy": 0.4 * (f + 1)}) for f in range(3)]
+    ours = [
+        cell("dp_sgd", 1.0, fold=fold, seconds=0.2 + fold, metrics={"accuracy": 0.8})
+        for fold in range(3)
+    ]
+    theirs = [
+        cell("opacus", 1.0, fold=f, seconds=1.0 + f, metrics={"accuracy": 0.4 * (f + 1)})
+        for f in range(3)
+    ]
     broken = [*theirs[:2], failed(theirs[2])]
     elsewhere = [cell("diffprivlib", 1.0, fold=f, adjacency="replace_one") for f in range(3)]
     [one] = ratios([*ours, *broken, *elsewhere, cell("non_private", None)], {})
@@ -207,8 +269,8 @@ def test_the_shipped_bench_has_a_grid_and_names_its_libraries() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PEERS))
 def test_a_real_library_keeps_its_guarantee_and_learns(name: str) -> None:
-    """Runs where the interpreter of DPFLOWS_PEERS (by default this one) has the library. Two classes that a line
-    through the origin separates, epsilon 8: 0.5 would be chance."""
+    """Runs where the interpreter of DPFLOWS_PEERS (by default this one) has the library. Two
+    classes that a line through the origin separates, epsilon 8: 0.5 would be chance."""
     peer = PEERS[name]
     real = PeerProcess(*key_of(name))
     try:
@@ -218,9 +280,12 @@ def test_a_real_library_keeps_its_guarantee_and_learns(name: str) -> None:
     real.end()
     rng = np.random.default_rng(3)
     X = rng.normal(size=(4000, 4))
-    X /= np.linalg.norm(X, axis=1)[:, None] / 0.5  # half of the bound: weights come back in our units
+    # half of the bound: weights come back in our units
+    X /= np.linalg.norm(X, axis=1)[:, None] / 0.5
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    problem = Problem(n=4000, dimension=4, loss=Logistic(), norm_bound=1.0, adjacency=peer.adjacency)
+    problem = Problem(
+        n=4000, dimension=4, loss=Logistic(), norm_bound=1.0, adjacency=peer.adjacency
+    )
     small = {"batch_size": 500, "epochs": 3, "accountant": "rdp"} if name == "opacus" else {}
     run = PeerRun(peer, peer.parameters(small), os.environ.get("DPFLOWS_PEERS"), 120.0)
 

@@ -1,4 +1,6 @@
-"""A private profile reads each row by itself: one record changes no other row's cells, and no layout for free."""
+"""A private profile reads each row by itself: one record changes no other row's cells, and no
+layout for free.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ def text(folder: Path, *more: bytes) -> Path:
 
 def parquet(folder: Path, *more: int | None) -> Path:
     path = folder / f"{len(list(folder.iterdir()))}.parquet"
-    pq.write_table(pa.table({"a": pa.array([1, 2, 1, *more]), "y": pa.array([0, 1, 1, *([0] * len(more))])}), path)
+    pq.write_table(
+        pa.table({"a": pa.array([1, 2, 1, *more]), "y": pa.array([0, 1, 1, *([0] * len(more))])}),
+        path,
+    )
     return path
 
 
@@ -32,10 +37,13 @@ def compared(one: Path, other: Path, by_row: bool) -> bool:
     return layout == told and a.iloc[:3].equals(b.iloc[:3])
 
 
-@pytest.mark.parametrize("row", [b"north;Bern;0", b"3,5;M\xfcnchen;0", b"1.5;Bern;0", b"\xff;\xfe;0"])
+@pytest.mark.parametrize(
+    "row", [b"north;Bern;0", b"3,5;M\xfcnchen;0", b"1.5;Bern;0", b"\xff;\xfe;0"]
+)
 def test_one_row_of_a_text_changes_no_other(tmp_path: Path, row: bytes) -> None:
     assert compared(text(tmp_path), text(tmp_path, row), by_row=True)
-    assert not compared(text(tmp_path), text(tmp_path, row), by_row=False)  # what a person may let a draft see
+    # what a person may let a draft see
+    assert not compared(text(tmp_path), text(tmp_path, row), by_row=False)
 
 
 def test_a_gap_in_a_parquet_column_changes_no_other_cell(tmp_path: Path) -> None:

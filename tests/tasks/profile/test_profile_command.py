@@ -1,4 +1,6 @@
-"""``dpflows profile``: a draft to review, its price when it is private, and bad input on one line."""
+"""``dpflows profile``: a draft to review, its price when it is private, and bad input on one
+line.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,18 @@ from tasks.schema import find_schema
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
-    rows = [f"{rng.integers(18, 80)},{rng.choice(['a', 'b', 'c'])},{rng.choice(['yes', 'no'])}" for _ in range(3000)]
+    rows = [
+        f"{rng.integers(18, 80)},{rng.choice(['a', 'b', 'c'])},{rng.choice(['yes', 'no'])}"
+        for _ in range(3000)
+    ]
     path = tmp_path / "visits.csv"
     path.write_text("age,ward,again\n" + "\n".join(rows) + "\n", encoding="utf-8")
     return path
 
 
-def test_a_draft_is_a_schema_and_says_what_it_read(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_draft_is_a_schema_and_says_what_it_read(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = table.with_name("visits.yaml")
     assert run(["profile", str(table), "--label", "again", "-o", str(output)]) == 0
     assert "read private rows" in capsys.readouterr().err
@@ -38,8 +45,12 @@ def test_a_draft_is_a_schema_and_says_what_it_read(table: Path, capsys: pytest.C
     assert "which exists" in capsys.readouterr().err
 
 
-def test_a_draft_from_rows_is_its_owners_and_keeps_its_runs_from_being_released(table: Path) -> None:
-    """It read rows before a budget existed: nobody else reads it, and a person has to review it first."""
+def test_a_draft_from_rows_is_its_owners_and_keeps_its_runs_from_being_released(
+    table: Path,
+) -> None:
+    """It read rows before a budget existed: nobody else reads it, and a person has to review it
+    first.
+    """
     output = table.with_name("visits.yaml")
     before = os.umask(0o022)
     try:
@@ -49,14 +60,26 @@ def test_a_draft_from_rows_is_its_owners_and_keeps_its_runs_from_being_released(
     assert stat.S_IMODE(output.stat().st_mode) == 0o600
     allowed, why = find_schema(str(output)).releasable
     assert not allowed and "drafted: from_rows" in why
-    reviewed = "".join(line for line in output.read_text().splitlines(True) if not line.startswith("drafted"))
+    reviewed = "".join(
+        line for line in output.read_text().splitlines(True) if not line.startswith("drafted")
+    )
     output.write_text(reviewed)
     assert find_schema(str(output)).releasable[0]
 
 
 def test_a_private_draft_has_paid_for_what_it_says(table: Path) -> None:
     output = table.with_name("visits.yaml")
-    arguments = ["profile", str(table), "--private", "--epsilon", "30", "--label", "again", "-o", str(output)]
+    arguments = [
+        "profile",
+        str(table),
+        "--private",
+        "--epsilon",
+        "30",
+        "--label",
+        "again",
+        "-o",
+        str(output),
+    ]
     assert run(arguments) == 0
     assert find_schema(str(output)).releasable[0]
 
@@ -86,17 +109,36 @@ label: {column: again, positive: "yes", negative: "no"}
 
 @pytest.fixture
 def known(table: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The table as a data set of the working directory, with a replace-one budget in the default ledger."""
+    """The table as a data set of the working directory, with a replace-one budget in the default
+    ledger.
+    """
     folder = table.parent
     monkeypatch.chdir(folder)
     monkeypatch.setenv("DPFLOWS_LEDGER", f"sqlite:///{folder / 'ledger.db'}")
     (folder / "conf" / "data").mkdir(parents=True)
     (folder / "conf" / "data" / "visits.yaml").write_text(SCHEMA)
-    assert run(["ledger", "init", "visits", "--epsilon", "6", "--delta", "1e-5", "--adjacency", "replace_one"]) == 0
+    assert (
+        run(
+            [
+                "ledger",
+                "init",
+                "visits",
+                "--epsilon",
+                "6",
+                "--delta",
+                "1e-5",
+                "--adjacency",
+                "replace_one",
+            ]
+        )
+        == 0
+    )
     return table
 
 
-def test_the_file_of_a_known_budget_is_charged_there(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_of_a_known_budget_is_charged_there(
+    known: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     private = ["profile", str(known), "--private", "--epsilon", "4", "--label", "again"]
     capsys.readouterr()
     assert run(private) == 2
@@ -105,11 +147,16 @@ def test_the_file_of_a_known_budget_is_charged_there(known: Path, capsys: pytest
         full = ledger.room("visits")
         assert run([*private, "--charge", "visits", "--json"]) == 0
         out, err = capsys.readouterr()
-        assert json.loads(out)["spent"]["adjacency"] == "replace_one" and "charged to the budget of 'visits'" in err
+        assert (
+            json.loads(out)["spent"]["adjacency"] == "replace_one"
+            and "charged to the budget of 'visits'" in err
+        )
         left = ledger.room("visits")
         assert full is not None and left is not None
         charged = entries(ledger, "visits")
-        assert [(entry["state"], entry["adjacency"]) for entry in charged] == [("committed", "replace_one")] * 2
+        assert [(entry["state"], entry["adjacency"]) for entry in charged] == [
+            ("committed", "replace_one")
+        ] * 2
         assert full.left - left.left == pytest.approx(sum(entry["cost"] for entry in charged))
         assert realised_epsilon(ledger, "visits", charged)["all"] < 4.2
         ledger.verify()
@@ -131,8 +178,12 @@ def test_the_file_of_a_known_budget_is_charged_there(known: Path, capsys: pytest
     assert run(["profile", str(known), "--charge", "visits"]) == 2
 
 
-@pytest.mark.parametrize(("arguments", "words"), [(["nowhere.csv"], "no file"), (["{}", "--label", "x"], "label='x'")])
-def test_bad_input(table: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"), [(["nowhere.csv"], "no file"), (["{}", "--label", "x"], "label='x'")]
+)
+def test_bad_input(
+    table: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["profile", *[item.format(table) for item in arguments]]) == 2
     err = capsys.readouterr().err
     assert words in err
@@ -151,7 +202,9 @@ def test_a_number_without_end_is_named(
     assert f"column 'a', got '{cell}' in data row 2" in err and len(err.splitlines()) == 1
 
 
-def test_bounds_of_the_largest_numbers_are_finite_and_texts_may_look_endless(tmp_path: Path) -> None:
+def test_bounds_of_the_largest_numbers_are_finite_and_texts_may_look_endless(
+    tmp_path: Path,
+) -> None:
     path, output = tmp_path / "huge.csv", tmp_path / "draft.yaml"
     path.write_text("a,b,y\n1.79e308,inf,0\n-1.79e308,sup,1\n2,max,0\n2,inf,0\n")
     assert run(["profile", str(path), "--label", "y", "-o", str(output)]) == 0
@@ -188,8 +241,15 @@ label: {column: again, positive: "yes", negative: "no"}
 def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of people with several visits each, ids in two spellings, and a budget per person."""
     rng = np.random.default_rng(1)
-    ids = [f"{who}.0" if rng.random() < 0.5 else f"{who}" for who in rng.integers(0, 900, 3000)] + ["?", "", " "]
-    rows = [f"{rng.integers(18, 80)},{who},{rng.choice(list('abc'))},{rng.choice(['yes', 'no'])}" for who in ids]
+    ids = [f"{who}.0" if rng.random() < 0.5 else f"{who}" for who in rng.integers(0, 900, 3000)] + [
+        "?",
+        "",
+        " ",
+    ]
+    rows = [
+        f"{rng.integers(18, 80)},{who},{rng.choice(list('abc'))},{rng.choice(['yes', 'no'])}"
+        for who in ids
+    ]
     path = tmp_path / "visits.csv"
     path.write_text("age,who,ward,again\n" + "\n".join(rows) + "\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -199,9 +259,21 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_budget_of_people_pays_for_people(people: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_of_people_pays_for_people(
+    people: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["ledger", "init", "visits", "--epsilon", "40", "--delta", "1e-5"]) == 0
-    arguments = ["profile", str(people), "--private", "--epsilon", "30", "--label", "again", "--charge", "visits"]
+    arguments = [
+        "profile",
+        str(people),
+        "--private",
+        "--epsilon",
+        "30",
+        "--label",
+        "again",
+        "--charge",
+        "visits",
+    ]
     capsys.readouterr()
     assert run([*arguments, "--json"]) == 0
     out, err = capsys.readouterr()
@@ -224,7 +296,11 @@ def test_rows_of_nobody_and_more_than_are_kept_of_one_are_not_read(people: Path)
 
 
 OTHER_UNITS = {
-    "no facts yet": (["--unit", "user", "--user-column", "who", "--rows-per-user", "4"], None, "by name alone"),
+    "no facts yet": (
+        ["--unit", "user", "--user-column", "who", "--rows-per-user", "4"],
+        None,
+        "by name alone",
+    ),
     "sessions": (["--unit", "session"], None, "by name alone"),
     "blanks kept": ([], {"columns:": "text: {strip: false}\ncolumns:"}, "text.strip"),
     "no such column": ([], {"who:": "person:"}, "user column 'person'"),

@@ -1,4 +1,6 @@
-"""Drafts of schemas: the right label and kind, files of other layouts, what a ledger has fixed, and what cannot be."""
+"""Drafts of schemas: the right label and kind, files of other layouts, what a ledger has fixed, and
+what cannot be.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,25 @@ CODES = [1, 2, 3, 4, 5] * 8
         ({"class": CODES, "age": AMOUNTS, "survived": TWO}, "survived", "binary"),
         ({"age": AMOUNTS, "survived": TWO, "ward": FIVE}, "survived", "binary"),
         ({"age": AMOUNTS, "sex": TWO, "class": FIVE}, "class", "classes"),
-        ({"age": AMOUNTS, "default.payment.next.month": TWO, "ward": FIVE}, "default.payment.next.month", "binary"),
+        (
+            {"age": AMOUNTS, "default.payment.next.month": TWO, "ward": FIVE},
+            "default.payment.next.month",
+            "binary",
+        ),
         ({"ward": FIVE, "age": AMOUNTS, "won": TWO}, "won", "binary"),
         ({"ward": FIVE, "targetPrice": AMOUNTS}, "targetPrice", "regression"),
         ({"age": AMOUNTS, "class": CODES}, "class", "classes"),
     ],
 )
-def test_the_label_and_its_kind(tmp_path: Path, columns: dict[str, list[Any]], label: str, kind: str) -> None:
+def test_the_label_and_its_kind(
+    tmp_path: Path, columns: dict[str, list[Any]], label: str, kind: str
+) -> None:
     draft = draft_schema(table(tmp_path, **columns))
     schema = Schema.model_validate(draft.values)
     assert (schema.label.column, schema.label.kind) == (label, kind)
-    assert any(note.startswith(f"label {label}: by its name, values and place") for note in draft.notes)
+    assert any(
+        note.startswith(f"label {label}: by its name, values and place") for note in draft.notes
+    )
     if kind == "classes":
         assert schema.label.levels == tuple(sorted(set(map(str, columns[label]))))
 
@@ -64,19 +74,34 @@ def test_the_label_and_its_kind(tmp_path: Path, columns: dict[str, list[Any]], l
             "income (40 numbers), sex (2 values), approved (2 values)",
         ),
         ({"age": AMOUNTS, "won": TWO, "ward": FIVE}, "won (2 values), ward (5 values)"),
-        ({"event": TWO, "age": AMOUNTS, "two_year": TWO[::-1]}, "event (2 values), two_year (2 values)"),
-        ({"workingday": TWO, "hour": CODES, "cnt": AMOUNTS}, "workingday (2 values), cnt (40 numbers)"),
+        (
+            {"event": TWO, "age": AMOUNTS, "two_year": TWO[::-1]},
+            "event (2 values), two_year (2 values)",
+        ),
+        (
+            {"workingday": TWO, "hour": CODES, "cnt": AMOUNTS},
+            "workingday (2 values), cnt (40 numbers)",
+        ),
         ({"size": AMOUNTS, "quality": CODES}, "quality (5 numbers)"),
-        ({"class": FIVE, "income": AMOUNTS, "ward": [*FIVE[1:], "v"]}, "class (5 values), income (40 numbers), ward"),
+        (
+            {"class": FIVE, "income": AMOUNTS, "ward": [*FIVE[1:], "v"]},
+            "class (5 values), income (40 numbers), ward",
+        ),
     ],
 )
-def test_a_label_that_nothing_tells_is_asked_for(tmp_path: Path, columns: dict[str, list[Any]], could_be: str) -> None:
-    """Several columns could be it, or one by a single sign: the columns are drafted, and the label is left to say."""
+def test_a_label_that_nothing_tells_is_asked_for(
+    tmp_path: Path, columns: dict[str, list[Any]], could_be: str
+) -> None:
+    """Several columns could be it, or one by a single sign: the columns are drafted, and the label
+    is left to say.
+    """
     path = table(tmp_path, **columns)
     draft = draft_schema(path)
     assert "label" not in draft.values and set(draft.values["columns"]) == set(columns)
     assert draft.notes[0] == "NO SCHEMA YET: label: name it with --label"
-    assert any(f"label: not told by the table; it could be {could_be}" in note for note in draft.notes)
+    assert any(
+        f"label: not told by the table; it could be {could_be}" in note for note in draft.notes
+    )
     for name in columns:
         assert "NO SCHEMA YET" not in draft_schema(path, name).text
 
@@ -98,7 +123,10 @@ ARFF = """\
 
 
 def test_arff_is_drafted_and_read_back(tmp_path: Path) -> None:
-    rows = [f"{age},{'north' if age % 2 else 'south'},{'yes' if age % 3 else 'no'}" for age in range(20, 80)]
+    rows = [
+        f"{age},{'north' if age % 2 else 'south'},{'yes' if age % 3 else 'no'}"
+        for age in range(20, 80)
+    ]
     path = tmp_path / "visits.arff"
     path.write_text(ARFF + "\n".join([*rows, "?,north,no"]) + "\n")
     draft = draft_schema(path)
@@ -113,7 +141,8 @@ def test_arff_is_drafted_and_read_back(tmp_path: Path) -> None:
 def test_letor_is_drafted_and_read_back(tmp_path: Path, packed: bool) -> None:
     rng = np.random.default_rng(3)
     lines = [
-        f"{rng.integers(0, 3)} qid:{query} " + " ".join(f"{i}:{rng.uniform(0, 7):.3f}" for i in range(1, 5)) + " #doc"
+        f"{rng.integers(0, 3)} "
+        f"qid:{query} " + " ".join(f"{i}:{rng.uniform(0, 7):.3f}" for i in range(1, 5)) + " #doc"
         for query in range(1, 13)
         for _ in range(5)
     ]
@@ -133,7 +162,11 @@ def test_svmlight_is_drafted_with_its_classes(tmp_path: Path) -> None:
     path = tmp_path / "rows.svm"
     path.write_text("".join(f"{'+1' if i % 3 else '-1'} {i % 4 + 1}:1 6:-0.5\n" for i in range(30)))
     schema = Schema.model_validate(draft_schema(path).values)
-    assert (schema.source.format, schema.unit, schema.features[0].count) == ("svmlight", "record", 6)
+    assert (schema.source.format, schema.unit, schema.features[0].count) == (
+        "svmlight",
+        "record",
+        6,
+    )
     assert (schema.label.positive, schema.label.negative) == (("-1",), ("+1",))
     with pytest.raises(InputError, match="no --label"):
         draft_schema(path, "x")
@@ -148,9 +181,15 @@ def test_svmlight_is_drafted_with_its_classes(tmp_path: Path) -> None:
         (b"\x00\x00\x08\x03\x00\x00\x00\x01", "format: idx"),
         ("a,b\n1,2\n".encode("utf-16"), "UTF-16"),
         (b"one\ntwo\nthree\n", "two columns or more"),
-        (b"a, b\nThis is a text, with some, commas, in it\nand\nmore, of, them\n", "this is no table"),
+        (
+            b"a, b\nThis is a text, with some, commas, in it\nand\nmore, of, them\n",
+            "this is no table",
+        ),
         (b"a,y\n" + b"1,same\n" * 30, "two values or more"),
-        (b"a,y\n" + b"".join(b"%d,text %d\n" % (i % 7, i) for i in range(90)), "at most 60 classes"),
+        (
+            b"a,y\n" + b"".join(b"%d,text %d\n" % (i % 7, i) for i in range(90)),
+            "at most 60 classes",
+        ),
         (b"@relation x\n@attribute a string\n@data\n'b'\n", "export it as CSV"),
     ],
 )
@@ -188,14 +227,25 @@ def test_a_draft_states_what_the_budget_of_its_rows_has_fixed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPFLOWS_LEDGER", f"sqlite:///{tmp_path / 'ledger.db'}")
-    rows = [f"p{i % 25},{20 + i % 50},{1 + i % 28:02d}.01.2026,{'yes' if i % 3 else 'no'}" for i in range(100)]
+    rows = [
+        f"p{i % 25},{20 + i % 50},{1 + i % 28:02d}.01.2026,{'yes' if i % 3 else 'no'}"
+        for i in range(100)
+    ]
     path = write(tmp_path, "visits.csv", "person,age,visit,again", rows)
     (tmp_path / "conf" / "data").mkdir(parents=True)
     declared = tmp_path / "conf" / "data" / "weekly.yaml"
     declared.write_text(WEEKLY.format(path=path))
     schema = find_schema("weekly")
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.init("weekly", 3.0, 1e-5, "add_remove", unit="user", blocks=Blocks.of(schema), facts=RowFacts.of(schema))
+        ledger.init(
+            "weekly",
+            3.0,
+            1e-5,
+            "add_remove",
+            unit="user",
+            blocks=Blocks.of(schema),
+            facts=RowFacts.of(schema),
+        )
         assert run(["profile", str(path), "--label", "again", "--json"]) == 0
         values = json.loads(capsys.readouterr().out)["schema"]
         drafted = Schema.model_validate(values)

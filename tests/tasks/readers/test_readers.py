@@ -1,4 +1,6 @@
-"""Files as people bring them, and files that must be refused: one line with file, row, column, rule and way out."""
+"""Files as people bring them, and files that must be refused: one line with file, row, column, rule
+and way out.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def schema_of(columns=None, label=None, **keys) -> Schema:
 
 
 def loaded(schema: Schema, path, **settings):
-    return load(schema, schema.encoder(normalise="none", intercept=False, sparse=False), path, **settings)
+    return load(
+        schema, schema.encoder(normalise="none", intercept=False, sparse=False), path, **settings
+    )
 
 
 def write(tmp_path, text: str, name: str = "t.csv", encoding: str = "utf-8"):
@@ -46,13 +50,19 @@ LAYOUTS = {
     "plain": ("sector,hours,y\n" + ROWS, {}),
     "byte order mark": ("\ufeffsector,hours,y\n" + ROWS, {}),
     "windows lines": (("sector,hours,y\n" + ROWS).replace("\n", "\r\n"), {}),
-    "blank lines and blanks": ("sector, hours, y\n\nGov , 40 , yes \n\n Private,20,no\nGov,60,yes\n\n", {}),
+    "blank lines and blanks": (
+        "sector, hours, y\n\nGov , 40 , yes \n\n Private,20,no\nGov,60,yes\n\n",
+        {},
+    ),
     "semicolon and decimal comma": (
         "sector;hours;y\nGov;40,0;yes\nPrivate;2,0e1;no\nGov;60,0;yes\n",
         {"text": {"separator": ";", "decimal": ","}},
     ),
     "tabs": (("sector,hours,y\n" + ROWS).replace(",", "\t"), {"text": {"separator": "\t"}}),
-    "skipped lines": ("made by hand\nand again\nsector,hours,y\n" + ROWS, {"text": {"skip_lines": 2}}),
+    "skipped lines": (
+        "made by hand\nand again\nsector,hours,y\n" + ROWS,
+        {"text": {"skip_lines": 2}},
+    ),
     "no header": (ROWS, {"text": {"header": False}}),
     "no header, byte order mark": ("\ufeff" + ROWS, {"text": {"header": False}}),
     "names over the header": ("a,a,a\n" + ROWS, {"text": {"names": ["sector", "hours", "y"]}}),
@@ -86,7 +96,10 @@ def test_layouts_of_text(tmp_path, parser, name, packed):
 
 
 def test_quotes_after_a_blank_and_lines_inside_quotes(tmp_path, parser):
-    text = 'name, sector, hours, y\n"a, b", "Gov", 40, yes\n"c\nd", "Private", "20", no\ne, Gov, 60, "yes"\n'
+    text = (
+        'name, sector, hours, y\n"a, b", "Gov", 40, yes\n"c\nd", "Private", "20", no\ne, Gov, 60, '
+        '"yes"\n'
+    )
     schema = schema_of({"name": {"kind": "ignore"}, **COLUMNS})
     np.testing.assert_allclose(loaded(schema, write(tmp_path, text)).train.X, EXPECTED)
 
@@ -109,23 +122,50 @@ def test_thousands_and_quoted_separators(tmp_path):
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1251"])
 def test_declared_encodings(tmp_path, encoding):
     level = "Größe" if encoding == "latin-1" else "Россия"
-    columns = {"sector": {"kind": "categorical", "levels": ["Gov", level]}, "hours": COLUMNS["hours"]}
+    columns = {
+        "sector": {"kind": "categorical", "levels": ["Gov", level]},
+        "hours": COLUMNS["hours"],
+    }
     path = write(tmp_path, f"sector,hours,y\nGov,40,yes\n{level},20,no\n", encoding=encoding)
     data = loaded(schema_of(columns, text={"encoding": encoding}), path).train
     np.testing.assert_allclose(data.X, [[1, 0, 0.4], [0, 1, 0.2]])
-    with pytest.raises(InputError, match=r"t\.csv, line 3: byte 0x[0-9A-F]{2} is not utf-8; declare text\.encoding"):
+    with pytest.raises(
+        InputError,
+        match=r"t\.csv, line 3: byte 0x[0-9A-F]{2} is not utf-8; "
+        r"declare text\.encoding",
+    ):
         loaded(schema_of(columns), path)
 
 
 REFUSED = {
     "empty file": ("", {}, "the file is empty"),
     "header alone": ("sector,hours,y\n", {}, "no data rows"),
-    "duplicate names": ("sector,sector,y\n" + ROWS, {}, "two columns are named 'sector'.*text.names"),
-    "missing column": ("sector,hour,y\n" + ROWS, {}, "declared column 'hours' is missing.*did you mean 'hour'"),
+    "duplicate names": (
+        "sector,sector,y\n" + ROWS,
+        {},
+        "two columns are named 'sector'.*text.names",
+    ),
+    "missing column": (
+        "sector,hour,y\n" + ROWS,
+        {},
+        "declared column 'hours' is missing.*did you mean 'hour'",
+    ),
     "label column missing": ("sector,hours,z\n" + ROWS, {}, "the label column 'y' is missing"),
-    "more columns": ("sector,hours,y,w\n" + ROWS.replace("\n", ",1\n"), {}, "column 'w' is not declared.*ignore"),
-    "first row longer": ("sector,hours,y\n" + ROWS.replace("\n", ",1\n"), {}, "data row 1 has 4 fields, the header 3"),
-    "a later row longer": ("sector,hours,y\n" + ROWS + "Gov,1,yes,1\n", {}, "Expected 3 fields in line 5, saw 4"),
+    "more columns": (
+        "sector,hours,y,w\n" + ROWS.replace("\n", ",1\n"),
+        {},
+        "column 'w' is not declared.*ignore",
+    ),
+    "first row longer": (
+        "sector,hours,y\n" + ROWS.replace("\n", ",1\n"),
+        {},
+        "data row 1 has 4 fields, the header 3",
+    ),
+    "a later row longer": (
+        "sector,hours,y\n" + ROWS + "Gov,1,yes,1\n",
+        {},
+        "Expected 3 fields in line 5, saw 4",
+    ),
     "text in a number": (
         "sector,hours,y\n" + ROWS + "Gov,many,no\n",
         {},
@@ -134,22 +174,47 @@ REFUSED = {
     "other decimal mark": (
         "sector;hours;y\nGov;40,5;yes\nPrivate;2,5;no\n",
         {"text": {"separator": ";"}},
-        r"data row 1, column 'hours': '40,5' is not a number; it parses with the other decimal mark",
+        r"data row 1, column 'hours': '40,5' is not a number; it parses with the other decimal "
+        r"mark",
     ),
     "wrong separator": (
         "sector;hours;y\nGov;40;yes\n",
         {},
         "text.separator=',', got the line 'sector;hours;y'; declare .*: ';'",
     ),
-    "wrong separator, no header": ("Gov;40;yes\n", {"text": {"header": False}}, "declare text.separator: ';'"),
-    "unknown level": ("sector,hours,y\n" + ROWS + "Mine,1,no\n", {}, "data row 4, column 'sector': 'Mine'"),
-    "short row": ("sector,hours,y\nGov,1,yes\nGov,2\n", {}, "Expected 3 fields in data row 2, got 2 fields; correct"),
-    "short row at a number": ("y,sector,hours\nyes,Gov,1\n\nno\n", {}, "3 fields in data row 2, got 1 field;"),
+    "wrong separator, no header": (
+        "Gov;40;yes\n",
+        {"text": {"header": False}},
+        "declare text.separator: ';'",
+    ),
+    "unknown level": (
+        "sector,hours,y\n" + ROWS + "Mine,1,no\n",
+        {},
+        "data row 4, column 'sector': 'Mine'",
+    ),
+    "short row": (
+        "sector,hours,y\nGov,1,yes\nGov,2\n",
+        {},
+        "Expected 3 fields in data row 2, got 2 fields; correct",
+    ),
+    "short row at a number": (
+        "y,sector,hours\nyes,Gov,1\n\nno\n",
+        {},
+        "3 fields in data row 2, got 1 field;",
+    ),
     "nan": ("sector,hours,y\nGov,1,yes\nGov,nan,no\n", {}, "data row 2, column 'hours': no value"),
-    "empty number": ("sector,hours,y\nGov,1,yes\nGov,,no\n", {}, "data row 2, column 'hours': no value"),
+    "empty number": (
+        "sector,hours,y\nGov,1,yes\nGov,,no\n",
+        {},
+        "data row 2, column 'hours': no value",
+    ),
     "empty level": ("sector,hours,y\nGov,1,yes\n,1,no\n", {}, "data row 2, column 'sector': ''"),
     "one class": ("sector,hours,y\nGov,1,yes\nGov,2,yes\n", {}, "one class only"),
-    "unknown encoding": ("sector,hours,y\n" + ROWS, {"text": {"encoding": "utf-9"}}, "known text.encoding"),
+    "unknown encoding": (
+        "sector,hours,y\n" + ROWS,
+        {"text": {"encoding": "utf-9"}},
+        "known text.encoding",
+    ),
 }
 
 
@@ -201,7 +266,10 @@ def test_rows_are_numbered_through_chunks(tmp_path, monkeypatch, parser):
 
 
 def test_chunks_and_mapped_files_give_the_same(tmp_path, monkeypatch, parser):
-    rows = "".join(f"{'Gov' if k % 7 else 'Private'},{k % 101},{'yes' if k % 3 else 'no'}\n" for k in range(5000))
+    rows = "".join(
+        f"{'Gov' if k % 7 else 'Private'},{k % 101},{'yes' if k % 3 else 'no'}\n"
+        for k in range(5000)
+    )
     path = write(tmp_path, "sector,hours,y\n" + rows)
     schema = schema_of(split={"kind": "hash", "test_share": 0.3})
     whole = loaded(schema, path)
@@ -219,7 +287,9 @@ def test_chunks_and_mapped_files_give_the_same(tmp_path, monkeypatch, parser):
 
 def test_parquet_and_frames_equal_csv(tmp_path):
     pytest.importorskip("pyarrow")
-    frame = pd.DataFrame({"sector": ["Gov", "Private", "Gov"], "hours": [40, 20, 60], "y": ["yes", "no", "yes"]})
+    frame = pd.DataFrame(
+        {"sector": ["Gov", "Private", "Gov"], "hours": [40, 20, 60], "y": ["yes", "no", "yes"]}
+    )
     frame.to_parquet(tmp_path / "t.parquet")
     for schema in (schema_of(), schema_of(source={"format": "parquet"})):
         np.testing.assert_allclose(loaded(schema, tmp_path / "t.parquet").train.X, EXPECTED)
@@ -232,11 +302,17 @@ def test_parquet_and_frames_equal_csv(tmp_path):
 
 
 def test_arff(tmp_path):
-    text = "@relation t\n@attribute sector {Gov,Private}\n@attribute hours numeric\n@attribute y {no,yes}\n@data\n"
+    text = (
+        "@relation t\n@attribute sector {Gov,Private}\n@attribute hours numeric\n@attribute y "
+        "{no,yes}\n@data\n"
+    )
     path = write(tmp_path, text + ROWS, "t.arff")
     np.testing.assert_allclose(loaded(schema_of(source={"format": "arff"}), path).train.X, EXPECTED)
     with pytest.raises(InputError, match="not readable as ARFF"):
-        loaded(schema_of(source={"format": "arff"}), write(tmp_path, "@relation t\n@attribute a\n", "b.arff"))
+        loaded(
+            schema_of(source={"format": "arff"}),
+            write(tmp_path, "@relation t\n@attribute a\n", "b.arff"),
+        )
 
 
 def matrix_schema(form: str, count: int, **keys) -> Schema:
@@ -293,7 +369,10 @@ def test_many_cells_of_one_column_are_said_once(tmp_path):
         loaded(schema_of(), write(tmp_path, "sector,hours,y\nGov,1,yes\n" + rows))
     text = str(refused.value)
     assert text.count("add the level") == 1
-    assert "data row 2, column 'sector': 'Mine'" in text and "(and data rows 3, 4, 5, 6, 7, 8, 9, 10, 11)" in text
+    assert (
+        "data row 2, column 'sector': 'Mine'" in text
+        and "(and data rows 3, 4, 5, 6, 7, 8, 9, 10, 11)" in text
+    )
     assert "and more in 1 or more cells" in text
 
 
@@ -301,13 +380,23 @@ def test_dat_takes_declared_marks_for_missing_where_there_is_a_fill(tmp_path):
     path = write(tmp_path, "0.5 NULL 0 1\n0.25 0 1 0\n", "t.dat")
     with pytest.raises(InputError, match="line 1, column 2: 'NULL' is not a number"):
         loaded(matrix_schema("dat", 3), path)
-    data = loaded(matrix_schema("dat", 3, features=[{"name": "x", "count": 3, "fill": 0.75}], missing=["NULL"]), path)
+    data = loaded(
+        matrix_schema(
+            "dat", 3, features=[{"name": "x", "count": 3, "fill": 0.75}], missing=["NULL"]
+        ),
+        path,
+    )
     assert data.train.X.tolist() == [[0.5, 0.75, 0], [0.25, 0, 1]]
     assert data.report.train["filled"] == {"x": 1}
 
 
 def idx(array: np.ndarray) -> bytes:
-    return b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        b"\0\0\x08"
+        + bytes([array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -318,7 +407,10 @@ def test_idx_images(tmp_path, packed):
     (tmp_path / f"a-images-idx3-ubyte{end}").write_bytes(pack(idx(images)))
     (tmp_path / f"a-labels-idx1-ubyte{end}").write_bytes(pack(idx(np.array([2, 0, 1], np.uint8))))
     schema = matrix_schema(
-        "idx", 4, features=[{"name": "p", "count": 4, "high": 255}], label={"kind": "classes", "levels": [0, 1, 2]}
+        "idx",
+        4,
+        features=[{"name": "p", "count": 4, "high": 255}],
+        label={"kind": "classes", "levels": [0, 1, 2]},
     )
     data = loaded(schema, tmp_path / f"a-images-idx3-ubyte{end}").train
     np.testing.assert_allclose(data.X * 255, images.reshape(3, 4))
@@ -356,9 +448,11 @@ def test_an_ignored_column_may_hold_anything(tmp_path, parser):
     schema = schema_of({"note": {"kind": "ignore"}, **COLUMNS})
     np.testing.assert_allclose(loaded(schema, path).train.X, EXPECTED)
     sides = []
-    for salt in "abcd":  # the split goes by all cells, ignored ones too, and alike with both parsers
+    # the split goes by all cells, ignored ones too, and alike with both parsers
+    for salt in "abcd":
         by_content = schema_of(
-            {"note": {"kind": "ignore"}, **COLUMNS}, split={"kind": "hash", "test_share": 0.4, "salt": salt}
+            {"note": {"kind": "ignore"}, **COLUMNS},
+            split={"kind": "hash", "test_share": 0.4, "salt": salt},
         )
         [chunk] = open_chunks(by_content, [path])
         sides.append(side_of(by_content, chunk, 0).tolist())

@@ -27,7 +27,9 @@ def stored(home: Home, small: Path) -> tuple[str, str, np.ndarray]:
     encoder = schema.encoder()
     weights = np.array([1.0, 0.5, -0.5, -0.4])
     client = tracking.tracking_client(home)
-    run_id = tracking.open_run(client, tracking.ensure_experiment(client, home, "tests of models"), None, {})
+    run_id = tracking.open_run(
+        client, tracking.ensure_experiment(client, home, "tests of models"), None, {}
+    )
     folder = home.outbox / run_id / "model"
     model.save_model(folder, weights, encoder, schema, "logistic")
     uri = model.log_model(client, run_id, folder, encoder, schema)
@@ -49,7 +51,9 @@ def test_prediction_equals_the_product_of_encoded_row_and_weights(
     assert list(scored["label"]) == ["yes" if score >= 0 else "no" for score in expected]
 
 
-def test_stored_files_are_plain_and_hold_no_row_of_the_data(stored: tuple[str, str, np.ndarray], home: Home) -> None:
+def test_stored_files_are_plain_and_hold_no_row_of_the_data(
+    stored: tuple[str, str, np.ndarray], home: Home
+) -> None:
     uri, _, _ = stored
     folder = next(home.artifacts.rglob(uri.removeprefix("models:/"))) / "artifacts"
     files = [path for path in folder.rglob("*") if path.is_file()]
@@ -59,12 +63,16 @@ def test_stored_files_are_plain_and_hold_no_row_of_the_data(stored: tuple[str, s
     assert (folder / "requirements.txt").read_text().startswith("mlflow==")
 
 
-def test_values_that_were_not_declared_are_refused_by_name(stored: tuple[str, str, np.ndarray]) -> None:
+def test_values_that_were_not_declared_are_refused_by_name(
+    stored: tuple[str, str, np.ndarray],
+) -> None:
     with pytest.raises(InputError, match="'nort' is not a declared level"):
         model.load_model(stored[0]).predict(pd.DataFrame({"age": [1.0], "city": ["nort"]}))
 
 
-def test_models_are_found_by_run_uri_and_registered_name(stored: tuple[str, str, np.ndarray], home: Home) -> None:
+def test_models_are_found_by_run_uri_and_registered_name(
+    stored: tuple[str, str, np.ndarray], home: Home
+) -> None:
     uri, run_id, _ = stored
     client = tracking.tracking_client(home)
     assert model_uri(client, run_id) == uri
@@ -75,10 +83,19 @@ def test_models_are_found_by_run_uri_and_registered_name(stored: tuple[str, str,
     assert model_uri(client, "payers") == f"models:/payers/{version}"
     client.set_registered_model_alias("payers", "released", version)
     assert model_uri(client, "payers") == "models:/payers@released"
-    assert len(model.load_model("models:/payers@released").predict(pd.DataFrame({"age": [1], "city": ["north"]}))) == 1
+    assert (
+        len(
+            model.load_model("models:/payers@released").predict(
+                pd.DataFrame({"age": [1], "city": ["north"]})
+            )
+        )
+        == 1
+    )
 
 
-@pytest.mark.parametrize(("name", "words"), [("pajers", "Unknown model"), ("0" * 32, "Expected a run of this store")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("pajers", "Unknown model"), ("0" * 32, "Expected a run of this store")]
+)
 def test_unknown_models_are_named(home: Home, name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         model_uri(tracking.tracking_client(home), name)

@@ -1,4 +1,6 @@
-"""A stored model where nothing is installed but what its own requirements name: it loads, scores, and is served."""
+"""A stored model where nothing is installed but what its own requirements name: it loads, scores,
+and is served.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ label: {column: shape, kind: classes, levels: [disc, cross, bar]}
 split: {kind: none}
 """
 
-# Run by each Python process before anything else: what is not listed cannot be imported, and our sources not found.
+# Run by each Python process before anything else: what is not listed cannot be imported, and our
+# sources not found.
 CONFINED = """\
 import json, os, sys
 
@@ -78,7 +81,9 @@ def store(
     """Store a model as a training does; the folder that MLflow made."""
     encoder = schema.encoder()
     client = tracking.tracking_client(home)
-    run_id = tracking.open_run(client, tracking.ensure_experiment(client, home, "models alone"), None, {})
+    run_id = tracking.open_run(
+        client, tracking.ensure_experiment(client, home, "models alone"), None, {}
+    )
     folder = home.outbox / run_id / "model"
     folder.mkdir(parents=True)
     of_kind: dict[str, Any] = {} if ranker is None else {"ranker": asdict(ranker)}
@@ -91,7 +96,9 @@ def store(
 
 
 def brought_by(lines: list[str]) -> set[str]:
-    """Top-level names that an installation of these requirements brings, with what they need in turn."""
+    """Top-level names that an installation of these requirements brings, with what they need in
+    turn.
+    """
     wanted, known = list(lines), set()
     while wanted:
         requirement = Requirement(wanted.pop())
@@ -106,11 +113,17 @@ def brought_by(lines: list[str]) -> set[str]:
         extras = ["", *requirement.extras]
         wanted += [one for one in more if applies(Requirement(one), extras)]
     names = {key[0] for key in known}
-    return {top for top, found in packages_distributions().items() if names & {canonical(one) for one in found}}
+    return {
+        top
+        for top, found in packages_distributions().items()
+        if names & {canonical(one) for one in found}
+    }
 
 
 def applies(requirement: Requirement, extras: list[str]) -> bool:
-    return requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
+    return requirement.marker is None or any(
+        requirement.marker.evaluate({"extra": extra}) for extra in extras
+    )
 
 
 def canonical(name: str) -> str:
@@ -118,7 +131,9 @@ def canonical(name: str) -> str:
 
 
 def confined(folder: Path, place: Path, clean: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an interpreter in which only the requirements of the model can be imported."""
+    """The environment of an interpreter in which only the requirements of the model can be
+    imported.
+    """
     lines = (folder / "requirements.txt").read_text().split()
     allowed = brought_by(lines)
     assert not allowed & {"randomgen", "dp_accounting", "prefect"}
@@ -134,7 +149,9 @@ def confined(folder: Path, place: Path, clean: Mapping[str, str]) -> dict[str, s
     }
 
 
-def score(models: list[tuple[Path, dict[str, Any]]], place: Path, clean: Mapping[str, str]) -> list[dict[str, Any]]:
+def score(
+    models: list[tuple[Path, dict[str, Any]]], place: Path, clean: Mapping[str, str]
+) -> list[dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, "-c", SCORE],
         input=json.dumps([(str(folder), frame) for folder, frame in models]),
@@ -160,7 +177,9 @@ def test_linear_and_ranking_models_need_their_requirements_alone(
     weights = np.array([1.0, 0.5, -0.5, -0.4])
     (small.parent / "lists.yaml").write_text(RANKING.format(ledger="sqlite:///lists.db"))
     lists = find_schema(str(small.parent / "lists.yaml"))
-    documents: dict[str, Any] = {f"feature_{i}": [0.1 * i, 0.9, 0.3] for i in range(1, 7)} | {"query": ["a", "a", "b"]}
+    documents: dict[str, Any] = {f"feature_{i}": [0.1 * i, 0.9, 0.3] for i in range(1, 7)} | {
+        "query": ["a", "a", "b"]
+    }
     names = model.raw_columns(lists.encoder())
     documents = dict(zip(names, [documents[f"feature_{i}"] for i in range(1, 7)], strict=True)) | {
         open.QUERY: documents["query"]
@@ -184,7 +203,9 @@ def test_linear_and_ranking_models_need_their_requirements_alone(
 
 
 @pytest.mark.slow
-def test_a_network_needs_its_requirements_alone(home: Home, tmp_path: Path, clean_environment: dict[str, str]) -> None:
+def test_a_network_needs_its_requirements_alone(
+    home: Home, tmp_path: Path, clean_environment: dict[str, str]
+) -> None:
     pytest.importorskip("torch")
     (tmp_path / "shapes.yaml").write_text(CLASSES)
     schema = find_schema(str(tmp_path / "shapes.yaml"))
@@ -196,7 +217,9 @@ def test_a_network_needs_its_requirements_alone(home: Home, tmp_path: Path, clea
     spec = NetworkSpec(inputs=rows.shape[1], outputs=3, kind="mlp", hidden=(4,))
     weights = np.linspace(-1, 1, spec.build().dimension)
     folder = store(home, schema, weights, spec=spec)
-    assert any(line.startswith("torch==") for line in (folder / "requirements.txt").read_text().split())
+    assert any(
+        line.startswith("torch==") for line in (folder / "requirements.txt").read_text().split()
+    )
     [found] = score([(folder, frame)], tmp_path, clean_environment)
     assert len(found["label"]) == 2
     assert set(found["label"]) <= {"disc", "cross", "bar"}
@@ -210,12 +233,29 @@ def test_a_model_is_served_from_its_requirements_alone(
     weights = np.array([1.0, 0.5, -0.5, -0.4])
     folder = store(home, schema, weights)
     port = free_port()
-    call = [sys.executable, "-m", "mlflow", "models", "serve", "-m", str(folder), "--env-manager", "local"]
+    call = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "models",
+        "serve",
+        "-m",
+        str(folder),
+        "--env-manager",
+        "local",
+    ]
     environment = confined(folder, small.parent / "confined", clean_environment)
     # MLflow starts its server by name, so the programs of this environment have to be found first.
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     frame = {"age": [20, 80], "city": ["south", "north"]}
-    body = json.dumps({"dataframe_split": {"columns": list(frame), "data": list(zip(*frame.values(), strict=True))}})
+    body = json.dumps(
+        {
+            "dataframe_split": {
+                "columns": list(frame),
+                "data": list(zip(*frame.values(), strict=True)),
+            }
+        }
+    )
     place = f"http://127.0.0.1:{port}/invocations"
     request = Request(place, body.encode(), headers={"Content-Type": "application/json"})
     table = Request(place, b"city,age\nsouth,20\nnorth,80\n", headers={"Content-Type": "text/csv"})
@@ -254,7 +294,9 @@ def test_requirements_follow_from_what_the_scorer_imports(tmp_path: Path) -> Non
         "if TYPE_CHECKING:\n    import prefect\n"
         "def later():\n    from dpcore.noise import discrete_gaussian\n    import yaml\n"
     )
-    assert libraries(tmp_path / "scorer.py") == {"numpy", "randomgen", "yaml"} | libraries_of_noise()
+    assert (
+        libraries(tmp_path / "scorer.py") == {"numpy", "randomgen", "yaml"} | libraries_of_noise()
+    )
     names = {line.partition("==")[0] for line in requirements(model.SCORER)}
     assert names == {"mlflow", "numpy", "pandas", "scipy", "scikit-learn"}
     network = {line.partition("==")[0] for line in requirements(model.SCORER, network=True)}

@@ -1,4 +1,6 @@
-"""A stored model in MLflow's own tools: evaluated, copied, under an alias, served, called with frames and arrays."""
+"""A stored model in MLflow's own tools: evaluated, copied, under an alias, served, called with
+frames and arrays.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ from tests.flows.small import small_frame
 from tests.tasks.release.runs import World
 
 
-def test_mlflow_evaluates_copies_and_names_a_stored_model(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_evaluates_copies_and_names_a_stored_model(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = world.client
     monkeypatch.setenv("MLFLOW_TRACKING_URI", client.tracking_uri)
-    uri = client.get_run(world.train()).data.tags["dpflows.model"]  # its own: the evaluation is noted at the model
+    # its own: the evaluation is noted at the model
+    uri = client.get_run(world.train()).data.tags["dpflows.model"]
     frame = small_frame(np.random.default_rng(5), 80)
     rows = frame.drop(columns="paid")
     labels = predict_fn(uri)(rows)
@@ -34,13 +39,17 @@ def test_mlflow_evaluates_copies_and_names_a_stored_model(world: World, monkeypa
         model_type="classifier",
         evaluator_config={"log_explainer": False, "log_model_explainability": False},
     )
-    assert found.metrics["accuracy_score"] == pytest.approx(np.mean(labels == frame["paid"].astype(str)))
+    assert found.metrics["accuracy_score"] == pytest.approx(
+        np.mean(labels == frame["paid"].astype(str))
+    )
 
     version = mlflow.register_model(uri, "first")
     client.set_registered_model_alias("first", "tried", version.version)
     client.copy_model_version("models:/first@tried", "second")
     for name in ("models:/first@tried", "models:/second/1"):
-        assert np.array_equal(predict_fn(name, "score")(rows), load_model(uri).predict(rows)["score"])
+        assert np.array_equal(
+            predict_fn(name, "score")(rows), load_model(uri).predict(rows)["score"]
+        )
     turned = rows[rows.columns[::-1]].assign(more=1)
     assert np.array_equal(predict_fn(uri)(turned), labels)
     names = [str(name) for name in load_model(uri).metadata.get_input_schema().input_names()]
@@ -56,7 +65,9 @@ def test_mlflow_evaluates_copies_and_names_a_stored_model(world: World, monkeypa
 def test_a_stored_model_is_served_csv_and_json_and_takes_columns_of_every_type(
     shared_world: World, trained: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What ``mlflow models serve`` does with a request, without its socket; a slow test asks over HTTP."""
+    """What ``mlflow models serve`` does with a request, without its socket; a slow test asks over
+    HTTP.
+    """
     monkeypatch.setenv("MLFLOW_TRACKING_URI", shared_world.client.tracking_uri)
     loaded = load_model(shared_world.client.get_run(trained).data.tags["dpflows.model"])
     rows = pd.DataFrame({"age": [20, 80], "city": ["south", "north"]})
@@ -73,11 +84,27 @@ def test_a_stored_model_is_served_csv_and_json_and_takes_columns_of_every_type(
         assert served(frame.to_csv(index=False), "text/csv") == expected
         split = json.dumps({"dataframe_split": frame.to_dict(orient="split")})
         assert served(split, "application/json") == expected
-    assert served(json.dumps({"instances": rows.to_dict(orient="records")}), "application/json") == expected
+    assert (
+        served(json.dumps({"instances": rows.to_dict(orient="records")}), "application/json")
+        == expected
+    )
 
-    for kind in ("int8", "int64", "float32", "float64", "Int64", "Float64", "object", "str", "category"):
+    for kind in (
+        "int8",
+        "int64",
+        "float32",
+        "float64",
+        "Int64",
+        "Float64",
+        "object",
+        "str",
+        "category",
+    ):
         assert loaded.predict(rows.astype({"age": kind}))["score"].tolist() == expected, kind
-    ones = [loaded.predict(rows.assign(age=pd.Series([True, False], dtype=kind))) for kind in ("bool", "boolean")]
+    ones = [
+        loaded.predict(rows.assign(age=pd.Series([True, False], dtype=kind)))
+        for kind in ("bool", "boolean")
+    ]
     assert ones[0].equals(ones[1]) and ones[0].equals(loaded.predict(rows.assign(age=[1, 0])))
 
     for refused, words in (

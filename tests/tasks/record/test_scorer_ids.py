@@ -13,15 +13,22 @@ from tasks.record.scoring import LinearScorer
 
 def scorer() -> LinearScorer:
     made = LinearScorer()
-    made.encoder = MatrixEncoder((FeatureGroup(name="f", count=2),), normalise="none", intercept=False)
-    made.card = {"label": {"kind": "relevance", "query": "query"}, "ranker": {"features": ["raw", "rank"]}}
+    made.encoder = MatrixEncoder(
+        (FeatureGroup(name="f", count=2),), normalise="none", intercept=False
+    )
+    made.card = {
+        "label": {"kind": "relevance", "query": "query"},
+        "ranker": {"features": ["raw", "rank"]},
+    }
     made.weights, made.network = np.array([1.0, -0.5, 0.25, 2.0]), None
     return made
 
 
 def test_a_query_however_spelled_is_one_ranking() -> None:
     numbers = np.random.default_rng(0).random((6, 2))
-    spelled = pd.DataFrame(numbers, columns=["f1", "f2"]).assign(query=["7", "7.0", " 7", "007", "q", "q "])
+    spelled = pd.DataFrame(numbers, columns=["f1", "f2"]).assign(
+        query=["7", "7.0", " 7", "007", "q", "q "]
+    )
     plain = spelled.assign(query=["7", "7", "7", "007", "q", "q"])
     found = scorer().ranked(spelled, "query")
     pd.testing.assert_frame_equal(found, scorer().ranked(plain, "query"))

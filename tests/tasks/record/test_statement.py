@@ -1,4 +1,6 @@
-"""The privacy statement: complete, recomputable from its own text, and honest about what must not be released."""
+"""The privacy statement: complete, recomputable from its own text, and honest about what must not
+be released.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_statement_is_whole(stated: words.Statement) -> None:
     assert (stated.data.public_n, stated.data.n_kind) == (300, "declared nominal count")
     assert stated.ledger.spent_units["all"] > 0
     assert len(stated.ledger.head) == 64
-    assert stated.sensitivity.startswith("With one record added or removed a release moves by at most its stored")
+    assert stated.sensitivity.startswith(
+        "With one record added or removed a release moves by at most its stored"
+    )
     assert "Abadi et al. 2016" in stated.sensitivity
     assert stated.noise.startswith("rounded")
     assert stated.releasable
@@ -74,7 +78,10 @@ def test_schema_of_the_statement_is_published_json() -> None:
 
 
 def test_figure_shows_the_numbers_that_change(tmp_path: Path) -> None:
-    trace = [{"release": k, "spent_epsilon": np.sqrt(k), "step_size": 1 / k, "noise_scale": 2.0} for k in range(1, 9)]
+    trace = [
+        {"release": k, "spent_epsilon": np.sqrt(k), "step_size": 1 / k, "noise_scale": 2.0}
+        for k in range(1, 9)
+    ]
     assert changing(trace) == ["step_size"]
     budget_figure(trace, "a run", 1e-6, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000

@@ -34,11 +34,18 @@ def test_artifacts_of_an_experiment_stay_in_the_home_folder(
     assert tracking.ensure_experiment(client, home, "tests of tracking") == experiment
 
 
-def test_runs_of_dead_processes_are_closed_and_others_are_not(store: tuple[tracking.MlflowClient, str]) -> None:
+def test_runs_of_dead_processes_are_closed_and_others_are_not(
+    store: tuple[tracking.MlflowClient, str],
+) -> None:
     client, experiment = store
     ours = tracking.open_run(client, experiment, None, {})
-    code = "import json; from tasks.ledger.reservation import this_process; print(json.dumps(this_process()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    code = (
+        "import json; from tasks.ledger.reservation import this_process; "
+        "print(json.dumps(this_process()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     orphan = tracking.open_run(client, experiment, None, {record.OWNER: done.stdout.strip()})
     assert json.loads(done.stdout)["pid"] > 0
     assert tracking.close_stale_runs(client) == [orphan]
@@ -50,7 +57,9 @@ def test_runs_of_dead_processes_are_closed_and_others_are_not(store: tuple[track
 def test_numbers_that_are_not_finite_become_tags(store: tuple[tracking.MlflowClient, str]) -> None:
     client, experiment = store
     run_id = tracking.open_run(client, experiment, None, {})
-    tracking.log_metrics(client, run_id, {"internal.a": 1.0, "internal.b": math.inf, "internal.c": math.nan})
+    tracking.log_metrics(
+        client, run_id, {"internal.a": 1.0, "internal.b": math.inf, "internal.c": math.nan}
+    )
     tracking.close_run(client, run_id, "FINISHED")
     data = client.get_run(run_id).data
     assert data.metrics == {"internal.a": 1.0}
@@ -76,12 +85,19 @@ def test_long_curves_are_thinned_and_keep_their_ends() -> None:
     points = [point for point in tracking.curve_points(trace) if point.key == "spent.epsilon"]
     assert len(points) <= curves.CURVE_POINTS
     assert (points[0].step, points[-1].step) == (1, 5000)
-    assert {point.key for point in tracking.curve_points(trace[:2])} == {"spent.epsilon", "released.step_size"}
+    assert {point.key for point in tracking.curve_points(trace[:2])} == {
+        "spent.epsilon",
+        "released.step_size",
+    }
 
 
 def test_no_module_uses_the_run_of_the_thread() -> None:
-    """MLflow's module-level functions write to whatever run is active in the thread, or open one that nobody closes."""
-    pattern = re.compile(r"\bmlflow\.(log_\w+|set_tag\w*|start_run|end_run|active_run|set_experiment|autolog)\b")
+    """MLflow's module-level functions write to whatever run is active in the thread, or open one
+    that nobody closes.
+    """
+    pattern = re.compile(
+        r"\bmlflow\.(log_\w+|set_tag\w*|start_run|end_run|active_run|set_experiment|autolog)\b"
+    )
     for folder in ("dpcore", "tasks", "flows"):
         for path in (ROOT / folder).rglob("*.py"):
             assert not pattern.search(path.read_text(encoding="utf-8")), path

@@ -1,4 +1,6 @@
-"""Words that a person meets: two epsilons in one sentence, shares of a budget, ranges of a configuration, init."""
+"""Words that a person meets: two epsilons in one sentence, shares of a budget, ranges of a
+configuration, init.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,18 @@ from tests.tasks.training.test_training import config_of
 ROOT = Path(__file__).resolve().parents[3]
 BUNDLE = ROOT / "tests" / "tasks" / "release" / "fixtures" / "bundle-1"
 SENTENCE = (
-    "The promise is epsilon = 0.999986 at delta = 1e-06 (accountant gdp); the ledger charges the Rényi curve of the "
-    "same releases, which alone would state 1.07805: the looser bound, in which all kinds of runs add up."
+    "The promise is epsilon = 0.999986 at delta = 1e-06 (accountant gdp); the ledger charges the "
+    "Rényi curve of the "
+    "same releases, which alone would state 1.07805: the looser bound, in which all kinds of runs "
+    "add up."
 )
-NUMBERS = {"delta": 1e-6, "accountant": "gdp", "conversion": "cks", "renyi_epsilon": 1.07805, "best_order": 21.0}
+NUMBERS = {
+    "delta": 1e-6,
+    "accountant": "gdp",
+    "conversion": "cks",
+    "renyi_epsilon": 1.07805,
+    "best_order": 21.0,
+}
 
 
 def test_two_epsilons_are_told_apart_in_one_sentence() -> None:
@@ -51,7 +61,9 @@ def test_the_sentence_stands_in_terminal_plan_statement_and_card() -> None:
     assert ("promise, charge", SENTENCE) in summary_rows(summary)
     assert SENTENCE in list(plan_table(NUMBERS | {"epsilon": 0.999986}).columns[1].cells)
     stored = Statement.model_validate_json((BUNDLE / "privacy" / "statement.json").read_bytes())
-    guarantee = stored.guarantee.model_copy(update={"epsilon": 0.999986, "delta": 1e-6, "accountant": "gdp"})
+    guarantee = stored.guarantee.model_copy(
+        update={"epsilon": 0.999986, "delta": 1e-6, "accountant": "gdp"}
+    )
     renyi = stored.renyi.model_copy(update={"epsilon": 1.07805})
     statement = stored.model_copy(update={"guarantee": guarantee, "renyi": renyi})
     assert SENTENCE in to_markdown(statement) and SENTENCE in to_html(statement)
@@ -59,10 +71,17 @@ def test_the_sentence_stands_in_terminal_plan_statement_and_card() -> None:
 
 def test_what_is_spent_is_said_in_words_and_percent() -> None:
     entry = LedgerEntry(
-        dataset="d", entry="e", head="h", blocks=["all"], spent_units={"all": UNIT // 4}, order=21.0, limit_units=UNIT
+        dataset="d",
+        entry="e",
+        head="h",
+        blocks=["all"],
+        spent_units={"all": UNIT // 4},
+        order=21.0,
+        limit_units=UNIT,
     )
     assert spent_words(entry) == ["all: 25 % of its budget (0.25 of 1 at Rényi order 21)"]
-    before = entry.model_copy(update={"order": None, "limit_units": None})  # as stored by earlier versions
+    # as stored by earlier versions
+    before = entry.model_copy(update={"order": None, "limit_units": None})
     assert spent_words(before) == ["all: a Rényi cost of 0.25"]
     nearly = entry.model_copy(update={"spent_units": {"all": UNIT - 1}})
     assert "nearly 100 %" in spent_words(nearly)[0]
@@ -70,20 +89,32 @@ def test_what_is_spent_is_said_in_words_and_percent() -> None:
 
 @pytest.mark.parametrize("epsilon", [100.1, 1e10])
 def test_an_epsilon_that_promises_nothing_is_refused(epsilon: float) -> None:
-    with pytest.raises(InputError, match=r"for privacy\.epsilon, got .*usual values lie between 0\.1 and 8"):
+    with pytest.raises(
+        InputError,
+        match=r"for privacy\.epsilon, got .*usual values lie between "
+        r"0\.1 and 8",
+    ):
         parse_config({"privacy": {"epsilon": epsilon}})
     with pytest.raises(InputError, match=r"privacy\.epsilon"):
-        parse_compare({"data": "census", "algorithms": "auto", "privacy": {"epsilon": [1, epsilon]}})
+        parse_compare(
+            {"data": "census", "algorithms": "auto", "privacy": {"epsilon": [1, epsilon]}}
+        )
     assert parse_config({"privacy": {"epsilon": 100}}).privacy.epsilon == 100
 
 
 def test_no_delta_is_refused_with_the_way_to_pure_privacy(small: Path) -> None:
-    for parse in (parse_config, lambda v: parse_compare(v | {"data": "census", "algorithms": "auto"})):
+    for parse in (
+        parse_config,
+        lambda v: parse_compare(v | {"data": "census", "algorithms": "auto"}),
+    ):
         with pytest.raises(
-            InputError, match=r"privacy\.delta.*algorithm\.noise=gamma \(objective_perturbation, output_gd\)"
+            InputError,
+            match=r"privacy\.delta.*algorithm\.noise=gamma \(objective_perturbation, "
+            r"output_gd\)",
         ):
             parse({"privacy": {"delta": 0}})
-    # The way that it names is one: the price of these is no worse at a delta that is next to nothing.
+    # The way that it names is one: the price of these is no worse at a delta that is next to
+    # nothing.
     for name in ("objective_perturbation", "output_gd"):
         privacy = {"epsilon": 1.0, "delta": 1e-300, "adjacency": "replace_one"}
         config = config_of(small, privacy=privacy)
@@ -95,16 +126,24 @@ def test_no_delta_is_refused_with_the_way_to_pure_privacy(small: Path) -> None:
 def test_an_undeclared_label_names_the_way_to_leave_it_out(small: Path) -> None:
     table = small.with_name("small.csv")
     table.write_text(table.read_text() + "50,north,maybe\n")
-    with pytest.raises(InputError, match=r"'maybe' is not a declared label.*label\.undeclared: drop"):
+    with pytest.raises(
+        InputError,
+        match=r"'maybe' is not a declared label.*label\.undeclared: "
+        r"drop",
+    ):
         steps.load_records(steps.prepare(config_of(small)))
 
 
-def test_init_says_what_it_did_and_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_says_what_it_did_and_what_comes_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["init", str(tmp_path)]) == 0
     assert " files were written to " in (first := capsys.readouterr().out)
     assert run(["init", str(tmp_path)]) == 0
     assert "Nothing was written: " in (second := capsys.readouterr().out)
-    assert all("Next: `dpflows train` in " in said and "first time" in said for said in (first, second))
+    assert all(
+        "Next: `dpflows train` in " in said and "first time" in said for said in (first, second)
+    )
 
 
 WITH_THEIR_CONF_FIRST = """
@@ -118,7 +157,9 @@ assert load_config().data.name == "census" and find_schema("census").name == "ce
 
 
 def test_a_folder_conf_of_the_users_is_not_taken_for_the_packages(tmp_path: Path) -> None:
-    """``python -m flows.cli`` puts the working directory first on the path: a package ``conf`` there is the user's."""
+    """``python -m flows.cli`` puts the working directory first on the path: a package ``conf``
+    there is the user's.
+    """
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "__init__.py").write_text("raise RuntimeError('not for dpflows')\n")
     command = [sys.executable, "-c", WITH_THEIR_CONF_FIRST]
@@ -128,8 +169,12 @@ def test_a_folder_conf_of_the_users_is_not_taken_for_the_packages(tmp_path: Path
     assert (tmp_path / "copied" / "conf" / "data" / "census.yaml").is_file()
 
 
-def test_the_table_is_printed_when_the_numbers_are_there(capsys: pytest.CaptureFixture[str]) -> None:
-    """The terminal gives it to whoever prints, between two steps; without one, for --json, it is silent."""
+def test_the_table_is_printed_when_the_numbers_are_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The terminal gives it to whoever prints, between two steps; without one, for --json, it is
+    silent.
+    """
     told: list[Mapping[str, Any]] = []
     with Terminal(Console(file=StringIO(), force_terminal=True), told.append) as terminal:
         terminal.step("evaluate")

@@ -54,7 +54,9 @@ class World:
             folder = self.home.outbox / run_id
             with steps.reserve_budget(job, planned, ledger) as reservation:
                 result = steps.fit_model(job, planned, objective, reservation)
-                job, planned, loaded, objective = tune.selected(job, planned, result, loaded, objective)
+                job, planned, loaded, objective = tune.selected(
+                    job, planned, result, loaded, objective
+                )
                 price = run.convert(planned)
                 statement = run.commit(folder, job, planned, price, result, ledger, reservation)
             metrics = evaluate.measure(job, result.weights, loaded, objective, folder)

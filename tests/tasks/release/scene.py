@@ -1,4 +1,6 @@
-"""What tamperings are made on: a released run, another one, and the places that an insider may write to."""
+"""What tamperings are made on: a released run, another one, and the places that an insider may
+write to.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,8 @@ class Scene:
 
     def model_of(self, run: str) -> Path:
         uri = self.world.client.get_run(run).data.tags["dpflows.model"]
-        found = local(self.world.client.get_logged_model(uri.removeprefix("models:/")).artifact_location)
+        found = local(
+            self.world.client.get_logged_model(uri.removeprefix("models:/")).artifact_location
+        )
         assert found is not None
         return found

@@ -1,4 +1,6 @@
-"""Tamperings that the table of what is believed gives rise to, each with the hashes that its author can compute."""
+"""Tamperings that the table of what is believed gives rise to, each with the hashes that its author
+can compute.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def change(kind: str, path: Path, other: Path, root: Path) -> bool:
         return False
     data = path.read_bytes()
     if kind == "edit":
-        path.write_bytes(data + b"\n<script>x()</script>\n" if path.suffix in (".md", ".html") else edited(data))
+        path.write_bytes(
+            data + b"\n<script>x()</script>\n" if path.suffix in (".md", ".html") else edited(data)
+        )
     elif kind == "swap":
         if not other.is_file() or other.read_bytes() == data:
             return False
@@ -62,7 +66,8 @@ def change(kind: str, path: Path, other: Path, root: Path) -> bool:
 
 
 def edited(data: bytes) -> bytes:
-    """A digit of a text moved by one, that of an epsilon or of the Python of a model; a byte of anything else.
+    """A digit of a text moved by one, that of an epsilon or of the Python of a model; a byte of
+    anything else.
 
     The first digits of a model's card are those of places, which nothing believes.
     """
@@ -153,19 +158,32 @@ def stored_files() -> Iterator[Tampering]:
             yield Tampering(f"{one.kind} {'plain ' if plain else ''}{kind} {one.where}", apply)
 
 
-# JSON files whose single fields are changed, each with all hashes outside the ledger made to fit, or unsigned.
-FIELD_FILES = ("config.json", "privacy/statement.json", "privacy/metrics.json", "privacy/trace.json", MANIFEST)
+# JSON files whose single fields are changed, each with all hashes outside the ledger made to fit,
+# or unsigned.
+FIELD_FILES = (
+    "config.json",
+    "privacy/statement.json",
+    "privacy/metrics.json",
+    "privacy/trace.json",
+    MANIFEST,
+)
 
 
 def stored_fields() -> Iterator[Tampering]:
     """One field of a file after the other: by another value of the same type, and left out."""
     for one in (*STATEMENT_FIELDS, *CONFIG_FIELDS, *RUN_FIELDS, *BUNDLE_FIELDS):
-        place = next((place for place in FIELD_FILES if place.rpartition("/")[2] == one.holder), None)
+        place = next(
+            (place for place in FIELD_FILES if place.rpartition("/")[2] == one.holder), None
+        )
         for name in one.each if place is not None and one.names != "*" else ():
             for kind in ("edit", "remove"):
 
-                def apply(scene: Scene, name: str = name, kind: str = kind, place: str = str(place)) -> bool:
-                    path = (scene.bundle if place == MANIFEST else scene.files_of(scene.run)) / place
+                def apply(
+                    scene: Scene, name: str = name, kind: str = kind, place: str = str(place)
+                ) -> bool:
+                    path = (
+                        scene.bundle if place == MANIFEST else scene.files_of(scene.run)
+                    ) / place
                     before = path.read_bytes()
                     stored = json.loads(before)
                     *parents, last = name.split(".")
@@ -178,13 +196,17 @@ def stored_fields() -> Iterator[Tampering]:
                         holder[last] = another(holder[last])
                     else:
                         del holder[last]
-                    path.write_text(json.dumps(stored, indent=1, sort_keys=True, ensure_ascii=False))
+                    path.write_text(
+                        json.dumps(stored, indent=1, sort_keys=True, ensure_ascii=False)
+                    )
                     if place != MANIFEST:
                         recompute(scene)
                     return path.read_bytes() != before  # a hash is made to fit again
 
                 found = "bundle" if place == MANIFEST else "run"
-                yield Tampering(f"{found} field {kind} {place}:{name}", apply, bundle=found == "bundle")
+                yield Tampering(
+                    f"{found} field {kind} {place}:{name}", apply, bundle=found == "bundle"
+                )
 
 
 def another(value: object) -> object:
@@ -209,7 +231,9 @@ def statement_sql(text: str, *values: object) -> Callable[[Scene], bool]:
         filled = [scene.other if value == "OTHER" else value for value in values]
         with sqlite3.connect(scene.database) as connection:
             given = text.replace(":run", f"'{scene.run}'").replace(":other", f"'{scene.other}'")
-            return connection.execute(given.replace(":name", f"'{scene.name}'"), filled).rowcount > 0
+            return (
+                connection.execute(given.replace(":name", f"'{scene.name}'"), filled).rowcount > 0
+            )
 
     return apply
 
@@ -229,11 +253,16 @@ def mlflow() -> Iterator[Tampering]:
     """Rows and fields of MLflow's tables: edited, exchanged with another run's, removed."""
     for table, key in (
         *(("tags", f"dpflows.{one}") for one in ("model", "ledger_entry", "releasable")),
-        *(("params", one) for one in ("privacy.epsilon", "privacy.delta", "privacy.adjacency", "config.sha256")),
+        *(
+            ("params", one)
+            for one in ("privacy.epsilon", "privacy.delta", "privacy.adjacency", "config.sha256")
+        ),
     ):
         where = f"run_uuid = :run and \"key\" = '{key}'"
         taken = f"(select value from {table} where run_uuid = :other and \"key\" = '{key}')"
-        yield Tampering(f"mlflow edit {key}", statement_sql(f"update {table} set value = 'x' where {where}"))
+        yield Tampering(
+            f"mlflow edit {key}", statement_sql(f"update {table} set value = 'x' where {where}")
+        )
         yield Tampering(f"mlflow remove {key}", statement_sql(f"delete from {table} where {where}"))
         differs = f"update {table} set value = {taken} where {where} and value != {taken}"
         yield Tampering(f"mlflow swap {key}", statement_sql(differs))
@@ -242,7 +271,8 @@ def mlflow() -> Iterator[Tampering]:
             where = f"run_uuid = :run and \"key\" = '{key}'"
             text = f"update {table} set value = value + 0.01 where {where}"
             yield Tampering(f"mlflow edit {table} {key}", statement_sql(text))
-        both = "".join(f"update {table} set value = value * 2 where run_uuid = :run and \"key\" = '{key}';"
+        both = "".join(f"update {table} set value = value * 2 where run_uuid = :run and \"key\" = "
+                       f"'{key}';"
                        for table in ("metrics", "latest_metrics"))  # fmt: skip
         yield Tampering(f"mlflow edit both {key}", script(both))
     columns = '"key", value, timestamp, step, is_nan, run_uuid'
@@ -251,27 +281,39 @@ def mlflow() -> Iterator[Tampering]:
     for text, label in (
         ("update runs set status = 'RUNNING' where run_uuid = :run", "edit runs.status"),
         ("update runs set lifecycle_stage = 'deleted' where run_uuid = :run", "remove run"),
-        ("update runs set artifact_uri = (select artifact_uri from runs where run_uuid = :other) where run_uuid = :run",
+        ("update runs set artifact_uri = (select artifact_uri from runs where run_uuid = :other) "
+         "where run_uuid = :run",
          "swap runs.artifact_uri"),
-        ("update logged_models set artifact_location = '/x' where source_run_id = :run", "edit artifact_location"),
-        ("update logged_models set artifact_location = (select artifact_location from logged_models where "
+        ("update logged_models set artifact_location = '/x' where source_run_id = "
+         ":run", "edit artifact_location"),
+        ("update logged_models set artifact_location = (select artifact_location from "
+         "logged_models where "
          "source_run_id = :other) where source_run_id = :run", "swap artifact_location"),
-        ("update logged_models set source_run_id = :other where source_run_id = :run", "swap source_run_id"),
-        ("update logged_models set status = 3 where source_run_id = :run", "edit logged_models.status"),
-        ("update logged_models set lifecycle_stage = 'deleted' where source_run_id = :run", "remove model"),
+        ("update logged_models set source_run_id = :other where source_run_id = "
+         ":run", "swap source_run_id"),
+        ("update logged_models set status = 3 where source_run_id = "
+         ":run", "edit logged_models.status"),
+        ("update logged_models set lifecycle_stage = 'deleted' where source_run_id = "
+         ":run", "remove model"),
         ("update model_versions set source = 'models:/m-0' where name = :name", "edit source"),
-        ("update model_versions set storage_location = '/elsewhere' where name = :name", "edit storage_location"),
-        ("update model_versions set storage_location = (select artifact_location from logged_models where "
+        ("update model_versions set storage_location = '/elsewhere' where name = "
+         ":name", "edit storage_location"),
+        ("update model_versions set storage_location = (select artifact_location from "
+         "logged_models where "
          "source_run_id = :other) where name = :name", "swap storage_location"),
         ("update model_versions set run_id = :other where name = :name", "swap run_id"),
         ("update model_versions set run_id = null where name = :name", "remove run_id"),
         ("delete from registered_model_aliases where name = :name", "remove alias"),
         ("update registered_model_aliases set version = 7 where name = :name", "edit alias"),
-        ("update model_version_tags set value = :other where \"key\" = 'dpflows.run_id' and name = :name",
+        ("update model_version_tags set value = :other where \"key\" = 'dpflows.run_id' and name = "
+         ":name",
          "swap run tag"),
-        ("delete from model_version_tags where \"key\" = 'dpflows.run_id' and name = :name", "remove run tag"),
-        ("update model_version_tags set value = '0.01' where \"key\" = 'epsilon' and name = :name", "edit epsilon tag"),
-        ("delete from model_version_tags where \"key\" = 'epsilon' and name = :name", "remove epsilon tag"),
+        ("delete from model_version_tags where \"key\" = 'dpflows.run_id' and name = "
+         ":name", "remove run tag"),
+        ("update model_version_tags set value = '0.01' where \"key\" = 'epsilon' and name = "
+         ":name", "edit epsilon tag"),
+        ("delete from model_version_tags where \"key\" = 'epsilon' and name = "
+         ":name", "remove epsilon tag"),
     ):  # fmt: skip
         yield Tampering(f"mlflow {label}", statement_sql(text))
 
@@ -281,7 +323,10 @@ def pointer() -> Iterator[Tampering]:
     for kind in KINDS:
 
         def apply(scene: Scene, kind: str = kind) -> bool:
-            where, other = scene.bundle.parent / "front.json", scene.other_bundle.parent / "front.json"
+            where, other = (
+                scene.bundle.parent / "front.json",
+                scene.other_bundle.parent / "front.json",
+            )
             if kind in ("duplicate", "link"):
                 return False
             return change(kind, where, other, where.parent)
@@ -306,13 +351,19 @@ def bundles() -> Iterator[Tampering]:
         for kind in KINDS:
             for forged in (False, True):
 
-                def apply(scene: Scene, where: str = one.where, kind: str = kind, forged: bool = forged) -> bool:
-                    done = change(kind, scene.bundle / where, scene.other_bundle / where, scene.bundle)
+                def apply(
+                    scene: Scene, where: str = one.where, kind: str = kind, forged: bool = forged
+                ) -> bool:
+                    done = change(
+                        kind, scene.bundle / where, scene.other_bundle / where, scene.bundle
+                    )
                     if done and forged and (scene.bundle / MANIFEST).is_file():
                         forge(scene)
                     return done
 
-                yield Tampering(f"bundle {kind} {one.where}{' forged' if forged else ''}", apply, bundle=True)
+                yield Tampering(
+                    f"bundle {kind} {one.where}{' forged' if forged else ''}", apply, bundle=True
+                )
 
 
 def forge(scene: Scene) -> None:
@@ -322,9 +373,14 @@ def forge(scene: Scene) -> None:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except ValueError:
         manifest = {}
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in (MANIFEST, SIGNATURE)]
+    files = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in (MANIFEST, SIGNATURE)
+    ]
     manifest["files"] = {
-        path.relative_to(folder).as_posix(): {"sha256": digest(path), "bytes": path.stat().st_size} for path in files
+        path.relative_to(folder).as_posix(): {"sha256": digest(path), "bytes": path.stat().st_size}
+        for path in files
     }
     text = json.dumps(manifest, indent=1, sort_keys=True)
     (folder / MANIFEST).write_text(text)
@@ -333,7 +389,10 @@ def forge(scene: Scene) -> None:
 
 def rechain(connection: sqlite3.Connection) -> None:
     """All hashes of the chain, computed again over what the rows say now."""
-    last, rows = None, [Record(*row) for row in connection.execute("select * from ledger_records order by seq")]
+    last, rows = (
+        None,
+        [Record(*row) for row in connection.execute("select * from ledger_records order by seq")],
+    )
     for number, row in enumerate(rows, start=1):
         record = row._replace(previous=rows[0].previous if last is None else last)
         record = record._replace(hash=record.expected_hash())
@@ -343,7 +402,9 @@ def rechain(connection: sqlite3.Connection) -> None:
 
 
 def ledgers() -> Iterator[Tampering]:
-    """Records of the ledger, with the whole chain computed again: the head that the signed manifest holds tells."""
+    """Records of the ledger, with the whole chain computed again: the head that the signed manifest
+    holds tells.
+    """
 
     def body(kind: str, edit: Callable[[dict], None]) -> Callable[[sqlite3.Connection], None]:
         def do(connection: sqlite3.Connection) -> None:
@@ -352,7 +413,9 @@ def ledgers() -> Iterator[Tampering]:
             ).fetchone()
             stored = json.loads(row[1])
             edit(stored)
-            connection.execute("update ledger_records set body = ? where seq = ?", (canonical(stored), row[0]))
+            connection.execute(
+                "update ledger_records set body = ? where seq = ?", (canonical(stored), row[0])
+            )
 
         return do
 
@@ -370,10 +433,12 @@ def ledgers() -> Iterator[Tampering]:
     changes = {
         "edit opened": body("opened", lambda stored: stored.update(epsilon=99.0)),
         "edit reserved": body("reserved", lambda stored: stored.update(cost=0.0, units=0)),
-        "swap reserved blocks": body("reserved", lambda stored: stored.update(blocks=["other"], read=["other"])),
+        "swap reserved "
+        "blocks": body("reserved", lambda stored: stored.update(blocks=["other"], read=["other"])),
         "edit committed": body("committed", lambda stored: stored["hashes"].update(weights="0" * 64)),
         "downgrade committed": body("committed", lambda stored: stored["hashes"].pop("files")),
-        "edit committed text": body("committed", lambda stored: stored["hashes"].update({"privacy/curve.json": ""})),
+        "edit committed "
+        "text": body("committed", lambda stored: stored["hashes"].update({"privacy/curve.json": ""})),
         "remove last": drop(1),
         "remove half": drop(5),
         "edit events": run("update ledger_events set text = replace(text, '3', '4')"),
@@ -398,7 +463,10 @@ def ledgers() -> Iterator[Tampering]:
         yield Tampering(f"ledger {label}", apply)
     for label, change_head in (
         ("remove head file", lambda path: path.unlink()),
-        ("edit head file", lambda path: path.write_bytes(edited(path.read_bytes()).replace(b"0", b"1"))),
+        (
+            "edit head file",
+            lambda path: path.write_bytes(edited(path.read_bytes()).replace(b"0", b"1")),
+        ),
         ("downgrade head file", lambda path: path.write_bytes(b"")),
     ):
 
@@ -409,4 +477,8 @@ def ledgers() -> Iterator[Tampering]:
         yield Tampering(f"ledger {label}", apply)
 
 
-ALL = {one.label: one for make in (stored_files, stored_fields, mlflow, pointer, bundles, ledgers) for one in make()}
+ALL = {
+    one.label: one
+    for make in (stored_files, stored_fields, mlflow, pointer, bundles, ledgers)
+    for one in make()
+}

@@ -1,4 +1,6 @@
-"""The table of what is believed, walked: every tampering that it gives rise to is named by audit, release or verify."""
+"""The table of what is believed, walked: every tampering that it gives rise to is named by audit,
+release or verify.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ ALWAYS = (
 
 @contextmanager
 def put_back(scene: Scene, place: Path) -> Iterator[None]:
-    """Everything that a tampering may touch is as it was afterwards; databases in place, since they stay open."""
+    """Everything that a tampering may touch is as it was afterwards; databases in place, since they
+    stay open.
+    """
     folders = [scene.files_of(scene.run), scene.model_of(scene.run), scene.bundle.parent]
     beside = [path for path in scene.world.folder.iterdir() if path.name.startswith("ledger.db")]
     files = [path for path in beside if not path.name.endswith(("-wal", "-shm", ".db"))]
@@ -76,11 +80,15 @@ def named(scene: Scene, tampering: Tampering) -> str:
     try:
         if tampering.bundle:
             trusted = [own_fingerprint(load_key(scene.attacker.with_name("key.pem")))]
-            return " ".join(verify_files(open_bundle(scene.bundle), None, f"{scene.name}@1", trusted).names)
+            return " ".join(
+                verify_files(open_bundle(scene.bundle), None, f"{scene.name}@1", trusted).names
+            )
         _, subject, more = registered(scene.world.client, scene.name, scene.world.ledger_url, False)
     except DPFlowsError as error:
         return str(error)
-    return " ".join(one.code for one in audit(subject, more).findings if one.severity is not Severity.NOTE)
+    return " ".join(
+        one.code for one in audit(subject, more).findings if one.severity is not Severity.NOTE
+    )
 
 
 def walk(scene: Scene, labels: list[str], place: Path) -> None:
@@ -104,7 +112,9 @@ def test_a_sample_of_tamperings_is_named(scene: Scene, tmp_path: Path) -> None:
     """Every kind of place is in it; which ones follows from their names."""
     ordered = sorted(ALL, key=lambda label: sha256(label.encode()).hexdigest())
     places = sorted({label.split()[0] for label in ALL})
-    sample = [label for place in places for label in [one for one in ordered if one.startswith(place)][:3]][:SAMPLE]
+    sample = [
+        label for place in places for label in [one for one in ordered if one.startswith(place)][:3]
+    ][:SAMPLE]
     walk(scene, list(dict.fromkeys((*sample, *ALWAYS))), tmp_path)
 
 
@@ -121,11 +131,19 @@ def test_the_table_lists_every_file(scene: Scene) -> None:
     """Figures and the report are the operator's; no step reads them."""
     root, model = scene.files_of(scene.run), scene.model_of(scene.run)
     of_run = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
-    assert {path for path in of_run if not path.startswith(("figures/", "report/"))} == {one.where for one in RUN_FILES}
+    assert {path for path in of_run if not path.startswith(("figures/", "report/"))} == {
+        one.where for one in RUN_FILES
+    }
     of_model = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
-    plain = {CODE_FOLDER if path.startswith(CODE_FOLDER) else path for path in of_model} - {WRITTEN_LATER}
+    plain = {CODE_FOLDER if path.startswith(CODE_FOLDER) else path for path in of_model} - {
+        WRITTEN_LATER
+    }
     assert plain | {"artifacts/model/state.safetensors"} == {one.where for one in MODEL_FILES}
-    in_bundle = {path.relative_to(scene.bundle).as_posix() for path in scene.bundle.rglob("*") if path.is_file()}
+    in_bundle = {
+        path.relative_to(scene.bundle).as_posix()
+        for path in scene.bundle.rglob("*")
+        if path.is_file()
+    }
     assert in_bundle == {one.where for one in BUNDLE_FILES}
     assert set(json.loads((scene.bundle / "manifest.json").read_text())["files"]) < in_bundle
 

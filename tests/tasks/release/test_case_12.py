@@ -1,4 +1,6 @@
-"""Case 12: the best of six private trainings is to replace a champion; the search is charged, not the winner alone."""
+"""Case 12: the best of six private trainings is to replace a champion; the search is charged, not
+the winner alone.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,21 @@ def gate(case: Path, policy: str) -> tuple[float, float, object]:
     stored = yaml.safe_load((case / policy).read_text())
     conversion, delta = CONVERSIONS[stored["conversion"]], float(stored["delta"])
     rules = Policy(
-        max_epsilon=stored["max_epsilon"], metric=stored["metric"], min_gain=stored["min_gain"], conversion=conversion
+        max_epsilon=stored["max_epsilon"],
+        metric=stored["metric"],
+        min_gain=stored["min_gain"],
+        conversion=conversion,
     )
     champion = json.loads((case / "champion.json").read_text())
     scores = {name: champion[name] for name in ("accuracy", "balanced_accuracy")}
     found = candidates(case)
     one = search_epsilon([found[0].events], "add_remove", delta, conversion)  # type: ignore[list-item]
     whole = search_epsilon([item.events for item in found], "add_remove", delta, conversion)  # type: ignore[misc]
-    return one, whole, decide(found, Champion(str(champion["version"]), scores), rules, whole, delta)
+    return (
+        one,
+        whole,
+        decide(found, Champion(str(champion["version"]), scores), rules, whole, delta),
+    )
 
 
 def test_the_search_is_charged_not_only_the_winner(case: Path) -> None:
@@ -77,4 +86,7 @@ def test_policy_b_promotes_c1_by_its_gain(case: Path) -> None:
     assert (round(decision.epsilon, 4), decision.delta) == (8.6338, 1e-5)  # type: ignore[attr-defined]
     only_c4 = [one for one in candidates(case) if one.name == "c4"]
     rules = Policy(max_epsilon=9.0, metric="balanced_accuracy", min_gain=0.005)
-    assert decide(only_c4, Champion("7", {"balanced_accuracy": 0.735}), rules, 8.6338, 1e-5).promote is None
+    assert (
+        decide(only_c4, Champion("7", {"balanced_accuracy": 0.735}), rules, 8.6338, 1e-5).promote
+        is None
+    )

@@ -49,7 +49,8 @@ def leaves(model: type[BaseModel], before: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("holder", "model"), [("statement.json", Statement), ("manifest.json", Manifest), ("config.json", TrainConfig)]
+    ("holder", "model"),
+    [("statement.json", Statement), ("manifest.json", Manifest), ("config.json", TrainConfig)],
 )
 def test_every_field_of_a_stored_model_is_listed(holder: str, model: type[BaseModel]) -> None:
     assert listed(holder) == set(leaves(model))
@@ -80,7 +81,9 @@ def test_every_field_of_a_released_run_is_listed(scene: Scene) -> None:
     assert {field.name for field in fields(Pending)} == listed("pending.json")
 
 
-def test_every_field_of_a_ledger_is_listed(tmp_path: Path, shared_world: World, trained: str) -> None:
+def test_every_field_of_a_ledger_is_listed(
+    tmp_path: Path, shared_world: World, trained: str
+) -> None:
     """Each kind of record, with all that a run may state."""
     bodies: dict[str, set[str]] = {}
     with Ledger(shared_world.ledger_url) as ledger:
@@ -90,7 +93,11 @@ def test_every_field_of_a_ledger_is_listed(tmp_path: Path, shared_world: World, 
     with Ledger(tmp_path / "ledger.db") as ledger:
         ledger.init("small", 50.0, 1e-4, "add_remove")
         ledger.init("stated", 50.0, 1e-4, "add_remove", facts=opened)
-        stated = {"fingerprint": Marks("0" * 64, ("1" * 64, "2" * 64)), "facts": opened, "reading": reading}
+        stated = {
+            "fingerprint": Marks("0" * 64, ("1" * 64, "2" * 64)),
+            "facts": opened,
+            "reading": reading,
+        }
         done = [ledger.reserve("small", gaussian(50.0), **stated) for _ in range(3)]
         done[0].on_charge()
         done[0].commit({})
@@ -98,7 +105,9 @@ def test_every_field_of_a_ledger_is_listed(tmp_path: Path, shared_world: World, 
         done[1].forfeit("x")
         done[2].cancel("x")
         left = ledger.reserve("small", gaussian(50.0), **stated)
-        ledger.close_entry(left.entry_id, "small", "committed", {"hashes": {}, "draws": 0, "by": "recover"})
+        ledger.close_entry(
+            left.entry_id, "small", "committed", {"hashes": {}, "draws": 0, "by": "recover"}
+        )
         for record in records_of(ledger):
             bodies.setdefault(record.kind, set()).update(json.loads(record.body))
     assert set(bodies) == {"opened", chain.FIXED, "reserved", schema.DRAWN, *schema.CLOSING}
@@ -115,10 +124,13 @@ def records_of(ledger: Ledger) -> list[Record]:
 # Stores of MLflow that a step reads by a name which stands in a variable; the names are these.
 BY_VARIABLE = {
     ("tasks/audit/subject.py", "self.params.get(name, ())"): "a parameter that a rule asks for",
-    ("tasks/audit/subject.py", "self.tags.get(name, self.param(name))"): "a setting that a rule asks for",
+    ("tasks/audit/subject.py", "self.tags.get(name, self.param(name))"): "a setting that a rule "
+    "asks for",
     ("tasks/audit/subject.py", "self.param(name)"): "a setting that a rule asks for",
-    ("tasks/audit/rules_run.py", "run.param(name)"): "the parameters of the rule that compares what is shown",
-    ("tasks/audit/rules_record.py", "run.setting(name)"): "each parameter and tag, for the name of a seed",
+    ("tasks/audit/rules_run.py", "run.param(name)"): "the parameters of the rule that compares "
+    "what is shown",
+    ("tasks/audit/rules_record.py", "run.setting(name)"): "each parameter and tag, for the name of "
+    "a seed",
     ("tasks/release/registry.py", "found.tags.get(key)"): "what tag_of is asked for",
 }
 READERS = {"tag_of": "tag", "param": "param", "setting": "setting"}
@@ -127,9 +139,15 @@ HOLDERS = {"tags": "tag", "params": "param"}
 
 @cache
 def sources() -> tuple[tuple[str, ast.Module], ...]:
-    paths = [path for package in ("tasks", "flows") for path in sorted((ROOT / package).rglob("*.py"))]
-    found = [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
-    return tuple((place, tree) for place, tree in found if "/compare" not in place)  # comparisons release nothing
+    paths = [
+        path for package in ("tasks", "flows") for path in sorted((ROOT / package).rglob("*.py"))
+    ]
+    found = [
+        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+        for path in paths
+    ]
+    # comparisons release nothing
+    return tuple((place, tree) for place, tree in found if "/compare" not in place)
 
 
 def asked(node: ast.AST) -> tuple[str, list[ast.expr]] | None:
@@ -141,7 +159,11 @@ def asked(node: ast.AST) -> tuple[str, list[ast.expr]] | None:
     if not isinstance(node, ast.Call):
         return None
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    if name == "get" and isinstance(node.func, ast.Attribute) and (store := stored_in(node.func.value)):
+    if (
+        name == "get"
+        and isinstance(node.func, ast.Attribute)
+        and (store := stored_in(node.func.value))
+    ):
         return store, node.args[:1]
     if name in READERS:
         return READERS[name], node.args[-1:] if name == "tag_of" else list(node.args)
@@ -154,7 +176,9 @@ def stored_in(node: ast.expr) -> str | None:
 
 
 def value_of(node: ast.expr, module: str) -> str | None:
-    """A name as it stands, or the constant of a module that it is read from; None for a variable."""
+    """A name as it stands, or the constant of a module that it is read from; None for a
+    variable.
+    """
     if isinstance(node, ast.Constant):
         return str(node.value)
     found: Any = import_module(module)
@@ -169,7 +193,12 @@ def reads() -> Iterator[tuple[str, str, str, str | None]]:
         for node in ast.walk(tree):
             found = asked(node)
             for name in found[1] if found else ():
-                yield place, ast.unparse(node), found[0], value_of(name, place[:-3].replace("/", "."))
+                yield (
+                    place,
+                    ast.unparse(node),
+                    found[0],
+                    value_of(name, place[:-3].replace("/", ".")),
+                )
 
 
 NOT_MLFLOW = {"tasks/readers/open.py", "tasks/data/load.py"}  # tags of data files
@@ -180,17 +209,38 @@ def test_every_tag_and_parameter_that_a_step_reads_is_listed() -> None:
     variable = {(place, text) for place, text, _, name in found if name is None}
     assert variable == set(BY_VARIABLE)
     for place, text, store, name in found:
-        assert name is None or name in listed(store), f"{place}: {text} is read and is not in the table of {store}s"
-    assert {(store, name) for _, _, store, name in found if name} >= {("tag", "dpflows.model"), ("tag", "epsilon")}
+        assert name is None or name in listed(store), (
+            f"{place}: {text} is read and is not in the table of {store}s"
+        )
+    assert {(store, name) for _, _, store, name in found if name} >= {
+        ("tag", "dpflows.model"),
+        ("tag", "epsilon"),
+    }
 
 
 def test_every_column_of_a_table_that_a_step_reads_is_listed() -> None:
-    """By MLflow's own description of its tables; a table that is not listed is named by no query of ours."""
-    known = {name: {column.name for column in table.columns} for name, table in Base.metadata.tables.items()}
+    """By MLflow's own description of its tables; a table that is not listed is named by no query of
+    ours.
+    """
+    known = {
+        name: {column.name for column in table.columns}
+        for name, table in Base.metadata.tables.items()
+    }
     for name in {one.holder for one in TABLES}:
-        assert {column for one in TABLES if one.holder == name for column in one.each} == known[name], name
-    texts = [node.value for _, tree in sources() for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    queries = [text for text in texts if isinstance(text, str) and text.lower().startswith(("select ", "insert "))]
+        assert {column for one in TABLES if one.holder == name for column in one.each} == known[
+            name
+        ], name
+    texts = [
+        node.value
+        for _, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+    ]
+    queries = [
+        text
+        for text in texts
+        if isinstance(text, str) and text.lower().startswith(("select ", "insert "))
+    ]
     tables = {words[words.index(word) + 1] for words in map(str.split, queries) for word in ("from", "into")
               if word in words}  # fmt: skip
     assert {"runs", "model_versions"} <= tables

@@ -1,4 +1,6 @@
-"""What the gate refuses whatever a policy says, and that it sees a champion among any number of registered models."""
+"""What the gate refuses whatever a policy says, and that it sees a champion among any number of
+registered models.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,25 @@ def refused(rules: Policy | None = None, champion: Champion | None = None, **fac
     [
         ({"delta": 1e-3, "n": 1000}, "not below 1/n"),
         ({"delta": 0.9e-3, "n": 1000}, ""),
-        ({"metrics": {"map": 0.4}, "baselines": {"random_map": 0.4}}, "no better than random order"),
+        (
+            {"metrics": {"map": 0.4}, "baselines": {"random_map": 0.4}},
+            "no better than random order",
+        ),
         ({"metrics": {"map": 0.41}, "baselines": {"random_map": 0.4}}, ""),
         (
-            {"metrics": {"mean_squared_error": 0.2}, "baselines": {"mean_label_mean_squared_error": 0.1}},
+            {
+                "metrics": {"mean_squared_error": 0.2},
+                "baselines": {"mean_label_mean_squared_error": 0.1},
+            },
             "no better than the mean",
         ),
-        ({"metrics": {"mean_squared_error": 0.09}, "baselines": {"mean_label_mean_squared_error": 0.1}}, ""),
+        (
+            {
+                "metrics": {"mean_squared_error": 0.09},
+                "baselines": {"mean_label_mean_squared_error": 0.1},
+            },
+            "",
+        ),
         ({"metrics": {"balanced_accuracy": 0.2}, "classes": 5}, "one class only"),
         ({"metrics": {"balanced_accuracy": 0.3}, "classes": 5}, ""),
         ({"metrics": {"balanced_accuracy": 0.5}}, "one class only"),
@@ -59,13 +73,18 @@ def refused(rules: Policy | None = None, champion: Champion | None = None, **fac
         ({"fault": "it gives every row the same score: it orders nothing"}, "orders nothing"),
     ],
 )
-def test_no_policy_lets_a_trivial_or_weak_model_through(facts: dict[str, object], words: str) -> None:
+def test_no_policy_lets_a_trivial_or_weak_model_through(
+    facts: dict[str, object], words: str
+) -> None:
     found = refused(**facts)
     assert words in found if words else found == ""
 
 
 def test_of_an_error_less_is_better() -> None:
-    rules, before = Policy(metric="mean_squared_error", min_gain=0.01), Champion("3", {"mean_squared_error": 0.2})
+    rules, before = (
+        Policy(metric="mean_squared_error", min_gain=0.01),
+        Champion("3", {"mean_squared_error": 0.2}),
+    )
     assert refused(rules, before, metrics={"mean_squared_error": 0.18}) == ""
     assert "gains -0.0200" in refused(rules, before, metrics={"mean_squared_error": 0.22})
     assert "0.3000 > 0.25" in refused(
@@ -85,7 +104,9 @@ def test_no_gain_over_a_champion_without_the_metric_can_be_shown(before: dict[st
     assert refused(Policy(metric="accuracy"), Champion("3", before), **given) == ""
 
 
-def stored(folder: Path, schema: Schema, weights: np.ndarray, ranker: RankingModel | None = None) -> dict[str, bytes]:
+def stored(
+    folder: Path, schema: Schema, weights: np.ndarray, ranker: RankingModel | None = None
+) -> dict[str, bytes]:
     model.save_model(
         folder / "model",
         weights,
@@ -102,7 +123,9 @@ def test_a_model_that_is_a_constant_is_seen_on_made_up_rows(kind: str, tmp_path:
     from tests.flows.small import SCHEMA as LINEAR
 
     text = {"linear": LINEAR, "regression": REGRESSION, "ranking": RANKING}[kind]
-    (tmp_path / "given.yaml").write_text(text.format(ledger="sqlite:///l.db") if "{ledger}" in text else text)
+    (tmp_path / "given.yaml").write_text(
+        text.format(ledger="sqlite:///l.db") if "{ledger}" in text else text
+    )
     schema = find_schema(str(tmp_path / "given.yaml"))
     ranker = RankingModel(("raw",)) if kind == "ranking" else None
     d = schema.encoder().design.dimension
@@ -132,7 +155,9 @@ def test_a_constant_model_is_not_released(
 def test_a_champion_is_seen_among_120_registered_models(
     world: World, key: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A list of models comes in pages of 100, in the order of their names: this one is on the second."""
+    """A list of models comes in pages of 100, in the order of their names: this one is on the
+    second.
+    """
     client = world.client
     for number in range(120):
         if registry.find_model(client, f"many {number:03d}") is None:

@@ -1,4 +1,6 @@
-"""What a release believes of earlier ones: their signed bundles, and nothing that MLflow's tags and aliases say."""
+"""What a release believes of earlier ones: their signed bundles, and nothing that MLflow's tags and
+aliases say.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,28 @@ from tests.tasks.release.runs import World, make_world
 def release(
     run_id: str, name: str, key: Path, capsys: pytest.CaptureFixture[str], *more: str
 ) -> tuple[int, dict[str, Any]]:
-    code = run(["release", run_id, "--to", name, "--approved-by", "A. Person", "--key", str(key), "--json", *more])
+    code = run(
+        [
+            "release",
+            run_id,
+            "--to",
+            name,
+            "--approved-by",
+            "A. Person",
+            "--key",
+            str(key),
+            "--json",
+            *more,
+        ]
+    )
     said = capsys.readouterr()
     return code, json.loads(said.out) if code == 0 else {"error": said.err}
 
 
 @pytest.fixture
-def champion(world: World, key: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> Any:
+def champion(
+    world: World, key: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> Any:
     """A name of this test with a released run."""
     name = f"champion {sha256(request.node.nodeid.encode()).hexdigest()[:10]}"
     run_id = world.train()
@@ -66,7 +83,9 @@ def test_a_run_that_was_refused_is_refused_where_tags_call_it_released(
         "delta": "1e-9",
         "dpflows.bundle": str(world.folder),
     }
-    client.create_model_version("called-released", client.get_run(bad).data.tags["dpflows.model"], bad, tags=tags)
+    client.create_model_version(
+        "called-released", client.get_run(bad).data.tags["dpflows.model"], bad, tags=tags
+    )
     code, answer = release(bad, "called-released", key, capsys)
     assert code == 4, answer
 
@@ -92,13 +111,21 @@ def test_a_way_back_says_what_everything_since_costs(
     assert release(first, name, key, capsys)[1]["changed"] is False
 
 
-# Each trains a champion and a candidate; the one that needs no trace of tampering stands for the others by default.
+# Each trains a champion and a candidate; the one that needs no trace of tampering stands for the
+# others by default.
 OTHERS = ("deleted", "pointer", "older pointer", "edited", "no alias")
 
 
-@pytest.mark.parametrize("what", ["foreign bundle", *(pytest.param(what, marks=pytest.mark.slow) for what in OTHERS)])
+@pytest.mark.parametrize(
+    "what", ["foreign bundle", *(pytest.param(what, marks=pytest.mark.slow) for what in OTHERS)]
+)
 def test_a_champion_without_its_signed_bundle_stops_the_gate(
-    world: World, key: Path, champion: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, what: str
+    world: World,
+    key: Path,
+    champion: Any,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    what: str,
 ) -> None:
     name, _, bundle = champion
     pointer = bundle.parent / FILE
@@ -140,7 +167,9 @@ def test_a_ledger_that_was_put_back_is_named_by_the_next_release(
         assert stated["head"] == ledger.head()
     (tmp_path / "other").mkdir()
     fresh = make_world(world.home, tmp_path / "other")
-    config = world.config().model_copy(update={"data": fresh.config().data, "ledger": fresh.config().ledger})
+    config = world.config().model_copy(
+        update={"data": fresh.config().data, "ledger": fresh.config().ledger}
+    )
     second = fresh.train(config)
     code, answer = release(second, name, key, capsys)
     assert code == 4 and "records were removed or rewritten" in answer["error"]
@@ -156,10 +185,21 @@ def test_a_ledger_that_was_put_back_is_named_by_the_next_release(
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [("work", "with other files"), ("work/sub/..", "with other files"), ("link", "a folder"), ("taken", "which holds")],
+    [
+        ("work", "with other files"),
+        ("work/sub/..", "with other files"),
+        ("link", "a folder"),
+        ("taken", "which holds"),
+    ],
 )
 def test_nothing_of_others_is_ever_removed(
-    champion: Any, world: World, key: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, place: str, said: str
+    champion: Any,
+    world: World,
+    key: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    place: str,
+    said: str,
 ) -> None:
     (tmp_path / "work/sub").mkdir(parents=True)
     (tmp_path / "work/thesis.txt").write_text("x")
@@ -199,20 +239,28 @@ def test_text_that_misleads_is_refused(
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
-def test_names_that_look_alike_are_refused(champion: Any, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_look_alike_are_refused(
+    champion: Any, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, answer = release(champion[1], champion[0].upper().replace(" ", "-"), key, capsys)
     assert code == 2 and "looks like" in answer["error"]
 
 
 def test_signers_are_believed_only_where_they_are_listed(
-    champion: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    champion: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     name, _, bundle = champion
     signer = json.loads((bundle / "signature.json").read_text())["fingerprint"]
     assert run(["verify", str(bundle)]) == 0 and run(["audit", name]) == 0
     monkeypatch.delenv("DPFLOWS_TRUSTED_KEYS")
     assert run(["verify", str(bundle)]) == 4 and run(["audit", name]) == 4
-    assert run(["verify", str(bundle), "--any-signer"]) == 0 and run(["audit", name, "--any-signer"]) == 0
+    assert (
+        run(["verify", str(bundle), "--any-signer"]) == 0
+        and run(["audit", name, "--any-signer"]) == 0
+    )
     assert run(["verify", str(bundle), "--any-signer", "--key", signer]) == 2
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/release.yaml").write_text(f"trusted_keys: [{signer}]\n")
@@ -241,7 +289,9 @@ def hostile(folder: Path, what: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("what", ["deep", "encrypted", "cut", pytest.param("zeros", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "what", ["deep", "encrypted", "cut", pytest.param("zeros", marks=pytest.mark.slow)]
+)
 def test_a_hostile_bundle_is_unreadable_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, world: World
 ) -> None:
@@ -250,7 +300,9 @@ def test_a_hostile_bundle_is_unreadable_in_one_line(
     assert len(said.splitlines()) == 1 and "Traceback" not in said
 
 
-def test_deleted_run_is_refused_in_one_line(world: World, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deleted_run_is_refused_in_one_line(
+    world: World, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_id = world.train()
     world.client.delete_run(run_id)
     assert run(["audit", run_id]) == 2
@@ -289,7 +341,9 @@ def test_interrupted_release_is_finished(
     assert run(["audit", "interrupted"]) == 0
 
 
-def test_registry_row_that_was_edited_is_seen(world: World, champion: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_registry_row_that_was_edited_is_seen(
+    world: World, champion: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     name, _, _ = champion
     with sqlite3.connect(world.home.root / "mlflow.db") as connection:
         connection.execute("update model_versions set run_id = ? where name = ?", ("0" * 32, name))

@@ -1,4 +1,6 @@
-"""The gate on real runs: search charged, policy kept, one version in front, a way back, metrics with noise."""
+"""The gate on real runs: search charged, policy kept, one version in front, a way back, metrics
+with noise.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,20 @@ CHARGED = {"release": {"metric": "accuracy", "epsilon": 0.05}}
 def release(
     world: World, run_id: str, name: str, key: Path, capsys: pytest.CaptureFixture[str], *more: str
 ) -> tuple[int, dict]:
-    code = run(["release", run_id, "--to", name, "--approved-by", "A. Person", "--key", str(key), "--json", *more])
+    code = run(
+        [
+            "release",
+            run_id,
+            "--to",
+            name,
+            "--approved-by",
+            "A. Person",
+            "--key",
+            str(key),
+            "--json",
+            *more,
+        ]
+    )
     said = capsys.readouterr()
     return code, json.loads(said.out) if code == 0 else {"error": said.err}
 
@@ -48,7 +63,9 @@ def test_search_is_charged_and_the_one_before_stays(
     with Ledger(world.ledger_url) as ledger:
         both = [one.events for one in charged(ledger, "small")][1:]
     whole = search_epsilon(both, "add_remove", 1e-4)
-    code, answer = release(world, third, "champion", key, capsys, "--policy", policy(tmp_path, max_epsilon=1.2))
+    code, answer = release(
+        world, third, "champion", key, capsys, "--policy", policy(tmp_path, max_epsilon=1.2)
+    )
     assert code == 4
     assert f"{whole:.4f} > 1.2" in answer["error"]
     assert registry.aliases(world.client, "champion") == {"released": "1"}
@@ -57,8 +74,14 @@ def test_search_is_charged_and_the_one_before_stays(
     assert answer["epsilon"] == pytest.approx(whole)
     assert registry.aliases(world.client, "champion") == {"released": "2", "previous": "1"}
     tags = world.client.get_model_version("champion", "2").tags
-    assert (tags["epsilon"], tags["delta"], tags["approved_by"]) == (f"{whole:.6g}", "0.0001", "A. Person")
-    assert run(["verify", answer["bundle"], "--key", answer["signer"], "--expect", "champion@2"]) == 0
+    assert (tags["epsilon"], tags["delta"], tags["approved_by"]) == (
+        f"{whole:.6g}",
+        "0.0001",
+        "A. Person",
+    )
+    assert (
+        run(["verify", answer["bundle"], "--key", answer["signer"], "--expect", "champion@2"]) == 0
+    )
     capsys.readouterr()
     assert release(world, third, "champion", key, capsys)[1]["changed"] is False
     assert release(world, first, "champion", key, capsys)[1]["changed"] is True
@@ -117,12 +140,16 @@ def test_metrics_follow_from_noisy_counts() -> None:
     assert values["accuracy"] == 0.8
     assert values["balanced_accuracy"] == pytest.approx((0.75 + 5 / 6) / 2)
     rng = np.random.default_rng(0)
-    drawn = [from_counts(counts + rng.laplace(scale=scale, size=(2, 2)), scale)[0] for _ in range(4000)]
+    drawn = [
+        from_counts(counts + rng.laplace(scale=scale, size=(2, 2)), scale)[0] for _ in range(4000)
+    ]
     for name, error in errors.items():
         assert np.std([one[name] for one in drawn]) == pytest.approx(error, rel=0.1)
 
 
-@pytest.mark.parametrize("given", ["", "no such file", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"])
+@pytest.mark.parametrize(
+    "given", ["", "no such file", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"]
+)
 def test_release_needs_a_key(world: World, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("DPFLOWS_SIGNING_KEY", given)
     assert run(["release", "0" * 32, "--to", "x", "--approved-by", "A. Person"]) == 2
@@ -132,10 +159,14 @@ def test_key_from_the_environment(
     world: World, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DPFLOWS_SIGNING_KEY", key.read_text())
-    assert run(["release", world.train(), "--to", "by environment", "--approved-by", "A. Person"]) == 0
+    assert (
+        run(["release", world.train(), "--to", "by environment", "--approved-by", "A. Person"]) == 0
+    )
 
 
-def test_blocked_run_is_not_released(world: World, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_blocked_run_is_not_released(
+    world: World, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_id = world.train()
     world.client.log_metric(run_id, "internal.accuracy", 0.999)
     code, answer = release(world, run_id, "blocked", key, capsys)
@@ -145,7 +176,9 @@ def test_blocked_run_is_not_released(world: World, key: Path, capsys: pytest.Cap
 
 
 @pytest.mark.slow
-def test_two_gates_at_once_leave_one_champion(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_gates_at_once_leave_one_champion(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two processes release two runs to one name, twice; it takes about 15 s."""
     key = write_key(tmp_path / "key.pem")
     runs = [world.train(), world.train()]
@@ -168,11 +201,14 @@ def test_two_gates_at_once_leave_one_champion(world: World, tmp_path: Path, caps
         ]
         root = Path(__file__).resolve().parents[3]
         started = [
-            subprocess.Popen(call, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for call in calls
+            subprocess.Popen(call, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            for call in calls
         ]
         assert [process.wait(timeout=300) for process in started] == [0, 0, 0]
         versions = world.client.search_model_versions("name = 'twice'")
         assert sorted(one.version for one in versions) in (["1", "2"], [1, 2])
         aliases = registry.aliases(world.client, "twice")
         assert set(aliases) == {"released", "previous"}
-        assert aliases["released"] == registry.in_front(world.client, "twice") != aliases["previous"]
+        assert (
+            aliases["released"] == registry.in_front(world.client, "twice") != aliases["previous"]
+        )

@@ -32,15 +32,29 @@ STATEMENT, MECHANISMS, TUNING, METRICS = (
 
 
 @pytest.fixture(scope="session")
-def released(shared_world: World, trained: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def released(
+    shared_world: World, trained: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
     """A bundle and the key that signed it."""
     patch = pytest.MonkeyPatch()
     patch.setenv("DPFLOWS_HOME", str(shared_world.home.root))
     folder = tmp_path_factory.mktemp("bundles")
     key = write_key(folder / "key.pem")
     try:
-        arguments = ["release", trained, "--to", "tampered", "--approved-by", "A. Person", "--key", str(key)]
-        assert run([*arguments, "-o", str(folder / "bundle"), "--ledger", shared_world.ledger_url]) == 0
+        arguments = [
+            "release",
+            trained,
+            "--to",
+            "tampered",
+            "--approved-by",
+            "A. Person",
+            "--key",
+            str(key),
+        ]
+        assert (
+            run([*arguments, "-o", str(folder / "bundle"), "--ledger", shared_world.ledger_url])
+            == 0
+        )
     finally:
         patch.undo()
     return folder / "bundle", key
@@ -104,15 +118,23 @@ def bomb() -> bytes:
     """Weights of a few hundred bytes that say they are 8 TB."""
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive, archive.open("weights.npy", "w") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+        )
     return sink.getvalue()
 
 
 # What was done without the key, and the check that names it.
 UNSIGNED: dict[str, tuple[Callable[[Files], None], str]] = {
     "a weight": (weights, "file_changed"),
-    "the statement's epsilon": (edit(STATEMENT, nested("guarantee", "epsilon", value=0.1)), "file_changed"),
-    "the statement's delta": (edit(STATEMENT, nested("guarantee", "delta", value=1e-3)), "file_changed"),
+    "the statement's epsilon": (
+        edit(STATEMENT, nested("guarantee", "epsilon", value=0.1)),
+        "file_changed",
+    ),
+    "the statement's delta": (
+        edit(STATEMENT, nested("guarantee", "delta", value=1e-3)),
+        "file_changed",
+    ),
     "the statement's adjacency": (
         edit(STATEMENT, nested("guarantee", "adjacency", value="replace_one")),
         "file_changed",
@@ -129,9 +151,18 @@ UNSIGNED: dict[str, tuple[Callable[[Files], None], str]] = {
     "the metric": (edit(METRICS, nested("values", "accuracy", value=0.99)), "file_changed"),
     "the runs behind it": (edit(TUNING, lambda stored: stored["trials"].pop()), "file_changed"),
     "the card": (put("README.md", b"# A better model\n"), "file_changed"),
-    "the manifest's epsilon": (edit(MANIFEST, nested("price", "epsilon", value=0.5)), "signature_wrong"),
-    "the manifest's metric": (edit(MANIFEST, nested("metrics", 0, "value", value=0.99)), "signature_wrong"),
-    "the approval": (edit(MANIFEST, nested("approval", "who", value="B. Other")), "signature_wrong"),
+    "the manifest's epsilon": (
+        edit(MANIFEST, nested("price", "epsilon", value=0.5)),
+        "signature_wrong",
+    ),
+    "the manifest's metric": (
+        edit(MANIFEST, nested("metrics", 0, "value", value=0.99)),
+        "signature_wrong",
+    ),
+    "the approval": (
+        edit(MANIFEST, nested("approval", "who", value="B. Other")),
+        "signature_wrong",
+    ),
     "the version": (edit(MANIFEST, nested("version", value="7")), "signature_wrong"),
     "two files": (swap("model/encoder.json", "model/model.json"), "file_changed"),
     "a missing file": (drop(STATEMENT), "file_missing"),
@@ -156,7 +187,9 @@ def resign(files: Files, key: Path) -> None:
     """What somebody with another key can do: new checksums, new signature."""
     manifest = json.loads(files[MANIFEST])
     listed = {name: data for name, data in files.items() if name not in (MANIFEST, SIGNATURE)}
-    manifest["files"] = {n: {"sha256": sha256(d).hexdigest(), "bytes": len(d)} for n, d in listed.items()}
+    manifest["files"] = {
+        n: {"sha256": sha256(d).hexdigest(), "bytes": len(d)} for n, d in listed.items()
+    }
     files[MANIFEST] = json.dumps(manifest, indent=1, sort_keys=True).encode()
     files[SIGNATURE] = sign(load_key(key), files[MANIFEST]).encode()
 
@@ -172,8 +205,14 @@ def test_foreign_key_is_caught(files: Files, signer: str, tmp_path: Path) -> Non
     [
         (weights, "weights_changed"),
         (edit(STATEMENT, nested("guarantee", "delta", value=1e-3)), "epsilon_recomputed"),
-        (edit(STATEMENT, nested("guarantee", "adjacency", value="replace_one")), "relation_changed"),
-        (edit(STATEMENT, nested("mechanisms", "mechanisms", 0, "sigma", value=9.9)), "mechanisms_changed"),
+        (
+            edit(STATEMENT, nested("guarantee", "adjacency", value="replace_one")),
+            "relation_changed",
+        ),
+        (
+            edit(STATEMENT, nested("mechanisms", "mechanisms", 0, "sigma", value=9.9)),
+            "mechanisms_changed",
+        ),
         (edit(STATEMENT, nested("renyi", "curve", 3, value=0.001)), "curve_changed"),
         (edit(STATEMENT, nested("surprise", value=1)), "statement_schema"),
         (edit(STATEMENT, nested("schema_version", value=True)), "statement_schema"),
@@ -193,12 +232,22 @@ def test_foreign_key_is_caught(files: Files, signer: str, tmp_path: Path) -> Non
         (edit(STATEMENT, nested("guarantee", "epsilon", value=0.1)), "epsilon_recomputed"),
         (edit(STATEMENT, nested("releasable", value=False)), "not_releasable"),
         (edit(MANIFEST, nested("price", "epsilon", value=0.5)), "release_epsilon"),
-        (edit(TUNING, lambda stored: stored["trials"].reverse() or stored["trials"].pop()), "tuning_incomplete"),
-        (edit(METRICS, nested("mechanisms", "mechanisms", 0, "scale", value=50.0)), "metric_unpaid"),
+        (
+            edit(TUNING, lambda stored: stored["trials"].reverse() or stored["trials"].pop()),
+            "tuning_incomplete",
+        ),
+        (
+            edit(METRICS, nested("mechanisms", "mechanisms", 0, "scale", value=50.0)),
+            "metric_unpaid",
+        ),
     ],
 )
 def test_signed_by_the_key_but_untrue(
-    files: Files, released: tuple[Path, Path], signer: str, change: Callable[[Files], None], expected: str
+    files: Files,
+    released: tuple[Path, Path],
+    signer: str,
+    change: Callable[[Files], None],
+    expected: str,
 ) -> None:
     """A signature says who, not that the price is right: that is computed again."""
     change(files)
@@ -251,7 +300,9 @@ def test_commands_speak_plainly_and_end_with_4(
     assert run(["verify", str(tmp_path / "nothing")]) == 2
 
 
-def test_zip_of_a_bundle_is_read_and_links_are_not(released: tuple[Path, Path], tmp_path: Path) -> None:
+def test_zip_of_a_bundle_is_read_and_links_are_not(
+    released: tuple[Path, Path], tmp_path: Path
+) -> None:
     path = Path(shutil.make_archive(str(tmp_path / "bundle"), "zip", released[0].parent, "bundle"))
     assert verify_files(read_bundle(path)).ok
     evil = tmp_path / "evil.zip"
@@ -286,7 +337,9 @@ def test_a_folder_that_is_no_bundle_is_refused_before_it_is_walked(
         read_bundle(tmp_path)
 
 
-def test_a_bundle_without_its_manifest_is_no_bundle_that_verifies(released: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_bundle_without_its_manifest_is_no_bundle_that_verifies(
+    released: tuple[Path, Path], tmp_path: Path
+) -> None:
     copy = tmp_path / "outer" / "copy"
     shutil.copytree(released[0], copy)
     assert verify_files(read_bundle(copy.parent)).ok

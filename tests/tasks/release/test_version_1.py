@@ -1,4 +1,6 @@
-"""What was published stays readable: the schemas of version 1, and a statement and bundle that verify for ever."""
+"""What was published stays readable: the schemas of version 1, and a statement and bundle that
+verify for ever.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_published_schema_is_the_one_that_is_checked(name: str, kind: type[BaseM
 
 
 def test_statement_reads_as_markdown_and_html() -> None:
-    """The points of NIST SP 800-226: parameters, unit, neighbours, trust, mechanisms, composition, implementation."""
+    """The points of NIST SP 800-226: parameters, unit, neighbours, trust, mechanisms, composition,
+    implementation.
+    """
     found = Statement.model_validate_json((BUNDLE / "privacy" / "statement.json").read_bytes())
     text, page = to_markdown(found), to_html(found)
     points = (
@@ -60,7 +64,12 @@ def test_statement_reads_as_markdown_and_html() -> None:
         "tuning",
         "noise",
     )
-    facts = (found.ledger.head, found.weights_sha256, f"{found.guarantee.epsilon:.6g}", *found.limits)
+    facts = (
+        found.ledger.head,
+        found.weights_sha256,
+        f"{found.guarantee.epsilon:.6g}",
+        *found.limits,
+    )
     for words in (*points, *facts):
         assert words in text
         assert words in page

@@ -1,4 +1,6 @@
-"""The report of a run: self-contained, readable without its pictures, whole for every kind of run, and internal."""
+"""The report of a run: self-contained, readable without its pictures, whole for every kind of run,
+and internal.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from flows.commands import ui as command
 from tasks.ledger import Ledger
 from tasks.report import store
 from tasks.report.facts import Facts, Share, Step, read_facts, share_of
-from tasks.report.page import PUBLIC, WARNING, quality_number, quality_rows, quality_table, run_report
+from tasks.report.page import (
+    PUBLIC,
+    WARNING,
+    quality_number,
+    quality_rows,
+    quality_table,
+    run_report,
+)
 from tasks.training import steps
 from tests.tasks.release.runs import World
 
@@ -38,7 +47,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.tags.append(tag)
-        self.sources += [value or "" for name, value in attrs if name in ("src", "href", "action", "srcset")]
+        self.sources += [
+            value or "" for name, value in attrs if name in ("src", "href", "action", "srcset")
+        ]
         self.language = found.get("lang") or self.language
         if tag == "img":
             self.alts.append(found.get("alt") or "")
@@ -61,17 +72,30 @@ def facts(shared_world: World, trained: str, tmp_path: Path) -> Facts:
     return read_facts(folder, trained, "a run", run_.data.metrics, [], share)
 
 
-def test_every_run_has_its_report_in_mlflow(shared_world: World, trained: str, tmp_path: Path) -> None:
+def test_every_run_has_its_report_in_mlflow(
+    shared_world: World, trained: str, tmp_path: Path
+) -> None:
     path = Path(shared_world.client.download_artifacts(trained, store.REPORT, str(tmp_path)))
     page = Page(path.read_text(encoding="utf-8"))
     assert WARNING in page.text
-    for part in ("What an attacker may learn", "Budget", "How good the model is", "Steps", "Limits", trained):
+    for part in (
+        "What an attacker may learn",
+        "Budget",
+        "How good the model is",
+        "Steps",
+        "Limits",
+        trained,
+    ):
         assert part in page.text
 
 
 def test_a_noisy_metric_is_named_with_its_own_price(facts: Facts) -> None:
-    """The guarantee of the weights says nothing about it: statement and report name the epsilon and whose it is."""
-    [words] = [words for words in facts.statement.released if words.startswith("accuracy with noise")]
+    """The guarantee of the weights says nothing about it: statement and report name the epsilon and
+    whose it is.
+    """
+    [words] = [
+        words for words in facts.statement.released if words.startswith("accuracy with noise")
+    ]
     assert "epsilon 0.5 more (delta 0)" in words
     text = Page(run_report(facts)).text
     assert "adds epsilon 0.5 for one record of the" in text and "at epsilon 0.5 of its own" in text
@@ -80,7 +104,9 @@ def test_a_noisy_metric_is_named_with_its_own_price(facts: Facts) -> None:
 def test_page_needs_nothing_from_elsewhere_and_can_be_read_without_pictures(facts: Facts) -> None:
     text = run_report(facts)
     page = Page(text)
-    assert page.sources and all(source.startswith("data:image/png;base64,") for source in page.sources)
+    assert page.sources and all(
+        source.startswith("data:image/png;base64,") for source in page.sources
+    )
     assert not {"script", "link", "iframe", "object"} & set(page.tags)
     assert "@import" not in text and "url(" not in text
     assert page.language == "en" and page.tags.count("h1") == 1 and 'name="viewport"' in text
@@ -102,7 +128,9 @@ def contrast(first: str, second: str) -> float:
     for colour in (first, second):
         digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
         parts = [int(digits[k : k + 2], 16) / 255 for k in (0, 2, 4)]
-        light = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        light = [
+            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        ]
         levels.append(0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2])
     return (max(levels) + 0.05) / (min(levels) + 0.05)
 
@@ -111,7 +139,10 @@ def test_numbers_of_the_page_are_those_of_the_run(facts: Facts) -> None:
     text = Page(run_report(facts)).text
     internal = facts.internal
     for key in ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"):
-        assert quality_number(internal[key]) in text and quality_number(internal[f"non_private_{key}"]) in text
+        assert (
+            quality_number(internal[key]) in text
+            and quality_number(internal[f"non_private_{key}"]) in text
+        )
     assert quality_number(internal["majority_accuracy"]) in text
     assert facts.statement.guarantee.epsilon == pytest.approx(1.0, abs=1e-4) and "73.1 %" in text
     share = facts.share
@@ -121,7 +152,9 @@ def test_numbers_of_the_page_are_those_of_the_run(facts: Facts) -> None:
 
 def test_one_draw_has_no_spread_and_several_have_one(facts: Facts) -> None:
     assert "One draw of the noise has no spread" in Page(run_report(facts)).text
-    several = replace(facts, metrics={"internal.accuracy": 0.5}, draws=[{"accuracy": 0.6}, {"accuracy": 0.7}, {}])
+    several = replace(
+        facts, metrics={"internal.accuracy": 0.5}, draws=[{"accuracy": 0.6}, {"accuracy": 0.7}, {}]
+    )
     head, lines = quality_table(quality_rows(several.internal, several.draws))
     assert head == ["metric", "this run", "mean", "standard deviation", "lowest to highest"]
     assert lines == [["accuracy", "0.5000", "0.6000", "0.1000", "0.5000 to 0.7000"]]
@@ -129,18 +162,36 @@ def test_one_draw_has_no_spread_and_several_have_one(facts: Facts) -> None:
     assert "3 other finished runs of the same configuration" in text and "0.5000 to 0.7000" in text
 
 
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
-RANKING = {"map": 0.7, "ndcg_at_2": 0.6, "random_map": 0.3, "best_feature_map": 0.5, "non_private_map": 0.8}
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+RANKING = {
+    "map": 0.7,
+    "ndcg_at_2": 0.6,
+    "random_map": 0.3,
+    "best_feature_map": 0.5,
+    "non_private_map": 0.8,
+}
 KINDS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
     "no trace": (lambda f: replace(f, trace=[]), "no trace, so when epsilon was spent"),
     "one release": (lambda f: replace(f, trace=f.trace[:1]), "spent at once"),
-    "no baselines": (lambda f: replace(f, metrics={"internal.accuracy": 0.8}), "No baselines were measured"),
+    "no baselines": (
+        lambda f: replace(f, metrics={"internal.accuracy": 0.8}),
+        "No baselines were measured",
+    ),
     "no metrics": (lambda f: replace(f, metrics={}), "No metric was measured"),
     "no ledger": (lambda f: replace(f, share=None), "no ledger to ask"),
-    "a ranking": (lambda f: replace(f, metrics={f"internal.{k}": v for k, v in RANKING.items()}), "NDCG@2"),
+    "a ranking": (
+        lambda f: replace(f, metrics={f"internal.{k}": v for k, v in RANKING.items()}),
+        "NDCG@2",
+    ),
     "a regression": (
         lambda f: replace(
-            f, metrics={"internal.mean_squared_error": 0.2, "internal.non_private_mean_squared_error": 0.1}
+            f,
+            metrics={
+                "internal.mean_squared_error": 0.2,
+                "internal.non_private_mean_squared_error": 0.1,
+            },
         ),
         "mean squared error, scaled label (lower is better)",
     ),
@@ -152,7 +203,11 @@ KINDS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
         lambda f: replace(
             f,
             share=Share(
-                "small", True, "a promise", "2026", [Step("2026-01-01", 0.8, k == 1, "committed") for k in (0, 1)]
+                "small",
+                True,
+                "a promise",
+                "2026",
+                [Step("2026-01-01", 0.8, k == 1, "committed") for k in (0, 1)],
             ),
         ),
         "block",
@@ -161,27 +216,42 @@ KINDS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
         lambda f: replace(
             f,
             metrics={"internal.mean_squared_error": 1e300, "internal.odd": float("inf")},
-            trace=[{"release": k + 1, "spent_epsilon": 10.0 ** (100 * k), "step_size": 1e-300 * k} for k in range(3)],
+            trace=[
+                {"release": k + 1, "spent_epsilon": 10.0 ** (100 * k), "step_size": 1e-300 * k}
+                for k in range(3)
+            ],
             statement=_promise(f, epsilon=1e6, target_epsilon=1e6),
         ),
         "promises next to nothing",
     ),
     "not for release": (
         lambda f: replace(
-            f, statement=f.statement.model_copy(update={"releasable": False, "reasons": ["fixed noise"]})
+            f,
+            statement=f.statement.model_copy(
+                update={"releasable": False, "reasons": ["fixed noise"]}
+            ),
         ),
         "must not be released: fixed noise",
     ),
     "labels alone": (
-        lambda f: replace(f, statement=_promise(f, adjacency="replace_labels", unit="session_labels")),
+        lambda f: replace(
+            f, statement=_promise(f, adjacency="replace_labels", unit="session_labels")
+        ),
         "the same but for the labels of one session",
     ),
-    "markup in names": (lambda f: replace(f, name="<script>alert(1)</script>"), "<script>alert(1)</script>"),
+    "markup in names": (
+        lambda f: replace(f, name="<script>alert(1)</script>"),
+        "<script>alert(1)</script>",
+    ),
     "no curve": (
         lambda f: replace(
             f,
             statement=f.statement.model_copy(
-                update={"renyi": f.statement.renyi.model_copy(update={"curve": [None] * len(f.statement.renyi.curve)})}
+                update={
+                    "renyi": f.statement.renyi.model_copy(
+                        update={"curve": [None] * len(f.statement.renyi.curve)}
+                    )
+                }
             ),
         ),
         "What an attacker may learn",
@@ -208,7 +278,9 @@ KINDS: dict[str, tuple[Callable[[Facts], Facts], str]] = {
         "Conventions of the ranking metrics: ties: average; relevant from: 1.0.",
     ),
     "no group": (
-        lambda f: replace(f, subgroups={"column": "city", "least": 50, "metric": "accuracy", "groups": []}),
+        lambda f: replace(
+            f, subgroups={"column": "city", "least": 50, "metric": "accuracy", "groups": []}
+        ),
         "No group has the 50 records",
     ),
 }
@@ -221,11 +293,15 @@ def test_a_stored_curve_is_told_by_its_ends(facts: Facts) -> None:
 
 
 def _data(facts: Facts, **changes: Any) -> Any:
-    return facts.statement.model_copy(update={"data": facts.statement.data.model_copy(update=changes)})
+    return facts.statement.model_copy(
+        update={"data": facts.statement.data.model_copy(update=changes)}
+    )
 
 
 def _promise(facts: Facts, **changes: Any) -> Any:
-    return facts.statement.model_copy(update={"guarantee": facts.statement.guarantee.model_copy(update=changes)})
+    return facts.statement.model_copy(
+        update={"guarantee": facts.statement.guarantee.model_copy(update=changes)}
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -264,7 +340,11 @@ def test_a_report_that_cannot_be_made_does_not_end_a_paid_run(
     monkeypatch.setattr("tasks.report.page.run_report", fail)
     run_id = world.train()
     assert world.client.get_run(run_id).info.status == "FINISHED"
-    assert not [item for item in world.client.list_artifacts(run_id, "report") if item.path.endswith(".html")]
+    assert not [
+        item
+        for item in world.client.list_artifacts(run_id, "report")
+        if item.path.endswith(".html")
+    ]
     assert "was not written (RuntimeError: no font)" in caplog.text
 
 
@@ -280,7 +360,10 @@ def test_command_writes_the_latest_report_with_other_draws_and_prints_where(
     answer = json.loads(capsys.readouterr().out)
     path = Path(answer["report"])
     assert answer["run_id"] == second and path.is_relative_to(world.home.root)
-    assert second in path.read_text() and "another finished run of the same configuration" in path.read_text()
+    assert (
+        second in path.read_text()
+        and "another finished run of the same configuration" in path.read_text()
+    )
     monkeypatch.setattr(command, "has_display", lambda: False)
     assert run(["ui", first, "--report"]) == 0
     shown = path.with_name(f"{first}.html")
@@ -304,7 +387,9 @@ def test_command_refuses_in_words(
     assert words in capsys.readouterr().err
 
 
-def test_a_run_without_statement_has_no_report(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_statement_has_no_report(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     experiment = world.client.create_experiment("without a statement")
     run_id = world.client.create_run(experiment).info.run_id
     assert run(["ui", "--report", run_id]) == 2

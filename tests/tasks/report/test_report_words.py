@@ -44,7 +44,9 @@ def promise(**changes: object) -> Guarantee:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_randomised_response_attains_the_bounds(epsilon: float) -> None:
-    """The answer is true with chance e^eps / (1 + e^eps); believing it is the best guess and the best test."""
+    """The answer is true with chance e^eps / (1 + e^eps); believing it is the best guess and the
+    best test.
+    """
     true = exp(epsilon) / (1 + exp(epsilon))
     assert right_guess(epsilon, 0.0) == pytest.approx(true, rel=1e-12)
     false_alarm = 1 - true
@@ -55,10 +57,14 @@ def test_randomised_response_attains_the_bounds(epsilon: float) -> None:
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 2.5])
 def test_the_gaussian_mechanism_stays_below_them(mu: float) -> None:
-    """Its rates are known: guess Phi(mu / 2), power Phi(z_a + mu); its delta is that of Balle & Wang (2018)."""
+    """Its rates are known: guess Phi(mu / 2), power Phi(z_a + mu); its delta is that of Balle &
+    Wang (2018).
+    """
     closest = np.inf
     for epsilon in np.linspace(0.05, 6.0, 60):
-        delta = float(norm.cdf(mu / 2 - epsilon / mu) - exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+        delta = float(
+            norm.cdf(mu / 2 - epsilon / mu) - exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        )
         assert norm.cdf(mu / 2) <= right_guess(epsilon, delta) + 1e-12
         for false_alarm in (0.01, 0.05, 0.3):
             power = norm.cdf(norm.ppf(false_alarm) + mu)
@@ -76,7 +82,8 @@ def test_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "shown"), [(0.5, "50 %"), (0.7311, "73.1 %"), (0.99996, "more than 99.9 %"), (1.0, "100 %")]
+    ("share", "shown"),
+    [(0.5, "50 %"), (0.7311, "73.1 %"), (0.99996, "more than 99.9 %"), (1.0, "100 %")],
 )
 def test_shares(share: float, shown: str) -> None:
     assert percent_in_words(share) == shown
@@ -84,7 +91,15 @@ def test_shares(share: float, shown: str) -> None:
 
 def test_paragraph_has_all_numbers_of_the_promise() -> None:
     text = in_words(promise())
-    for part in ("73.1 %", "13.6 %", "5 %", "epsilon = 1 ", "delta = 1e-06", "one record", "add_remove"):
+    for part in (
+        "73.1 %",
+        "13.6 %",
+        "5 %",
+        "epsilon = 1 ",
+        "delta = 1e-06",
+        "one record",
+        "add_remove",
+    ):
         assert part in text
     assert "next to nothing" not in text and "next to nothing" in in_words(promise(epsilon=8.0))
 
@@ -97,16 +112,28 @@ def test_every_unit_and_relation_is_said(unit: str, adjacency: str) -> None:
 
 
 def test_accountants_conversions_and_algorithms_are_said_in_words() -> None:
-    assert set(ACCOUNTANT_WORDS) == set(ACCOUNTANTS) - {"auto"} and set(CONVERSION_WORDS) == set(CONVERSIONS)
-    assert accountant_words(promise(accountant="gdp")) == "gdp (Gaussian noise on the full data, composed exactly)"
+    assert set(ACCOUNTANT_WORDS) == set(ACCOUNTANTS) - {"auto"} and set(CONVERSION_WORDS) == set(
+        CONVERSIONS
+    )
+    assert (
+        accountant_words(promise(accountant="gdp"))
+        == "gdp (Gaussian noise on the full data, composed exactly)"
+    )
     assert accountant_words(promise()).endswith("conversion cks (Canonne, Kamath & Steinke 2020)")
     assert algorithm_words("scaled_gd").startswith("Noisy full-batch descent")
-    assert all(20 < len(algorithm_words(name)) < 130 for name in registry) and algorithm_words("other") == ""
+    assert (
+        all(20 < len(algorithm_words(name)) < 130 for name in registry)
+        and algorithm_words("other") == ""
+    )
 
 
 def test_a_curve_above_the_stated_point_is_explained() -> None:
     said = curve_words(promise(accountant="gdp"), 1.25)
-    assert said is not None and "The promise is epsilon = 1 at delta" in said and "would state 1.25" in said
+    assert (
+        said is not None
+        and "The promise is epsilon = 1 at delta" in said
+        and "would state 1.25" in said
+    )
     assert curve_words(promise(), 1.0) is None
 
 

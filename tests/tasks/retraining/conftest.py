@@ -14,7 +14,9 @@ from tests.tasks.retraining.weekly import write_weekly
 
 @pytest.fixture
 def clinic(tmp_path: Path) -> Ledger:
-    """The ledger of a weekly table in the working directory: (3, 1e-4), room for three runs at 0.8 and a little."""
+    """The ledger of a weekly table in the working directory: (3, 1e-4), room for three runs at 0.8
+    and a little.
+    """
     write_weekly(tmp_path)
     ledger = DeclaredLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
     schema = find_schema(tmp_path / "clinic.yaml")

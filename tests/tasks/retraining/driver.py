@@ -1,6 +1,7 @@
 """``dpflows`` in a process of its own in which something happens at a chosen point of the training.
 
-Arguments: the point (before, during, after, committed), what happens (kill, term, full, server), then the command.
+Arguments: the point (before, during, after, committed), what happens (kill, term, full, server),
+then the command.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ real_run, real_measure = steps.run, evaluate.measure
 
 
 def run(planned: Any, objective: Any, on_charge: Callable[[], None], **others: Any) -> Any:
-    """Train, with the event before the first charge, after the third one, or after the last release."""
+    """Train, with the event before the first charge, after the third one, or after the last
+    release.
+    """
     charged = 0
 
     def charge() -> None:

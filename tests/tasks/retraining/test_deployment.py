@@ -1,4 +1,6 @@
-"""The retraining on a schedule: validated parameters, UTC, one at a time; and a served run of the real command."""
+"""The retraining on a schedule: validated parameters, UTC, one at a time; and a served run of the
+real command.
+"""
 
 from __future__ import annotations
 
@@ -76,9 +78,13 @@ def test_the_command_skips_without_starting_a_server(
     assert run(["retrain", config, "--at", "2026-01-26T03:00"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert (
-        out == "Nothing to do: period 2026-W04 of 'clinic' is trained already: nothing was done and nothing was spent."
+        out == "Nothing to do: period 2026-W04 of 'clinic' is trained already: nothing was done "
+        "and nothing was spent."
     )
-    assert run(["retrain", config, "--at", "2026-02-02T03:00", "--set", "training.privacy.epsilon=5"]) == 3
+    assert (
+        run(["retrain", config, "--at", "2026-02-02T03:00", "--set", "training.privacy.epsilon=5"])
+        == 3
+    )
     assert run(["retrain", config, "--at", "2026-02-02T03:00", "--set", "schedule.every=day"]) == 2
     assert run(["retrain", config, "--serve"]) == 2
     assert "dpflows ui --prefect" in capsys.readouterr().err
@@ -87,7 +93,9 @@ def test_the_command_skips_without_starting_a_server(
 
 
 @pytest.mark.slow
-def test_a_served_retraining_runs_once_a_period(server: str, home: Home, clinic: Ledger, tmp_path: Path) -> None:
+def test_a_served_retraining_runs_once_a_period(
+    server: str, home: Home, clinic: Ledger, tmp_path: Path
+) -> None:
     from prefect.deployments import run_deployment
 
     config = write_config(tmp_path, name="served")
@@ -103,16 +111,24 @@ def test_a_served_retraining_runs_once_a_period(server: str, home: Home, clinic:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=300)
     assert outcomes == ["COMPLETED", "COMPLETED"], (tmp_path / "log").read_text()[-3000:]
-    assert [entry["state"] for entry in entries(clinic, "clinic")] == ["committed"], "the second one did nothing"
+    assert [entry["state"] for entry in entries(clinic, "clinic")] == ["committed"], (
+        "the second one did nothing"
+    )
 
 
 def _start(name: str, run_deployment: Any) -> str:
-    """Start a run of a deployment, which may take a moment to be there; return the state at its end."""
+    """Start a run of a deployment, which may take a moment to be there; return the state at its
+    end.
+    """
     give_up = time.monotonic() + 300
     while True:
         try:
             at = datetime(2026, 1, 26, 3, tzinfo=UTC).isoformat()
-            return str(run_deployment(name, parameters={"at": at}, timeout=300, poll_interval=1).state_type.value)
+            return str(
+                run_deployment(
+                    name, parameters={"at": at}, timeout=300, poll_interval=1
+                ).state_type.value
+            )
         except Exception:
             if time.monotonic() > give_up:
                 raise

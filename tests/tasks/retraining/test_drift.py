@@ -1,4 +1,6 @@
-"""Drift figures: charged to the newest block alone, within their sensitivity, refused where there is no bound."""
+"""Drift figures: charged to the newest block alone, within their sensitivity, refused where there
+is no bound.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def training_on(folder: Path, *blocks: str):
 
 
 def test_figures_of_the_newest_block_are_charged_to_it(clinic: Ledger, tmp_path: Path) -> None:
-    found = drift.release_drift(0.5, training_on(tmp_path, "2026-W02", "2026-W03"), "2026-W03", clinic)
+    found = drift.release_drift(
+        0.5, training_on(tmp_path, "2026-W02", "2026-W03"), "2026-W03", clinic
+    )
     assert set(clinic.spent("clinic")) == {"2026-W03"}
     stored = json.loads(found.text)
     [mechanism] = stored["mechanisms"]["mechanisms"]
@@ -50,7 +54,9 @@ def test_a_block_without_room_gives_no_figures_and_says_so(clinic: Ledger, tmp_p
 
 
 def test_one_record_moves_the_counts_by_one_a_column(clinic: Ledger, tmp_path: Path) -> None:
-    encoder = find_schema(tmp_path / "clinic.yaml").encoder(normalise="none", intercept=False, sparse=False)
+    encoder = find_schema(tmp_path / "clinic.yaml").encoder(
+        normalise="none", intercept=False, sparse=False
+    )
     frame = small_frame(np.random.default_rng(1), 30)
     X = np.asarray(encoder.transform(frame[["age", "city"]]))
     y = np.where(frame["paid"] == "yes", 1.0, -1.0)
@@ -58,7 +64,9 @@ def test_one_record_moves_the_counts_by_one_a_column(clinic: Ledger, tmp_path: P
     moves = []
     for row in range(30):
         kept = np.arange(30) != row
-        moves.append(np.abs(whole - drift.BlockCounts(Data(X[kept], y[kept], encoder.design)).counts()).sum())
+        moves.append(
+            np.abs(whole - drift.BlockCounts(Data(X[kept], y[kept], encoder.design)).counts()).sum()
+        )
     assert max(moves) == pytest.approx(1.0 + len(encoder.design.blocks))
 
 

@@ -1,6 +1,8 @@
-"""Crashes, full disks, locked files, absent servers: the budget is never counted too low, and the next start clears up.
+"""Crashes, full disks, locked files, absent servers: the budget is never counted too low, and the
+next start clears up.
 
-Ledger and MLflow are looked at after a real command in a process of its own; `driver.py` brings the failure about.
+Ledger and MLflow are looked at after a real command in a process of its own; `driver.py` brings the
+failure about.
 """
 
 from __future__ import annotations
@@ -41,8 +43,12 @@ def ledger(small: Path) -> Ledger:
     return found
 
 
-def command(point: str, event: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run ``dpflows`` with ``event`` at ``point``; the home folder and the server are those of this test session."""
+def command(
+    point: str, event: str, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``dpflows`` with ``event`` at ``point``; the home folder and the server are those of this
+    test session.
+    """
     call = [sys.executable, "-m", "tests.tasks.retraining.driver", point, event, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=900)
@@ -57,7 +63,10 @@ def training_of(small: Path, experiment: str) -> list[str]:
         "tracking.experiment": experiment,
         "evaluate.baselines": "false",
     }
-    return ["train", *(part for key, value in values.items() for part in ("--set", f"{key}={value}"))]
+    return [
+        "train",
+        *(part for key, value in values.items() for part in ("--set", f"{key}={value}")),
+    ]
 
 
 def next_start(small: Path, ledger: Ledger, experiment: str) -> None:
@@ -110,7 +119,10 @@ def test_a_killed_training_stays_charged_and_its_run_is_closed_by_the_next_one(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "closed", "words"),
-    [("before", "cancelled", "nothing was spent"), ("during", "forfeited", "stays charged in full")],
+    [
+        ("before", "cancelled", "nothing was spent"),
+        ("during", "forfeited", "stays charged in full"),
+    ],
 )
 def test_termination_says_what_happened_to_the_budget(
     server: str, home: Home, small: Path, ledger: Ledger, point: str, closed: str, words: str
@@ -125,7 +137,9 @@ def test_termination_says_what_happened_to_the_budget(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["before", "during", "after"])
-def test_a_full_disk_leaves_the_run_charged(server: str, home: Home, small: Path, ledger: Ledger, point: str) -> None:
+def test_a_full_disk_leaves_the_run_charged(
+    server: str, home: Home, small: Path, ledger: Ledger, point: str
+) -> None:
     experiment = f"full {point}"
     done = command(point, "full", *training_of(small, experiment), PREFECT_API_URL=server)
     assert done.returncode == 1, done.stderr
@@ -141,9 +155,18 @@ def test_a_full_disk_leaves_the_run_charged(server: str, home: Home, small: Path
 def test_a_prefect_server_that_dies_during_the_fit(
     home: Home, small: Path, ledger: Ledger, clean_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """The training was paid for: its model is committed and stored, whatever the orchestrator has seen of it."""
+    """The training was paid for: its model is committed and stored, whatever the orchestrator has
+    seen of it.
+    """
     environment = clean_environment | {"DPFLOWS_HOME": str(tmp_path / "runs")}
-    call = [sys.executable, "-m", "tests.tasks.retraining.driver", "after", "server", *training_of(small, "server")]
+    call = [
+        sys.executable,
+        "-m",
+        "tests.tasks.retraining.driver",
+        "after",
+        "server",
+        *training_of(small, "server"),
+    ]
     done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "done, charged and stored, but Prefect could not record its end" in done.stderr
@@ -151,13 +174,20 @@ def test_a_prefect_server_that_dies_during_the_fit(
 
 
 def test_an_absent_prefect_server_spends_nothing(
-    home: Home, small: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Home,
+    small: Path,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from flows.cli import run
 
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     assert run(training_of(small, "no server")) == 1
-    assert "Expected a Prefect server at PREFECT_API_URL=http://127.0.0.1:9/api" in capsys.readouterr().err
+    assert (
+        "Expected a Prefect server at PREFECT_API_URL=http://127.0.0.1:9/api"
+        in capsys.readouterr().err
+    )
     assert states(ledger) == []
 
 
@@ -169,7 +199,9 @@ def test_an_absent_mlflow_spends_nothing(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(
-        DPFlowsError, match=r"Expected MLflow's store at http://127\.0\.0\.1:9 to answer: nothing was spent"
+        DPFlowsError,
+        match=r"Expected MLflow's store at http://127\.0\.0\.1:9 to answer: nothing "
+        r"was spent",
     ):
         train(config_of(small))
     assert states(ledger) == []
@@ -210,7 +242,9 @@ def test_an_mlflow_that_fails_after_the_fit_keeps_the_model(
     assert run.info.status == "FAILED"
     folder = home.outbox / run.info.run_id
     assert str(folder) in said[-1] and "charged" in said[-1]
-    assert (folder / "model/weights.npz").is_file() and (folder / "privacy/statement.json").is_file()
+    assert (folder / "model/weights.npz").is_file() and (
+        folder / "privacy/statement.json"
+    ).is_file()
 
 
 @contextmanager
@@ -245,7 +279,11 @@ def test_a_locked_ledger_spends_nothing_or_leaves_the_run_charged(
         return result
 
     monkeypatch.setattr(steps, "run", run_and_lock)
-    with pytest.raises(LedgerUnavailable, match=r"locked.*stays reserved, which is charged in full"):
+    with pytest.raises(
+        LedgerUnavailable,
+        match=r"locked.*stays reserved, which is charged in "
+        r"full",
+    ):
         train(config_of(small, tracking={"experiment": "locked"}))
     holders[-1].__exit__(None, None, None)
     assert states(ledger) == ["reserved"]
@@ -257,7 +295,9 @@ def test_a_locked_ledger_spends_nothing_or_leaves_the_run_charged(
 def test_a_killed_retraining_is_not_charged_again_by_itself(
     server: str, home: Home, clinic: Ledger, tmp_path: Path
 ) -> None:
-    """The next trigger takes the lock over, closes entry and run, says that the period was charged, and stops."""
+    """The next trigger takes the lock over, closes entry and run, says that the period was charged,
+    and stops.
+    """
     config = str(write_config(tmp_path, drift={"epsilon": 0.05}))
     when = ["retrain", config, "--at", "2026-01-26T03:00"]
     done = command("during", "kill", *when, PREFECT_API_URL=server)
@@ -268,7 +308,15 @@ def test_a_killed_retraining_is_not_charged_again_by_itself(
     assert done.returncode == 0, done.stderr
     assert "charged by a run that gave no result" in " ".join(done.stdout.split())
     assert states(clinic) == ["reserved", "forfeited"] and clinic.spent("clinic") == spent
-    again = command("none", "none", *when, "--set", "schedule.failed=run_again", "--json", PREFECT_API_URL=server)
+    again = command(
+        "none",
+        "none",
+        *when,
+        "--set",
+        "schedule.failed=run_again",
+        "--json",
+        PREFECT_API_URL=server,
+    )
     assert again.returncode == 0, again.stderr
     answer = json.loads(again.stdout)
     assert (answer["outcome"], answer["period"]) == ("trained", "2026-W04")

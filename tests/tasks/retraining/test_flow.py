@@ -1,4 +1,6 @@
-"""The retraining flow on a weekly table: one training a period, spent blocks, warm start, champion on public rows."""
+"""The retraining flow on a weekly table: one training a period, spent blocks, warm start, champion
+on public rows.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,19 @@ def monday(week: int) -> datetime:
 
 
 @pytest.mark.slow
-def test_a_schedule_goes_on_while_new_blocks_come(server: str, home: Home, clinic: Ledger, tmp_path: Path) -> None:
-    """Five weeks by the real flow; every block ends within its budget, and a second trigger does nothing."""
+def test_a_schedule_goes_on_while_new_blocks_come(
+    server: str, home: Home, clinic: Ledger, tmp_path: Path
+) -> None:
+    """Five weeks by the real flow; every block ends within its budget, and a second trigger does
+    nothing.
+    """
     from flows.retrain import retrain
 
-    champion = {"data": str(tmp_path / "public.yaml"), "path": str(tmp_path / "public.csv"), "model": tmp_path.name}
+    champion = {
+        "data": str(tmp_path / "public.yaml"),
+        "path": str(tmp_path / "public.csv"),
+        "model": tmp_path.name,
+    }
     config = config_of(tmp_path, champion=champion)
     answers: list[dict[str, Any]] = [retrain(config, monday(week)) for week in range(5)]
     assert [answer["outcome"] for answer in answers] == ["trained"] * 5
@@ -54,7 +64,9 @@ def test_a_schedule_goes_on_while_new_blocks_come(server: str, home: Home, clini
     client = tracking.tracking_client(home)
     folder = Path(client.download_artifacts(runs[1], ""))
     statement = json.loads((folder / "privacy/statement.json").read_text())
-    assert statement["releasable"] and any("earlier, charged run" in text for text in statement["limits"])
+    assert statement["releasable"] and any(
+        "earlier, charged run" in text for text in statement["limits"]
+    )
     assert len(statement["training"]["parameters"]["start"]) == 4
     assert start_without_price(statement["training"]["parameters"]["start"], "clinic", clinic) == []
     assert start_without_price([0.1, 0.2, 0.3, 0.4], "clinic", clinic) != []
@@ -70,7 +82,10 @@ def test_a_schedule_goes_on_while_new_blocks_come(server: str, home: Home, clini
         version = client.get_model_version_by_alias(tmp_path.name, "candidate")
         assert version.run_id == runs[won[-1]]
     tags = client.get_run(runs[4]).data
-    assert tags.tags["dpflows.period"] == "2026-W06" and "released.public_balanced_accuracy" in tags.metrics
+    assert (
+        tags.tags["dpflows.period"] == "2026-W06"
+        and "released.public_balanced_accuracy" in tags.metrics
+    )
 
 
 @pytest.mark.slow
@@ -93,23 +108,36 @@ def test_spent_blocks_are_left_out_and_said(
     assert second["training"]["public_n"] == 60
     before = clinic.head()
     with pytest.raises(BudgetExceeded, match=r"exhausted=refuse"):
-        retrain(config_of(tmp_path, window={"exhausted": "refuse"}, training=wide.training.model_dump()), monday(4))
+        retrain(
+            config_of(
+                tmp_path, window={"exhausted": "refuse"}, training=wide.training.model_dump()
+            ),
+            monday(4),
+        )
     assert clinic.head() == before
 
 
-def test_weights_that_were_changed_are_no_start(server: str, home: Home, clinic: Ledger, tmp_path: Path) -> None:
+def test_weights_that_were_changed_are_no_start(
+    server: str, home: Home, clinic: Ledger, tmp_path: Path
+) -> None:
     from flows.retrain import retrain
     from tasks.record.model import model_folder, read_stored
 
     config = config_of(tmp_path)
     run_id = retrain(config, monday(0))["training"]["run_id"]
     client = tracking.tracking_client(home)
-    weights = model_folder(client, client.get_run(run_id).data.tags["dpflows.model"]) / "weights.npz"
+    weights = (
+        model_folder(client, client.get_run(run_id).data.tags["dpflows.model"]) / "weights.npz"
+    )
     np.savez(weights, weights=np.ones(4))
     answer = retrain(config, monday(1))
     assert answer["warm_start"] is None
     assert "as its ledger entry holds them" in answer["notes"][0]
     with pytest.raises(InputError, match="encoder of run"):
-        encoder = model_folder(client, client.get_run(answer["training"]["run_id"]).data.tags["dpflows.model"])
-        (encoder / "encoder.json").write_text((encoder / "encoder.json").read_text().replace("1", "2"))
+        encoder = model_folder(
+            client, client.get_run(answer["training"]["run_id"]).data.tags["dpflows.model"]
+        )
+        (encoder / "encoder.json").write_text(
+            (encoder / "encoder.json").read_text().replace("1", "2")
+        )
         read_stored(client, answer["training"]["run_id"], clinic)

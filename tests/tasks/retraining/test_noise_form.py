@@ -38,7 +38,9 @@ def test_every_door_draws_the_noise_of_the_run(clinic: Ledger, tmp_path: Path, f
     config = type(given).model_validate(values)
     job = steps.prepare(config)
     drift.release_drift(0.2, config, "2026-W03", clinic)
-    rows = Data(np.zeros((4, job.problem.dimension)), np.array([1.0, -1.0, 1.0, -1.0]), job.encoder.design)
+    rows = Data(
+        np.zeros((4, job.problem.dimension)), np.array([1.0, -1.0, 1.0, -1.0]), job.encoder.design
+    )
     loaded = base.Sealed(Loaded(rows, None, Report(4, 0, {}, {}), ""))
     (tmp_path / "privacy").mkdir()
     stated = {"weights_sha256": "", "config_sha256": "", "ledger": {"entry": ""}}

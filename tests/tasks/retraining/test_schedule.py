@@ -1,4 +1,6 @@
-"""Which period a trigger is for: done ones, late ones, failed ones; and one retraining at a time."""
+"""Which period a trigger is for: done ones, late ones, failed ones; and one retraining at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def test_a_period_is_trained_once(clinic: Ledger) -> None:
     first = clinic.reserve("clinic", RUN, ["2026-W04"], period="2026-W04")
     assert "another process" in due(clinic, "clinic", schedule, ON_TIME, ON_TIME).idle
     first.cancel()
-    assert due(clinic, "clinic", schedule, ON_TIME, ON_TIME).idle == "", "a cancelled run spent nothing"
+    assert due(clinic, "clinic", schedule, ON_TIME, ON_TIME).idle == "", (
+        "a cancelled run spent nothing"
+    )
     second = clinic.reserve("clinic", RUN, ["2026-W04"], period="2026-W04")
     second.on_charge()
     second.forfeit("out of memory")
@@ -68,7 +72,12 @@ def test_a_period_is_trained_once(clinic: Ledger) -> None:
     assert due(clinic, "clinic", ScheduleSection(failed="run_again"), ON_TIME, ON_TIME).idle == ""
     clinic.reserve("clinic", RUN, ["2026-W04"], period="2026-W04").commit()
     assert "trained already" in due(clinic, "clinic", schedule, ON_TIME, ON_TIME).idle
-    assert due(clinic, "clinic", schedule, ON_TIME + timedelta(weeks=1), ON_TIME + timedelta(weeks=1)).idle == ""
+    assert (
+        due(
+            clinic, "clinic", schedule, ON_TIME + timedelta(weeks=1), ON_TIME + timedelta(weeks=1)
+        ).idle
+        == ""
+    )
 
 
 def test_late_triggers_follow_the_policy(clinic: Ledger) -> None:
@@ -130,7 +139,9 @@ def test_the_lock_of_a_dead_process_is_taken(clinic: Ledger) -> None:
             pass
         far = json.dumps(this_process() | {"host": "elsewhere"})
         with clinic.store.writing() as connection:
-            connection.execute(locks.insert().values(dataset="clinic", owner=far, since="2026-01-01"))
+            connection.execute(
+                locks.insert().values(dataset="clinic", owner=far, since="2026-01-01")
+            )
         with pytest.raises(Busy, match="on elsewhere"), one_at_a_time(clinic, "clinic"):
             pass
     assert break_lock(clinic, "clinic") is not None, "nobody removes the lock of another host"
@@ -145,13 +156,17 @@ def test_window_leaves_out_or_refuses_exhausted_blocks(clinic: Ledger, tmp_path:
 
     def chosen(exhausted: str = "leave_out") -> retraining_schedule.Reading:
         section = config.window.model_copy(update={"exhausted": exhausted})
-        return retraining_schedule.choose(config.training, section, division, until, "2026-W04", clinic)
+        return retraining_schedule.choose(
+            config.training, section, division, until, "2026-W04", clinic
+        )
 
     reading = chosen()
     assert (reading.kept, reading.left_out) == (("2026-W02", "2026-W03", "2026-W04"), ())
     assert (reading.config.data.blocks, reading.config.data.period) == (reading.kept, "2026-W04")
     opened = clinic.dataset("clinic")
-    most = Events.of([Gaussian(1.0, (opened.order / (2 * 0.98 * opened.budget)) ** 0.5)], adjacency="add_remove")
+    most = Events.of(
+        [Gaussian(1.0, (opened.order / (2 * 0.98 * opened.budget)) ** 0.5)], adjacency="add_remove"
+    )
     clinic.reserve("clinic", most, ["2026-W03"]).commit()
     reading = chosen()
     assert (reading.kept, reading.left_out) == (("2026-W02", "2026-W04"), ("2026-W03",))
@@ -175,7 +190,9 @@ def test_window_leaves_out_or_refuses_exhausted_blocks(clinic: Ledger, tmp_path:
         ("window.lst=3", "did you mean 'window.last'"),
     ],
 )
-def test_configurations_that_make_no_sense(override: str, words: str, tmp_path: Path, monkeypatch) -> None:
+def test_configurations_that_make_no_sense(
+    override: str, words: str, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as raised:
         load_retraining(None, [override])
@@ -183,12 +200,24 @@ def test_configurations_that_make_no_sense(override: str, words: str, tmp_path: 
     assert "\n" not in str(raised.value)
 
 
-def test_a_backfilled_period_starts_from_no_later_model(clinic: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a schedule would have given then: the newest model of that time, whenever it was trained."""
-    charged = {week: clinic.reserve("clinic", RUN, [week], period=week) for week in ("2026-W02", "2026-W05")}
+def test_a_backfilled_period_starts_from_no_later_model(
+    clinic: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a schedule would have given then: the newest model of that time, whenever it was
+    trained.
+    """
+    charged = {
+        week: clinic.reserve("clinic", RUN, [week], period=week)
+        for week in ("2026-W02", "2026-W05")
+    }
     plain = clinic.reserve("clinic", RUN, ["2026-W03"])
     entries = {week: made.entry_id for week, made in charged.items()}
-    runs = [("late", entries["2026-W05"]), ("early", entries["2026-W02"]), ("undated", plain.entry_id), ("lost", "?")]
+    runs = [
+        ("late", entries["2026-W05"]),
+        ("early", entries["2026-W02"]),
+        ("undated", plain.entry_id),
+        ("lost", "?"),
+    ]
     monkeypatch.setattr(start, "finished_runs", lambda client, dataset: runs)
     config: Any = SimpleNamespace(warm_start="previous")
 
@@ -196,7 +225,11 @@ def test_a_backfilled_period_starts_from_no_later_model(clinic: Ledger, monkeypa
         return start._source(config, None, "clinic", clinic, period)  # type: ignore[arg-type]
 
     assert (chosen("2026-W06"), chosen("2026-W05"), chosen(None)) == ("late", "late", "late")
-    assert (chosen("2026-W04"), chosen("2026-W02"), chosen("2026-W01")) == ("early", "early", "undated")
+    assert (chosen("2026-W04"), chosen("2026-W02"), chosen("2026-W01")) == (
+        "early",
+        "early",
+        "undated",
+    )
 
 
 def test_a_first_block_without_a_window_is_refused(clinic: Ledger, tmp_path: Path) -> None:

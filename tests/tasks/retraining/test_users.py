@@ -1,4 +1,6 @@
-"""Users with several rows: what one adds is bounded as a whole, truncation is deterministic, the rest is refused."""
+"""Users with several rows: what one adds is bounded as a whole, truncation is deterministic, the
+rest is refused.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def visits(tmp_path: Path) -> Path:
     frame = small_frame(rng, 400)
     frame["patient"] = [f"p{number}" for number in rng.integers(0, 100, 400)]
     frame.to_csv(tmp_path / "visits.csv", index=False)
-    (tmp_path / "visits.yaml").write_text(SCHEMA.format(ledger=f"sqlite:///{tmp_path / 'ledger.db'}"))
+    (tmp_path / "visits.yaml").write_text(
+        SCHEMA.format(ledger=f"sqlite:///{tmp_path / 'ledger.db'}")
+    )
     return tmp_path / "visits.yaml"
 
 
@@ -100,10 +104,14 @@ def test_a_user_with_many_rows_moves_a_clipped_sum_by_the_clip_norm_and_no_more(
 
 
 def test_descent_moves_by_at_most_the_sensitivity_of_one_unit() -> None:
-    """Output perturbation: a replaced user with m rows against 2 eta R T / users, with rows that make it tight."""
+    """Output perturbation: a replaced user with m rows against 2 eta R T / users, with rows that
+    make it tight.
+    """
     users_n, steps, eta = 5, 3, 0.1
     loss = make_loss("huber_hinge")
-    problem = Problem(n=users_n, dimension=1, loss=loss, adjacency=Adjacency.REPLACE_ONE, unit="user")
+    problem = Problem(
+        n=users_n, dimension=1, loss=loss, adjacency=Adjacency.REPLACE_ONE, unit="user"
+    )
     planned = plan("output_gd", {"steps": steps, "learning_rate": eta}, problem)
     users = np.repeat(np.arange(users_n), MOST)
     X, y = np.ones((users_n * MOST, 1)), np.tile([1.0, -1.0, 1.0], users_n)
@@ -131,7 +139,9 @@ def test_truncation_follows_the_order_of_a_users_own_rows_alone() -> None:
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
-def test_a_training_by_users_is_charged_at_the_level_of_users(visits: Path, tmp_path: Path, adjacency: str) -> None:
+def test_a_training_by_users_is_charged_at_the_level_of_users(
+    visits: Path, tmp_path: Path, adjacency: str
+) -> None:
     schema = find_schema(visits)
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.init("visits", 3.0, 1e-4, adjacency, unit="user", blocks=Blocks.of(schema))
@@ -175,7 +185,11 @@ def test_rows_without_a_user_and_undeclared_rows_per_user_are_refused(visits: Pa
     table_ = visits.with_name("visits.csv")
     text = table_.read_text()
     table_.write_text(text + "50,north,yes,\n")
-    with pytest.raises(InputError, match=r"data row 401, column 'patient': no value; every row needs its user"):
+    with pytest.raises(
+        InputError,
+        match=r"data row 401, column 'patient': no value; every row "
+        r"needs its user",
+    ):
         training_steps.load_records(training_steps.prepare(config_of(visits)))
     visits.write_text(visits.read_text().replace(", rows_per_user: 3", ""))
     with pytest.raises(InputError, match=r"public\.rows_per_user"):
@@ -184,11 +198,14 @@ def test_rows_without_a_user_and_undeclared_rows_per_user_are_refused(visits: Pa
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 @pytest.mark.parametrize("loss", ["logistic", "huber_hinge"])
-def test_auto_chooses_an_algorithm_that_has_a_proof_for_users(visits: Path, loss: str, adjacency: str) -> None:
+def test_auto_chooses_an_algorithm_that_has_a_proof_for_users(
+    visits: Path, loss: str, adjacency: str
+) -> None:
     """Planned, encoded and regularised as dp_sgd is where it is named, and the reason is said."""
     sections = {"privacy": {"delta": 1e-4, "adjacency": adjacency}, "objective": {"loss": loss}}
     chosen, named = (
-        training_steps.prepare(config_of(visits, algorithm={"name": name}, **sections)) for name in ("auto", "dp_sgd")
+        training_steps.prepare(config_of(visits, algorithm={"name": name}, **sections))
+        for name in ("auto", "dp_sgd")
     )
     planned = training_steps.plan_training(chosen)
     assert planned.name == "dp_sgd" and "all rows of a user are one term" in planned.reason

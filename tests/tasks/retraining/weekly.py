@@ -1,4 +1,6 @@
-"""A private table that grows by a week at a time, with its schema, and a public set of the same columns."""
+"""A private table that grows by a week at a time, with its schema, and a public set of the same
+columns.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ split: {kind: none}
 
 
 def write_weekly(folder: Path, weeks: int = 8) -> None:
-    """Write ``clinic.csv`` with rows of the weeks from 2026-W02 on, ``clinic.yaml``, and the public set."""
+    """Write ``clinic.csv`` with rows of the weeks from 2026-W02 on, ``clinic.yaml``, and the public
+    set.
+    """
     rng = np.random.default_rng(11)
     frame = small_frame(rng, weeks * ROWS)
     days = np.repeat(np.arange(weeks), ROWS) * 7 + rng.integers(0, 7, weeks * ROWS)

@@ -30,7 +30,8 @@ def write(tmp_path, text, name="mine.yaml"):
 def test_reversed_bounds_are_one_sentence(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(
-        "schema_version: 1\nname: s\npublic: {n: 9}\ncolumns: {age: {kind: numeric, low: 9, high: 1}}\n"
+        "schema_version: 1\nname: s\npublic: {n: 9}\ncolumns: {age: {kind: numeric, low: 9, high: "
+        "1}}\n"
         "label: {column: y, positive: a, negative: b}\n"
     )
     with pytest.raises(InputError) as refused:
@@ -40,32 +41,59 @@ def test_reversed_bounds_are_one_sentence(tmp_path):
 
 def test_a_schema_file_by_path(tmp_path):
     schema = find_schema(write(tmp_path, GOOD))
-    assert schema.public.n == 100 and not schema.public.public and schema.ledger is None and schema.unit == "record"
+    assert (
+        schema.public.n == 100
+        and not schema.public.public
+        and schema.ledger is None
+        and schema.unit == "record"
+    )
     assert schema.columns["paid"].levels == ("no", "yes")
     assert schema.encoder().design.names == ("age", "paid=no", "paid=yes", "intercept")
     assert schema.releasable == (True, "bounds and levels: declared")
 
 
 BAD = {
-    "lowx: 1": (GOOD.replace("low: 0", "lowx: 0"), r"unknown key columns\.age\.lowx; did you mean low"),
+    "lowx: 1": (
+        GOOD.replace("low: 0", "lowx: 0"),
+        r"unknown key columns\.age\.lowx; did you mean "
+        r"low",
+    ),
     "top": (GOOD + "colums: {}\n", "unknown key colums; did you mean columns"),
     "version": (GOOD.replace("schema_version: 1", "schema_version: 2"), "schema_version.*got 2"),
     "no label": (GOOD.replace("label:", "# label:"), "the key label is missing"),
     "no n": (GOOD.replace("{n: 100}", "{public: true}"), "declare n or rows_per_block"),
     "n 0": (GOOD.replace("n: 100", "n: 0"), r"public\.n: .*greater than or equal to 1, got 0"),
-    "reversed": (GOOD.replace("low: 0, high: 100", "low: 9, high: 1"), "Expected low <= high for column 'age'"),
-    "no bounds": (GOOD.replace(", low: 0, high: 100", ""), "Expected declared bounds low and high for column 'age'"),
-    "no levels": (GOOD.replace(", levels: [no, yes]", ""), "Expected declared levels for column 'paid', got none"),
-    "same label": (GOOD.replace("negative: 0", "negative: 1"), "'1' is declared both positive and negative"),
+    "reversed": (
+        GOOD.replace("low: 0, high: 100", "low: 9, high: 1"),
+        "Expected low <= high for column 'age'",
+    ),
+    "no bounds": (
+        GOOD.replace(", low: 0, high: 100", ""),
+        "Expected declared bounds low and high for column 'age'",
+    ),
+    "no levels": (
+        GOOD.replace(", levels: [no, yes]", ""),
+        "Expected declared levels for column 'paid', got none",
+    ),
+    "same label": (
+        GOOD.replace("negative: 0", "negative: 1"),
+        "'1' is declared both positive and negative",
+    ),
     "half label": (GOOD.replace(", negative: 0", ""), "needs both positive and negative"),
-    "label twice": (GOOD.replace("column: y", "column: age"), "the label 'age' is also declared as a feature"),
+    "label twice": (
+        GOOD.replace("column: y", "column: age"),
+        "the label 'age' is also declared as a feature",
+    ),
     "user": (GOOD + "unit: user\n", "unit: user needs a column of kind user"),
     "tail": (GOOD + "split: {kind: tail}\n", r"split\.kind tail needs public\.n"),
     "block": (GOOD + "block: {column: day}\n", "the block column 'day' is not among"),
     "yaml": (GOOD + "x: [1\n", r"mine\.yaml, line \d+: not readable as YAML"),
     "twice": (GOOD + "name: other\n", "the key 'name' stands there twice"),
     "list": ("- a\n", "expected keys with values, got list"),
-    "bounds": (GOOD + "bounds: data\n", "bounds: .*'declared', 'private' or 'from_data'.*got 'data'"),
+    "bounds": (
+        GOOD + "bounds: data\n",
+        "bounds: .*'declared', 'private' or 'from_data'.*got 'data'",
+    ),
 }
 
 
@@ -78,7 +106,11 @@ def test_bad_schemas_are_refused_on_one_line(tmp_path, name):
 
 
 def test_missing_schema_file():
-    with pytest.raises(InputError, match=r"Expected a schema file at data\.name='none\.yaml', which does not exist"):
+    with pytest.raises(
+        InputError,
+        match=r"Expected a schema file at data\.name='none\.yaml', "
+        r"which does not exist",
+    ):
         find_schema("none.yaml")
 
 
@@ -93,7 +125,9 @@ def test_the_working_directory_wins(tmp_path, monkeypatch):
 
 def test_extends_merges_and_null_removes(tmp_path):
     write(tmp_path, GOOD, "base.yaml")
-    text = f"extends: {tmp_path}/base.yaml\nname: child\ncolumns:\n  age: {{high: 50}}\n  paid: null\n"
+    text = (
+        f"extends: {tmp_path}/base.yaml\nname: child\ncolumns:\n  age: {{high: 50}}\n  paid: null\n"
+    )
     schema = find_schema(write(tmp_path, text, "child.yaml"))
     assert schema.name == "child" and list(schema.columns) == ["age"]
     assert (schema.columns["age"].low, schema.columns["age"].high) == (0, 50)
@@ -105,10 +139,26 @@ def test_extends_merges_and_null_removes(tmp_path):
 def test_yaml_keeps_words_dates_and_times():
     text = "a: [no, NO, on, 2011-01-01, 1:30, 1_000, 1e5, .5, true, null, 0123, -2, 1.5]"
     found = load_yaml(text, "here")["a"]
-    assert found == ["no", "NO", "on", "2011-01-01", "1:30", 1000, 1e5, 0.5, True, None, 123, -2, 1.5]
+    assert found == [
+        "no",
+        "NO",
+        "on",
+        "2011-01-01",
+        "1:30",
+        1000,
+        1e5,
+        0.5,
+        True,
+        None,
+        123,
+        -2,
+        1.5,
+    ]
 
 
-@pytest.mark.parametrize("name", ["../z", "a/b", "a\\b", ".z", "", " z", "z\n", "o'clock", "z" * 201])
+@pytest.mark.parametrize(
+    "name", ["../z", "a/b", "a\\b", ".z", "", " z", "z\n", "o'clock", "z" * 201]
+)
 def test_a_name_that_is_also_a_place_is_no_name(tmp_path, name):
     path = write(tmp_path, GOOD.replace("name: mine", f"name: {json.dumps(name)}"))
     with pytest.raises(InputError, match=r"name (is 1 to 200|has no slash)"):

@@ -1,4 +1,6 @@
-"""A home folder that was moved, or restored from a backup to another path: named, put right, and whole."""
+"""A home folder that was moved, or restored from a backup to another path: named, put right, and
+whole.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def answer(capsys: pytest.CaptureFixture[str], *call: str, code: int = 0) -> dic
 def test_a_backup_restored_to_another_path_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The copy is audited, scores, verifies and goes on by itself; the folder that it was taken of stays as it is."""
+    """The copy is audited, scores, verifies and goes on by itself; the folder that it was taken of
+    stays as it is.
+    """
     monkeypatch.chdir(tmp_path)
     old, new = tmp_path / "first home", tmp_path / "restored" / "home"
     world, run_id = begin(tmp_path, old, monkeypatch)
@@ -69,7 +73,9 @@ def test_a_backup_restored_to_another_path_is_whole(
     monkeypatch.setenv(TRUSTED, signer)
     with Ledger(world.ledger_url) as ledger:
         head, before = ledger.head(), ledger.spent("small")
-    small_frame(np.random.default_rng(1), 5).drop(columns="paid").to_csv(tmp_path / "rows.csv", index=False)
+    small_frame(np.random.default_rng(1), 5).drop(columns="paid").to_csv(
+        tmp_path / "rows.csv", index=False
+    )
     scores = answer(capsys, "predict", "kept", "rows.csv")["rows"]
     shutil.copytree(old, new)
 
@@ -90,7 +96,10 @@ def test_a_backup_restored_to_another_path_is_whole(
     assert answer(capsys, "predict", "kept", "rows.csv")["rows"] == scores
     assert run(["ledger", "verify", "--head", head]) == 0
     released = answer(capsys, *call)
-    assert (released["changed"], released["bundle"]) == (False, str(new / "releases" / "kept" / "1"))
+    assert (released["changed"], released["bundle"]) == (
+        False,
+        str(new / "releases" / "kept" / "1"),
+    )
     assert run(["verify", released["bundle"], "--key", signer, "--expect", "kept@1"]) == 0
     again = Inside(home, tmp_path).train()
     assert answer(capsys, "audit", again)["findings"] == []
@@ -101,7 +110,9 @@ def test_a_backup_restored_to_another_path_is_whole(
         assert str(old.as_uri()) not in "\n".join(database.iterdump())
 
 
-def test_a_folder_is_moved_and_put_right_in_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_moved_and_put_right_in_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, new = tmp_path / "runs", tmp_path / "elsewhere" / "runs"
     made(old)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", Home(old).tracking_uri)
@@ -117,7 +128,8 @@ def made(root: Path) -> None:
     root.mkdir(parents=True)
     with closing(sqlite3.connect(root / "mlflow.db")) as database:
         database.executescript(
-            "CREATE TABLE experiments (artifact_location TEXT); CREATE TABLE runs (artifact_uri TEXT);"
+            "CREATE TABLE experiments (artifact_location TEXT); CREATE TABLE runs (artifact_uri "
+            "TEXT);"
             'CREATE TABLE model_version_tags ("key" TEXT, value TEXT);'
         )
         place = (root / "artifacts/experiments/x").as_uri()
@@ -139,7 +151,9 @@ def test_only_places_of_this_home_are_changed(tmp_path: Path) -> None:
     assert root_of("/somewhere/mlruns/0") is None
 
 
-def test_a_store_that_homes_share_is_no_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_homes_share_is_no_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     made(tmp_path / "runs")
     with closing(sqlite3.connect(tmp_path / "runs" / "mlflow.db")) as database:
@@ -155,7 +169,9 @@ def test_a_link_to_the_home_is_no_move(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "link").symlink_to(tmp_path / "runs")
     assert made_at(Home(tmp_path / "link")) is None
     shutil.copytree(tmp_path / "runs", tmp_path / "copy")
-    assert made_at(Home(tmp_path / "copy")) == tmp_path / "runs", "a copy would write into the first folder"
+    assert made_at(Home(tmp_path / "copy")) == tmp_path / "runs", (
+        "a copy would write into the first folder"
+    )
 
 
 def test_paths_without_a_home_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from tasks.stores.made import Database, ensure_stores, making_stores, revision
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# A process that makes a store as a library would: its tables one by one, each only once. It writes down that it began.
+# A process that makes a store as a library would: its tables one by one, each only once. It writes
+# down that it began.
 MAKER = """
 import os, sqlite3, sys, time
 from pathlib import Path
@@ -49,7 +50,10 @@ print(stores.revision(store.path))
 
 def start(folder: Path, pause: float = 0.05) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", MAKER, str(folder), str(pause)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", MAKER, str(folder), str(pause)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -76,13 +80,19 @@ def test_a_maker_that_is_killed_leaves_no_half_store(tmp_path: Path) -> None:
 def test_the_lock_holds_as_long_as_a_child_of_a_killed_maker_works(tmp_path: Path) -> None:
     """An upgrade in place goes on in the child; nobody may begin another one beside it."""
     code = (
-        "import os, subprocess, sys; from pathlib import Path; from tasks.stores.made import making_stores\n"
+        "import os, subprocess, sys; from pathlib import Path; from tasks.stores.made import "
+        "making_stores\n"
         "with making_stores(Path(sys.argv[1])) as lock:\n"
-        "    subprocess.Popen([sys.executable, '-c', 'input()'], pass_fds=(lock,)); print('held', flush=True)\n"
+        "    subprocess.Popen([sys.executable, '-c', 'input()'], pass_fds=(lock,)); print('held', "
+        "flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as maker:
         assert maker.stdout is not None
         assert maker.stdin is not None
@@ -92,7 +102,8 @@ def test_the_lock_holds_as_long_as_a_child_of_a_killed_maker_works(tmp_path: Pat
             [
                 sys.executable,
                 "-c",
-                f"from tasks.stores.made import *\nwith making_stores(Path({str(tmp_path)!r})): pass",
+                f"from tasks.stores.made import *\nwith making_stores(Path({str(tmp_path)!r})): "
+                f"pass",
             ],
             cwd=ROOT,
         )
@@ -114,7 +125,9 @@ def write(path: Path, script: str, number: str | None) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.executescript(script)
         if number is not None:
-            database.executescript(f"DELETE FROM alembic_version; INSERT INTO alembic_version VALUES ('{number}')")
+            database.executescript(
+                f"DELETE FROM alembic_version; INSERT INTO alembic_version VALUES ('{number}')"
+            )
         database.commit()
 
 
@@ -129,8 +142,14 @@ def rows(path: Path) -> list[object]:
         return [row[0] for row in database.execute("SELECT id FROM runs")]
 
 
-def test_an_upgrade_keeps_rows_and_the_copy_goes_when_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "toy.db", "CREATE TABLE alembic_version (version_num); CREATE TABLE runs (id)", "a0")
+def test_an_upgrade_keeps_rows_and_the_copy_goes_when_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        tmp_path / "toy.db",
+        "CREATE TABLE alembic_version (version_num); CREATE TABLE runs (id)",
+        "a0",
+    )
     write(tmp_path / "toy.db", "INSERT INTO runs VALUES (7)", None)
 
     def upgrade(path: Path, lock: int) -> None:
@@ -145,20 +164,26 @@ def test_an_upgrade_keeps_rows_and_the_copy_goes_when_it_ended(tmp_path: Path, m
 def test_an_upgrade_that_was_killed_is_done_again_from_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path / "toy.db", "CREATE TABLE alembic_version (version_num); CREATE TABLE runs (id)", "a0")
+    write(
+        tmp_path / "toy.db",
+        "CREATE TABLE alembic_version (version_num); CREATE TABLE runs (id)",
+        "a0",
+    )
     write(tmp_path / "toy.db", "INSERT INTO runs VALUES (7)", None)
     calls = []
 
     def upgrade(path: Path, lock: int) -> None:
         calls.append(path)
-        write(path, "ALTER TABLE runs ADD COLUMN name", None)  # fails where the column stands already
+        # fails where the column stands already
+        write(path, "ALTER TABLE runs ADD COLUMN name", None)
         if len(calls) == 1:
             raise KeyboardInterrupt
         write(path, "", "a1")
 
     with pytest.raises(KeyboardInterrupt):
         ensure(tmp_path, toy(tmp_path, upgrade), monkeypatch)
-    # Also for the version that made the tables, where one goes back to it: they are not those any more.
+    # Also for the version that made the tables, where one goes back to it: they are not those any
+    # more.
     stores_made._remember(tmp_path, toy(tmp_path, upgrade))
     assert not stores_made._known(tmp_path, toy(tmp_path, upgrade))
     ensure(tmp_path, toy(tmp_path, upgrade), monkeypatch)
@@ -170,7 +195,9 @@ def refuses(path: Path, lock: int) -> None:
     raise DPFlowsError("table runs already exists")
 
 
-def test_half_tables_of_a_killed_first_start_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_tables_of_a_killed_first_start_are_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / "toy.db", "CREATE TABLE runs (id)", None)
     ensure(tmp_path, toy(tmp_path, refuses), monkeypatch)
     assert revision(tmp_path / "toy.db") == "a1"
@@ -178,9 +205,17 @@ def test_half_tables_of_a_killed_first_start_are_made_anew(tmp_path: Path, monke
 
 
 def test_a_store_in_use_is_never_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "toy.db", "CREATE TABLE alembic_version (version_num); CREATE TABLE runs (id)", "a0")
+    write(
+        tmp_path / "toy.db",
+        "CREATE TABLE alembic_version (version_num); CREATE TABLE runs (id)",
+        "a0",
+    )
     write(tmp_path / "toy.db", "INSERT INTO runs VALUES (7)", None)
-    with pytest.raises(DPFlowsError, match=r"it is as it was, and nothing was spent.*move the file away"):
+    with pytest.raises(
+        DPFlowsError,
+        match=r"it is as it was, and nothing was spent.*move the file "
+        r"away",
+    ):
         ensure(tmp_path, toy(tmp_path, refuses), monkeypatch)
     assert rows(tmp_path / "toy.db") == [7]
 
@@ -199,7 +234,9 @@ def test_a_block_inside_another_goes_on_with_the_lock(tmp_path: Path) -> None:
         pass
 
 
-def test_stores_of_another_place_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_of_another_place_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     for name in stores_made.PREFECT_URLS:
         monkeypatch.setenv(name, "postgresql+asyncpg://somewhere/else")
@@ -221,12 +258,17 @@ print(revision(home.root / "mlflow.db"), revision(home.prefect / "prefect.db"))
 def test_the_real_stores_are_made_and_upgraded_once_by_four_at_once(
     tmp_path: Path, clean_environment: dict[str, str]
 ) -> None:
-    """Prefect's tables go back by one revision in between, as an older version would have left them; about 30 s."""
+    """Prefect's tables go back by one revision in between, as an older version would have left
+    them; about 30 s.
+    """
 
     def at_once() -> set[str]:
         started = [
             subprocess.Popen(
-                [sys.executable, "-c", ENSURE, str(tmp_path)], env=clean_environment, stdout=subprocess.PIPE, text=True
+                [sys.executable, "-c", ENSURE, str(tmp_path)],
+                env=clean_environment,
+                stdout=subprocess.PIPE,
+                text=True,
             )
             for _ in range(4)
         ]
@@ -246,8 +288,12 @@ def test_the_real_stores_are_made_and_upgraded_once_by_four_at_once(
 
 
 @pytest.mark.slow
-def test_eight_first_starts_at_once_twenty_times(tmp_path: Path, clean_environment: dict[str, str]) -> None:
-    """Each trains, or is refused for its budget: no store of the home is made by two. DPFLOWS_TEST_ROUNDS sets 20."""
+def test_eight_first_starts_at_once_twenty_times(
+    tmp_path: Path, clean_environment: dict[str, str]
+) -> None:
+    """Each trains, or is refused for its budget: no store of the home is made by two.
+    DPFLOWS_TEST_ROUNDS sets 20.
+    """
     for number in range(int(os.environ.get("DPFLOWS_TEST_ROUNDS", "20"))):
         environment = {**clean_environment, "DPFLOWS_HOME": str(tmp_path / f"home{number}")}
         started = [
@@ -262,6 +308,8 @@ def test_eight_first_starts_at_once_twenty_times(tmp_path: Path, clean_environme
         ]
         codes = [process.wait(timeout=900) for process in started]
         said = {
-            index: (tmp_path / f"error{index}").read_text()[-500:] for index in range(8) if codes[index] not in (0, 3)
+            index: (tmp_path / f"error{index}").read_text()[-500:]
+            for index in range(8)
+            if codes[index] not in (0, 3)
         }
         assert not said, f"round {number}: {said}"

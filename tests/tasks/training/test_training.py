@@ -1,4 +1,6 @@
-"""The steps as plain functions: what is refused from public facts, what the ledger admits, what stays sealed."""
+"""The steps as plain functions: what is refused from public facts, what the ledger admits, what
+stays sealed.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,16 @@ def test_problem_follows_from_declarations_alone(small: Path) -> None:
         ("algorithm", {"name": "non_private", "steps": 5}, "whose result has no guarantee"),
         ("objective", {"loss": "logistik"}, "did you mean 'logistic'"),
         ("objective", {"loss_parameters": {"h": 1.0}}, "parameter of loss 'logistic'"),
-        ("privacy", {"delta": 0.01}, "Expected privacy.delta below 1/n=0.00333 for the public n=300, got 0.01"),
+        (
+            "privacy",
+            {"delta": 0.01},
+            "Expected privacy.delta below 1/n=0.00333 for the public n=300, got 0.01",
+        ),
     ],
 )
-def test_misfits_are_refused_with_a_way_out(small: Path, section: str, values: dict[str, object], words: str) -> None:
+def test_misfits_are_refused_with_a_way_out(
+    small: Path, section: str, values: dict[str, object], words: str
+) -> None:
     with pytest.raises(InputError) as raised:
         steps.plan_training(steps.prepare(config_of(small, **{section: values})))
     assert words in str(raised.value)
@@ -60,7 +68,9 @@ def test_loss_that_the_proof_does_not_allow_is_refused(small: Path) -> None:
         "objective": {"loss": "hinge"},
         "algorithm": {"name": "output_gd"},
     }
-    with pytest.raises(InputError, match="Expected a smooth loss for 'output_gd', got loss='hinge'"):
+    with pytest.raises(
+        InputError, match="Expected a smooth loss for 'output_gd', got loss='hinge'"
+    ):
         steps.plan_training(steps.prepare(config_of(small, **sections)))
 
 
@@ -69,7 +79,9 @@ def test_delta_of_a_paper_is_allowed_and_marked(small: Path) -> None:
     assert "can never be released" in job.warnings[0]
 
 
-def test_ledger_admits_a_run_of_its_whole_budget_and_then_refuses(small: Path, tmp_path: Path) -> None:
+def test_ledger_admits_a_run_of_its_whole_budget_and_then_refuses(
+    small: Path, tmp_path: Path
+) -> None:
     job = steps.prepare(config_of(small))
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         planned = steps.plan_training(job)
@@ -86,7 +98,9 @@ def test_ledger_admits_a_run_of_its_whole_budget_and_then_refuses(small: Path, t
         assert raised.value.left is not None
 
 
-def test_a_run_is_refused_rather_than_trained_with_more_noise_than_asked_for(small: Path, tmp_path: Path) -> None:
+def test_a_run_is_refused_rather_than_trained_with_more_noise_than_asked_for(
+    small: Path, tmp_path: Path
+) -> None:
     job = steps.prepare(config_of(small))
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         ledger.init("small", 0.5, 1e-4, "add_remove")
@@ -107,7 +121,11 @@ def test_numbers_on_private_rows_are_internal(small: Path) -> None:
     objective = steps.build_objective(job, loaded)
     found = evaluate.measure(job, np.array([0.1, 0.2, -0.1, 0.0]), loaded, objective)
     assert {name.partition(".")[0] for name in found} == {"internal"}
-    assert {"internal.accuracy", "internal.majority_accuracy", "internal.non_private_accuracy"} <= set(found)
+    assert {
+        "internal.accuracy",
+        "internal.majority_accuracy",
+        "internal.non_private_accuracy",
+    } <= set(found)
 
 
 def test_an_epsilon_that_protects_hardly_anybody_is_said(small: Path) -> None:
@@ -144,15 +162,25 @@ def test_declared_class_weights_multiply_the_constants_and_are_stated(small: Pat
     with pytest.raises(InputError, match=r"label\.weights\.positive.*'balanced'"):
         steps.prepare(config_of(small))
     small.write_text(text.replace(label, f"{label}, weights: {{positve: 2}}"))
-    with pytest.raises(InputError, match=r"unknown key label\.weights\.positve; did you mean positive"):
+    with pytest.raises(
+        InputError,
+        match=r"unknown key label\.weights\.positve; did you mean "
+        r"positive",
+    ):
         steps.prepare(config_of(small))
 
 
-@pytest.mark.parametrize(("rows", "warned"), [(300, False), (150, False), (149, True), (600, False), (601, True)])
-def test_the_operator_is_told_where_the_count_is_far_from_the_nominal_one(rows: int, warned: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "warned"), [(300, False), (150, False), (149, True), (600, False), (601, True)]
+)
+def test_the_operator_is_told_where_the_count_is_far_from_the_nominal_one(
+    rows: int, warned: bool
+) -> None:
     text = table.count_warning(300, rows, "record")
     assert bool(text) == warned
-    assert not warned or (str(rows) in text and "operator alone" in text and "blocks, public.n or" in text)
+    assert not warned or (
+        str(rows) in text and "operator alone" in text and "blocks, public.n or" in text
+    )
 
 
 def test_class_weights_are_refused_for_a_network(small: Path) -> None:
@@ -165,7 +193,9 @@ def test_class_weights_are_refused_for_a_network(small: Path) -> None:
 @pytest.mark.parametrize("name", ["a9a", "bank-dat", "mnist"])
 def test_the_default_algorithm_takes_files_of_numbers(name: str) -> None:
     values = {"data": {"name": name}, "privacy": {"delta": 1e-8}}
-    job = steps.prepare(parse_config(values | ({"objective": {"loss": "softmax"}} if name == "mnist" else {})))
+    job = steps.prepare(
+        parse_config(values | ({"objective": {"loss": "softmax"}} if name == "mnist" else {}))
+    )
     assert steps.plan_training(job).name == "scaled_gd"
 
 

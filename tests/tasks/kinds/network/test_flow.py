@@ -1,4 +1,6 @@
-"""Networks through the whole flow: configuration, training, curves, stored state, prediction, audit and release."""
+"""Networks through the whole flow: configuration, training, curves, stored state, prediction, audit
+and release.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,14 @@ from tests.tasks.training.test_training import config_of
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-QUICK = {"name": "dp_sgd", "steps": 12, "sampling_rate": 0.2, "clip_norm": 0.5, "learning_rate": 0.5, "momentum": 0.8}
+QUICK = {
+    "name": "dp_sgd",
+    "steps": 12,
+    "sampling_rate": 0.2,
+    "clip_norm": 0.5,
+    "learning_rate": 0.5,
+    "momentum": 0.8,
+}
 PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib"}
 
 
@@ -45,28 +54,45 @@ def picture_config(schema: Path, **sections: dict[str, Any]) -> TrainConfig:
         "algorithm": QUICK,
         "evaluate": {"baselines": False},
     }
-    return parse_config({name: {**values.get(name, {}), **sections.get(name, {})} for name in {*values, *sections}})
+    return parse_config(
+        {name: {**values.get(name, {}), **sections.get(name, {})} for name in {*values, *sections}}
+    )
 
 
 @pytest.mark.slow
-def test_images_are_trained_on_tracked_and_predicted(server: str, home: Home, images: Path, tmp_path: Path) -> None:
+def test_images_are_trained_on_tracked_and_predicted(
+    server: str, home: Home, images: Path, tmp_path: Path
+) -> None:
     from flows.train import train
 
-    summary = train(picture_config(images, evaluate={"baselines": True}, tracking={"experiment": "pictures"}))
+    summary = train(
+        picture_config(images, evaluate={"baselines": True}, tracking={"experiment": "pictures"})
+    )
     client = tracking.tracking_client(home)
     run_ = client.get_run(summary["run_id"])
     metrics = run_.data.metrics
-    assert metrics["released.accuracy"] == metrics["internal.accuracy"] > metrics["internal.majority_accuracy"]
+    assert (
+        metrics["released.accuracy"]
+        == metrics["internal.accuracy"]
+        > metrics["internal.majority_accuracy"]
+    )
     assert metrics["internal.non_private_accuracy"] > 0.9
-    assert run_.data.params["model.kind"] == "mlp" and run_.data.params["objective.loss"] == "cross_entropy"
+    assert (
+        run_.data.params["model.kind"] == "mlp"
+        and run_.data.params["objective.loss"] == "cross_entropy"
+    )
     for name in ("released.curve.accuracy", "released.curve.objective"):
         history = client.get_metric_history(summary["run_id"], name)
         assert [point.step for point in history] == list(range(13))
-    objective = [p.value for p in client.get_metric_history(summary["run_id"], "released.curve.objective")]
+    objective = [
+        p.value for p in client.get_metric_history(summary["run_id"], "released.curve.objective")
+    ]
     assert objective[-1] < objective[0] == pytest.approx(np.log(3), abs=0.3)
     assert len(client.get_metric_history(summary["run_id"], "released.step_size")) == 12
     figures = {item.path for item in client.list_artifacts(summary["run_id"], "figures/network")}
-    assert figures == {f"figures/network/{name}.png" for name in ("accuracy", "objective", "step_size")}
+    assert figures == {
+        f"figures/network/{name}.png" for name in ("accuracy", "objective", "step_size")
+    }
     for name in ("balanced_accuracy", "brier_score"):
         assert 0.0 < metrics[f"released.{name}"] < 1.0
 
@@ -84,7 +110,9 @@ def test_a_table_is_trained_on_audited_and_released(
     world: World, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full = QUICK | {"sampling_rate": 1.0}
-    config = world.config(model={"kind": "mlp", "hidden": [6]}, algorithm=full, privacy={"epsilon": 2.0})
+    config = world.config(
+        model={"kind": "mlp", "hidden": [6]}, algorithm=full, privacy={"epsilon": 2.0}
+    )
     run_id = world.train(config)
     uri = model.run_model(world.client, run_id)
     folder = next(world.home.artifacts.rglob(uri.removeprefix("models:/"))) / "artifacts"
@@ -106,17 +134,40 @@ def test_a_table_is_trained_on_audited_and_released(
     np.testing.assert_array_equal(scored["score"], scores[:, 1] - scores[:, 0])
     assert list(scored["label"]) == ["yes" if lead > 0 else "no" for lead in scored["score"]]
 
-    assert run(["release", run_id, "--to", "nets", "--approved-by", "A. Person", "--key", str(key), "--json"]) == 0
+    assert (
+        run(
+            [
+                "release",
+                run_id,
+                "--to",
+                "nets",
+                "--approved-by",
+                "A. Person",
+                "--key",
+                str(key),
+                "--json",
+            ]
+        )
+        == 0
+    )
     bundle = Path(json.loads(capsys.readouterr().out)["bundle"])
     assert (bundle / "model/state.safetensors").read_bytes() == stored.model["state.safetensors"]
     assert run(["verify", str(bundle), "--any-signer"]) == 0
     text = (bundle / "README.md").read_text()
-    assert "A neural-network model" in text and "3 encoded columns" in text and "single precision" in text
+    assert (
+        "A neural-network model" in text
+        and "3 encoded columns" in text
+        and "single precision" in text
+    )
 
 
 def test_groups_of_a_column_are_measured(world: World, tmp_path: Path) -> None:
-    """Accuracy in each city is that of the rows of the city, and goes to the table that the report shows."""
-    config = world.config(model={"kind": "linear"}, evaluate={"subgroup": "city", "baselines": False})
+    """Accuracy in each city is that of the rows of the city, and goes to the table that the report
+    shows.
+    """
+    config = world.config(
+        model={"kind": "linear"}, evaluate={"subgroup": "city", "baselines": False}
+    )
     job = steps.prepare(config)
     loaded = steps.load_records(job)
     weights = np.random.default_rng(0).normal(size=job.problem.dimension)
@@ -127,7 +178,10 @@ def test_groups_of_a_column_are_measured(world: World, tmp_path: Path) -> None:
     network.load(weights)
     scores = network.scores_of(job.encoder.transform(frame))
     right = (np.argmax(scores, axis=1) == 1) == (frame["paid"] == "yes")
-    table = {row["group"]: row["value"] for row in json.loads((tmp_path / SUBGROUPS).read_text())["groups"]}
+    table = {
+        row["group"]: row["value"]
+        for row in json.loads((tmp_path / SUBGROUPS).read_text())["groups"]
+    }
     assert table == pytest.approx(right.groupby(frame["city"]).mean().to_dict())
     assert {f"internal.subgroup.{name}.accuracy" for name in table} <= set(found)
 
@@ -140,7 +194,11 @@ def test_a_changed_state_blocks_the_release(world: World, change: str) -> None:
     files = {name: value for name, value in stored.model.items() if name != "state.safetensors"}
     if change == "flip":
         files["state.safetensors"] = data[:-1] + bytes([data[-1] ^ 1])
-    codes = {finding.code for finding in audit(replace(stored, model=files)).findings if finding.severity == "block"}
+    codes = {
+        finding.code
+        for finding in audit(replace(stored, model=files)).findings
+        if finding.severity == "block"
+    }
     assert codes == {"state_changed"}
 
 
@@ -155,13 +213,20 @@ def test_a_changed_state_blocks_the_release(world: World, change: str) -> None:
         ({"objective": {"l1": 0.1}}, "objective.l1=0"),
         ({"evaluate": {"release": {"metric": "accuracy"}}}, "evaluate.release"),
         ({"tune": {"grid": {"algorithm.learning_rate": [1, 2]}}}, "section tune beside model"),
-        ({"algorithm": {"name": "output_gd"}, "privacy": {"adjacency": "replace_one"}}, "linear model"),
+        (
+            {"algorithm": {"name": "output_gd"}, "privacy": {"adjacency": "replace_one"}},
+            "linear model",
+        ),
         ({"algorithm": {"name": "scaled_gd"}}, "linear model"),
     ],
 )
-def test_what_does_not_go_with_a_network_is_refused(small: Path, sections: dict[str, Any], words: str) -> None:
+def test_what_does_not_go_with_a_network_is_refused(
+    small: Path, sections: dict[str, Any], words: str
+) -> None:
     with pytest.raises((InputError, AssumptionNotMet), match=words):
-        steps.plan_training(steps.prepare(config_of(small, **({"model": {"kind": "mlp"}} | sections))))
+        steps.plan_training(
+            steps.prepare(config_of(small, **({"model": {"kind": "mlp"}} | sections)))
+        )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +246,9 @@ def test_the_examples_meet_their_budget(name: str, kind: str, parameters: int) -
 
 @pytest.mark.slow
 def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None:
-    """A generated file in CIFAR-10's binary layout: a label byte, then the red, green and blue planes."""
+    """A generated file in CIFAR-10's binary layout: a label byte, then the red, green and blue
+    planes.
+    """
     rng = np.random.default_rng(0)
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
         rows = rng.integers(0, 256, (12, 3073)).astype(np.uint8)
@@ -214,13 +281,28 @@ def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
     part = steps.load_records(job).open().train
     with np.load(io.BytesIO(stored.model["weights.npz"])) as arrays:
         found = job.kind.quality(job, part, arrays["weights"])
-    assert found["accuracy"] == pytest.approx(world.client.get_run(run_id).data.metrics["internal.accuracy"])
-    assert set(found) == {"accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score"}
+    assert found["accuracy"] == pytest.approx(
+        world.client.get_run(run_id).data.metrics["internal.accuracy"]
+    )
+    assert set(found) == {
+        "accuracy",
+        "balanced_accuracy",
+        "roc_auc",
+        "average_precision",
+        "brier_score",
+    }
 
 
 def test_the_numbers_of_a_network_are_those_of_linear_models() -> None:
-    """Scores (0, z) of two classes say what the margin z says; of three they are the scores of softmax regression."""
-    from sklearn.metrics import average_precision_score, balanced_accuracy_score, brier_score_loss, roc_auc_score
+    """Scores (0, z) of two classes say what the margin z says; of three they are the scores of
+    softmax regression.
+    """
+    from sklearn.metrics import (
+        average_precision_score,
+        balanced_accuracy_score,
+        brier_score_loss,
+        roc_auc_score,
+    )
 
     from tasks.kinds.network import classified
 
