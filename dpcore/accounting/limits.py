@@ -229,13 +229,13 @@ class Allowance:
         own = replace(events)
         drawn = False
 
-        def draw() -> None:
+        def before_draw() -> None:
             nonlocal drawn
             drawn = True
 
         try:
             self.charge(own)
-            yield draw
+            yield before_draw
         except BaseException:
             if not drawn:
                 self._give_back(own)

@@ -301,7 +301,7 @@ def _require_usable(chosen: dict[str, Any], counts: set[str]) -> None:
             )
 
 
-def check(algorithm: Trainer, problem: Problem) -> None:
+def check_assumptions(algorithm: Trainer, problem: Problem) -> None:
     """Raise ``AssumptionNotMet`` unless the proof of ``algorithm`` covers ``problem``."""
     if problem.adjacency not in algorithm.adjacencies:
         allowed = " or ".join(sorted(algorithm.adjacencies))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.algorithms.base import BOTH, Algorithm, check, make, register
+from dpcore.algorithms.base import BOTH, Algorithm, check_assumptions, make, register
 from dpcore.algorithms.noisy_correlations import NoisyCorrelations
 from dpcore.errors import (
     AssumptionNotMet,
@@ -160,7 +160,7 @@ class TwoPhase(Algorithm):
         """The selection, the trainer on what is left, and the trainer's releases."""
         rest = self.restricted(problem)
         trainer = self.trainer(rest)
-        check(trainer, rest)
+        check_assumptions(trainer, rest)
         second = trainer.plan(rest)
         mu = self._mu(trainer, problem, len(second))
         first = NoisyCorrelations(

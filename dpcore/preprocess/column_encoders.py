@@ -148,7 +148,7 @@ class NumberPart(ColumnEncoder):
             tally.fault(
                 rows,
                 column.name,
-                [shown(raw, text, r) for r in rows[:11]],
+                [cell_text(raw, text, r) for r in rows[:11]],
                 f"a number is needed; {FILL_RULE}",
             )
             return np.where(bad, self.low, raw), None
@@ -325,7 +325,7 @@ def not_missing(
     return strange
 
 
-def shown(raw: np.ndarray, text: tuple[np.ndarray, list[Any]] | None, row: int) -> str:
+def cell_text(raw: np.ndarray, text: tuple[np.ndarray, list[Any]] | None, row: int) -> str:
     """How a refused numeric cell is named in an error."""
     if text is not None and text[0][row] >= 0 and str(text[1][text[0][row]]).strip():
         return f"{str(text[1][text[0][row]])!r} is not a finite number"

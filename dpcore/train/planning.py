@@ -8,7 +8,7 @@ from typing import Any
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import SLACK, Limit, LimitAfter, PriceCap, Target
-from dpcore.algorithms import Algorithm, check, make
+from dpcore.algorithms import Algorithm, check_assumptions, make
 from dpcore.algorithms.base import Trainer
 from dpcore.errors import InputError
 from dpcore.problem import Problem
@@ -97,7 +97,7 @@ def plan(
     target = next((limit for limit in limits if isinstance(limit, Target)), None)
     name, parameters, reason = resolve(name, parameters, problem, target)
     single = make(name, parameters, preset)
-    check(single, problem)
+    check_assumptions(single, problem)
     check_noise(single)
     each = problem.outputs > 1 and problem.loss.argument in ("margin", "residual")
     algorithm: Trainer = OneVsRest.of(single) if each else single
@@ -163,7 +163,7 @@ def replan(planned: Planned, problem: Problem, keep_noise: bool = False) -> Plan
     else it is calibrated anew to the cap; ``events``, what was charged, stay. Raises ``InputError``
     where the algorithm cannot be used on ``problem``.
     """
-    check(planned.algorithm, problem)
+    check_assumptions(planned.algorithm, problem)
     reserved = planned_events(planned.algorithm, planned.problem, planned.noise)
     cap, algorithm = PriceCap(reserved), planned.algorithm
     own = planned_events(algorithm, problem, planned.noise)

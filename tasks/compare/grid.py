@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any
 
 from dpcore.accounting.limits import Target
-from dpcore.algorithms import check, make
+from dpcore.algorithms import check_assumptions, make
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.problem import Problem
 from dpcore.train import Planned, plan
@@ -202,7 +202,7 @@ def check_covered(config: TrainConfig, problem: Problem) -> None:
     chosen, parameters, _ = resolve(
         config.algorithm.name, config.algorithm.parameters, problem, None
     )
-    check(make(chosen, parameters, config.algorithm.preset), problem)
+    check_assumptions(make(chosen, parameters, config.algorithm.preset), problem)
 
 
 def warnings_of(settings: Iterable[Setting], folds: int) -> list[str]:

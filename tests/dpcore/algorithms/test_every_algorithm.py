@@ -16,7 +16,7 @@ import pytest
 from scipy.optimize import minimize
 
 from dpcore.accounting import Events, Target
-from dpcore.algorithms import check, make, registry
+from dpcore.algorithms import check_assumptions, make, registry
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import Hinge, Logistic, Sigmoid, Squared
 from dpcore.mechanisms import Mechanism
@@ -134,7 +134,7 @@ def test_refusals_are_in_words_and_name_a_way_out(name):
     adjacency = next(iter(sorted(set(cls.adjacencies) & set(RECORD_LEVEL))), None)
     for other in set(RECORD_LEVEL) - set(cls.adjacencies):
         with pytest.raises(AssumptionNotMet, match=r"got adjacency=.*choose another"):
-            check(small(name), small_problem(name, other))
+            check_assumptions(small(name), small_problem(name, other))
     if adjacency is None:
         return
     broken = [
@@ -149,7 +149,7 @@ def test_refusals_are_in_words_and_name_a_way_out(name):
     for needed, change, words in broken:
         if needed:
             with pytest.raises(AssumptionNotMet, match=f"{words}.*{name}.*; use "):
-                check(small(name), small_problem(name, adjacency, **change))
+                check_assumptions(small(name), small_problem(name, adjacency, **change))
 
 
 @pytest.mark.parametrize("name", sorted({case.values[0] for case in CASES}))

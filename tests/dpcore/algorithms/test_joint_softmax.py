@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpcore.accounting import Events, Target
-from dpcore.algorithms import check, make, registry
+from dpcore.algorithms import check_assumptions, make, registry
 from dpcore.algorithms.base import Algorithm
 from dpcore.algorithms.dp_svrg import DPSVRG
 from dpcore.algorithms.output_gd import OutputGD
@@ -65,10 +65,10 @@ def test_these_algorithms_take_the_joint_loss_and_the_others_refuse_it() -> None
     for name in private:
         adjacency = sorted(registry[name].adjacencies)[0]
         if name in JOINT:
-            check(small(name), joint_problem(adjacency))
+            check_assumptions(small(name), joint_problem(adjacency))
         else:
             with pytest.raises(AssumptionNotMet, match=r"one margin.*against the rest"):
-                check(small(name), joint_problem(adjacency))
+                check_assumptions(small(name), joint_problem(adjacency))
 
 
 @pytest.mark.parametrize(("name", "adjacency"), CASES)

@@ -11,7 +11,7 @@ from safetensors.numpy import load, save
 from torch import nn
 
 from dpcore.accounting import Target
-from dpcore.algorithms import check, make, registry
+from dpcore.algorithms import check_assumptions, make, registry
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.network.clipping import has_closed_form
 from dpcore.network.network import Network
@@ -171,7 +171,7 @@ def test_an_algorithm_trains_a_network_or_says_why_not(name: str) -> None:
     )
     if name not in TRAINS:
         with pytest.raises(AssumptionNotMet, match=rf"for {name!r}, got .*; use"):
-            check(make(name, {}), problem)
+            check_assumptions(make(name, {}), problem)
         return
     target = [Target(2.0, 1e-3)] if registry[name].private else []
     result = run(plan(name, TRAINS[name], problem, *target), data, seed=0)

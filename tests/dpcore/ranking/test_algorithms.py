@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from dpcore.accounting import Events, Target
 from dpcore.accounting.curves import epsilon_of
-from dpcore.algorithms import check, make, registry
+from dpcore.algorithms import check_assumptions, make, registry
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError, PriceUnknown
 from dpcore.mechanisms import Gaussian, subsampling
 from dpcore.problem import Adjacency
@@ -101,7 +101,7 @@ def test_replay_finds_nothing_but_values_that_depends_on_the_labels(
     for seed in range(3):
         first, second = neighbours(adjacency, seed)
         problem = ranking_problem(first, loss, scorer, adjacency=adjacency, l2=0.01)
-        check(algorithm, problem)
+        check_assumptions(algorithm, problem)
         planned = Events.of(algorithm.plan(problem), adjacency=adjacency, unit=problem.unit)
         record = Tape(SessionObjective(first, loss, scorer), 7, planned, seed=seed)
         result = algorithm.fit(problem, record, np.random.default_rng(0))
