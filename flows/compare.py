@@ -35,8 +35,7 @@ from tasks.compare.tracking import write_view
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.kinds.charge import charge_of
-from tasks.ledger import Ledger, Reservation
-from tasks.ledger.place import ledger_url
+from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.record import tracking
 
 

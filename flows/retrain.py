@@ -15,9 +15,9 @@ from prefect import flow
 from dpcore.errors import DPFlowsError
 from flows.steps import StepFailed, reporter, step
 from flows.train import arrived, completed, open_store, train_flow
+from tasks import ledger as ledger_place
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
-from tasks.ledger import place as ledger_place
 from tasks.record import tracking
 from tasks.retraining import champion, drift, schedule
 from tasks.retraining import schedule as retraining_schedule

@@ -31,7 +31,7 @@ from tasks.home import Home
 from tasks.kinds import quality
 from tasks.kinds.base import Job, Sealed
 from tasks.kinds.table import class_warning, count_warning
-from tasks.ledger import Ledger, Reservation, place
+from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.options.base import Run, build_objective, load_records
 from tasks.record import outbox, tracking
 from tasks.record import run as record_run
@@ -109,7 +109,7 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
     store = open_store(config)
     if left := outbox.words(store.home):
         reporter.get().say(f"Warning: {left}.")
-    with Ledger(place.ledger_url(config, job.schema, store.home)) as ledger:
+    with Ledger(ledger_url(config, job.schema, store.home)) as ledger:
         for hook in hooks(job, "before_plan"):
             job = hook(job)
         planned = afford_step(job, plan_step(job), ledger)

@@ -19,7 +19,7 @@ from tasks.audit import Audit, Finding, Subject, audit
 from tasks.audit.database import Database
 from tasks.audit.subject import CONFIG, from_record, ledger_facts
 from tasks.home import Home
-from tasks.ledger.place import ledger_of_run
+from tasks.ledger import ledger_of_run
 from tasks.record import AUDIT
 from tasks.stores.moved import require_in_place
 

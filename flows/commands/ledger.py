@@ -13,8 +13,7 @@ import typer
 
 from dpcore.errors import InputError, UnknownName, VerificationFailed
 from tasks.home import Home
-from tasks.ledger import Blocks, Ledger, RowFacts, Verification
-from tasks.ledger.place import ledger_for
+from tasks.ledger import Blocks, Ledger, RowFacts, Verification, ledger_for
 from tasks.schema import Schema, find_schema
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -216,7 +215,7 @@ def charge(
     """Charge a run that another name of the same file paid for to this name too, so that it may be
     released.
     """
-    from tasks.ledger.second_names import charge_also
+    from tasks.ledger.charge import charge_also
 
     with _open(name, ledger) as opened:
         made = charge_also(opened, entry, _known(name), block or ("all",))

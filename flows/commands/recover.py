@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 from dpcore.errors import DPFlowsError, InputError
 from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
-from tasks.ledger import Ledger, place
+from tasks.ledger import Ledger, ledger_url
 from tasks.ledger.summary import entry as ledger_entry
 from tasks.options.noisy_metric import FILE as METRICS
 from tasks.record import MODEL, inventory, outbox, tracking
@@ -94,7 +94,7 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
     config = parse_config(json.loads((folder / record_run.CONFIG).read_text(encoding="utf-8")))
     job = steps.prepare(config)
     require_intact(folder, pending)
-    with Ledger(place.ledger_url(config, job.schema, home)) as ledger:
+    with Ledger(ledger_url(config, job.schema, home)) as ledger:
         note = settle(ledger, pending)
         ledger.reap(kept=[one.entry for _, one in outbox.waiting(home)])
         metrics = outbox.kept_metrics(folder) | released(ledger, folder)

@@ -18,7 +18,7 @@ from flows.server import healthy, running_address
 from flows.terminal import Terminal, summary_rows
 from tasks.home import Home
 from tasks.kinds.charge import require_files
-from tasks.ledger import Blocks, Ledger, place
+from tasks.ledger import Blocks, Ledger, ledger_url
 from tasks.retraining import champion, drift, schedule
 from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.backfill import Planned, rehearse
@@ -90,7 +90,7 @@ def _backfill(
     """Ask the budget for the whole range, then train what is left of it, oldest first."""
     _require_facts(settings)
     schema = find_schema(settings.training.data.name)
-    with Ledger(place.ledger_url(settings.training, schema, home)) as ledger:
+    with Ledger(ledger_url(settings.training, schema, home)) as ledger:
         planned = rehearse(settings, first, last, ledger)
     if all(one.idle for one in planned):
         idle = [{"period": one.period, "outcome": "skipped", "reason": one.idle} for one in planned]
@@ -157,7 +157,7 @@ def refuse_early(
     _require_facts(settings)
     schema = find_schema(settings.training.data.name)
     division = Blocks.of(schema)
-    with Ledger(place.ledger_url(settings.training, schema, home)) as ledger:
+    with Ledger(ledger_url(settings.training, schema, home)) as ledger:
         now = datetime.now(UTC)
         found = schedule.due(ledger, schema.name, settings.schedule, scheduled or now, now, asked)
         # An entry of a process that died is open until the flow's reaper has seen it.
@@ -210,7 +210,7 @@ def _serve(settings: RetrainConfig, home: Home) -> None:
 
 def _unlock(settings: RetrainConfig, home: Home, as_json: bool) -> None:
     schema = find_schema(settings.training.data.name)
-    with Ledger(place.ledger_url(settings.training, schema, home)) as ledger:
+    with Ledger(ledger_url(settings.training, schema, home)) as ledger:
         holder = break_lock(ledger, schema.name)
     if as_json:
         sys.stdout.write(

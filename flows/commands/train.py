@@ -17,7 +17,7 @@ from tasks.data import peek
 from tasks.home import Home
 from tasks.kinds.base import Job
 from tasks.kinds.charge import require_files
-from tasks.ledger import Ledger, place
+from tasks.ledger import Ledger, ledger_url
 from tasks.options.base import entries_of, readable, words_of
 from tasks.record import statement
 from tasks.stores.made import stores_to_make
@@ -53,7 +53,7 @@ def refuse_early(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Plann
     the same again, where it is seen.
     """
     job = steps.prepare(settings)
-    with Ledger(place.ledger_url(settings, job.schema, home)) as ledger:
+    with Ledger(ledger_url(settings, job.schema, home)) as ledger:
         admitted = steps.plan_within(job, ledger)
     require_files(job)
     return job, steps.plan_training(job), admitted
@@ -125,7 +125,7 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
     home = Home.find()
     settings = load_config(config, overrides)
     job = steps.prepare(settings)
-    with Ledger(place.ledger_url(settings, job.schema, home)) as ledger:
+    with Ledger(ledger_url(settings, job.schema, home)) as ledger:
         opened = job.public or any(found.name == job.schema.name for found in ledger.datasets())
         admitted = steps.plan_within(job, ledger) if opened else steps.plan_training(job)
         room = ledger.room(job.schema.name, job.blocks, public=job.public) if opened else None

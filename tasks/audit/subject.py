@@ -19,10 +19,10 @@ from urllib.parse import unquote, urlsplit
 
 from dpcore.errors import InputError
 from tasks.ledger.chain import history
+from tasks.ledger.charge import Others, others
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import GENESIS
 from tasks.ledger.schema import DRAWN
-from tasks.ledger.second_names import Others, others
 from tasks.ledger.verify import Verification
 from tasks.record.inventory import WEIGHTS_FOLDER
 from tasks.record.statement import Statement

@@ -15,8 +15,7 @@ from tasks.compare.grid import Cell, Plans
 from tasks.compare.resume import Comparison
 from tasks.home import Home
 from tasks.kinds.charge import require_declared
-from tasks.ledger import Ledger
-from tasks.ledger.place import ledger_url
+from tasks.ledger import Ledger, ledger_url
 
 
 @dataclass(frozen=True)

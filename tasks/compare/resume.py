@@ -36,8 +36,7 @@ from tasks.home import Home, make_private
 from tasks.kinds import quality
 from tasks.kinds.base import Job
 from tasks.kinds.charge import require_files, require_public
-from tasks.ledger import Ledger
-from tasks.ledger.place import ledger_url
+from tasks.ledger import Ledger, ledger_url
 from tasks.record.tracking import safe_name
 
 

@@ -23,11 +23,11 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.limits import order_index
 from dpcore.errors import DPFlowsError, InputError, require_choice
 from dpcore.problem import Adjacency
-from tasks.ledger import chain, files, schema
+from tasks.ledger import chain, schema
+from tasks.ledger import facts as ledger_facts
 from tasks.ledger.blocks import ALL, Blocks
 from tasks.ledger.engines import NOTHING_SPENT
-from tasks.ledger.facts import RowFacts
-from tasks.ledger.files import Marks
+from tasks.ledger.facts import Marks, RowFacts
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import (
     LARGEST,
@@ -179,7 +179,11 @@ class Ledger(LedgerReader):
                     f"Expected a period not trained yet, got period={period!r} of {dataset!r}, "
                     f"which is {state}."
                 )
-            notes = files.other_names(connection, dataset, fingerprint.all) if fingerprint else ()
+            notes = (
+                ledger_facts.other_names(connection, dataset, fingerprint.all)
+                if fingerprint
+                else ()
+            )
             if target.limited:
                 chain.admit(connection, target, body["blocks"], units, body["cost"], facts)
                 if facts is not None and self._fixed(connection, target, facts) is None:
@@ -195,7 +199,7 @@ class Ledger(LedgerReader):
     def _require_unread(self, dataset: str, fingerprint: Marks) -> None:
         """Raise InputError where public data are a file that was charged here as private."""
         with self.store.reading() as connection:
-            names = () if connection is None else files.read_as(connection, fingerprint.all)
+            names = () if connection is None else ledger_facts.read_as(connection, fingerprint.all)
         self._require_open(dataset, [name for name in names if self.dataset(name).limited])
 
     def _require_stated(self, target: Dataset, facts: RowFacts | None) -> None:
@@ -285,8 +289,8 @@ class Ledger(LedgerReader):
     def fingerprint(self, paths: Iterable[Path]) -> Marks:
         """Return the keyed fingerprints of files' contents: they know one file under two names."""
         with self._writing(NOTHING_SPENT) as (connection, _):
-            key = files.key_of(connection)
-        return files.marks_of(key, paths)
+            key = ledger_facts.key_of(connection)
+        return ledger_facts.marks_of(key, paths)
 
     def keep_head(self, head: str | None = None) -> Verification:
         """Replay the ledger as it is, then keep its newest head anew: the explicit way on where

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, select
 from dpcore.accounting.events import Events
 from dpcore.accounting.limits import Room, order_index
 from dpcore.errors import InputError, VerificationFailed, require_choice, unknown_name
-from tasks.ledger import chain, files, schema
+from tasks.ledger import chain, schema
+from tasks.ledger import facts as ledger_facts
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.records import OF, Dataset, Record, price_for
 from tasks.ledger.store import Store
@@ -158,11 +159,11 @@ class LedgerReader:
         with self.store.reading() as connection:
             assert connection is not None
             marks = (
-                files.marks_of(files.key_of(connection), paths).all
+                ledger_facts.marks_of(ledger_facts.key_of(connection), paths).all
                 if (paths := list(paths))
                 else ()
             )
-            return tuple(sorted(limited & {dataset, *files.read_as(connection, marks)}))
+            return tuple(sorted(limited & {dataset, *ledger_facts.read_as(connection, marks)}))
 
     def private_as(self, entry: str) -> tuple[str, ...]:
         """Return the data sets with a limit that an entry was charged to, or that were charged for
@@ -174,7 +175,9 @@ class LedgerReader:
                 return ()
             stored = json.loads(records[0].body).get("files", ())
             marks = [mark for mark in (records[0].fingerprint, *stored) if mark]
-            return tuple(sorted(limited & {records[0].dataset, *files.read_as(connection, marks)}))
+            return tuple(
+                sorted(limited & {records[0].dataset, *ledger_facts.read_as(connection, marks)})
+            )
 
     def require_public(self, dataset: str, paths: Iterable[Path] = ()) -> None:
         """Raise InputError where data that are declared public are private here, by their name or

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from dpcore.errors import InputError
 from tasks.home import Home
-from tasks.ledger import files, schema, witness
+from tasks.ledger import facts, schema, witness
 from tasks.ledger.engines import (
     NOTHING_SPENT,
     UNKNOWN,
@@ -224,7 +224,7 @@ class Store:
     def _head(self, connection: Connection) -> Head:
         """The head that this transaction would leave; number 0 before the first record."""
         if self._key is None:
-            self._key = key_digest(files.key_of(connection))
+            self._key = key_digest(facts.key_of(connection))
         return Head(*(witness.newest(connection) or (0, GENESIS)), self._key)
 
     def _keep(self, head: Head) -> bool:

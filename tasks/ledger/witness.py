@@ -22,7 +22,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 from sqlalchemy.engine import URL
 
-from tasks.ledger import chain, files, schema
+from tasks.ledger import chain, facts, schema
 from tasks.ledger.records import Record
 
 SLOT = 192
@@ -195,7 +195,7 @@ def compare(connection: Connection | None, witness: Witness, head: Head | None) 
 
 def compare_key(connection: Connection, head: Head | None) -> str:
     """What is wrong with the key of the fingerprints, which no record holds; empty for nothing."""
-    if head is None or key_digest(files.key_of(connection)) == head.key:
+    if head is None or key_digest(facts.key_of(connection)) == head.key:
         return ""
     return f"the key of its fingerprints was changed: files are not known again; {RESTORE}"
 

@@ -17,8 +17,7 @@ from tasks.drawing.curves import budget_figure, curve_rows, written
 from tasks.home import Home
 from tasks.kinds import quality
 from tasks.kinds.base import Job, Words
-from tasks.ledger import Ledger, Reservation
-from tasks.ledger.place import ledger_url
+from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.ledger.reservation import this_process
 from tasks.options.base import words_of
 from tasks.record import MODEL, inventory, outbox, tracking

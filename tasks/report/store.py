@@ -141,6 +141,6 @@ def write_report(
 def ledger_of(files: Path) -> str:
     """Where the budget of the run in ``files`` is kept."""
     from tasks.home import Home
-    from tasks.ledger.place import ledger_of_run
+    from tasks.ledger import ledger_of_run
 
     return ledger_of_run(read_json(files / "config.json") or {}, Home.find())

@@ -204,7 +204,7 @@ MUTANTS = [
     # publicness
     Mutant(
         "tasks/ledger/reader.py",
-        "limited & {records[0].dataset, *files.read_as(connection, marks)}",
+        "limited & {records[0].dataset, *ledger_facts.read_as(connection, marks)}",
         "limited & {records[0].dataset}",
         NAMES,
     ),

@@ -55,15 +55,21 @@ MUTANTS = [
         "tasks/ledger/witness.py", "if newest is None or newest.seq < head.seq:", "if True:", KEPT
     ),
     Mutant(
-        "tasks/ledger/files.py",
+        "tasks/ledger/facts.py",
         '{"files": list(self.each)} if len(self.each) > 1 else {}',
         "{}",
         NAMES,
     ),
     Mutant(
-        "tasks/ledger/reader.py", "{dataset, *files.read_as(connection, marks)}", "{dataset}", NAMES
+        "tasks/ledger/reader.py",
+        "{dataset, *ledger_facts.read_as(connection, marks)}",
+        "{dataset}",
+        NAMES,
     ),
     Mutant(
-        "tasks/ledger/place.py", "config.ledger.url != schema.ledger:", "not schema.ledger:", NAMES
+        "tasks/ledger/__init__.py",
+        "config.ledger.url != schema.ledger:",
+        "not schema.ledger:",
+        NAMES,
     ),
 ]

@@ -14,7 +14,7 @@ from flows.cli import run
 from flows.commands.audit import read
 from tasks.audit import Audit, audit
 from tasks.ledger import Ledger
-from tasks.ledger.second_names import charge_also
+from tasks.ledger.charge import charge_also
 from tests.tasks.release.runs import World
 
 

@@ -14,10 +14,9 @@ from dpcore.accounting import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
 from tasks.home import Home
-from tasks.ledger import Blocks, Ledger, chain, schema
-from tasks.ledger.place import ledger_url
+from tasks.ledger import Blocks, Ledger, chain, ledger_url, schema
+from tasks.ledger.charge import FOR, charge_also, others
 from tasks.ledger.records import Record
-from tasks.ledger.second_names import FOR, charge_also, others
 from tasks.training import steps
 from tests.ledger_fixtures import facts_of
 from tests.tasks.training.test_training import config_of

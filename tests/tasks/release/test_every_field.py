@@ -19,7 +19,7 @@ from pydantic import BaseModel
 import tasks
 from tasks.config import TrainConfig
 from tasks.ledger import Ledger, chain, schema
-from tasks.ledger.files import Marks
+from tasks.ledger.facts import Marks
 from tasks.ledger.records import Record
 from tasks.record.outbox import Pending
 from tasks.record.statement import Statement
