@@ -20,6 +20,7 @@ ROOMS = {
     ),
     "sklearn": ("dpcore/estimators", "dpcore/preprocess", "dpcore/features", "dpcore/metrics"),
     "dp_accounting": ("dpcore/accounting/exact.py",),
+    "numba": ("dpcore/objective/kernels.py",),
     "torch": ("dpcore/network",),
     "randomgen": ("dpcore/noise.py",),
     "cryptography": ("dpcore/noise.py",),

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpcore.errors import InputError
 from dpcore.losses import Array, Loss, without_weights
+from dpcore.objective import fused
 from dpcore.objective.base import check_count, numbers, readable
 from dpcore.objective.rows import Matrix, Rows
 from dpcore.objective.sparse import rows_of
@@ -112,8 +113,8 @@ class LinearObjective:
                 f"{self.dimension}."
             )
         self._check_finite()
-        longest = float(self.rows.lengths.max(initial=0.0))
-        if longest > problem.norm_bound * (1.0 + LONGER[self.X.dtype.name]):
+        longest = self.rows.longest()
+        if longest > problem.norm_bound * (1.0 + LONGER[self.rows.dtype.name]):
             raise InputError(
                 f"Expected rows of norm <= norm_bound={problem.norm_bound:g}, got a longer one; "
                 f"use normalise='cap', "
@@ -152,12 +153,15 @@ class LinearObjective:
         """Sum over records of the gradient at ``w`` (d,), each scaled down to norm ``clip_norm``;
         shape (d,).
         """
+        found = fused.gradient(self.rows, self.y, self.loss, readable(w), clip_norm)
+        if found is not None:
+            return found
 
         def coefficient(rows: slice, z: Array) -> Array:
             slope = numbers(self.loss.slope(z, self.y[rows]))
             if clip_norm == inf:
                 return slope
-            bound = quotients(clip_norm, self.rows.norms[rows])
+            bound = quotients(clip_norm, self.rows.norms_at(rows))
             return np.asarray(np.clip(slope, -bound, bound))
 
         return self.rows.weighted_sum(readable(w), coefficient)
@@ -181,6 +185,9 @@ class LinearObjective:
         shape (k,).
         """
         W = np.atleast_2d(W)
+        found = fused.values(self.rows, self.y, self.loss, readable(W.T).T, clip)
+        if found is not None:
+            return found
         total = np.zeros(len(W))
         for rows, z in self.rows.scores(readable(W.T)):
             total += np.fmin(self.loss.value(z, self.y[rows][:, None]), clip).sum(axis=0)

@@ -128,7 +128,7 @@ class MulticlassObjective(LinearObjective):
             slope = numbers(self.loss.slope(z, self.labels[rows]))
             if clip_norm == inf:
                 return slope
-            norms = row_norms(slope) * self.rows.lengths[rows] * (1.0 + self.rows.margin)
+            norms = row_norms(slope) * self.rows.lengths_at(rows) * (1.0 + self.rows.margin)
             return np.asarray(slope * np.minimum(1.0, quotients(clip_norm, norms))[:, None])
 
         columns = readable(w.reshape(-1, self.dimension).T)

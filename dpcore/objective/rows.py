@@ -61,6 +61,24 @@ class Rows(ABC):
             self._norms = self.lengths * (1.0 + self.margin) if self.margin else self.lengths
         return self._norms
 
+    def norms_at(self, rows: slice) -> Array:
+        """``norms`` of some rows, shape (m,); storage that keeps none computes them here."""
+        return self.norms[rows]
+
+    def lengths_at(self, rows: slice) -> Array:
+        """``lengths`` of some rows, shape (m,)."""
+        return self.lengths[rows]
+
+    def longest(self) -> float:
+        """The largest of ``lengths``, 0 without rows."""
+        return float(self.lengths.max(initial=0.0))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision that the rows are stored in."""
+        found: np.dtype[Any] = self.X.dtype
+        return found
+
     @property
     @abstractmethod
     def X(self) -> Matrix:
@@ -230,6 +248,10 @@ class Scaled(Rows):
     @property
     def X(self) -> Matrix:
         return self.inner.X
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.inner.dtype
 
     @property
     def scaling(self) -> tuple[Array, Array]:

@@ -126,6 +126,14 @@ class NumberPart(ColumnEncoder):
         if blank is not None:
             value[blank] = 0.0
 
+    def position(self, numbers: np.ndarray) -> np.ndarray:
+        """Where numbers stand: in [0, 1], or between hats, in units of their distance."""
+        u = unit_interval(numbers, self.low, self.high, self.log)
+        if self.count == 1:
+            return u
+        j, _, right = hats(u, self.count)
+        return np.asarray(j + right)
+
     def numbers(
         self, cells: pd.Series, tally: EncodingReport, strip: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:

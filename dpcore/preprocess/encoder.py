@@ -97,6 +97,22 @@ class Encoder(TransformerMixin, BaseEstimator):
         """As ``transform``; counts what was clipped, filled and unknown in ``tally``, which also
         names file and row.
         """
+        index, value = self.slots(frame, tally)
+        plan = self._compiled()
+        return assemble(
+            index, shorten(value, self.normalise, self.dtype), plan.design.dimension, plan.sparse
+        )
+
+    @property
+    def parts(self) -> list[ColumnEncoder]:
+        """The parts that fill the slots, in their order."""
+        return self._compiled().parts
+
+    def slots(self, frame: pd.DataFrame, tally: EncodingReport) -> tuple[np.ndarray, np.ndarray]:
+        """Columns and values, (rows, slots) each, of rows that are not shortened yet.
+
+        The constant is the last slot.
+        """
         if not isinstance(frame, pd.DataFrame):
             raise InputError(
                 f"Expected a pandas DataFrame with named columns, got "
@@ -129,9 +145,7 @@ class Encoder(TransformerMixin, BaseEstimator):
         if self.intercept:
             index[:, -1] = plan.design.dimension - 1
             value[:, -1] = 1.0
-        return assemble(
-            index, shorten(value, self.normalise, self.dtype), plan.design.dimension, plan.sparse
-        )
+        return index, value
 
     def to_dict(self) -> dict[str, Any]:
         settings = {k: v for k, v in self.get_params(deep=False).items() if k != "columns"}

@@ -1,0 +1,54 @@
+"""Whether compiled passes are used, and where their machine code is kept: said once a process, from
+public facts.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+# Look-ups of a whole training (rows times entries times passes) from which loading and compiling
+# pays for itself.
+WORTH = 2.0e9
+
+cache_folder: Path | None = None
+_on = False
+
+
+def available() -> bool:
+    """Whether numba is installed (the extra ``fast``)."""
+    return find_spec("numba") is not None
+
+
+def in_use() -> bool:
+    """Whether compiled passes are taken where there are any."""
+    return _on
+
+
+def use(on: bool = True, folder: Path | None = None) -> bool:
+    """Take compiled passes from now on where numba is installed, or no longer; returns whether they
+    are taken.
+
+    ``folder`` keeps the machine code from one process to the next. It is private to its owner, for
+    what lies in it is run; where it cannot be written, every process compiles anew.
+    """
+    global _on, cache_folder
+    if on and folder is not None and cache_folder is None:
+        cache_folder = _private(folder)
+    _on = on and available()
+    return _on
+
+
+def _private(folder: Path) -> Path | None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owned = folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o022
+        return folder if owned and os.access(folder, os.W_OK) else None
+    except OSError:
+        return None
+
+
+def name() -> str:
+    """What a run's record says of its passes."""
+    return "compiled (numba)" if _on else "numpy and scipy"

@@ -1,0 +1,305 @@
+"""The sums that a training asks most, in one compiled pass where there is one; None where there is
+none.
+
+Rows are cut into chunks of fixed length. Each has sums of its own, which are added in the order of
+the rows, so the result is the same bit for bit for any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from dpcore.losses import (
+    Array,
+    Hinge,
+    HuberHinge,
+    HuberRegression,
+    Logistic,
+    Loss,
+    Sigmoid,
+    Squared,
+    Weighted,
+)
+from dpcore.objective import compiled
+from dpcore.objective.coded.rows import CodedRows, Squares
+from dpcore.objective.rows import Dense, Rows, Scaled
+from dpcore.objective.sparse import Sparse
+
+# Rows that are summed by themselves.
+CHUNK = 2**18
+# From so many rows on a second thread gains more than it costs to start.
+THREADED = 500_000
+NUMBERS: dict[type, int] = {
+    Logistic: 0,
+    Hinge: 1,
+    HuberHinge: 2,
+    Sigmoid: 3,
+    Squared: 4,
+    HuberRegression: 5,
+}
+# Norms beyond this are left to the slow way, where quotients lose no digits.
+LONGEST = 1e100
+
+Terms = tuple[int, float, float, float]  # number of the loss, its parameter, weights of the classes
+
+
+def terms_of(loss: Loss) -> Terms | None:
+    """How kernels know ``loss``; None where they do not."""
+    up = down = 1.0
+    if isinstance(loss, Weighted):
+        up, down, loss = loss.positive, loss.negative, loss.base
+    number = NUMBERS.get(type(loss))
+    return None if number is None else (number, float(getattr(loss, "h", 1.0)), up, down)
+
+
+def threads() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_chunks(n: int, work: Callable[[int, int], Any], workers: int | None = None) -> list[Any]:
+    """``work(begin, end)`` of every chunk of n rows, in their order."""
+    ends = [(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
+    workers = threads() if workers is None else workers
+    if n < THREADED or workers < 2:
+        return [work(*piece) for piece in ends]
+    with ThreadPoolExecutor(min(workers, len(ends))) as pool:
+        return list(pool.map(lambda piece: work(*piece), ends))
+
+
+def gradient(
+    rows: Rows, y: Array, loss: Loss, w: Array, clip: float, workers: int | None = None
+) -> Array | None:
+    """sum_i clip(c_i, clip / ||x_i||) x_i at ``w`` (d,), or None where no kernel does it."""
+    terms = terms_of(loss)
+    if terms is None or not compiled.in_use() or w.ndim != 1 or len(y) == 0:
+        return None
+    inner, scaling = rows.inner if isinstance(rows, Scaled) else rows, rows.scaling
+    shift, scale = (np.zeros(len(w)), np.ones(len(w))) if scaling is None else scaling
+    weights = w if scaling is None else scale * w
+    if isinstance(inner, CodedRows):
+        sums = _coded(inner, y, terms, weights, (shift, scale), scaling is not None, clip, workers)
+    elif isinstance(inner, Sparse | Dense):
+        sums = _stored(inner, rows, y, terms, weights, float(shift @ weights), clip, workers)
+    else:
+        return None
+    if sums is None:
+        return None
+    total, mass = sums
+    return np.asarray(total if scaling is None else scale * (total - mass * shift))
+
+
+def _coded(
+    rows: CodedRows,
+    y: Array,
+    terms: Terms,
+    w: Array,
+    view: tuple[Array, Array],
+    scaled: bool,
+    clip: float,
+    workers: int | None,
+) -> tuple[Array, float] | None:
+    """Sum of c_i x_i and of c_i, of coded rows x_i before the shift."""
+    mode = _mode(rows, scaled)
+    if mode is None:
+        return None
+    from dpcore.objective.coded import kernels
+
+    layout, table = rows.layout, rows.table
+    squares = rows.squares_of(*view) if scaled else rows.plain_squares
+    if not squares.start + squares.tables.max(initial=0.0) < LONGEST**2:
+        return None
+    places, packed = side_by_side(rows, layout.basis @ w, layout.slopes @ w, squares)
+    sizes, starts = np.array(layout.sizes, dtype=np.int64), layout.starts
+    middle = float(layout.constant @ w) - float(view[0] @ w)
+    codes = (table.narrow, table.wide, table.fractions, layout.fraction_of)
+
+    def work(begin: int, end: int) -> tuple[Array, Array, float]:
+        heights, tilts = (
+            np.zeros(4 * layout.levels),
+            np.zeros(2 * layout.levels if layout.fractions else 0),
+        )
+        mass = kernels.coded_gradient(
+            *codes,
+            sizes,
+            starts,
+            places,
+            packed,
+            y,
+            begin,
+            end,
+            middle,
+            squares.start,
+            squares.hidden,
+            mode,
+            *terms,
+            clip,
+            heights,
+            tilts,
+        )
+        return heights.reshape(4, -1).sum(axis=0), tilts.reshape(2, -1).sum(axis=0), mass
+
+    parts = in_chunks(len(y), work, workers)
+    heights, tilts, mass = (sum(part[k] for part in parts) for k in range(3))
+    total = layout.basis.T @ heights + mass * layout.constant
+    return (total + layout.slopes.T @ tilts if layout.fractions else total), float(mass)
+
+
+def _mode(rows: CodedRows, scaled: bool) -> int | None:
+    """0: rows as they are; 1 and 2: cut or brought to norm 1. None where their norms take more than
+    a table.
+    """
+    if rows.normalise == "none":
+        return 0
+    if scaled or rows.measured is not rows.layout:
+        return None
+    if rows.normalise == "cap":
+        return 1
+    return 2 if rows.shortener.start >= 0.01 else None
+
+
+def side_by_side(
+    rows: CodedRows, basis: Array, slopes: Array, squares: Squares
+) -> tuple[Array, Array]:
+    """Scores and squares of each level side by side, and where each column begins: 2 numbers a
+    level, or 8.
+    """
+    layout, found = rows.layout, []
+    places, place = np.zeros(len(layout.sizes), dtype=np.int64), 0
+    for k, size in enumerate(layout.sizes):
+        own = slice(layout.starts[k], layout.starts[k + 1])
+        if layout.fraction_of[k] < 0:
+            piece = np.column_stack([basis[own], squares.tables[own, 0]])
+        else:
+            piece = np.zeros((size, 8))
+            piece[:, :5] = np.column_stack([basis[own], slopes[own], squares.tables[own]])
+        places[k] = place
+        found.append(piece.ravel())
+        place += piece.size
+    return places, np.concatenate(found or [np.empty(0)])
+
+
+def _stored(
+    inner: Sparse | Dense,
+    rows: Rows,
+    y: Array,
+    terms: Terms,
+    w: Array,
+    middle: float,
+    clip: float,
+    workers: int | None,
+) -> tuple[Array, float] | None:
+    """As ``_coded`` for stored rows, whose norms are stored too."""
+    from dpcore.objective import kernels
+
+    norms = rows.norms if clip != inf else np.empty(len(y))
+    if clip != inf and not float(norms.max(initial=0.0)) < LONGEST:
+        return None
+    if isinstance(inner, Sparse):
+        X = inner.X
+        indices = X.indices.view(np.uint32 if X.indices.dtype == np.int32 else np.uint64)
+        run, stored = kernels.csr_gradient, [X.data, indices, X.indptr]
+    else:
+        run, stored = kernels.dense_gradient, [inner.X]
+
+    def work(begin: int, end: int) -> tuple[Array, float]:
+        total = np.zeros(len(w))
+        return total, run(*stored, norms, y, begin, end, w, middle, *terms, clip, total)
+
+    parts = in_chunks(len(y), work, workers)
+    return np.asarray(sum(part[0] for part in parts)), float(sum(part[1] for part in parts))
+
+
+def values(
+    rows: Rows, y: Array, loss: Loss, W: Array, clip: float, workers: int | None = None
+) -> Array | None:
+    """sum_i min(loss_i, clip) for every row of ``W`` (k, d), shape (k,), or None where no kernel
+    does it.
+    """
+    terms = terms_of(loss)
+    if terms is None or not compiled.in_use() or len(y) == 0:
+        return None
+    inner, scaling = rows.inner if isinstance(rows, Scaled) else rows, rows.scaling
+    weights = W if scaling is None else W * scaling[1]
+    middle = np.zeros(len(W)) if scaling is None else weights @ scaling[0]
+    if isinstance(inner, CodedRows):
+        return _coded_values(inner, y, terms, weights, middle, clip, workers)
+    return (
+        _sparse_values(inner, y, terms, weights, middle, clip, workers)
+        if isinstance(inner, Sparse)
+        else None
+    )
+
+
+def _coded_values(
+    rows: CodedRows,
+    y: Array,
+    terms: Terms,
+    W: Array,
+    middle: Array,
+    clip: float,
+    workers: int | None,
+) -> Array | None:
+    mode = _mode(rows, False)
+    if mode is None:
+        return None
+    from dpcore.objective.coded import kernels
+
+    layout, table, squares = rows.layout, rows.table, rows.shortener
+    scores, slopes = (
+        np.ascontiguousarray((layout.basis @ W.T).T),
+        np.ascontiguousarray((layout.slopes @ W.T).T),
+    )
+    tables, offset = np.ascontiguousarray(squares.tables.T), middle
+    middle = W @ layout.constant
+
+    def work(begin: int, end: int) -> Array:
+        totals = np.zeros(len(W))
+        kernels.coded_values(
+            table.narrow,
+            table.wide,
+            table.fractions,
+            layout.fraction_of,
+            layout.starts,
+            scores,
+            slopes,
+            tables,
+            y,
+            begin,
+            end,
+            middle,
+            offset,
+            squares.start,
+            squares.hidden,
+            mode,
+            *terms,
+            clip,
+            totals,
+        )
+        return totals
+
+    return np.asarray(sum(in_chunks(len(y), work, workers)))
+
+
+def _sparse_values(
+    inner: Sparse, y: Array, terms: Terms, W: Array, middle: Array, clip: float, workers: int | None
+) -> Array:
+    from dpcore.objective import kernels
+
+    X, side = inner.X, np.ascontiguousarray(W.T)
+    indices = X.indices.view(np.uint32 if X.indices.dtype == np.int32 else np.uint64)
+
+    def work(begin: int, end: int) -> Array:
+        totals = np.zeros(len(W))
+        kernels.csr_values(
+            X.data, indices, X.indptr, y, begin, end, side, middle, *terms, clip, totals
+        )
+        return totals
+
+    return np.asarray(sum(in_chunks(len(y), work, workers)))

@@ -1,0 +1,286 @@
+"""Compiled passes over stored rows (numba, the extra ``fast``): score, slope, clip and sum of a
+block in the cache.
+
+Imported by ``dpcore.objective.fused`` alone. No look-up is checked for bounds: codes, fractions,
+indices and shapes are checked where rows are made. Sums are float64. The clip is a comparison that
+NaN fails, and a slope that is no number counts as 0. Every chunk of rows has sums of its own,
+whichever thread made them.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from dpcore.objective import compiled
+
+if compiled.cache_folder is not None:
+    numba.config.CACHE_DIR = str(compiled.cache_folder)
+
+jit: Any = numba.njit(nogil=True, cache=compiled.cache_folder is not None, error_model="numpy")
+
+Array = np.ndarray
+
+# Rows of a block: some arrays of this length and the tables of a coded table stay in the
+# first-level cache.
+BLOCK = 1024
+LOG2E, LN2_HIGH, LN2_LOW = (
+    1.4426950408889634,
+    6.93147180369123816490e-01,
+    1.90821492927058770002e-10,
+)
+C2, C3, C4, C5, C6, C7 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040
+C8, C9, C10, C11, C12, C13 = (1 / math.factorial(k) for k in range(8, 14))
+LOGISTIC, HINGE, HUBER_HINGE, SIGMOID, SQUARED, HUBER = range(6)
+
+
+@jit
+def _decay(t, e, bits):
+    """e = exp(-|t|), to some units in the last place: a polynomial on [-ln2 / 2, ln2 / 2], times a
+    power of two.
+    """
+    scale = bits.view(np.float64)
+    for i in range(len(t)):
+        x = max(-abs(t[i]), -700.0)
+        k = math.floor(x * LOG2E + 0.5)
+        r = (x - k * LN2_HIGH) - k * LN2_LOW
+        bits[i] = (np.int64(k) + 1023) << 52
+        p = C13
+        p = p * r + C12
+        p = p * r + C11
+        p = p * r + C10
+        p = p * r + C9
+        p = p * r + C8
+        p = p * r + C7
+        p = p * r + C6
+        p = p * r + C5
+        p = p * r + C4
+        p = p * r + C3
+        p = p * r + C2
+        p = p * r + 1.0
+        e[i] = p * r + 1.0
+    for i in range(len(t)):
+        e[i] *= scale[i]
+
+
+@jit
+def _log1p(e):
+    """log(1 + e) of e in [0, 1]: 2 artanh(s), s = e / (2 + e) <= 1/3."""
+    s = e / (2.0 + e)
+    q = s * s
+    p = 1.0 / 35.0
+    p = p * q + 1.0 / 33.0
+    p = p * q + 1.0 / 31.0
+    p = p * q + 1.0 / 29.0
+    p = p * q + 1.0 / 27.0
+    p = p * q + 1.0 / 25.0
+    p = p * q + 1.0 / 23.0
+    p = p * q + 1.0 / 21.0
+    p = p * q + 1.0 / 19.0
+    p = p * q + 1.0 / 17.0
+    p = p * q + 1.0 / 15.0
+    p = p * q + 1.0 / 13.0
+    p = p * q + 1.0 / 11.0
+    p = p * q + 1.0 / 9.0
+    p = p * q + 1.0 / 7.0
+    p = p * q + 1.0 / 5.0
+    p = p * q + 1.0 / 3.0
+    return 2.0 * s * (p * q + 1.0)
+
+
+@jit
+def _argument(z, y, loss):
+    """Scores become margins or residuals, in place."""
+    if loss < SQUARED:
+        for i in range(len(z)):
+            z[i] *= y[i]
+    else:
+        for i in range(len(z)):
+            z[i] -= y[i]
+
+
+@jit
+def slopes_at(z, y, loss, h, up, down, e, bits):
+    """Slopes in the score in place of scores ``z``; ``up``, ``down``: class weights."""
+    _argument(z, y, loss)
+    if loss in (LOGISTIC, SIGMOID):
+        _decay(z, e, bits)
+    if loss == LOGISTIC:
+        for i in range(len(z)):
+            top = e[i] if z[i] >= 0.0 else 1.0
+            z[i] = -y[i] * top / (1.0 + e[i]) if z[i] == z[i] else 0.0
+    elif loss == SIGMOID:
+        for i in range(len(z)):
+            z[i] = -y[i] * e[i] / ((1.0 + e[i]) * (1.0 + e[i])) if z[i] == z[i] else 0.0
+    elif loss == HINGE:
+        for i in range(len(z)):
+            z[i] = -y[i] if z[i] < 1.0 else 0.0
+    elif loss == HUBER_HINGE:
+        for i in range(len(z)):
+            z[i] = -y[i] * min(max((1.0 + h - z[i]) / (2.0 * h), 0.0), 1.0) if z[i] == z[i] else 0.0
+    elif loss == HUBER:
+        for i in range(len(z)):
+            z[i] = min(max(z[i], -h), h) if z[i] == z[i] else 0.0
+    else:
+        for i in range(len(z)):
+            z[i] = z[i] if z[i] == z[i] else 0.0
+    if up != 1.0 or down != 1.0:
+        for i in range(len(z)):
+            z[i] *= up if y[i] > 0.0 else down
+
+
+@jit
+def clip_slopes(c, norms, clip):
+    """c_i to +-clip / ||x_i||, for norms that are never too small."""
+    if clip == math.inf:
+        return
+    for i in range(len(c)):
+        bound = clip / max(norms[i], 1e-300)
+        c[i] = min(max(c[i], -bound), bound)
+
+
+@jit
+def values_at(z, y, loss, h, up, down, clip, e, bits):
+    """Sum of the losses at scores ``z``, each cut to [0, clip]; what is no number counts as
+    clip.
+    """
+    _argument(z, y, loss)
+    if loss in (LOGISTIC, SIGMOID):
+        _decay(z, e, bits)
+    if loss == LOGISTIC:
+        for i in range(len(z)):
+            z[i] = max(-z[i], 0.0) + _log1p(e[i]) if z[i] == z[i] else math.inf
+    elif loss == SIGMOID:
+        for i in range(len(z)):
+            z[i] = (e[i] if z[i] >= 0.0 else 1.0) / (1.0 + e[i]) if z[i] == z[i] else math.inf
+    elif loss == HINGE:
+        for i in range(len(z)):
+            z[i] = max(0.0, 1.0 - z[i]) if z[i] == z[i] else math.inf
+    elif loss == HUBER_HINGE:
+        for i in range(len(z)):
+            gap = min(max(1.0 + h - z[i], 0.0), 2.0 * h)
+            z[i] = gap * gap / (4.0 * h) + max(0.0, 1.0 - h - z[i]) if z[i] == z[i] else math.inf
+    elif loss == HUBER:
+        for i in range(len(z)):
+            inner = min(abs(z[i]), h)
+            z[i] = inner * (abs(z[i]) - inner / 2.0) if z[i] == z[i] else math.inf
+    else:
+        for i in range(len(z)):
+            z[i] = z[i] * z[i] / 2.0 if z[i] == z[i] else math.inf
+    total = 0.0
+    for i in range(len(z)):
+        total += min(z[i] * (up if y[i] > 0.0 else down), clip)
+    return total
+
+
+# Sparse rows (CSR), with unsigned indices: signed ones would be tested for being below zero.
+
+
+@jit
+def csr_gradient(data, indices, ends, norms, y, begin, end, w, middle, loss, h, up, down, clip,
+                 total):  # fmt: skip
+    """Adds the clipped gradients of rows ``begin`` to ``end`` to ``total`` (d,); returns the sum of
+    the slopes.
+    """
+    z, e, bits = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, np.int64)
+    mass = 0.0
+    for s in range(begin, end, BLOCK):
+        t = min(s + BLOCK, end)
+        m = t - s
+        zs = z[:m]
+        for i in range(m):
+            score = 0.0
+            for j in range(ends[s + i], ends[s + i + 1]):
+                score += np.float64(data[j]) * w[indices[j]]
+            zs[i] = score - middle
+        slopes_at(zs, y[s:t], loss, h, up, down, e[:m], bits[:m])
+        clip_slopes(zs, norms[s:t], clip)
+        part = 0.0
+        for i in range(m):
+            c = zs[i]
+            part += c
+            for j in range(ends[s + i], ends[s + i + 1]):
+                total[indices[j]] += np.float64(data[j]) * c
+        mass += part
+    return mass
+
+
+@jit
+def csr_values(data, indices, ends, y, begin, end, W, middle, loss, h, up, down, clip,
+               totals):  # fmt: skip
+    """Losses of every candidate, (d, k) weights side by side: one read of a row serves all."""
+    count = W.shape[1]
+    z, e, bits = np.empty((count, BLOCK)), np.empty(BLOCK), np.empty(BLOCK, np.int64)
+    for s in range(begin, end, BLOCK):
+        t = min(s + BLOCK, end)
+        m = t - s
+        for i in range(m):
+            for k in range(count):
+                z[k, i] = -middle[k]
+            for j in range(ends[s + i], ends[s + i + 1]):
+                value, row = np.float64(data[j]), W[indices[j]]
+                for k in range(count):
+                    z[k, i] += value * row[k]
+        for k in range(count):
+            totals[k] += values_at(z[k, :m], y[s:t], loss, h, up, down, clip, e[:m], bits[:m])
+
+
+# Dense rows: single precision is for storage, products and sums are double.
+
+dot: Any = numba.njit(
+    nogil=True, cache=compiled.cache_folder is not None, fastmath={"reassoc"}, inline="never"
+)
+
+
+@dot
+def _dot(x, w):
+    total = 0.0
+    for j in range(len(w)):
+        total += np.float64(x[j]) * w[j]
+    return total
+
+
+@jit
+def _add4(total, X, i, a, b, c, d):
+    """Four rows at a time: the sums are loaded and stored once for all of them."""
+    p, q, r, s = X[i], X[i + 1], X[i + 2], X[i + 3]
+    for j in range(len(total)):
+        both = a * np.float64(p[j]) + b * np.float64(q[j])
+        total[j] += both + (c * np.float64(r[j]) + d * np.float64(s[j]))
+
+
+DENSE = 32
+
+
+@jit
+def dense_gradient(X, norms, y, begin, end, w, middle, loss, h, up, down, clip,
+                   total):  # fmt: skip
+    """Adds the clipped gradients of rows ``begin`` to ``end`` to ``total`` (d,); returns the sum of
+    the slopes.
+    """
+    z, e, bits = np.empty(DENSE), np.empty(DENSE), np.empty(DENSE, np.int64)
+    part, mass = np.zeros(len(total)), 0.0
+    for s in range(begin, end, DENSE):
+        t = min(s + DENSE, end)
+        m = t - s
+        zs = z[:m]
+        for i in range(m):
+            zs[i] = _dot(X[s + i], w) - middle
+        slopes_at(zs, y[s:t], loss, h, up, down, e[:m], bits[:m])
+        clip_slopes(zs, norms[s:t], clip)
+        whole = m - m % 4
+        for i in range(0, whole, 4):
+            _add4(part, X, s + i, zs[i], zs[i + 1], zs[i + 2], zs[i + 3])
+        for i in range(whole, m):
+            for j in range(len(part)):
+                part[j] += zs[i] * np.float64(X[s + i, j])
+        for i in range(m):
+            mass += zs[i]
+    for j in range(len(total)):
+        total[j] += part[j]
+    return mass

@@ -1,0 +1,277 @@
+"""Coded rows answer what the matrix of the same rows answers, plain and compiled; their norms never
+lack anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+
+from dpcore.errors import InputError
+from dpcore.features import Column
+from dpcore.losses import Hinge, HuberHinge, HuberRegression, Logistic, Sigmoid, Squared, Weighted
+from dpcore.objective import LinearObjective, compiled, fused
+from dpcore.objective.coded import CodedRows, Columns, Layout, Table
+from dpcore.objective.multiclass import MulticlassObjective, Softmax
+from dpcore.objective.users import UserObjective
+from dpcore.preprocess import Encoder
+from dpcore.preprocess.coding import Coding
+from dpcore.preprocess.design import EncodingReport
+from tests.tape import ConstantSlope
+
+RNG = np.random.default_rng(0)
+N = 3000
+LOSSES = (
+    Logistic(),
+    Hinge(),
+    HuberHinge(),
+    Sigmoid(),
+    Squared(),
+    HuberRegression(),
+    Weighted(Logistic(), 2.0, 0.5),
+)
+COLUMNS = (
+    Column(
+        name="a",
+        kind="categorical",
+        levels=tuple("abcdefg"),
+        unknown="other",
+        fill="zeros",
+        missing=("?",),
+    ),
+    Column(name="b", kind="numeric", low=0, high=10),
+    Column(name="c", kind="ordinal", levels=tuple("xyzw"), fill="zeros"),
+    Column(name="d", kind="flag"),
+    Column(name="e", kind="numeric", low=-1, high=1000, fill="zeros"),
+    Column(name="f", kind="categorical", levels=tuple("klm"), drop_first=True),
+    Column(name="h", kind="categorical", levels=tuple(f"h{j}" for j in range(300))),
+    Column(name="k", kind="numeric", low=0, high=1, numeric="hats(300)"),
+    Column(
+        name="g",
+        kind="date",
+        low="2020-01-01",
+        high="2024-01-01",
+        parts=("month", "elapsed", "weekday", "day"),
+    ),
+)
+FRAME = pd.DataFrame(
+    {
+        "a": RNG.choice(list("abcdefgh?"), N),
+        "b": RNG.uniform(-1, 11, N),
+        "c": RNG.choice(list("xyzw"), N),
+        "d": RNG.integers(0, 2, N).astype(float),
+        "e": np.where(RNG.random(N) < 0.1, np.nan, RNG.uniform(-1, 1100, N)),
+        "f": RNG.choice(list("klm"), N),
+        "h": RNG.choice([f"h{j}" for j in range(300)], N),
+        "k": RNG.random(N),
+        "g": pd.to_datetime("2020-01-01") + pd.to_timedelta(RNG.integers(0, 1500, N), "D"),
+    }
+)
+Y = RNG.choice([-1.0, 1.0], N)
+
+
+def encoded(normalise: str = "none", numeric: str = "hats(8)", intercept: bool = True):
+    encoder = Encoder(
+        COLUMNS, normalise=normalise, numeric=numeric, sparse=True, intercept=intercept
+    )
+    coding = Coding.of(encoder)
+    return (
+        encoder,
+        encoder.transform(FRAME),
+        coding.rows(coding.table(FRAME, EncodingReport(), np.float64)),
+    )
+
+
+def same(found, wanted) -> None:
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    assert np.abs(found - wanted).max() <= 1e-12 * max(np.abs(wanted).max(), 1.0)
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def passes(request) -> Iterator[str]:
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    compiled.use(request.param == "compiled")
+    yield request.param
+    compiled.use(False)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("numeric", ["hats(8)", "minmax", "log", "centred"])
+@pytest.mark.parametrize("normalise", ["none", "cap", "unit"])
+def test_a_coded_table_answers_what_the_matrix_answers(
+    normalise: str, numeric: str, intercept: bool
+) -> None:
+    encoder, X, rows = encoded(normalise, numeric, intercept)
+    rng = np.random.default_rng(1)
+    w, W, some = rng.normal(size=X.shape[1]), rng.normal(size=(3, X.shape[1])), rng.choice(N, 200)
+    shift, scale, keep = rng.random(len(w)), rng.uniform(0.5, 3, len(w)), np.array([0, 2, 8, 11])
+    classes = rng.integers(0, 3, N).astype(float)
+    made = [LinearObjective(x, Y, Logistic()) for x in (X, rows)]
+    several = [MulticlassObjective(x, classes, Softmax()) for x in (X, rows)]
+    users = [UserObjective(x, np.arange(N) // 3, 2) for x in made]
+    views = [x.transform(shift, scale) for x in made]
+    same(rows.X.toarray(), X.toarray())
+    edges = np.linspace(-3, 3, 5)
+    for ask in (
+        lambda k: made[k].row_norms,
+        lambda k: made[k].gradient_sum(w, 0.3),
+        lambda k: made[k].gradient_sum(w),
+        lambda k: made[k].value_sum(W, 0.8),
+        lambda k: made[k].values(W),
+        lambda k: made[k].column_sum(0.3),
+        lambda k: made[k].square_sum(),
+        lambda k: made[k].score_counts(w, edges),
+        lambda k: made[k].take(some).gradient_sum(w, 0.3),
+        lambda k: made[k].columns(keep).gradient_sum(w[keep]),
+        lambda k: made[k].within(encoder.design.blocks).column_sum(),
+        lambda k: views[k].row_norms,
+        lambda k: views[k].gradient_sum(w, 0.3),
+        lambda k: views[k].value_sum(W),
+        lambda k: views[k].square_sum(),
+        lambda k: views[k].take(some).gradient_sum(w, 0.3),
+        lambda k: several[k].gradient_sum(np.tile(w, 3), 0.3),
+        lambda k: several[k].value_sum(np.tile(W, 3), 2.0),
+        lambda k: several[k].against_rest(1, Hinge()).gradient_sum(w, 0.3),
+        lambda k: users[k].gradient_sum(w, 0.3),
+    ):
+        same(ask(1), ask(0))
+    # rows that are nearly empty: what rounding may hide is a larger share
+    few = [x.columns(keep) for x in made]
+    assert (
+        np.abs(few[0].gradient_sum(w[keep], 0.3) - few[1].gradient_sum(w[keep], 0.3)).max() <= 1e-9
+    )
+
+
+@pytest.mark.parametrize("normalise", ["none", "cap", "unit"])
+def test_compiled_passes_give_the_sums_of_plain_ones(normalise: str) -> None:
+    pytest.importorskip("numba")
+    _, X, coded = encoded(normalise)
+    rng = np.random.default_rng(2)
+    w, W = rng.normal(size=X.shape[1]), rng.normal(size=(3, X.shape[1]))
+    shift, scale = rng.random(len(w)), rng.uniform(0.5, 3, len(w))
+    # each further precision is compiled anew
+    for rows in (coded, X, X.toarray().astype(np.float32)):
+        for loss in LOSSES:
+            made = LinearObjective(rows, Y, loss)
+            view = made.transform(shift, scale)
+            asked = [(made, 0.3), (made, inf), (view, 0.3)]
+            found = []
+            for on in (False, True):
+                compiled.use(on)
+                found.append(
+                    [o.gradient_sum(w, c) for o, c in asked] + [o.value_sum(W, c) for o, c in asked]
+                )
+                compiled.use(False)
+            for wanted, got in zip(*found, strict=True):
+                same(got, wanted)
+
+
+def test_one_record_moves_a_sum_by_its_clip_and_no_more(passes: str) -> None:
+    """Add or remove: the largest move comes to C itself, so a missing clip would show; scores of
+    any size, too.
+    """
+    clip, largest = 0.05, 0.0
+    for normalise in ("none", "cap"):
+        _, X, rows = encoded(normalise)
+        for stretch in (1.0, 1e3, 1e200):
+            w = np.random.default_rng(3).normal(size=X.shape[1]) * stretch
+            shift, scale = np.full(len(w), 0.2), np.linspace(0.1, 9.0, len(w))
+            for loss in (Logistic(), Squared(), ConstantSlope()):
+                made = LinearObjective(rows.take(slice(0, 40)), Y[:40], loss)
+                for one in (made, made.transform(shift, scale)):
+                    whole = one.gradient_sum(w, clip)
+                    for i in range(0, 40, 7):
+                        rest = one.take(np.delete(np.arange(40), i))
+                        moved = np.linalg.norm(whole - rest.gradient_sum(w, clip)) / clip
+                        assert moved <= 1 + 1e-9
+                        largest = max(largest, float(moved))
+    assert largest >= 0.99
+
+
+def test_norms_never_lack_what_rounding_takes() -> None:
+    """Columns that cancel: values and shift are equal up to a few units, so that squares are
+    differences of large numbers; bounds are held against exact arithmetic."""
+    from fractions import Fraction
+
+    rng = np.random.default_rng(4)
+    basis = csr_array(1.0 - rng.random((5, 3)) * 1e-9)
+    layout = Layout([Columns("a", basis)], np.zeros(3))
+    rows = CodedRows(Table.of(layout, [np.arange(5)], []), layout)
+    for scale in (np.ones(3), np.array([1e-3, 1.0, 1e3])):
+        lengths = rows.scaled_lengths(np.ones(3), scale)
+        for row, length in zip(basis.toarray(), lengths, strict=True):
+            terms = (
+                Fraction(s) ** 2 * (Fraction(v) - 1) ** 2 for v, s in zip(row, scale, strict=True)
+            )
+            assert Fraction(float(length)) ** 2 >= sum(terms)
+
+
+def test_threads_and_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    _, X, rows = encoded()
+    monkeypatch.setattr(fused, "CHUNK", 512)
+    monkeypatch.setattr(fused, "THREADED", 1)
+    compiled.use()
+    w, W = RNG.normal(size=X.shape[1]), RNG.normal(size=(3, X.shape[1]))
+    for stored in (rows, X, X.toarray().astype(np.float32)):
+        made = LinearObjective(stored, Y, Logistic())
+        one, *others = (
+            fused.gradient(made.rows, Y, Logistic(), w, 0.3, workers) for workers in (1, 2, 3, 8)
+        )
+        assert all(np.array_equal(one, other) for other in others)
+    one, other = (fused.values(rows, Y, Logistic(), W, 1.0, workers) for workers in (1, 4))
+    assert np.array_equal(one, other)
+    compiled.use(False)
+
+
+def test_columns_are_joined_into_bytes_and_their_rows_add_up() -> None:
+    def one_hot(levels: int, start: int) -> Columns:
+        places = np.arange(levels)
+        return Columns(
+            "c", csr_array((np.ones(levels), (places, start + places)), shape=(levels, 20))
+        )
+
+    layout = Layout([one_hot(6, 0), one_hot(5, 6), one_hot(9, 11)], np.zeros(20))
+    assert [sorted(group) for group in layout.groups] == [[0, 1], [2]]
+    assert layout.row_bytes == 2
+    codes = [RNG.integers(0, k, 50) for k in (6, 5, 9)]
+    rows = CodedRows(Table.of(layout, codes, []), layout)
+    wanted = np.zeros((50, 20))
+    for start, code in zip((0, 6, 11), codes, strict=True):
+        wanted[np.arange(50), start + code] = 1.0
+    same(rows.X.toarray(), wanted)
+
+
+def test_what_no_look_up_checks_is_refused_where_a_table_is_made() -> None:
+    basis = csr_array(np.eye(3))
+    slopes = csr_array(np.eye(3))
+    layout = Layout([Columns("a", basis, slopes)], np.zeros(3))
+    Table.of(layout, [np.array([0, 2])], [np.array([0.0, 1.0])])
+    for codes, fractions in (
+        ([0, 3], [0.0, 1.0]),
+        ([0, 2], [0.0, 1.1]),
+        ([0, 2], [-0.1, 1.0]),
+        ([0, 2], [0, np.nan]),
+    ):
+        with pytest.raises(InputError, match="altered"):
+            Table.of(layout, [np.array(codes)], [np.array(fractions)])
+    with pytest.raises(InputError, match="share"):
+        Layout([Columns("a", basis), Columns("b", basis)], np.zeros(3))
+    with pytest.raises(InputError, match="levels"):
+        Layout([Columns("a", csr_array((70_000, 3)))], np.zeros(3))
+
+
+def test_what_is_no_number_moves_nothing(passes: str) -> None:
+    _, X, rows = encoded()
+    w = np.full(X.shape[1], np.nan)
+    for loss in LOSSES:
+        made = LinearObjective(rows, Y, loss)
+        assert np.isfinite(made.gradient_sum(w, 0.3)).all()
+        assert np.isfinite(made.gradient_sum(np.full(len(w), 1e308), 0.3)).all()
+        assert np.isfinite(made.value_sum(np.full((1, len(w)), 1e308), 0.3)).all()
