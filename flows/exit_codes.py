@@ -1,5 +1,5 @@
-"""How a command ends: what an error says, on one line of standard error, and which exit code it
-gives.
+"""How a command begins and ends: its first line, what an error says on one line, and which exit
+code it gives.
 """
 
 from __future__ import annotations
@@ -92,3 +92,12 @@ def _shown(parameter: Any) -> str:
 def complain(text: str) -> None:
     """One line on standard error."""
     sys.stderr.write(f"dpflows: {' '.join(text.split())}\n")
+
+
+def begin(words: str) -> None:
+    """The first line of a command that has much to load, at once; where nobody watches, nothing is
+    said.
+    """
+    if sys.stderr.isatty():
+        sys.stderr.write(f"dpflows {words} ...\n")
+        sys.stderr.flush()

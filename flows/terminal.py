@@ -9,11 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
-from tasks.record.wording import two_epsilons
+from tasks.drawing.words import metric_title, number
 
 # Below this many releases a bar would only flicker.
 LONG_FIT = 20
@@ -35,6 +42,7 @@ class Terminal:
             TextColumn("{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
+            TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
         self._bar = Progress(
@@ -50,7 +58,10 @@ class Terminal:
         self._bar.stop()
 
     def step(self, name: str) -> None:
-        self._bar.reset(self._task, description=name, total=None)
+        """The next step; its bar pulses beside the seconds until a total is known."""
+        # A task keeps its total when it is reset, so each step gets one of its own.
+        self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(name, total=None)
 
     def progress(self, done: int, total: int) -> None:
         if total >= LONG_FIT:
@@ -77,6 +88,14 @@ def print_whole(console: Console, table: Table) -> None:
     if not console.is_terminal:
         console = Console(file=console.file, width=natural_width(table))
     console.print(table, crop=False)
+
+
+def print_part(console: Console, part: Table | Text) -> None:
+    """Print a table or a paragraph; both whole where nothing has a width."""
+    if isinstance(part, Table):
+        print_whole(console, part)
+    else:
+        console.print(part, soft_wrap=not console.is_terminal)
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
@@ -116,8 +135,70 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def shown_run(run: Mapping[str, Any]) -> Table:
+    """A run of the home's list, in the rows of a training's summary as far as the list holds
+    them.
+    """
+    table = Table(title=f"Run {run['run_id']}", show_header=False, title_justify="left")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _run_rows(run):
+        if value:
+            table.add_row(name, Text(value))
+    return table
+
+
+def _run_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and texts of the table; numbers under ``internal`` that were released too stand there
+    once.
+    """
+    twice = {key for key, value in run["released"].items() if run["internal"].get(key) == value}
+    numbers = {
+        f"{metric_title(key)} ({kind})": value
+        for kind in ("released", "internal")
+        for key, value in run[kind].items()
+        if isinstance(value, int | float) and not (kind == "internal" and key in twice)
+    }
+    rows = [
+        ("when (UTC)", str(run["at"])[:16].replace("T", " ")),
+        ("data set", str(run["data"])),
+        ("period", str(run.get("period") or "")),
+        ("blocks", _range(run["blocks"]) if run.get("blocks") else ""),
+        ("public n", f"{run['public_n']:g}" if run.get("public_n") else ""),
+        ("algorithm", str(run["algorithm"])),
+        ("parameters", cell_text(run["parameters"])),
+        ("unit, adjacency", f"one {run['unit']}, {run['adjacency']}"),
+        ("epsilon asked", "" if run.get("epsilon_asked") is None else f"{run['epsilon_asked']:g}"),
+        (
+            "epsilon spent",
+            f"{run['epsilon_spent']:.6g} at delta {run['delta']:g} (accountant "
+            f"{run['accountant']})",
+        ),
+        *((name, number(value)) for name, value in numbers.items()),
+        (
+            "may be released",
+            "yes, where audit and policy agree"
+            if run["releasable"]
+            else f"no: {'; '.join(run['reasons'])}",
+        ),
+        ("ledger entry", str(run["ledger_entry"])),
+        ("model", str(run.get("model") or "")),
+    ]
+    for one in run["releases"]:
+        rows.append(
+            (
+                "released as",
+                f"{one['name']}@{one['version']}, approved by {one['approved_by']}, "
+                f"{str(one['at'])[:16]}",
+            )
+        )
+    return [*rows, ("look", f"dpflows ui --report {run['run_id']}")]
+
+
 def promise_and_charge(numbers: Mapping[str, Any]) -> str:
     """Which epsilon is the promise and which the ledger charges, of a summary or a plan."""
+    from tasks.record.wording import two_epsilons  # which takes a second to import
+
     epsilon = numbers["epsilon_spent"] if "epsilon_spent" in numbers else numbers["epsilon"]
     return two_epsilons(epsilon, numbers["delta"], numbers["accountant"], numbers["renyi_epsilon"])
 

@@ -33,7 +33,7 @@ from tasks.kinds.base import Job, Sealed
 from tasks.kinds.table import class_warning, count_warning
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.options.base import Run, build_objective, load_records
-from tasks.record import outbox, tracking
+from tasks.record import index, outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.statement import Statement
 from tasks.report.store import attach
@@ -147,7 +147,9 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                     store.client, run_id, folder, job, planned, statement, result, metrics, attach
                 )
     seconds = {"fit": result.seconds, "flow": perf_counter() - started}
-    return arrived(summary(job, planned, statement, metrics, run_id, uri, seconds))
+    answer = summary(job, planned, statement, metrics, run_id, uri, seconds)
+    index.note_run(store.home, answer, config.data.period, job.blocks)
+    return arrived(answer)
 
 
 def hooks(job: Job, name: str) -> Iterator[Callable[..., Any]]:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpcore.errors import InputError, VerificationFailed
+from flows.terminal import print_whole
 from tasks.audit import Audit, Finding, Subject, audit
 from tasks.audit.database import Database
 from tasks.audit.subject import CONFIG, from_record, ledger_facts
@@ -197,11 +198,12 @@ def show(report: Audit, measured: dict[str, Any] | None, as_json: bool) -> None:
         table.add_column(name, overflow="fold")
     for item in report.findings:
         table.add_row(str(item.severity), item.code, item.what, item.why, item.fix)
-    console.print(
-        table
-        if report.findings
-        else f"Audit of {report.run_id}: {state} ({len(report.checks)} rules)."
-    )
+    if report.findings:
+        print_whole(console, table)
+    else:
+        console.print(
+            f"Audit of {report.run_id}: {state} ({len(report.checks)} rules).", soft_wrap=True
+        )
     if measured is not None:
         empirical = Table(
             title="Empirical lower bounds on epsilon", title_justify="left", show_header=False
@@ -210,4 +212,4 @@ def show(report: Audit, measured: dict[str, Any] | None, as_json: bool) -> None:
             empirical.add_row(
                 name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value)
             )
-        console.print(empirical)
+        print_whole(console, empirical)

@@ -409,6 +409,7 @@ def _print(report: dict[str, Any], parts: list[Any], as_json: bool) -> None:
         return
     from rich.console import Console
 
-    console = Console()
+    from flows.terminal import print_part
+
     for part in parts:
-        console.print(part)
+        print_part(Console(), part)

@@ -19,7 +19,7 @@ from tasks.home import Home
 from tasks.ledger import Ledger, ledger_url
 from tasks.ledger.summary import entry as ledger_entry
 from tasks.options.noisy_metric import FILE as METRICS
-from tasks.record import MODEL, inventory, outbox, tracking
+from tasks.record import MODEL, index, inventory, outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.model import file_hash
 from tasks.record.outbox import Pending
@@ -109,6 +109,7 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
         outbox.remove(folder)
     client.set_tag(run_id, AGAIN, "yes")
     client.set_terminated(run_id, "FINISHED")
+    index.add(home, "run", index.facts_of(client.get_run(run_id)))
     return "; ".join(
         part
         for part in (note, "" if metrics else "it was not evaluated: the process ended before")

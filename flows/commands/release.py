@@ -16,9 +16,11 @@ from rich.table import Table
 
 from dpcore.errors import InputError, VerificationFailed
 from flows.commands.audit import ledger_of, mark, open_store, planned_again, read
+from flows.terminal import print_whole
 from tasks.audit import Subject, audit
 from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger
+from tasks.record import index
 from tasks.record.statement import Statement, now
 from tasks.record.wording import RENDERED, rendered_again
 from tasks.release import front, registry
@@ -115,12 +117,14 @@ def release_run(
     if output is not None:
         require_place(output, to)
     client = open_store()
-    with one_at_a_time(Home.find(), "release"):
+    with one_at_a_time(home := Home.find(), "release"):
         answer = release(client, asked, secret)
+        if answer["changed"]:
+            index.note_release(home, answer, asked.approval.who)
     if as_json:
         sys.stdout.write(json.dumps(answer) + "\n")
     else:
-        Console().print(_table(answer))
+        print_whole(Console(), _table(answer))
 
 
 def _table(answer: dict[str, Any]) -> Table:

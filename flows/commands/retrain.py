@@ -15,7 +15,7 @@ from rich.table import Table
 from dpcore.errors import InputError
 from flows.commands.train import on_server
 from flows.server import healthy, running_address
-from flows.terminal import Terminal, summary_rows
+from flows.terminal import Terminal, print_whole, summary_rows
 from tasks.home import Home
 from tasks.kinds.charge import require_files
 from tasks.ledger import Blocks, Ledger, ledger_url
@@ -143,7 +143,7 @@ def _show_backfill(answer: dict[str, Any], as_json: bool) -> None:
             blocks,
             one.get("training", {}).get("run_id", one["reason"]),
         )
-    Console().print(table)
+    print_whole(Console(), table)
 
 
 def refuse_early(
@@ -244,7 +244,7 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
     )
     for name, value in _rows(answer):
         table.add_row(name, value)
-    Console().print(table)
+    print_whole(Console(), table)
 
 
 def _span(blocks: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from dpcore.train import Planned
-from flows.terminal import Terminal, plan_table, summary_table
+from flows.terminal import Terminal, plan_table, print_whole, summary_table
 from tasks.config import TrainConfig, load_config
 from tasks.data import peek
 from tasks.home import Home
@@ -42,7 +42,7 @@ def run_training(config: str | None, overrides: Sequence[str], as_json: bool) ->
 
 def show_summary(summary: Mapping[str, Any]) -> None:
     """Print the table of a training on standard output."""
-    Console().print(summary_table(summary))
+    print_whole(Console(), summary_table(summary))
     sys.stdout.flush()
 
 
@@ -146,7 +146,7 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
     if as_json:
         sys.stdout.write(json.dumps(report) + "\n")
     else:
-        Console().print(plan_table(report))
+        print_whole(Console(), plan_table(report))
 
 
 def plan_report(job: Job, planned: Planned) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from dpcore.errors import NEAR, InputError, unknown_name
+from dpcore.errors import NEAR, InputError, UnknownName, unknown_name
 from tasks.config.read import extended, read_text
 from tasks.home import CONF
 from tasks.schema.model import Schema
@@ -71,7 +71,12 @@ def _locate(name: str) -> Path:
     for folder in (Path("conf") / "data", CONF / "data"):
         if isfile(found := folder / f"{name}.yaml"):  # noqa: PTH113  (False for too long a name, where Path raises)
             return found
-    raise unknown_name("data set", name, known_schemas())
+    known = unknown_name("data set", name, known_schemas())
+    raise UnknownName(
+        f"{known} To make one: `dpflows profile FILE -o conf/data/{name}.yaml` drafts its schema "
+        f"for you to review, or "
+        "give the path of a schema file."
+    )
 
 
 def _place_and_text(name: str, _: str) -> tuple[str, str]:

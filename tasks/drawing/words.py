@@ -1,0 +1,55 @@
+"""How metrics are called and numbers written, everywhere that people read them: tables, figures,
+pages, terminals.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+TITLES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "roc_auc": "ROC AUC",
+    "average_precision": "average precision",
+    "brier_score": "Brier score",
+    "mean_squared_error": "mean squared error, scaled label",
+    "root_mean_squared_error": "root mean squared error, label's unit",
+    "mean_absolute_error": "mean absolute error, label's unit",
+    "map": "MAP",
+    "fit_seconds": "seconds of the fit",
+}
+BASELINES = {
+    "majority_": "majority class",
+    "mean_label_": "mean of the label",
+    "random_": "random order",
+    "best_feature_": "best feature",
+    "non_private_": "non-private",
+}
+DIGITS = 4
+
+
+def metric_title(key: str) -> str:
+    """The name of a metric as people write it; a baseline's with the baseline's name in
+    brackets.
+    """
+    for prefix, name in BASELINES.items():
+        if key.startswith(prefix):
+            return f"{metric_title(key.removeprefix(prefix))} ({name})"
+    for prefix, name in (("ndcg_at_", "NDCG"), ("map_at_", "MAP")):
+        if key.startswith(prefix):
+            return f"{name}@{key.removeprefix(prefix)}"
+    return TITLES.get(key, key.replace("_", " "))
+
+
+def number(given: float, digits: int = DIGITS) -> str:
+    """``given`` in significant digits, zeros at the end kept, whole numbers as they are.
+
+    0.8610, 12.30, 32000; powers of ten only where a number is very small or large: 1e-06.
+    """
+    value = float(given)
+    if not isfinite(value) or not 1e-4 <= abs(value) < 1e6:
+        return str(int(value)) if value == 0 else f"{value:.{digits}g}"
+    if value.is_integer():
+        return str(int(value))
+    text = f"{value:#.{digits}g}".rstrip(".")
+    return f"{value:.0f}" if "e" in text else text
