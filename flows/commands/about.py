@@ -214,6 +214,8 @@ def config_schema(kind: str) -> dict[str, Any]:
     schema["title"] = f"dpflows configuration: {kind}"
     for own in (schema, *schema.get("$defs", {}).values()):
         own.pop("required", None)  # a file that this one extends may give it
+        if "description" in own:
+            own["description"] = " ".join(own["description"].split())
         own["properties"] = {
             name: as_written(part, name) for name, part in own.get("properties", {}).items()
         }
