@@ -18,8 +18,8 @@ from dpcore.losses import HuberHinge, Logistic, Squared, losses, make_loss
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.train import plan, run
-from dpcore.train.auto import encoding, resolve
 from dpcore.train.one_vs_rest import OneVsRest
+from dpcore.train.planning import encoding, resolve
 from tests.multiclass import CLASSES, COLUMNS, replayed
 from tests.multiclass import joint_problem as problem
 

@@ -12,7 +12,7 @@ from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.algorithms.objective_perturbation import OUTPUT_RATIO, default_ridge, perturbation
 from dpcore.descent.admm import OUTPUTS, Iterate
-from dpcore.descent.defaults import RANKING_HORIZON, ranks_columns, slope_at_start
+from dpcore.descent.gradient import RANKING_HORIZON, ranks_columns, slope_at_start
 from dpcore.descent.minimise import minimise
 from dpcore.errors import if_given, require_choice, require_count, require_positive
 from dpcore.losses import Array, capped

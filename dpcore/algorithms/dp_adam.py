@@ -10,8 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import step_share, usual_clip
-from dpcore.descent.gradient import NoisyGradient
+from dpcore.descent.gradient import NoisyGradient, step_share, usual_clip
 from dpcore.errors import (
     if_given,
     require_below_one,

@@ -12,8 +12,14 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import slope_at_start, step_share, usual_cap, usual_clip
-from dpcore.descent.gradient import NoisyGradient, on_batch
+from dpcore.descent.gradient import (
+    NoisyGradient,
+    on_batch,
+    slope_at_start,
+    step_share,
+    usual_cap,
+    usual_clip,
+)
 from dpcore.errors import (
     if_given,
     require_choice,

@@ -13,8 +13,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.algorithms.dp_sgd import DPSGD
-from dpcore.descent.defaults import usual_cap, usual_clip
-from dpcore.descent.gradient import NoisyGradient, on_batch
+from dpcore.descent.gradient import NoisyGradient, on_batch, usual_cap, usual_clip
 from dpcore.descent.line_search import (
     NETWORK,
     PAPER,

@@ -12,15 +12,15 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import (
+from dpcore.descent.gradient import (
     RANKING_HORIZON,
+    NoisyGradient,
     longest_step,
     momentum_for,
     ranks_columns,
     step_share,
     usual_clip,
 )
-from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import (
     AssumptionNotMet,
     finite_tuple,

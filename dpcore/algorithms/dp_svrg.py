@@ -11,8 +11,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.admm import usual_horizon
-from dpcore.descent.defaults import total_step, usual_clip
-from dpcore.descent.gradient import NoisyGradient, on_batch
+from dpcore.descent.gradient import NoisyGradient, on_batch, total_step, usual_clip
 from dpcore.errors import (
     if_given,
     require_count,

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import curvature_bound, slope_at_start
+from dpcore.descent.gradient import curvature_bound, slope_at_start
 from dpcore.errors import if_given, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Gaussian, Mechanism

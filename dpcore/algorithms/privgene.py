@@ -9,7 +9,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import loss_at_start
+from dpcore.descent.gradient import loss_at_start
 from dpcore.errors import if_given, require_count, require_fraction, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Exponential, Mechanism

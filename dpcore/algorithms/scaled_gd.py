@@ -11,8 +11,14 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent import platt
-from dpcore.descent.defaults import STABLE, clip_share, curvature_bound, momentum_for, step_share
-from dpcore.descent.gradient import NoisyGradient
+from dpcore.descent.gradient import (
+    STABLE,
+    NoisyGradient,
+    clip_share,
+    curvature_bound,
+    momentum_for,
+    step_share,
+)
 from dpcore.errors import (
     AssumptionNotMet,
     if_given,

@@ -10,8 +10,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.defaults import step_share
-from dpcore.descent.gradient import NoisyGradient
+from dpcore.descent.gradient import NoisyGradient, step_share
 from dpcore.errors import if_given, require_count, require_positive
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism

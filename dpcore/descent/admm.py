@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpcore.descent.defaults import (
+from dpcore.descent.gradient import (
     RANKING_HORIZON,
     longest_step,
     momentum_for,

@@ -25,16 +25,15 @@ from dpcore.errors import (
     require_word,
     unknown_name,
 )
-from dpcore.estimators.lineage import Lineage
 from dpcore.estimators.rows import RowMap, as_blocks, takes_sparse
-from dpcore.estimators.spent import Spent, guarantee, together
+from dpcore.estimators.spent import Lineage, Spent, guarantee, together
 from dpcore.losses import Array, Loss
 from dpcore.objective import LinearObjective, Objective
 from dpcore.objective.rows import Matrix
 from dpcore.penalties import ranked_columns
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import Planned, Result, plan, run
-from dpcore.train.auto import resolve
+from dpcore.train.planning import resolve
 
 # Ridge of an algorithm whose proof needs strong convexity, where the caller named none.
 LEAST_RIDGE = 1e-3

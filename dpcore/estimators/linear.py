@@ -22,7 +22,7 @@ from dpcore.estimators.rows import numbers, short
 from dpcore.losses import Array, make_loss
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
-from dpcore.train.auto import resolve_name
+from dpcore.train.planning import resolve_name
 
 
 def _has_probabilities(estimator: DPClassifier) -> bool:

@@ -19,7 +19,7 @@ from dpcore.algorithms import check_assumptions, make
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.problem import Problem
 from dpcore.train import Planned, plan
-from dpcore.train.auto import resolve
+from dpcore.train.planning import resolve
 from tasks.compare.config import (
     LINES,
     MEAN_LABEL,

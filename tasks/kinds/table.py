@@ -22,7 +22,7 @@ from dpcore.objective.users import UserObjective
 from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import Planned, plan, run
-from dpcore.train.auto import encoding, resolve_name
+from dpcore.train.planning import encoding, resolve_name
 from tasks.config import TrainConfig
 from tasks.config.train import ObjectiveSection, PreprocessSection
 from tasks.data import Loaded

@@ -193,7 +193,10 @@ MUTANTS = [
         "tests/tasks/profile/test_profile_command.py",
     ),
     Mutant(
-        "dpcore/train/auto.py", ' and unit != "user"', "", "tests/tasks/retraining/test_users.py"
+        "dpcore/train/planning.py",
+        ' and unit != "user"',
+        "",
+        "tests/tasks/retraining/test_users.py",
     ),
     Mutant(
         "tasks/data/rows.py",

@@ -206,7 +206,7 @@ MUTANTS += [
         TEST_ROWS,
     ),
     Mutant("dpcore/ranking/documents.py", "        w = readable(w)\n", "", TEST_ROWS),
-    Mutant("dpcore/descent/defaults.py", " + STABLE * problem.l2", "", OVERFLOW),
+    Mutant("dpcore/descent/gradient.py", " + STABLE * problem.l2", "", OVERFLOW),
     Mutant(
         "dpcore/accounting/events.py",
         "curve_of(restate(mechanism, adjacency, Adjacency.REPLACE_ONE))",
@@ -313,13 +313,13 @@ MUTANTS += [
     ),
     # a search is many fits
     Mutant(
-        "dpcore/estimators/lineage.py",
+        "dpcore/estimators/spent.py",
         "payer is None or payer is not budget",
         "payer is None",
         "tests/dpcore/estimators/test_searches.py",
     ),
     Mutant(
-        "dpcore/estimators/lineage.py",
+        "dpcore/estimators/spent.py",
         "self.sent = True",
         "pass",
         "tests/dpcore/estimators/test_searches.py",

@@ -17,7 +17,7 @@ from dpcore.losses import HuberRegression
 from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
 from dpcore.train import plan, run
-from dpcore.train.auto import encoding
+from dpcore.train.planning import encoding
 from tasks.data import load
 from tasks.schema import find_schema
 

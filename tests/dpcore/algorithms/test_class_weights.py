@@ -20,7 +20,7 @@ from dpcore.objective.multiclass import Softmax
 from dpcore.objective.users import UserObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan, run
-from dpcore.train.auto import resolve
+from dpcore.train.planning import resolve
 from tests.dpcore.algorithms.test_every_algorithm import CASES, blobs, small, small_problem
 from tests.tape import ConstantSlope, replay
 

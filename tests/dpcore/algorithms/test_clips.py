@@ -11,7 +11,7 @@ import pytest
 
 from dpcore.accounting import Target
 from dpcore.algorithms import make, registry
-from dpcore.descent.defaults import clip_share, loss_at_start, step_share, usual_cap, usual_clip
+from dpcore.descent.gradient import clip_share, loss_at_start, step_share, usual_cap, usual_clip
 from dpcore.losses import HuberRegression, Loss, Squared, Weighted, losses, make_loss
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import Softmax

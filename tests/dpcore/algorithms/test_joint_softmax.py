@@ -16,7 +16,7 @@ from dpcore.algorithms import check_assumptions, make, registry
 from dpcore.algorithms.base import Algorithm
 from dpcore.algorithms.dp_svrg import DPSVRG
 from dpcore.algorithms.output_gd import OutputGD
-from dpcore.descent.defaults import usual_cap, usual_clip
+from dpcore.descent.gradient import usual_cap, usual_clip
 from dpcore.descent.permuted import Walk
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Logistic
