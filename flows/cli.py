@@ -20,7 +20,7 @@ from flows.signatures import COMMANDS
 
 # Commands that live in modules of their own and are imported only when they are called: name ->
 # (module, help).
-GROUPS = {"ledger": ("flows.commands.ledger", LINES["ledger"])}
+GROUPS = {name: (f"flows.commands.{name}", LINES[name]) for name in ("ledger", "key")}
 
 # The shell's completion asks the program itself, by this variable.
 COMPLETING = "_DPFLOWS_COMPLETE"

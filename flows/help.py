@@ -44,6 +44,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit": ("dpflows audit RUN --replan",),
     "release": ("dpflows release RUN --to visits --approved-by 'A. Person'",),
     "verify": ("dpflows verify bundle.zip --key FINGERPRINT",),
+    "key": ("dpflows key new release.pem --passphrase", "dpflows key show release.pem"),
     "move": ("dpflows move /old/runs /new/runs",),
     "ledger": (
         "dpflows ledger init visits --epsilon 3 --delta 1e-6",
@@ -74,6 +75,7 @@ LINES: dict[str, str] = {
     "verify": "Verify a bundle: signature, checksums, statement, epsilon.",
     "move": "Move a home folder, or put right one that was moved.",
     "ledger": "The budget ledger: open, show, verify.",
+    "key": "The key that signs releases: new, show.",
 }
 
 EXIT_CODES = (
@@ -89,7 +91,7 @@ ENVIRONMENT = (
     ("DPFLOWS_HOME", "folder of all that is written (./runs)"),
     ("DPFLOWS_LEDGER", "URL or file of the budget ledger"),
     ("DPFLOWS_DATA", "folder in which the tables of schemas are looked for"),
-    ("DPFLOWS_SIGNING_KEY", "Ed25519 key (PEM file) of `release`"),
+    ("DPFLOWS_SIGNING_KEY", "Ed25519 key (PEM file) of `release`; `dpflows key new`"),
     ("DPFLOWS_TRUSTED_KEYS", "fingerprints that `verify` believes"),
     ("MLFLOW_TRACKING_URI", "another MLflow store or server"),
     ("PREFECT_API_URL", "a Prefect server that stays"),

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from flows.cli import run
 from tasks.home import Home
-from tasks.release.bundle import TRUSTED, load_key, own_fingerprint
+from tasks.release.keys import TRUSTED, load_key, own_fingerprint
 from tests.flow_fixtures import HOME
 from tests.tasks.release.runs import World, make_world
 from tests.tasks.release.scene import Scene

@@ -112,8 +112,8 @@ def registered(
     """The run behind a registered model's released version, with what differs between bundle, run
     and registry.
     """
-    from tasks.release.bundle import trusted_keys
     from tasks.release.gate import load_policy
+    from tasks.release.keys import trusted_keys
     from tasks.release.registered import released, same_chain, same_run
 
     trusted = None if any_signer else trusted_keys(load_policy().trusted_keys)

@@ -16,8 +16,10 @@ from rich.table import Table
 
 from dpcore.errors import InputError, VerificationFailed
 from flows.commands.audit import ledger_of, mark, open_store, planned_again, read
+from flows.commands.key import ask_passphrase
 from flows.terminal import print_whole
 from tasks.audit import Subject, audit
+from tasks.audit.mlflow_run import find_run
 from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger
 from tasks.record import index
@@ -25,14 +27,7 @@ from tasks.record.statement import Statement, now
 from tasks.record.wording import RENDERED, rendered_again
 from tasks.release import front, registry
 from tasks.release import manifest as names
-from tasks.release.bundle import (
-    checksums,
-    load_key,
-    own_fingerprint,
-    require_place,
-    trusted_keys,
-    write_bundle,
-)
+from tasks.release.bundle import checksums, require_place, write_bundle
 from tasks.release.card import make_card, read_model
 from tasks.release.front import Front, Released
 from tasks.release.gate import (
@@ -44,6 +39,7 @@ from tasks.release.gate import (
     released_metrics,
     trials_behind,
 )
+from tasks.release.keys import load_key, own_fingerprint, trusted_keys
 from tasks.release.manifest import Approval, Manifest, Position, Price, ReleasedMetric
 from tasks.release.trials import Trial, newest_of, position, require_chain, require_head
 
@@ -104,7 +100,6 @@ def release_run(
             f"letter or digit at both "
             f"ends, got {to!r}: other letters look like these."
         )
-    secret = load_key(key)
     asked = Asked(
         run,
         to,
@@ -117,6 +112,8 @@ def release_run(
     if output is not None:
         require_place(output, to)
     client = open_store()
+    find_run(client, run)
+    secret = load_key(key, ask_passphrase if sys.stdin.isatty() else None)
     with one_at_a_time(home := Home.find(), "release"):
         answer = release(client, asked, secret)
         if answer["changed"]:

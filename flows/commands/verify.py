@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from dpcore.errors import InputError, VerificationFailed
-from tasks.release.bundle import open_bundle, trusted_keys
+from tasks.release.bundle import open_bundle
+from tasks.release.keys import trusted_keys
 from tasks.release.verify import CANNOT_SHOW, Verified, verify_files
 
 

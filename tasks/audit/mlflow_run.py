@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from dpcore.errors import InputError
@@ -14,10 +15,8 @@ from tasks.audit.subject import LARGEST_MODEL, Subject, Version, contents, local
 from tasks.record import MODEL
 
 
-def read_run(client: MlflowClient, run_id: str) -> Subject:
-    """Everything that the store holds about a run. Raises ``InputError`` where there is no such
-    run.
-    """
+def find_run(client: MlflowClient, run_id: str) -> Run:
+    """The run of that id. Raises ``InputError`` where there is none, or it was deleted."""
     try:
         run = client.get_run(run_id)
     except MlflowException:
@@ -28,6 +27,14 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
         raise InputError(
             f"Expected a run that is there, got the deleted {run_id!r}; restore it in MLflow first."
         )
+    return run
+
+
+def read_run(client: MlflowClient, run_id: str) -> Subject:
+    """Everything that the store holds about a run. Raises ``InputError`` where there is no such
+    run.
+    """
+    run = find_run(client, run_id)
     if (root := local(run.info.artifact_uri)) is not None:
         files, odd = contents(root)
     else:

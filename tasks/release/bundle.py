@@ -1,144 +1,24 @@
 """Bundles as files: written to a folder, read from a folder or a zip of it. Nothing in them is code
 that runs.
-
-Ed25519 signatures of a bundle's manifest.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpcore.errors import InputError
+from tasks.release.keys import sign
 from tasks.release.manifest import MANIFEST, REQUIRED, SIGNATURE, File, Manifest
-
-VARIABLE = "DPFLOWS_SIGNING_KEY"
-TRUSTED = "DPFLOWS_TRUSTED_KEYS"
-HOW = "make one with `openssl genpkey -algorithm ed25519 -out release.pem` and keep it safe"
-# Fewer digits of a fingerprint could be met by trying.
-SHORTEST_FINGERPRINT = 16
-
-
-def load_key(path: Path | None) -> Ed25519PrivateKey:
-    """The private key in a PEM file, or in the environment (the PEM itself, or the path of a
-    file).
-    """
-    given = os.environ.get(VARIABLE, "")
-    where = str(path) if path is not None else VARIABLE
-    if path is None and not given:
-        raise InputError(f"Expected a signing key, got neither --key nor {VARIABLE}; {HOW}.")
-    try:
-        data = (
-            given.encode()
-            if path is None and "PRIVATE KEY" in given
-            else Path(path or given).read_bytes()
-        )
-        key = load_pem_private_key(data, password=None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError(
-            f"Expected an Ed25519 private key as PEM without password in {where}, got none; {HOW}."
-        ) from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(f"Expected an Ed25519 key in {where}, got another kind; {HOW}.")
-    return key
-
-
-def fingerprint(public: bytes) -> str:
-    """SHA-256 of the 32 bytes of a public key."""
-    return sha256(public).hexdigest()
-
-
-def sign(key: Ed25519PrivateKey, message: bytes) -> str:
-    """JSON with the signature of ``message`` and the public key that checks it."""
-    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    stored = {
-        "schema_version": 1,
-        "algorithm": "Ed25519",
-        "public_key": base64.b64encode(public).decode(),
-        "fingerprint": fingerprint(public),
-        "signature": base64.b64encode(key.sign(message)).decode(),
-    }
-    return json.dumps(stored, indent=1, sort_keys=True)
-
-
-def verify_signature(text: bytes, message: bytes) -> str:
-    """The fingerprint of the key whose signature of ``message`` is in ``text``; raises
-    ``ValueError`` for none.
-    """
-    try:
-        stored = json.loads(text)
-    except RecursionError:
-        stored = None
-    version = stored.get("schema_version") if isinstance(stored, dict) else None
-    if (
-        not isinstance(stored, dict)
-        or type(version) is not int
-        or version != 1
-        or stored.get("algorithm") != "Ed25519"
-    ):
-        raise ValueError("the signature is not an Ed25519 signature of version 1")
-    try:
-        public = base64.b64decode(stored["public_key"], validate=True)
-        Ed25519PublicKey.from_public_bytes(public).verify(
-            base64.b64decode(stored["signature"], validate=True), message
-        )
-    except (KeyError, TypeError, InvalidSignature) as error:
-        raise ValueError("the signature does not belong to the manifest") from error
-    return fingerprint(public)
-
-
-def own_fingerprint(key: Ed25519PrivateKey) -> str:
-    """The fingerprint under which others know ``key``."""
-    return fingerprint(key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
-
-
-def trusted_keys(listed: Iterable[str] = ()) -> tuple[str, ...]:
-    """Fingerprints whose signatures are believed here: ``listed``, those in DPFLOWS_TRUSTED_KEYS,
-    our own key's.
-
-    Keys that were replaced stay listed, for what they signed. Raises ``InputError`` for what is no
-    fingerprint.
-    """
-    named = [*listed, *os.environ.get(TRUSTED, "").replace(",", " ").split()]
-    for one in named:
-        same_key(one, "", TRUSTED)
-    try:
-        own = [own_fingerprint(load_key(None))] if os.environ.get(VARIABLE) else []
-    except InputError:  # a key that cannot be read is said where it is needed to sign
-        own = []
-    return (*named, *own)
-
-
-def same_key(expected: str, found: str, where: str = "--key") -> bool:
-    """Whether ``found`` is the key called ``expected``, a fingerprint or its first digits. Raises
-    ``InputError``.
-    """
-    digits = expected.lower().replace(":", "").strip()
-    if len(digits) < SHORTEST_FINGERPRINT or set(digits) - set("0123456789abcdef"):
-        raise InputError(
-            f"Expected at least {SHORTEST_FINGERPRINT} hex digits of a fingerprint for {where}, "
-            f"got {expected!r}; "
-            "`dpflows release` prints it."
-        )
-    return found.startswith(digits)
-
 
 LARGEST = 1 << 30
 LARGEST_TEXT = 4 << 20  # manifest and signature, which are read before anything is known about them

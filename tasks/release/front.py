@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpcore.errors import InputError, VerificationFailed
 from tasks.release import registry
-from tasks.release.bundle import Bundle, open_bundle, plain_json, same_key, sign, verify_signature
+from tasks.release.bundle import Bundle, open_bundle, plain_json
+from tasks.release.keys import same_key, sign, verify_signature
 from tasks.release.manifest import CONFIG, METRICS, STATEMENT, WEIGHTS, Manifest
 from tasks.release.verify import verify_files
 

@@ -23,7 +23,8 @@ from tasks.audit.rules_content import state_fault
 from tasks.audit.rules_run import price_of
 from tasks.record.statement import Statement
 from tasks.record.wording import RENDERED
-from tasks.release.bundle import LARGEST, Bundle, manifest_of, same_key, verify_signature
+from tasks.release.bundle import LARGEST, Bundle, manifest_of
+from tasks.release.keys import same_key, verify_signature
 from tasks.release.manifest import (
     CARD,
     CONFIG,

@@ -23,7 +23,7 @@ from tasks.release.believed import (
     RUN_FILES,
     STATEMENT_FIELDS,
 )
-from tasks.release.bundle import load_key, sign
+from tasks.release.keys import load_key, sign
 from tasks.release.manifest import MANIFEST, SIGNATURE
 from tests.tasks.release.scene import Scene
 

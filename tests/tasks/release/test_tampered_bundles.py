@@ -16,7 +16,8 @@ import pytest
 from dpcore.errors import InputError
 from flows.cli import run
 from flows.commands.verify import words
-from tasks.release.bundle import load_key, read_bundle, sign
+from tasks.release.bundle import read_bundle
+from tasks.release.keys import load_key, sign
 from tasks.release.manifest import MANIFEST, SIGNATURE
 from tasks.release.verify import Verified, verify_files
 from tests.release_fixtures import write_key

@@ -17,7 +17,7 @@ from dpcore.errors import InputError
 from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
-from tasks.release.bundle import TRUSTED
+from tasks.release.keys import TRUSTED
 from tasks.stores.moved import made_at, move, rebased, root_of
 from tests.flows.small import SCHEMA, small_frame
 from tests.release_fixtures import write_key
