@@ -25,7 +25,7 @@ from dpcore.features import (
     unit_interval,
 )
 from dpcore.identity import canonical, canonical_marks, canonical_texts
-from dpcore.preprocess.design import EncodingReport
+from dpcore.preprocess.design import SHOWN, EncodingReport
 
 SMALL = 64  # rows up to which a plain loop beats hashing a whole column
 MISSING, UNKNOWN = -1, -2
@@ -156,7 +156,7 @@ class NumberPart(ColumnEncoder):
             tally.fault(
                 rows,
                 column.name,
-                [cell_text(raw, text, r) for r in rows[:11]],
+                [cell_text(raw, text, r) for r in rows[: SHOWN + 1]],
                 f"a number is needed; {FILL_RULE}",
             )
             return np.where(bad, self.low, raw), None
@@ -282,14 +282,17 @@ def settle_levels(
     unknown, missing = row_levels == UNKNOWN, row_levels == MISSING
     if column.unknown == "refuse" and unknown.any():
         rows = np.flatnonzero(unknown)
-        texts = [f"{text_of(uniques[codes[r]], True)!r} is not a declared level" for r in rows[:11]]
+        texts = [
+            f"{text_of(uniques[codes[r]], True)!r} is not a declared level"
+            for r in rows[: SHOWN + 1]
+        ]
         tally.fault(rows, column.name, texts, "add the level, or declare unknown: zeros or other")
     tally.count("unknown", column.name, unknown)
     if missing.any() and column.fill is None:
         rows = np.flatnonzero(missing)
         texts = [
             "no value" if codes[r] < 0 else f"{text_of(uniques[codes[r]], True)!r}"
-            for r in rows[:11]
+            for r in rows[: SHOWN + 1]
         ]
         tally.fault(rows, column.name, texts, f"a declared level is needed; {FILL_RULE}")
     tally.count("filled", column.name, missing)
@@ -442,7 +445,7 @@ def date_factors(
         rows = np.flatnonzero(refused)
         texts = [
             "no value" if codes[r] < 0 else repr(text_of(uniques[codes[r]], strip))
-            for r in rows[:11]
+            for r in rows[: SHOWN + 1]
         ]
         tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {FILL_RULE}")
     return found, moments
@@ -455,6 +458,7 @@ def moment_of(value: Any, text: str, form: str) -> datetime:
     Dates are read as they are, ``text`` by the format. Raises ``ValueError`` for a text that is
     none.
     """
+    moment: datetime
     if hasattr(value, "to_pydatetime"):
         moment = value.to_pydatetime(warn=False)
     elif isinstance(value, datetime):

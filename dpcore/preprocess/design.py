@@ -67,8 +67,12 @@ class Data:
         return Data(self.X[rows], self.y[rows], self.design)
 
 
-SHOWN = 10  # refused cells named in one message
+SHOWN = 20  # refused cells named in one message
 ALONE = 3  # cells of one column up to this number have their own words
+
+
+class FaultsHeld(Exception):
+    """Cells are refused, and will be told with others of their file."""
 
 
 @dataclass(slots=True)
@@ -76,7 +80,8 @@ class EncodingReport:
     """Counts by column, internal to the operator: they are exact numbers about private rows.
 
     ``source`` names the file and ``rows`` counts the data rows already seen, so that a fault names
-    the right row.
+    the right row. While ``held``, faults are kept until there are enough for one message, or
+    whoever holds them asks for it.
     """
 
     source: str = ""
@@ -90,6 +95,11 @@ class EncodingReport:
     capped: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)  # rows left out for an undeclared label
     faults: list[tuple[int, str, str, str]] = field(default_factory=list)
+    held: bool = False
+
+    def begin(self, source: str, rows: int) -> None:
+        """Go on to a piece of ``source`` that begins after ``rows`` rows; faults are held."""
+        self.source, self.rows, self.places, self.held = source, rows, None, True
 
     def count(self, what: str, column: str, hits: np.ndarray) -> None:
         number = int(np.count_nonzero(hits))
@@ -103,10 +113,19 @@ class EncodingReport:
             self.faults.append((number, column, value, rule))
 
     def raise_faults(self) -> None:
-        """Raise one ``InputError`` that names the refused cells in row order, if there are any."""
+        """Raise one ``InputError`` that names the refused cells in row order, if there are any.
+
+        Of a cell that was refused twice the first word counts. Raises ``FaultsHeld`` while faults
+        are held.
+        """
         if not self.faults:
             return
-        faults = sorted(self.faults)
+        first: dict[tuple[int, str], tuple[int, str, str, str]] = {}
+        for fault in self.faults:
+            first.setdefault(fault[:2], fault)
+        if self.held and len(first) <= SHOWN:
+            raise FaultsHeld
+        faults = sorted(first.values())
         self.faults.clear()
         more = f" | and more in {len(faults) - SHOWN} or more cells" if len(faults) > SHOWN else ""
         groups: dict[tuple[str, str], list[tuple[int, str]]] = {}
@@ -117,6 +136,12 @@ class EncodingReport:
             text for (column, rule), cells in groups.items() for text in _texts(column, rule, cells)
         ]
         raise InputError(place + " | ".join(texts) + more + ".")
+
+    def tell(self, *others: EncodingReport) -> None:
+        """Raise what is held here and in ``others``, which are of the same file."""
+        self.faults += [fault for other in others for fault in other.faults]
+        self.held = False
+        self.raise_faults()
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         names = ("clipped", "filled", "unknown", "capped", "dropped")

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from dpcore.errors import InputError
 from dpcore.features import FeatureGroup
-from dpcore.preprocess.design import Design, EncodingReport
+from dpcore.preprocess.design import SHOWN, Design, EncodingReport
 from dpcore.preprocess.encoder import SPARSE_BELOW, check_settings, read_settings
 from dpcore.problem import Block
 from dpcore.rounding import shortened
@@ -230,7 +230,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
     def _refuse(self, bad: np.ndarray, X: Any, tally: EncodingReport) -> None:
         if not bad.any():
             return
-        for row in np.flatnonzero(bad)[:11]:
+        for row in np.flatnonzero(bad)[: SHOWN + 1]:
             cells = X[[row]].toarray()[0] if issparse(X) else X[row]
             column = int(np.flatnonzero(~np.isfinite(cells))[0])
             name = [n for g in self.groups for n in g.names][column]

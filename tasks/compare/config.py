@@ -25,6 +25,7 @@ from tasks.config.train import (
     LedgerSection,
     Number,
     NumberOrTarget,
+    Places,
     PreprocessSection,
     RankingSection,
     Section,
@@ -195,8 +196,8 @@ class CompareData(Section):
     """
 
     name: str = Field(min_length=1, description="name a schema of conf/data, or a YAML file")
-    path: str | None = Field(default=None, description="name a file that exists")
-    test_path: str | None = Field(default=None, description="name a file that exists")
+    path: Places = Field(default=None, description="name files that exist")
+    test_path: Places = Field(default=None, description="name files that exist")
     blocks: tuple[str, ...] | None = Field(
         default=None, description="for example [2026-01, 2026-02]"
     )

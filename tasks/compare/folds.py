@@ -22,6 +22,7 @@ from tasks.compare.grid import Cell, Setting
 from tasks.data import Reading
 from tasks.kinds.base import Job, reading_of
 from tasks.readers import source_paths
+from tasks.readers.parts import Part
 
 KEPT = 4  # folds that a thread keeps: the cells of a batch walk over few of them
 
@@ -210,11 +211,17 @@ def _partition(job: Job, folds: int) -> Table:
     return Table(join(parts), None, parts)
 
 
-def partition_files(job: Job, folds: int) -> list[Path]:
+def partition_files(job: Job, folds: int) -> list[Part]:
     """S1 to S``folds`` in the folder of the data; raises ``InputError`` where they are not there.
     None is opened.
     """
-    folder = data_files(job)[0].parent
+    first = data_files(job)[0]
+    if not isinstance(first, Path):
+        raise InputError(
+            f"Expected a local folder with partition files, got {first}; copy them here, or set "
+            "protocol.parts=false to cut folds by query."
+        )
+    folder = first.parent
     found = [next(iter(sorted(folder.glob(f"S{k}.txt*"))), None) for k in range(1, folds + 1)]
     missing = [f"S{k}.txt" for k, file in enumerate(found, 1) if file is None]
     if missing:
@@ -226,14 +233,14 @@ def partition_files(job: Job, folds: int) -> list[Path]:
     return [file for file in found if file is not None]
 
 
-def data_files(job: Job) -> list[Path]:
+def data_files(job: Job) -> list[Part]:
     """The files of the training part; none for generated data."""
     if job.schema.source.kind != "file" and job.config.data.path is None:
         return []
     return source_paths(job.schema, job.config.data.path, job.schema.source.path)
 
 
-def fingerprint(job: Job, protocol: ProtocolSection, digest: Callable[[Path], str]) -> str:
+def fingerprint(job: Job, protocol: ProtocolSection, digest: Callable[[Part], str]) -> str:
     """A hash of schema, blocks and files; ``digest`` says what stands for a file."""
     files = data_files(job)
     if job.kind.in_partitions and protocol.parts and files:
@@ -247,13 +254,13 @@ def fingerprint(job: Job, protocol: ProtocolSection, digest: Callable[[Path], st
     return sha256("\n".join(texts).encode()).hexdigest()
 
 
-def content_digest(file: Path) -> str:
+def content_digest(file: Part) -> str:
     """SHA-256 of a file of public rows."""
     with file.open("rb") as opened:
         return file_digest(opened, "sha256").hexdigest()
 
 
-def stat_digest(file: Path) -> str:
+def stat_digest(file: Part) -> str:
     """What stands for a file of private rows, which nobody has opened: name, length and time of
     change.
     """

@@ -9,7 +9,14 @@ import math
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    field_validator,
+)
 
 from dpcore.identity import canonical
 from dpcore.problem import Adjacency
@@ -47,6 +54,16 @@ def _number_or_target(value: object) -> object:
     return _number(value)
 
 
+def _places(value: object) -> object:
+    """One place of files (a file, a glob, a folder, a URL), or a list of them."""
+    if value is None or (isinstance(value, str) and value):
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(v, str) and v for v in value):
+        return tuple(value)
+    raise ValueError("a file, a glob, a folder, a URL, or a list of them")
+
+
+Places = Annotated[str | tuple[str, ...] | None, PlainValidator(_places)]
 Number = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Count = Annotated[Whole, Field(ge=1)]
@@ -63,8 +80,8 @@ class DataSection(Section):
     name: str = Field(
         default="census", min_length=1, description="name a schema of conf/data, or a YAML file"
     )
-    path: str | None = Field(default=None, description="name a file that exists")
-    test_path: str | None = Field(default=None, description="name a file that exists")
+    path: Places = Field(default=None, description="name files that exist")
+    test_path: Places = Field(default=None, description="name files that exist")
     blocks: tuple[str, ...] | None = Field(
         default=None, description="for example [2026-01, 2026-02]"
     )

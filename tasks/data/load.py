@@ -7,7 +7,7 @@ A quick look at a declared table before anything starts: header, columns, label 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, EncodingReport, MatrixEncoder
-from dpcore.preprocess.design import Data
+from dpcore.preprocess.design import Data, FaultsHeld
 from dpcore.problem import Adjacency
 from dpcore.ranking.sessions import Sessions
 from tasks.data.rows import (
@@ -38,6 +38,7 @@ from tasks.data.units import unit_names
 from tasks.home import Home
 from tasks.readers import Chunk, open_chunks, source_paths
 from tasks.readers.open import Paths, frame_chunks, sibling_paths
+from tasks.readers.parts import Part, packing
 from tasks.schema import Schema
 
 # text files from this size on are encoded into mapped files, not into memory
@@ -184,8 +185,8 @@ def load(
 def _load(
     schema: Schema,
     encoder: Encoder | MatrixEncoder,
-    files: list[Path],
-    tests: list[Path],
+    files: list[Part],
+    tests: list[Part],
     frame: pd.DataFrame | None,
     test_frame: pd.DataFrame | None,
     adjacency: Adjacency | str | None,
@@ -259,11 +260,20 @@ def _read(
 ) -> None:
     """Encode chunks into ``part``; rows of the test side of a split by hash or position go to
     ``test``.
+
+    What is wrong with the cells of one file is told together, up to a number of them.
     """
     row, whole = 0, Whole(wanted.blocks)
+    tallies = [part.tally] if test is None else [part.tally, test.tally]
     for chunk in chunks:
-        part.tally.source, part.tally.rows, part.tally.places = source, row, None
+        place = chunk.source or source
+        if part.tally.source != place:
+            part.tally.tell(*tallies[1:])
+        for tally in tallies:
+            tally.begin(place, chunk.start if chunk.source else row)
         start, row = row, row + chunk.rows
+        for name, places, values, rule in chunk.faults:
+            part.tally.fault(places, name, values, rule)
         rows = _rows(schema, chunk, start, part.tally, whole, wanted, test is not None)
         chunk, aside = rows.chunk, rows.aside
         if not chunk.rows:
@@ -274,7 +284,6 @@ def _read(
             else chunk.table[schema.label.column]
         )
         y = decode_labels(schema.label, cells, part.tally, schema.text.strip)
-        part.tally.raise_faults()
         lost = np.isnan(y)
         if lost.any():
             aside = None if aside is None else aside & ~lost
@@ -288,12 +297,12 @@ def _read(
             if wanted.group is None
             else group_names(schema, wanted.group, chunk.table[wanted.group])
         )
-        _append(part, encoder, chunk, y, start, rows.places, keep)
+        _append(part, encoder, chunk, y, rows.places, keep)
         _note(part, names, keep)
         if test is not None and aside is not None:
-            test.tally.source = source
-            _append(test, encoder, chunk, y, start, rows.places, aside)
+            _append(test, encoder, chunk, y, rows.places, aside)
             _note(test, names, aside)
+    part.tally.tell(*tallies[1:])
 
 
 def _rows(
@@ -314,7 +323,6 @@ def _rows(
     where = row_blocks(schema, chunk.table, tally) if chunk.labels is None else None
     if where is not None and schema.label.kind == "relevance":
         whole.check(schema, chunk, where, tally)
-    tally.raise_faults()
     places: np.ndarray | None = None
     aside = test_rows(schema, chunk, start) if split and schema.split.kind in BY_PLACE else None
     if where is not None and wanted.blocks is not None:
@@ -341,21 +349,24 @@ def _append(
     encoder: Any,
     chunk: Chunk,
     y: np.ndarray,
-    row: int,
     places: np.ndarray | None,
     keep: np.ndarray | None,
 ) -> None:
-    """Encode the kept rows of a chunk (None: all), at ``places`` (None: in order) after row
-    ``row``.
+    """Encode the kept rows of a chunk (None: all), at ``places`` of it (None: in order); none while
+    faults are held.
     """
     table, queries = chunk.table, chunk.queries
-    part.tally.rows, part.tally.places = row, places
+    part.tally.places = places
     if keep is not None:
         if not keep.any():
             return
         table, y, queries = table[keep], y[keep], None if queries is None else queries[keep]
         part.tally.places = np.flatnonzero(keep) if places is None else places[keep]
-    part.X.append(encoder.encode(table, part.tally))
+    try:
+        rows = encoder.encode(table, part.tally)
+    except FaultsHeld:
+        return
+    part.X.append(rows)
     part.y.append(y)
     if len(part.seen) < 3:
         part.seen.update(np.unique(y)[:3].tolist())
@@ -428,15 +439,15 @@ def _finish(schema: Schema, encoder: Any, part: _Part) -> Data | Sessions:
     return Data(X, y, encoder.design)
 
 
-def test_files(schema: Schema, files: list[Path], test_path: Paths) -> list[Path]:
+def test_files(schema: Schema, files: list[Part], test_path: Paths) -> list[Part]:
     """The files of the test part, none where rows are split or there is no test part."""
     if test_path is not None:
         return source_paths(schema, test_path, schema.split.path, "data.test_path")
     return sibling_paths(schema, files, None) if schema.split.kind == "file" else []
 
 
-def _large(files: Sequence[Path]) -> bool:
-    sizes = (f.stat().st_size * (UNPACKED if f.suffix == ".gz" else 1) for f in files)
+def _large(files: Sequence[Part]) -> bool:
+    sizes = (f.stat().st_size * (UNPACKED if packing(f) else 1) for f in files)
     return sum(sizes) >= SPOOL_BYTES
 
 
@@ -460,30 +471,53 @@ def peek(
     tests = test_files(schema, files, test_path)
     for found, skip in ((files, None), (tests, schema.split.skip_lines)):
         if found:
-            chunk = next(iter(open_chunks(schema, found, skip, mine_of(schema, blocks))), None)
-            if chunk is not None:
-                _check_first(schema, encoder, chunk, found, blocks)
+            _check_rows(
+                schema, encoder, open_chunks(schema, found, skip, mine_of(schema, blocks)), blocks
+            )
 
 
-def _check_first(
+def _check_rows(
+    schema: Schema,
+    encoder: Encoder | MatrixEncoder,
+    chunks: Iterable[Chunk],
+    blocks: Sequence[str] | None,
+) -> None:
+    """Look at the first rows; where some are refused at all rows of their file, to tell them."""
+    tally = EncodingReport()
+    for number, chunk in enumerate(chunks):
+        if number and (not tally.faults or tally.source != chunk.source):
+            break
+        tally.begin(chunk.source, chunk.start)
+        piece = (
+            chunk if number or chunk.faults else chunk.take(np.arange(min(PEEK_ROWS, chunk.rows)))
+        )
+        _check_cells(schema, encoder, piece, blocks, tally)
+        if not number and tally.faults and piece.rows < chunk.rows:
+            rest = np.arange(piece.rows, chunk.rows)
+            tally.begin(chunk.source, chunk.start + piece.rows)
+            _check_cells(schema, encoder, chunk.take(rest), blocks, tally)
+    tally.tell()
+
+
+def _check_cells(
     schema: Schema,
     encoder: Encoder | MatrixEncoder,
     chunk: Chunk,
-    files: list[Path],
     blocks: Sequence[str] | None,
+    tally: EncodingReport,
 ) -> None:
-    chunk = chunk.take(np.arange(min(PEEK_ROWS, chunk.rows)))
-    tally = EncodingReport(source=", ".join(map(str, files)))
+    """Note in ``tally`` what is wrong with the rows of ``blocks``."""
+    for name, rows, values, rule in chunk.faults:
+        tally.fault(rows, name, values, rule)
     mine = in_blocks(schema, blocks, chunk.table, tally)
-    tally.raise_faults()
     places = np.arange(chunk.rows) if mine is None else np.flatnonzero(mine)
     chunk, tally.places = chunk.take(places), places
     if not chunk.rows:
         return
     cells = chunk.table[schema.label.column] if chunk.labels is None else pd.Series(chunk.labels)
     y = decode_labels(schema.label, cells, tally, schema.text.strip)
-    tally.raise_faults()
     keep = ~np.isnan(y)
     if keep.any():
         tally.places = places[keep]
-        encoder.encode(chunk.table[keep], tally)  # type: ignore[arg-type]
+        with suppress(FaultsHeld):
+            encoder.encode(chunk.table[keep], tally)  # type: ignore[arg-type]

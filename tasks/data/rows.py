@@ -23,7 +23,7 @@ from scipy.sparse import issparse
 from dpcore.errors import InputError, unknown_name
 from dpcore.identity import canonical, names_nobody
 from dpcore.preprocess.column_encoders import factors, named, parse_number, text_of
-from dpcore.preprocess.design import EncodingReport
+from dpcore.preprocess.design import SHOWN, EncodingReport
 from tasks.data.units import unit_codes, unit_names
 from tasks.readers import Chunk
 from tasks.readers.open import QUERY
@@ -150,7 +150,9 @@ def row_blocks(schema: Schema, frame: pd.DataFrame, tally: EncodingReport) -> np
     )[codes]
     empty = np.flatnonzero(found == "")
     if len(empty):
-        shown = [repr(text) if (text := texts[codes[r]]) else "no value" for r in empty[:11]]
+        shown = [
+            repr(text) if (text := texts[codes[r]]) else "no value" for r in empty[: SHOWN + 1]
+        ]
         tally.fault(
             empty, block.column, shown, f"every row needs a block ({block.by}); correct the row"
         )
@@ -197,7 +199,7 @@ def decode_labels(
     elif len(rows):
         shown = [
             "no value" if codes[r] < 0 else repr(canonical(uniques[codes[r]], strip))
-            for r in rows[:11]
+            for r in rows[: SHOWN + 1]
         ]
         rule = (
             f"declared are {', '.join(map(repr, list(known)[:12]))}; correct the row or the "
@@ -221,7 +223,7 @@ def _numbers(label: LabelSpec, cells: pd.Series, tally: EncodingReport) -> np.nd
         bad |= (values < 0) | (values > float(label.high or 0)) | (values != np.floor(values))
     if bad.any():
         rows = np.flatnonzero(bad)
-        shown = [f"{cells.iloc[r]!r} is not a usable target" for r in rows[:11]]
+        shown = [f"{cells.iloc[r]!r} is not a usable target" for r in rows[: SHOWN + 1]]
         rule = (
             f"a whole number up to {label.high} is needed"
             if label.kind == "relevance"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dpcore.errors import InputError
 from dpcore.identity import BLANKS, BOOLEANS, NO_VALUE, plain_texts
 from dpcore.preprocess.column_encoders import named
-from dpcore.preprocess.design import EncodingReport
+from dpcore.preprocess.design import SHOWN, EncodingReport
 from tasks.schema import Schema
 
 
@@ -37,7 +37,7 @@ def unit_names(schema: Schema, cells: pd.Series, tally: EncodingReport, what: st
     nobody = np.array([text in none for text in texts])
     rows = np.flatnonzero(nobody[codes])
     if len(rows):
-        shown = [repr(text) if (text := texts[codes[r]]) else "no value" for r in rows[:11]]
+        shown = [repr(text) if (text := texts[codes[r]]) else "no value" for r in rows[: SHOWN + 1]]
         tally.fault(
             rows,
             name,

@@ -4,7 +4,6 @@ opened.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from tasks.data import Reading
@@ -14,15 +13,16 @@ from tasks.ledger import Blocks, Charge, RowFacts
 from tasks.ledger.reader import LedgerReader
 from tasks.profile.private import budgets_of
 from tasks.readers import source_paths
+from tasks.readers.parts import Part
 
 
-def require_files(job: Job) -> list[Path]:
+def require_files(job: Job) -> list[Part]:
     """The files of the training table, which may be none; raises ``InputError`` for one that is not
     there.
 
     Nothing is opened.
     """
-    found: list[Path] = []
+    found: list[Part] = []
     if job.config.data.path is not None or job.schema.source.kind == "file":
         found = source_paths(job.schema, job.config.data.path, job.schema.source.path)
     if job.config.data.test_path is not None:
@@ -30,7 +30,7 @@ def require_files(job: Job) -> list[Path]:
     return found
 
 
-def all_files(job: Job) -> list[Path]:
+def all_files(job: Job) -> list[Part]:
     """The files of the training and the test part; raises ``InputError`` for one that is not
     there.
     """

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
@@ -50,8 +49,8 @@ class Charge:
     public: bool = False
     division: Blocks | None = None
     period: str | None = None
-    files: tuple[Path, ...] = ()
-    test_files: tuple[Path, ...] = ()
+    files: tuple[Any, ...] = ()  # paths, or remote files that give the same
+    test_files: tuple[Any, ...] = ()  # paths, or remote files that give the same
     config_sha256: str | None = None
     weights_sha256: str | None = None  # of the model that a released number is about
     facts: RowFacts | None = None

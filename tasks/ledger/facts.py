@@ -25,7 +25,7 @@ from decimal import Decimal
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection, or_, select
 
@@ -254,7 +254,16 @@ def _names_today(name: str, facts: RowFacts | None) -> set[str]:
 
 PIECE = 1 << 20
 
-Stamp = tuple[str, int, int, int]
+
+class Bytes(Protocol):
+    """What is asked of a file: a ``Path``, or a remote one that gives the same."""
+
+    def open(self, mode: str) -> Any: ...
+
+    def stat(self) -> Any: ...
+
+
+Stamp = tuple[Any, int, int, int]
 
 
 class Marks(NamedTuple):
@@ -276,11 +285,11 @@ class Marks(NamedTuple):
         return {"files": list(self.each)} if len(self.each) > 1 else {}
 
 
-def marks_of(key: bytes, paths: Iterable[Path]) -> Marks:
+def marks_of(key: bytes, paths: Iterable[Bytes]) -> Marks:
     """The HMAC-SHA-256 of the SHA-256 of the files' contents; a file that did not change is read
     once a process.
     """
-    whole, each = _digests(tuple(_stamp(path) for path in sorted(paths)))
+    whole, each = _digests(tuple(_stamp(path) for path in ordered(paths)))
     return Marks(_keyed(key, whole), tuple(dict.fromkeys(_keyed(key, digest) for digest in each)))
 
 
@@ -288,17 +297,24 @@ def _keyed(key: bytes, digest: bytes) -> str:
     return hmac.new(key, digest, "sha256").hexdigest()
 
 
-def _stamp(path: Path) -> Stamp:
+def ordered(paths: Iterable[Bytes]) -> list[Bytes]:
+    """Files in the order in which the fingerprint of all of them reads them, by their paths."""
+    found: list[Any] = list(paths)
+    local = all(isinstance(path, Path) for path in found)
+    return sorted(found, key=None if local else str)
+
+
+def _stamp(path: Bytes) -> Stamp:
     found = path.stat()
-    return str(path), found.st_ino, found.st_size, found.st_mtime_ns
+    return path, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @lru_cache(maxsize=16)
 def _digests(files: tuple[Stamp, ...]) -> tuple[bytes, tuple[bytes, ...]]:
     whole, each = sha256(), []
-    for name, *_ in files:
+    for path, *_ in files:
         single = sha256()
-        with Path(name).open("rb") as file:
+        with path.open("rb") as file:
             while piece := file.read(PIECE):
                 single.update(piece)
                 if len(files) > 1:

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 from uuid import uuid4
@@ -286,7 +285,7 @@ class Ledger(LedgerReader):
             forfeited.append(record.entry)
         return forfeited
 
-    def fingerprint(self, paths: Iterable[Path]) -> Marks:
+    def fingerprint(self, paths: Iterable[ledger_facts.Bytes]) -> Marks:
         """Return the keyed fingerprints of files' contents: they know one file under two names."""
         with self._writing(NOTHING_SPENT) as (connection, _):
             key = ledger_facts.key_of(connection)

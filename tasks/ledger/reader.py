@@ -145,7 +145,9 @@ class LedgerReader:
         fullest = max(spent.values(), default=0)
         return Room(found.order, found.left(fullest), found.adjacency, dataset)
 
-    def private_names(self, dataset: str | None, paths: Iterable[Path] = ()) -> tuple[str, ...]:
+    def private_names(
+        self, dataset: str | None, paths: Iterable[ledger_facts.Bytes] = ()
+    ) -> tuple[str, ...]:
         """Return the data sets with a limit that are called ``dataset`` or were charged for reading
         one of ``paths``.
 
@@ -179,7 +181,7 @@ class LedgerReader:
                 sorted(limited & {records[0].dataset, *ledger_facts.read_as(connection, marks)})
             )
 
-    def require_public(self, dataset: str, paths: Iterable[Path] = ()) -> None:
+    def require_public(self, dataset: str, paths: Iterable[ledger_facts.Bytes] = ()) -> None:
         """Raise InputError where data that are declared public are private here, by their name or
         by their bytes.
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pandas as pd
 
 from dpcore.errors import InputError
 from tasks.profile.labels import label_spec
-from tasks.readers.chunk import is_gzip, require_rows
+from tasks.readers.chunk import open_text, require_rows
 
 
 def pairs_values(path: Path, layout: str, bounds: Any, notes: list[str]) -> dict[str, Any]:
@@ -23,9 +22,7 @@ def pairs_values(path: Path, layout: str, bounds: Any, notes: list[str]) -> dict
     require_rows(path)
     labels, queries = [], set()
     width, low, high = 0, 0.0, 0.0
-    with (gzip.open if is_gzip(path) else open)(
-        path, "rt", encoding="utf-8", errors="replace"
-    ) as file:
+    with open_text(path, "utf-8", "replace") as file:
         for number, line in enumerate(file, 1):
             words = line.partition("#")[0].split()
             if not words:

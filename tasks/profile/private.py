@@ -37,6 +37,7 @@ from tasks.ledger import Charge, Dataset, Ledger, RowFacts
 from tasks.profile.draft import Draft, checked, draft_name
 from tasks.readers.cells import MARKS
 from tasks.readers.open import data_roots
+from tasks.readers.parts import Part, is_url, parts_at
 from tasks.schema import Schema, find_schema, known_schemas
 
 Pay = Callable[[Events], AbstractContextManager[Any]]
@@ -50,7 +51,7 @@ def ledger_of(schema: Schema | None) -> Ledger:
     return Ledger(url or os.environ.get("DPFLOWS_LEDGER") or Home.find().ledger_url)
 
 
-def budgets_of(path: Path) -> list[str]:
+def budgets_of(path: Part) -> list[str]:
     """Names of the data sets with a budget that ``path`` belongs to.
 
     A file belongs to a private data set whose schema (of ``conf/data``) declares it, and to one
@@ -67,11 +68,13 @@ def budgets_of(path: Path) -> list[str]:
     return sorted(found)
 
 
-def _declares(schema: Schema, path: Path) -> bool:
-    files = [
-        root / name for root in data_roots() for name in (*schema.source.path, *schema.split.path)
-    ]
-    return any(file.is_file() and file.samefile(path) for file in files)
+def _declares(schema: Schema, path: Part) -> bool:
+    """Whether a file is one that a schema declares: by itself, in a folder or by a glob."""
+    names = (*schema.source.path, *schema.split.path)
+    if not isinstance(path, Path):
+        return any(is_url(name) and path in parts_at(name) for name in names)
+    places = [root / name for root in data_roots() for name in names if not is_url(name)]
+    return any(file.samefile(path) for place in places for file in parts_at(place))  # type: ignore[union-attr]
 
 
 def state_facts(values: dict[str, Any], dataset: Dataset, notes: list[str]) -> None:

@@ -4,18 +4,25 @@ careful way.
 
 from __future__ import annotations
 
+from codecs import lookup
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from tasks.readers.chunk import Chunk, is_gzip
+from tasks.readers.cell_numbers import column_numbers
+from tasks.readers.chunk import Chunk, Fault
+from tasks.readers.parts import Part, bytes_stream
 from tasks.schema import Schema
 
 BLOCK = 64 * 2**20  # bytes of text times columns that one chunk is parsed from
+TYPES = {
+    "float64": pa.float64(),
+    "category": pa.dictionary(pa.int32(), pa.string()),
+    None: pa.string(),
+}
 
 
 def block_bytes(columns: int) -> int:
@@ -32,53 +39,46 @@ class NotPlain(Exception):
 
 def is_plain(schema: Schema, marks: dict[str, list[str]]) -> bool:
     """Whether the declared layout is one that Arrow reads with the same meaning: UTF-8, one
-    separating character, no thousands mark, the same missing marks in every numeric column."""
+    separating character, the same missing marks in every numeric column."""
     text = schema.text
     return (
-        text.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+        lookup(text.encoding).name == "utf-8"
         and len(text.separator) == 1
         and text.separator != " "
-        and text.thousands is None
         and len({tuple(m) for m in marks.values()}) <= 1
     )
 
 
 def read_plain(
     schema: Schema,
-    path: Path,
+    part: Part,
     names: list[str],
     kinds: dict[str, str | None],
     marks: list[str],
-    skip: int,
+    offset: int,
 ) -> Iterator[Chunk]:
-    """Yield frames of the rows after the first ``skip`` lines; raises ``NotPlain`` where the parser
-    gives up.
+    """Yield frames of the rows after the first ``offset`` bytes; raises ``NotPlain`` where the
+    parser gives up.
 
     Quotes after a blank are text to this parser, so a text that begins with one is left to the
-    other.
+    other. Numbers with marks of thousands are parsed as texts first.
     """
     text = schema.text
-    types = {
-        "float64": pa.float64(),
-        "category": pa.dictionary(pa.int32(), pa.string()),
-        None: pa.string(),
-    }
+    grouped = [name for name, kind in kinds.items() if kind == "float64" and text.thousands]
+    types = {name: TYPES["category" if name in grouped else kind] for name, kind in kinds.items()}
     wanted = [name for name in names if kinds[name] or needed(schema, name)]
     rows = 0
     try:
         with (
-            pa.input_stream(str(path), compression="gzip" if is_gzip(path) else None) as stream,
+            bytes_stream(part) as stream,
             pacsv.open_csv(
-                stream,
+                after(stream, offset),
                 pacsv.ReadOptions(
-                    use_threads=False,
-                    block_size=block_bytes(len(names)),
-                    skip_rows=skip,
-                    column_names=names,
+                    use_threads=False, block_size=block_bytes(len(names)), column_names=names
                 ),
                 pacsv.ParseOptions(delimiter=text.separator, quote_char=text.quote),
                 pacsv.ConvertOptions(
-                    column_types={name: types[kinds[name]] for name in wanted},
+                    column_types={name: types[name] for name in wanted},
                     include_columns=wanted,
                     null_values=marks,
                     strings_can_be_null=False,
@@ -93,10 +93,29 @@ def read_plain(
                 chunk = Chunk(frame_of(batch))
                 if text.strip and _quoted(chunk, text.quote, kinds):
                     raise NotPlain(rows)
-                yield chunk
+                yield with_numbers(schema, chunk, dict.fromkeys(grouped, marks))
                 rows += chunk.rows
     except (pa.ArrowInvalid, OSError):
         raise NotPlain(rows) from None
+
+
+def after(stream: Any, offset: int) -> Any:
+    """``stream`` behind its first ``offset`` bytes."""
+    while offset and (piece := stream.read(min(offset, 2**20))):
+        offset -= len(piece)
+    return stream
+
+
+def with_numbers(schema: Schema, chunk: Chunk, marks: dict[str, list[str]]) -> Chunk:
+    """``chunk`` with the columns of ``marks`` (name -> texts of no value), which are texts, as
+    numbers.
+    """
+    faults: list[Fault] = []
+    for name, missing in marks.items():
+        numbers, found = column_numbers(name, chunk.table[name], missing, schema.text)
+        chunk.table[name] = numbers
+        faults += found
+    return Chunk(chunk.table, faults=tuple(faults)) if faults else chunk
 
 
 def frame_of(batch: pa.RecordBatch) -> pd.DataFrame:

@@ -6,7 +6,6 @@ How a file is laid out, from its first bytes: what can be drafted, and words abo
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -18,9 +17,9 @@ from scipy.io import arff
 
 from dpcore.errors import InputError
 from dpcore.identity import canonical
-from tasks.readers.chunk import is_gzip, require_rows, truncated
+from tasks.readers.chunk import open_text, require_rows
+from tasks.readers.parts import open_bytes, unpacked
 from tasks.readers.tables import whole_parquet
-from tasks.readers.text import open_text
 
 MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")
 ENCODINGS = ("utf-8", "cp1252", "latin-1")
@@ -55,11 +54,8 @@ def read_cells(
             text_of = {name: partial(canonical, unit=name == ids) for name in frame}
             return frame.apply(lambda column: column.astype(object).map(text_of[column.name])), {}
         return frame.astype(object).where(frame.notna(), "").astype(str), {}
-    try:
-        with (gzip.open if is_gzip(path) else open)(path, "rb") as file:
-            raw = file.read()
-    except (EOFError, gzip.BadGzipFile):
-        raise truncated(path) from None
+    with unpacked(path), open_bytes(path) as file:
+        raw = file.read()
     encoding = "utf-8" if by_row else next(e for e in ENCODINGS if _decodes(raw, e))
     if encoding != "utf-8":
         notes.append(
@@ -178,11 +174,8 @@ def layout_of(path: Path) -> str:
     require_rows(path)
     if path.suffix == ".parquet":
         return "parquet"
-    try:
-        with (gzip.open if is_gzip(path) else open)(path, "rb") as file:
-            head = file.read(HEAD)
-    except (EOFError, gzip.BadGzipFile):
-        raise truncated(path) from None
+    with unpacked(path), open_bytes(path) as file:
+        head = file.read(HEAD)
     kind = next((words for mark, words in FOREIGN if head.startswith(mark)), None)
     if kind is None and b"\0" in head:
         kind = "binary file or one in UTF-16"

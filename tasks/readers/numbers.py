@@ -4,8 +4,6 @@ binary batches.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +17,8 @@ from scipy.sparse import csr_array
 
 from dpcore.errors import InputError
 from dpcore.features import FeatureGroup
-from tasks.readers.chunk import Chunk, chunk_rows, is_gzip, require_rows, truncated
-from tasks.readers.text import open_text
+from tasks.readers.chunk import Chunk, chunk_rows, no_rows, open_text, require_rows
+from tasks.readers.parts import Part, open_bytes, unpacked
 from tasks.schema import Schema
 
 CIFAR_ROW = 1 + 3 * 32 * 32  # one label byte, then the red, green and blue planes
@@ -28,11 +26,10 @@ IDX_BYTES = 0x08  # type code of unsigned bytes
 
 
 @contextmanager
-def _unpacked(path: Path) -> Iterator[None]:
+def _unpacked(path: Part) -> Iterator[None]:
     try:
-        yield
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise truncated(path) from None
+        with unpacked(path):
+            yield
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: not readable as text ({error.reason}); check source.format."
@@ -43,7 +40,7 @@ def width(schema: Schema) -> int:
     return sum(g.count for g in schema.features)
 
 
-def read_svmlight(schema: Schema, path: Path) -> Iterator[Chunk]:
+def read_svmlight(schema: Schema, path: Part) -> Iterator[Chunk]:
     """Yield SVMlight or LETOR lines: ``label [qid:q] index:value ... [# comment]``, indices from 1,
     absent is 0.
 
@@ -58,7 +55,7 @@ def read_svmlight(schema: Schema, path: Path) -> Iterator[Chunk]:
     )
 
 
-def read_pairs(path: Path, groups: Sequence[FeatureGroup], ranked: bool) -> Iterator[Chunk]:
+def read_pairs(path: Part, groups: Sequence[FeatureGroup], ranked: bool) -> Iterator[Chunk]:
     """The same for the features of ``groups``; ``ranked`` asks for a query id in every line."""
     require_rows(path)
     columns = sum(g.count for g in groups)
@@ -74,10 +71,10 @@ def read_pairs(path: Path, groups: Sequence[FeatureGroup], ranked: bool) -> Iter
             rows += len(parsed)
             first += len(lines)
     if not rows:
-        raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+        raise no_rows(path)
 
 
-def _line(path: Path, number: int, line: str, ranked: bool) -> tuple[int, str, str, str] | None:
+def _line(path: Part, number: int, line: str, ranked: bool) -> tuple[int, str, str, str] | None:
     """(line number, label, query id, pairs) of one line; None for a blank or comment line."""
     body = line.partition("#")[0].strip()
     if not body:
@@ -124,7 +121,7 @@ class Gaps:
         raise ValueError(text)
 
 
-def _chunk(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps, ranked: bool) -> Chunk:
+def _chunk(path: Part, parsed: list[tuple[int, str, str, str]], gaps: Gaps, ranked: bool) -> Chunk:
     columns = len(gaps.fillable)
     counts = np.array([p[3].count(":") for p in parsed])
     cells = " ".join(p[3] for p in parsed).replace(":", " ").split()
@@ -151,7 +148,7 @@ def _chunk(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps, rank
     return Chunk(table, np.array([p[1] for p in parsed], dtype=object), queries)
 
 
-def _bad_pair(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -> InputError:
+def _bad_pair(path: Part, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -> InputError:
     """The error for the first line whose index:value pairs are not as they should be."""
     columns = len(gaps.fillable)
     for number, _, _, pairs in parsed:
@@ -180,7 +177,7 @@ def _bad_pair(path: Path, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -
     return InputError(f"{path}: not readable as index:value pairs; check source.format.")
 
 
-def read_dat(schema: Schema, path: Path) -> Iterator[Chunk]:
+def read_dat(schema: Schema, path: Part) -> Iterator[Chunk]:
     """Yield the ``.dat`` layout: numbers between blanks, the label last, no header.
 
     The marks of missing values are those of features with a fill; without one, a text is refused.
@@ -190,15 +187,13 @@ def read_dat(schema: Schema, path: Path) -> Iterator[Chunk]:
     options: dict[str, Any] = {
         "sep": r"\s+",
         "header": None,
-        "compression": "gzip" if is_gzip(path) else None,
-        "encoding": "utf-8",
         "keep_default_na": False,
         "na_values": ["nan", "NaN", *Gaps.of(schema.groups).marks],
     }
-    with _unpacked(path):
+    with _unpacked(path), open_text(path, "utf-8") as file:
         try:
             with pd.read_csv(
-                path, dtype=np.float64, chunksize=chunk_rows(columns), **options
+                file, dtype=np.float64, chunksize=chunk_rows(columns), **options
             ) as reader:
                 for frame in reader:
                     if frame.shape[1] != columns:
@@ -210,14 +205,14 @@ def read_dat(schema: Schema, path: Path) -> Iterator[Chunk]:
                     values = frame.to_numpy()
                     yield Chunk(values[:, :-1], values[:, -1])
         except pd.errors.EmptyDataError:
-            raise InputError(f"{path}: the file has no data rows; give a file with rows.") from None
+            raise no_rows(path) from None
         except ValueError as error:
             if isinstance(error, InputError | UnicodeDecodeError):
                 raise
             raise _bad_number(path, columns, error) from None
 
 
-def _bad_number(path: Path, columns: int, error: ValueError) -> InputError:
+def _bad_number(path: Part, columns: int, error: ValueError) -> InputError:
     with open_text(path, "utf-8") as file:
         for number, line in enumerate(file, start=1):
             cells = line.split()
@@ -237,7 +232,7 @@ def _bad_number(path: Path, columns: int, error: ValueError) -> InputError:
     return InputError(f"{path}: {' '.join(str(error).split())}; correct the file.")
 
 
-def read_idx(schema: Schema, files: Sequence[Path]) -> Iterator[Chunk]:
+def read_idx(schema: Schema, files: Sequence[Part]) -> Iterator[Chunk]:
     """Yield images and labels of a pair of idx files (LeCun's layout: big-endian sizes, then
     unsigned bytes).
     """
@@ -253,8 +248,8 @@ def read_idx(schema: Schema, files: Sequence[Path]) -> Iterator[Chunk]:
         yield Chunk(X[start : start + step], y[start : start + step])
 
 
-def _idx_pair(files: Sequence[Path]) -> tuple[Path, Path]:
-    if len(files) == 1 and "images-idx3" in files[0].name:
+def _idx_pair(files: Sequence[Part]) -> tuple[Part, Part]:
+    if len(files) == 1 and isinstance(files[0], Path) and "images-idx3" in files[0].name:
         files = [files[0], files[0].with_name(files[0].name.replace("images-idx3", "labels-idx1"))]
     if len(files) != 2 or not files[1].is_file():
         raise InputError(
@@ -264,9 +259,9 @@ def _idx_pair(files: Sequence[Path]) -> tuple[Path, Path]:
     return files[0], files[1]
 
 
-def _idx(path: Path, dimensions: int) -> np.ndarray:
+def _idx(path: Part, dimensions: int) -> np.ndarray:
     require_rows(path)
-    with _unpacked(path), (gzip.open if is_gzip(path) else open)(path, "rb") as file:
+    with _unpacked(path), open_bytes(path) as file:
         raw = file.read()
     if (
         len(raw) < 4 + 4 * dimensions
@@ -286,10 +281,10 @@ def _idx(path: Path, dimensions: int) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(sizes)
 
 
-def read_cifar10(schema: Schema, path: Path) -> Iterator[Chunk]:
+def read_cifar10(schema: Schema, path: Part) -> Iterator[Chunk]:
     """Yield one binary CIFAR-10 batch: rows of a label byte and 3,072 pixel bytes."""
     require_rows(path)
-    with _unpacked(path), (gzip.open if is_gzip(path) else open)(path, "rb") as file:
+    with _unpacked(path), open_bytes(path) as file:
         raw = np.frombuffer(file.read(), np.uint8)
     if len(raw) % CIFAR_ROW:
         raise InputError(
@@ -302,7 +297,7 @@ def read_cifar10(schema: Schema, path: Path) -> Iterator[Chunk]:
         yield Chunk(rows[start : start + step, 1:], rows[start : start + step, 0])
 
 
-READERS: dict[str, Callable[[Schema, Path], Iterator[Chunk]]] = {
+READERS: dict[str, Callable[[Schema, Part], Iterator[Chunk]]] = {
     "svmlight": read_svmlight,
     "letor": read_svmlight,
     "dat": read_dat,

@@ -10,21 +10,18 @@ what belongs to no row, a damaged file, a header, a quote that never ends.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from scipy.io import arff
 
 from dpcore.errors import InputError
-from dpcore.preprocess import EncodingReport
+from dpcore.preprocess.design import SHOWN, EncodingReport
 from tasks.readers.chunk import chunk_rows
+from tasks.readers.parts import Part
 from tasks.schema import Schema
 
 # Which rows of a frame are read, shape (n,); None: all of them.
@@ -46,7 +43,7 @@ def block_cell(schema: Schema, cells: list[str], place: int) -> str:
 
 
 def read_rows(
-    schema: Schema, path: Path, rows: Iterable[list[str]], names: list[str], done: int, mine: Mine
+    schema: Schema, path: Part, rows: Iterable[list[str]], names: list[str], done: int, mine: Mine
 ) -> Iterator[tuple[pd.DataFrame, np.ndarray, int]]:
     """Text cells without the first ``done`` rows, chunk by chunk: the frame, which rows are read,
     the rows before it.
@@ -74,7 +71,7 @@ def read_rows(
         start += len(found)
 
 
-def _require_line(path: Path, number: int, row: list[str], names: list[str]) -> None:
+def _require_line(path: Part, number: int, row: list[str], names: list[str]) -> None:
     """Raise ``InputError`` for a row that is none and took others with it: which ones, nobody can
     tell.
     """
@@ -86,7 +83,7 @@ def _require_line(path: Path, number: int, row: list[str], names: list[str]) -> 
         )
 
 
-def _whole(schema: Schema, path: Path, number: int, row: list[str], names: list[str]) -> list[str]:
+def _whole(schema: Schema, path: Part, number: int, row: list[str], names: list[str]) -> list[str]:
     if len(row) != len(names):
         count = "1 field" if len(row) == 1 else f"{len(row)} fields"
         raise InputError(
@@ -106,7 +103,7 @@ def _whole(schema: Schema, path: Path, number: int, row: list[str], names: list[
 
 
 def parquet_frame(
-    schema: Schema, path: Path, batch: pa.RecordBatch, start: int, mine: Mine | None
+    schema: Schema, path: Part, batch: pa.RecordBatch, start: int, mine: Mine | None
 ) -> pd.DataFrame:
     """A batch as a frame; texts whose bytes are none are refused in the rows that are ``mine``
     (None: in all).
@@ -139,45 +136,10 @@ def parquet_frame(
         rows = np.flatnonzero(bad & wanted)
         if len(rows):
             tally.fault(
-                rows, str(name), ["bytes that are no UTF-8"] * min(len(rows), 11), "correct the row"
+                rows,
+                str(name),
+                ["bytes that are no UTF-8"] * min(len(rows), SHOWN + 1),
+                "correct the row",
             )
     tally.raise_faults()
     return frame
-
-
-def arff_frame(schema: Schema, path: Path, file: Iterable[str], mine: Mine) -> pd.DataFrame:
-    """The table of an ARFF file of which only the rows that are ``mine`` are parsed; raises as
-    ``loadarff`` does.
-    """
-    assert schema.block is not None
-    lines = list(file)
-    begin = next(
-        (k for k, line in enumerate(lines) if line.strip().lower().startswith("@data")), len(lines)
-    )
-    head = "".join(lines[: begin + 1])
-    names = arff.loadarff(io.StringIO(head + "\n"))[1].names()
-    body = [
-        line for line in lines[begin + 1 :] if line.strip() and not line.lstrip().startswith("%")
-    ]
-    place = names.index(schema.block.column)
-    cells = [block_cell(schema, _fields(line), place) for line in body]
-    where = pd.DataFrame({schema.block.column: cells}, dtype=object)
-    wanted = np.flatnonzero(mine(where))
-    lost = next((k for k in wanted if undecoded(body[k])), None)
-    if lost is not None:
-        raise ValueError(f"data row {lost + 1} holds bytes that are no {schema.text.encoding}")
-    found, _ = arff.loadarff(io.StringIO(head + "".join(body[k] for k in wanted)))
-    frame = pd.DataFrame(found)
-    frame.index = pd.Index(wanted)
-    frame = frame.astype({schema.block.column: object}).reindex(np.arange(len(body)))
-    others = np.setdiff1d(np.arange(len(body)), wanted)
-    frame.loc[others, schema.block.column] = where.iloc[others, 0]
-    return frame
-
-
-def _fields(line: str) -> list[str]:
-    """The cells of a line of ARFF data, which are quoted by either mark."""
-    quote = "'" if "'" in line else '"'
-    return [
-        cell.strip() for cell in next(csv.reader([line], quotechar=quote, skipinitialspace=True))
-    ]

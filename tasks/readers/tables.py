@@ -1,127 +1,316 @@
-"""Parquet and ARFF tables by chunks.
+"""Tables whose cells have types: Parquet, Feather, workbooks, Stata, SAS and SPSS files, by chunks.
 
 Tables that scikit-learn can download, cached on disk; reached only by a schema that asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from scipy.io import arff
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 
 from dpcore.errors import InputError
+from dpcore.preprocess.frames import arrow_frame
 from tasks.home import Home
-from tasks.readers.chunk import Chunk, chunk_rows, require_rows
-from tasks.readers.spoiled import ESCAPE, Mine, arff_frame, parquet_frame
-from tasks.readers.text import check_names, open_text
+from tasks.readers.arff import read_arff
+from tasks.readers.arrow import needed
+from tasks.readers.cell_numbers import column_numbers
+from tasks.readers.chunk import Chunk, Fault, chunk_rows, no_rows, require_rows
+from tasks.readers.parts import Part, Remote, packing
+from tasks.readers.spoiled import Mine, parquet_frame
+from tasks.readers.text import as_declared, check_names, dtype_of, header_names, number_marks
 from tasks.schema import Schema
 
-# What SciPy's reader raises for lines that are not as the header says.
-ARFF_FAULTS = (arff.ArffError, ValueError, LookupError)
 
-
-def read_parquet(schema: Schema, path: Path, mine: Mine | None = None) -> Iterator[Chunk]:
+def read_parquet(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
     """Yield frames of a Parquet file, record batch by record batch; of rows that are not ``mine``
     none is refused.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    require_rows(path)
-    with readable_parquet(path), pq.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        check_names(schema, str(path), names)
+    Columns that nothing is made of are not read. Raises ``InputError`` for a column that is, and
+    holds no plain values.
+    """
+    require_rows(part)
+    refuse_packed(part, "Parquet")
+    with readable_table(part, "Parquet"), opened(part) as source, pq.ParquetFile(source) as file:
+        given = file.schema_arrow
+        names, wanted = read_columns(schema, part, given)
         if not file.metadata.num_rows:
-            raise InputError(f"{path}: the file has no data rows; give a file with rows.")
+            raise no_rows(part)
         start = 0
-        for batch in file.iter_batches(chunk_rows(len(names))):
-            try:
-                batch.validate(full=True)  # that texts are texts
-                frame = batch.to_pandas()
-            except pa.ArrowException:
-                frame = parquet_frame(schema, path, batch, start, mine)
-            start += len(frame)
-            yield Chunk(frame)
+        columns = [given.names[k] for k in wanted]
+        for batch in file.iter_batches(chunk_rows(len(names)), columns=columns):
+            piece = batch.select(columns).rename_columns([names[k] for k in wanted])
+            chunk = arrow_chunk(schema, part, piece, start, mine)
+            start += chunk.rows
+            yield chunk
+
+
+def read_feather(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield frames of a Feather (Arrow IPC) file; errors as for Parquet."""
+    require_rows(part)
+    with readable_table(part, "Feather"), opened(part) as source:
+        names, wanted = read_columns(schema, part, feather.read_table(source).schema)
+    with readable_table(part, "Feather"), opened(part) as source:
+        table = feather.read_table(source)
+        if not table.num_rows:
+            raise no_rows(part)
+        table = table.select(wanted).rename_columns([names[k] for k in wanted])
+        start = 0
+        for batch in table.to_batches(chunk_rows(len(names))):
+            if not batch.num_rows:
+                continue
+            yield arrow_chunk(schema, part, batch, start, mine)
+            start += batch.num_rows
+
+
+def read_columns(schema: Schema, part: Part, given: pa.Schema) -> tuple[list[str], list[int]]:
+    """The names of all columns as the schema spells them, and the places of those that are read.
+
+    A column that is ignored is read where the split goes by it; one of lists, structs or bytes has
+    no text to go by. Raises ``InputError`` for such a column that is used.
+    """
+    names = as_declared(schema, given.names)
+    check_names(schema, part, names)
+    wanted = []
+    for place, (name, field) in enumerate(zip(names, given, strict=True)):
+        used = dtype_of(schema, name) is not None
+        if not used and not needed(schema, name):
+            continue
+        if not _plain(field.type):
+            if used or name in schema.split.by:
+                raise InputError(
+                    f"{part}: Expected texts, numbers, dates or Booleans in column {name!r}, got "
+                    f"{field.type}; store "
+                    "one value a cell, or ignore the column."
+                )
+            continue
+        wanted.append(place)
+    return names, wanted
+
+
+def _plain(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (
+        *(
+            pa.types.is_boolean,
+            pa.types.is_integer,
+            pa.types.is_floating,
+            pa.types.is_decimal,
+            pa.types.is_null,
+        ),
+        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        *(pa.types.is_date, pa.types.is_timestamp),
+    )
+    return any(test(kind) for test in tests)
+
+
+def arrow_chunk(
+    schema: Schema, part: Part, batch: pa.RecordBatch, start: int, mine: Mine | None
+) -> Chunk:
+    """A batch of Arrow as a chunk; texts whose bytes are none are refused in the rows that are
+    ``mine``.
+    """
+    try:
+        batch.validate(full=True)  # that texts are texts
+    except pa.ArrowException:
+        return Chunk(parquet_frame(schema, part, batch, start, mine))
+    numbers = {name for name in batch.schema.names if dtype_of(schema, name) == "float64"}
+    return Chunk(arrow_frame(batch, numbers))
 
 
 @contextmanager
-def readable_parquet(path: Path) -> Iterator[None]:
-    """Turn what can be wrong with the bytes of a Parquet file into a one-line ``InputError``."""
-    import pyarrow as pa
+def opened(part: Part) -> Iterator[Any]:
+    """What Arrow reads a part from: its path here, or the opened remote file."""
+    if isinstance(part, Path):
+        yield part
+        return
+    with part.open() as file:
+        yield file
 
+
+def refuse_packed(part: Part, what: str) -> None:
+    if packed := packing(part):
+        raise InputError(
+            f"{part}: Expected a {what} file, got one packed by {packed}; unpack it (its own "
+            f"compression is read)."
+        )
+
+
+@contextmanager
+def readable_table(part: Part, what: str) -> Iterator[None]:
+    """Turn what can be wrong with the bytes of a table into a one-line ``InputError``."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except InputError:
+        raise
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        KeyError,
+        NotImplementedError,
+        IndexError,
+    ) as error:
+        words = " ".join(str(error).split())[:200]
+        raise InputError(f"{part}: not readable as {what}: {words}; check the file.") from None
+
+
+def read_excel(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield the rows of one sheet of a workbook: ``source.sheet``, or the first.
+
+    ``text.skip_lines`` rows are passed over before the header. Texts that are numbers in the
+    declared layout are numbers; an empty cell is no value, and a row of such cells is none.
+    """
+    require_rows(part)
+    sheet: Any = 0 if schema.source.sheet is None else schema.source.sheet
+    with (
+        readable_table(part, "a workbook"),
+        _extra("openpyxl (xlrd for .xls)"),
+        part.open("rb") as file,
+    ):
+        cells = pd.read_excel(file, sheet_name=sheet, header=None, dtype=object, na_filter=False)
+    rows = [row for row in cells.itertuples(index=False) if not all(_blank(cell) for cell in row)]
+    rows = rows[schema.text.skip_lines :]
+    names = list(schema.text.names)
+    if schema.text.header and rows:
+        head = ["" if _blank(cell) else str(cell) for cell in rows.pop(0)]
+        names = names or header_names(schema, head)
+    names = names or list(schema.columns)
+    frame = pd.DataFrame([list(row) for row in rows], dtype=object)
+    if len(frame) and frame.shape[1] != len(names):
         raise InputError(
-            f"{path}: not readable as Parquet: {' '.join(str(error).split())}; check the file."
+            f"{part}: the sheet has {frame.shape[1]} columns, got {len(names)} names; correct "
+            f"text.names."
+        )
+    yield from _whole(schema, part, frame.set_axis(names, axis=1) if len(frame) else frame, names)
+
+
+def _blank(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip()) or cell != cell
+
+
+def read_stata(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield frames of a Stata file, labelled codes as their labels (``source.value_labels: false``:
+    as the codes).
+    """
+    require_rows(part)
+    with readable_table(part, "a Stata file"), part.open("rb") as file:
+        options: dict[str, Any] = {
+            "convert_categoricals": schema.source.value_labels,
+            "preserve_dtypes": True,
+        }
+        with pd.read_stata(file, chunksize=chunk_rows(len(schema.columns)), **options) as reader:
+            yield from _typed(schema, part, reader)
+
+
+def read_sas(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield frames of a SAS file (.sas7bdat or a transport file)."""
+    require_rows(part)
+    with readable_table(part, "a SAS file"), part.open("rb") as file:
+        transport = file.read(6) == b"HEADER"
+        file.seek(0)
+        options: Any = {
+            "format": "xport" if transport else "sas7bdat",
+            "encoding": schema.text.encoding,
+        }
+        with pd.read_sas(file, chunksize=chunk_rows(len(schema.columns)), **options) as reader:
+            yield from _typed(schema, part, reader)
+
+
+def read_spss(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield frames of an SPSS file, labelled codes as their labels (``source.value_labels: false``:
+    as the codes).
+    """
+    require_rows(part)
+    if isinstance(part, Remote):
+        raise InputError(f"{part}: an SPSS file is read from a local folder; copy it here first.")
+    with readable_table(part, "an SPSS file"), _extra("pyreadstat"):
+        import pyreadstat
+
+        parts = pyreadstat.read_file_in_chunks(
+            pyreadstat.read_sav,
+            str(part),
+            chunksize=chunk_rows(len(schema.columns)),
+            apply_value_formats=schema.source.value_labels,
+        )
+        yield from _typed(schema, part, (frame for frame, _ in parts))
+
+
+@contextmanager
+def _extra(package: str) -> Iterator[None]:
+    """Name what has to be installed for a format."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"Expected {package} for this format, got none ({error.name or error}); install it by "
+            f"`pip install "
+            "'dpflows[tables]'`."
         ) from None
 
 
-def whole_parquet(path: Path) -> pd.DataFrame:
+def _typed(schema: Schema, part: Part, frames: Any) -> Iterator[Chunk]:
+    """Frames of a reader as chunks, their names as the schema spells them."""
+    done = 0
+    for frame in frames:
+        names = as_declared(schema, [str(name) for name in frame.columns])
+        yield from _whole(schema, part, frame.set_axis(names, axis=1), names)
+        done += len(frame)
+    if not done:
+        raise no_rows(part)
+
+
+def _whole(
+    schema: Schema, part: Part, frame: pd.DataFrame, names: Sequence[str]
+) -> Iterator[Chunk]:
+    """A frame in pieces, checked; texts in columns of numbers are read in the declared layout."""
+    check_names(schema, part, list(names))
+    if not len(frame):
+        raise no_rows(part)
+    step = chunk_rows(len(names))
+    for start in range(0, len(frame), step):
+        piece = frame.iloc[start : start + step].reset_index(drop=True)
+        faults: list[Fault] = []
+        for name, missing in number_marks(schema, list(names)).items():
+            if piece[name].dtype == object or isinstance(
+                piece[name].dtype, pd.StringDtype | pd.CategoricalDtype
+            ):
+                numbers, found = column_numbers(name, piece[name], missing, schema.text)
+                piece = piece.assign(**{name: numbers})
+                faults += found
+        yield Chunk(piece, faults=tuple(faults))
+
+
+READERS: dict[str, Callable[[Schema, Part, Mine | None], Iterator[Chunk]]] = {
+    "parquet": read_parquet,
+    "feather": read_feather,
+    "arff": read_arff,
+    "excel": read_excel,
+    "stata": read_stata,
+    "sas": read_sas,
+    "spss": read_spss,
+}
+
+
+def whole_parquet(part: Part) -> pd.DataFrame:
     """All of a Parquet file; raises ``InputError`` for what is none, and for two columns of one
     name.
     """
-    import pyarrow.parquet as pq
-
-    with readable_parquet(path):
-        names = pq.read_schema(path).names
+    with readable_table(part, "Parquet"), opened(part) as source, pq.ParquetFile(source) as file:
+        names = file.schema_arrow.names
         double = next((name for name in names if names.count(name) > 1), None)
         if double is not None:
             raise InputError(
-                f"{path}: two columns are named {double!r}; give every column its own name."
+                f"{part}: two columns are named {double!r}; give every column its own name."
             )
-        return pd.read_parquet(path)
-
-
-def read_arff(schema: Schema, path: Path, mine: Mine | None = None) -> Iterator[Chunk]:
-    """Yield an ARFF file (dense form) as frames; ``?`` is a missing value, nominal values are
-    texts.
-
-    Of rows that are not ``mine`` none is refused.
-    """
-    require_rows(path)
-    try:
-        frame = _arff_frame(schema, path, mine)
-    except (*ARFF_FAULTS, NotImplementedError, StopIteration) as error:
-        raise InputError(
-            f"{path}: not readable as ARFF: {' '.join(str(error).split())}; check the file."
-        ) from None
-    check_names(schema, str(path), list(frame.columns))
-    if not len(frame):
-        raise InputError(f"{path}: the file has no data rows; give a file with rows.")
-    for name in frame.columns:
-        if frame[name].dtype == object:
-            frame[name] = frame[name].map(_decoder(schema))
-            frame[name] = frame[name].replace("?", None)
-    step = chunk_rows(len(frame.columns))
-    for start in range(0, len(frame), step):
-        yield Chunk(frame.iloc[start : start + step])
-
-
-def _decoder(schema: Schema) -> Callable[[Any], Any]:
-    encoding = schema.text.encoding
-    return lambda cell: cell.decode(encoding) if isinstance(cell, bytes) else cell
-
-
-def _arff_frame(schema: Schema, path: Path, mine: Mine | None) -> pd.DataFrame:
-    try:
-        with open_text(path, schema.text.encoding) as file:
-            return pd.DataFrame(arff.loadarff(file)[0])
-    except ARFF_FAULTS:
-        if mine is None:
-            raise
-    with open_text(path, schema.text.encoding, ESCAPE) as file:
-        return arff_frame(schema, path, file, mine)
-
-
-READERS: dict[str, Callable[[Schema, Path, Mine | None], Iterator[Chunk]]] = {
-    "parquet": read_parquet,
-    "arff": read_arff,
-}
+        return arrow_frame(file.read())
 
 
 def cache_folder() -> Path:

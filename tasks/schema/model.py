@@ -8,7 +8,7 @@ width, level and bound of a run comes from here.
 from __future__ import annotations
 
 from math import nan
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -41,6 +41,8 @@ class Schema(Strict):
     ``drafted: from_rows`` marks a schema that `dpflows profile` drafted by reading rows: it trains,
     and is not releasable until a person has reviewed every bound and level and taken the mark away.
     """
+
+    labelled: ClassVar[bool] = True  # whether rows have the label column
 
     schema_version: Literal[1]
     name: str

@@ -165,13 +165,21 @@ class LabelSpec(Strict):
 
 
 class SourceSpec(Strict):
-    """Where the rows come from. ``path``: one file or more, read one after the other; ``tag``: a
-    column that says which file a row came from, with one of ``tags`` a file; ``how``: how to get a
-    missing file."""
+    """Where the rows come from. ``path``: files, globs or folders of parts, here or as URLs, read
+    one after the other;
+    ``tag``: a column that says which file a row came from, with one of ``tags`` a file; ``how``:
+    how to get a missing file. ``format`` is needed where first bytes do not tell it: of files of
+    numbers. ``sheet`` names one of a workbook;
+    ``value_labels``: labelled codes of SPSS and Stata are their labels."""
 
     kind: Literal["file", "generator", "openml", "kddcup99"] = "file"
-    format: Literal["csv", "parquet", "svmlight", "letor", "idx", "dat", "arff", "cifar10"] = "csv"
+    format: Literal[
+        "csv", "parquet", "feather", "arff", "excel", "stata", "sas", "spss",
+        "svmlight", "letor", "idx", "dat", "cifar10",
+    ] = "csv"  # fmt: skip
     path: Texts = ()
+    sheet: str | None = None
+    value_labels: bool = True
     tag: str | None = None
     tags: Texts = ()
     generator: str | None = None
@@ -189,8 +197,17 @@ class SourceSpec(Strict):
         return self
 
 
+# Blanks that stand between thousands: plain, no-break, thin, narrow no-break.
+BLANK_MARKS = " \u00a0\u2009\u202f"
+
+
 class TextSpec(Strict):
-    """How text files are laid out."""
+    """How text files are laid out.
+
+    ``skip_lines`` counts the lines of the file, as an editor does, whatever stands in quotes; the
+    header is the record after them. ``thousands`` stands before groups of digits; a blank is every
+    kind of blank.
+    """
 
     separator: str = ","
     decimal: str = "."
@@ -201,6 +218,27 @@ class TextSpec(Strict):
     names: Texts = ()
     skip_lines: int = Field(default=0, ge=0)
     strip: bool = True
+
+    @model_validator(mode="after")
+    def _one_meaning(self) -> TextSpec:
+        """Each mark is one character with one meaning."""
+        marks = {"decimal": self.decimal, "quote": self.quote, "thousands": self.thousands}
+        seen: dict[str, str] = {}
+        for name, mark in marks.items():
+            if mark is None:
+                continue
+            if len(mark) != 1 or mark.isalnum() or (mark.isspace() and name != "thousands"):
+                raise ValueError(
+                    f"{name} is one character, no letter, digit or blank, got {mark!r}"
+                )
+            if mark in seen:
+                raise ValueError(
+                    f"{seen[mark]} and {name} are both {mark!r}; a mark has one meaning"
+                )
+            seen[mark] = name
+        if self.separator == self.quote:
+            raise ValueError(f"separator and quote are both {self.quote!r}; a mark has one meaning")
+        return self
 
 
 class SplitSpec(Strict):
