@@ -1,13 +1,11 @@
 """From a schema and its files to ``Data``: one pass over chunks, bounded memory, nothing learned
 from the rows.
-
-A quick look at a declared table before anything starts: header, columns, label and the first rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,6 @@ from tasks.data.rows import (
     check_group,
     decode_labels,
     group_names,
-    in_blocks,
     mine_of,
     named_in,
     row_blocks,
@@ -449,75 +446,3 @@ def test_files(schema: Schema, files: list[Part], test_path: Paths) -> list[Part
 def _large(files: Sequence[Part]) -> bool:
     sizes = (f.stat().st_size * (UNPACKED if packing(f) else 1) for f in files)
     return sum(sizes) >= SPOOL_BYTES
-
-
-PEEK_ROWS = 2000
-
-
-def peek(
-    schema: Schema,
-    encoder: Encoder | MatrixEncoder,
-    path: Paths = None,
-    test_path: Paths = None,
-    blocks: Sequence[str] | None = None,
-) -> None:
-    """Raise ``InputError`` where ``load`` would, as far as the first rows of the files show it.
-
-    Nothing is kept. A table that is fetched or generated is not looked at.
-    """
-    if path is None and schema.source.kind != "file":
-        return
-    files = source_paths(schema, path, schema.source.path)
-    tests = test_files(schema, files, test_path)
-    for found, skip in ((files, None), (tests, schema.split.skip_lines)):
-        if found:
-            _check_rows(
-                schema, encoder, open_chunks(schema, found, skip, mine_of(schema, blocks)), blocks
-            )
-
-
-def _check_rows(
-    schema: Schema,
-    encoder: Encoder | MatrixEncoder,
-    chunks: Iterable[Chunk],
-    blocks: Sequence[str] | None,
-) -> None:
-    """Look at the first rows; where some are refused at all rows of their file, to tell them."""
-    tally = EncodingReport()
-    for number, chunk in enumerate(chunks):
-        if number and (not tally.faults or tally.source != chunk.source):
-            break
-        tally.begin(chunk.source, chunk.start)
-        piece = (
-            chunk if number or chunk.faults else chunk.take(np.arange(min(PEEK_ROWS, chunk.rows)))
-        )
-        _check_cells(schema, encoder, piece, blocks, tally)
-        if not number and tally.faults and piece.rows < chunk.rows:
-            rest = np.arange(piece.rows, chunk.rows)
-            tally.begin(chunk.source, chunk.start + piece.rows)
-            _check_cells(schema, encoder, chunk.take(rest), blocks, tally)
-    tally.tell()
-
-
-def _check_cells(
-    schema: Schema,
-    encoder: Encoder | MatrixEncoder,
-    chunk: Chunk,
-    blocks: Sequence[str] | None,
-    tally: EncodingReport,
-) -> None:
-    """Note in ``tally`` what is wrong with the rows of ``blocks``."""
-    for name, rows, values, rule in chunk.faults:
-        tally.fault(rows, name, values, rule)
-    mine = in_blocks(schema, blocks, chunk.table, tally)
-    places = np.arange(chunk.rows) if mine is None else np.flatnonzero(mine)
-    chunk, tally.places = chunk.take(places), places
-    if not chunk.rows:
-        return
-    cells = chunk.table[schema.label.column] if chunk.labels is None else pd.Series(chunk.labels)
-    y = decode_labels(schema.label, cells, tally, schema.text.strip)
-    keep = ~np.isnan(y)
-    if keep.any():
-        tally.places = places[keep]
-        with suppress(FaultsHeld):
-            encoder.encode(chunk.table[keep], tally)  # type: ignore[arg-type]

@@ -1,10 +1,13 @@
 """The rows that one charge pays for: data set, files, blocks, sides. Steps of the product open rows
 in no other way.
+
+A quick look at a declared table before anything starts: header, columns, label and the first rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,11 @@ import pandas as pd
 
 from dpcore.errors import InputError
 from dpcore.identity import canonical, names_nobody
-from dpcore.preprocess import Encoder, MatrixEncoder
+from dpcore.preprocess import Encoder, EncodingReport, MatrixEncoder
+from dpcore.preprocess.design import FaultsHeld
 from dpcore.problem import Adjacency
-from tasks.data.load import Loaded, load
-from tasks.data.rows import in_blocks, mine_of, test_rows
+from tasks.data.load import Loaded, load, test_files
+from tasks.data.rows import decode_labels, in_blocks, mine_of, test_rows
 from tasks.readers import Chunk, open_chunks, source_paths
 from tasks.readers.cells import read_cells
 from tasks.readers.open import Paths, frame_chunks
@@ -126,3 +130,76 @@ class FileReading:
         ).to_numpy(dtype=bool)
         frame = frame[named]
         return frame[frame.groupby(self.user).cumcount().to_numpy() < self.rows_per_user], layout
+
+
+PEEK_ROWS = 2000
+
+
+def peek(
+    schema: Schema,
+    encoder: Encoder | MatrixEncoder,
+    path: Paths = None,
+    test_path: Paths = None,
+    blocks: Sequence[str] | None = None,
+) -> None:
+    """Raise ``InputError`` where ``load`` would, as far as the first rows of the files show it.
+
+    Nothing is kept. A table that is fetched or generated is not looked at.
+    """
+    if path is None and schema.source.kind != "file":
+        return
+    files = source_paths(schema, path, schema.source.path)
+    tests = test_files(schema, files, test_path)
+    for found, skip in ((files, None), (tests, schema.split.skip_lines)):
+        if found:
+            _check_rows(
+                schema, encoder, open_chunks(schema, found, skip, mine_of(schema, blocks)), blocks
+            )
+
+
+def _check_rows(
+    schema: Schema,
+    encoder: Encoder | MatrixEncoder,
+    chunks: Iterable[Chunk],
+    blocks: Sequence[str] | None,
+) -> None:
+    """Look at the first rows; where some are refused at all rows of their file, to tell them."""
+    tally = EncodingReport()
+    for number, chunk in enumerate(chunks):
+        if number and (not tally.faults or tally.source != chunk.source):
+            break
+        tally.begin(chunk.source, chunk.start)
+        piece = (
+            chunk if number or chunk.faults else chunk.take(np.arange(min(PEEK_ROWS, chunk.rows)))
+        )
+        _check_cells(schema, encoder, piece, blocks, tally)
+        if not number and tally.faults and piece.rows < chunk.rows:
+            rest = np.arange(piece.rows, chunk.rows)
+            tally.begin(chunk.source, chunk.start + piece.rows)
+            _check_cells(schema, encoder, chunk.take(rest), blocks, tally)
+    tally.tell()
+
+
+def _check_cells(
+    schema: Schema,
+    encoder: Encoder | MatrixEncoder,
+    chunk: Chunk,
+    blocks: Sequence[str] | None,
+    tally: EncodingReport,
+) -> None:
+    """Note in ``tally`` what is wrong with the rows of ``blocks``."""
+    for name, rows, values, rule in chunk.faults:
+        tally.fault(rows, name, values, rule)
+    mine = in_blocks(schema, blocks, chunk.table, tally)
+    places = np.arange(chunk.rows) if mine is None else np.flatnonzero(mine)
+    chunk, tally.places = chunk.take(places), places
+    if not chunk.rows:
+        return
+    cells = chunk.table[schema.label.column] if chunk.labels is None else pd.Series(chunk.labels)
+    y = decode_labels(schema.label, cells, tally, schema.text.strip)
+    keep = ~np.isnan(y)
+    table: Any = chunk.table
+    if keep.any():
+        tally.places = places[keep]
+        with suppress(FaultsHeld):
+            encoder.encode(table[keep], tally)

@@ -74,7 +74,8 @@ def _declares(schema: Schema, path: Part) -> bool:
     if not isinstance(path, Path):
         return any(is_url(name) and path in parts_at(name) for name in names)
     places = [root / name for root in data_roots() for name in names if not is_url(name)]
-    return any(file.samefile(path) for place in places for file in parts_at(place))  # type: ignore[union-attr]
+    declared = (Path(str(file)) for place in places for file in parts_at(place))
+    return any(file.samefile(path) for file in declared)
 
 
 def state_facts(values: dict[str, Any], dataset: Dataset, notes: list[str]) -> None:
