@@ -19,9 +19,9 @@ from dpcore.errors import InputError
 from dpcore.network.clipping import (
     LEAST,
     MARGIN,
-    MOST_SINGLE,
     Closed,
     Mapped,
+    Sums,
     has_closed_form,
     has_parameters,
     layers_of,
@@ -37,6 +37,7 @@ from dpcore.network.models import (
     refuse_mixing,
     refuse_ties,
 )
+from dpcore.network.passes import Records, keys_of, passes
 from dpcore.objective.base import check_count
 from dpcore.problem import Problem
 
@@ -84,9 +85,8 @@ class Network:
         self._start = torch.cat([parameter.ravel() for parameter in self.parameters.values()])
         self._theta = self._start.clone()
         for parameter, value in zip(self.parameters.values(), self._cut(self._theta), strict=True):
-            # all parameters live in one vector, so that they are set in one go
-            parameter.data = value
-        self.sum_for(1)
+            parameter.data = value  # all parameters live in one vector, so that they are set in one go
+        self.added = Sums(self.parameters.values(), self.dtype)
         self.features, self.body, self.closed = self._split()
         self.rows = self._rows()
 
@@ -103,11 +103,7 @@ class Network:
     def _split(self) -> tuple[nn.Module | None, nn.Module, bool]:
         """Public features, the rest, and whether the rest has a closed form."""
         layers = layers_of(self.module)
-        frozen = [
-            layer
-            for layer in layers or ()
-            if any(id(p) not in self._out for p in layer.parameters())
-        ]
+        frozen = [layer for layer in layers or () if any(id(p) not in self.added.shapes for p in layer.parameters())]
         if layers is None or frozen or not all(has_closed_form(layer) for layer in layers):
             self.sums: Closed | Mapped = Mapped(self.module, self.parameters)
             refuse_branches(self.sums, self.spec.inputs, self.dtype)
@@ -143,14 +139,6 @@ class Network:
                 none: Tensor = self.features(torch.zeros((1, x.shape[1]), dtype=self.dtype))[:0]
                 return none
             return torch.cat([self.features(x[rows]) for rows in blocks(len(x), MOST)])
-
-    def sum_for(self, n: int) -> None:
-        """Choose the precision of sums for ``n`` records, a public number: float64 above
-        ``MOST_SINGLE``.
-        """
-        precision = self.dtype if n <= MOST_SINGLE else torch.float64
-        self._sums = torch.empty_like(self._start, dtype=precision)
-        self._out = dict(zip(map(id, self.parameters.values()), self._cut(self._sums), strict=True))
 
     def load(self, w: Array) -> None:
         """Set the parameters to the start plus ``w`` (d,)."""
@@ -195,19 +183,20 @@ class Network:
         """Scores (n, outputs) of rows, with the parameters as they are."""
         return np.asarray(self.scores_now(self.described(X)).double().numpy())
 
-    def gradient_sum(self, w: Array, x: Tensor, y: Tensor, clip_norm: float = inf) -> Array:
-        """Sum of clipped gradients over the records, shape (d,), float64.
+    def records(self, x: Tensor, y: Tensor) -> tuple[Records, Array]:
+        """Records with features ``x`` and labels ``y`` in the order of their keys, and that order."""
+        keys = keys_of(x, y)
+        order = np.argsort(keys, kind="stable")
+        x = x[order]
+        return Records(x, y[order], keys[order], self.sums.squares(x)), order
 
-        A pass is summed in the precision that ``sum_for`` chose; passes are added in float64.
-        """
+    def gradient_sum(self, w: Array, records: Records, clip_norm: float = inf) -> Array:
+        """Sum of clipped gradients over the records, shape (d,), float64."""
         self.load(w)
-        total: Tensor | None = None
-        for rows in blocks(len(y), self.rows):
-            self.sums.write(x[rows], y[rows], clip_norm, self._out)
-            total = (
-                self._sums.to(torch.float64, copy=True) if total is None else total.add_(self._sums)
-            )
-        return np.zeros(self.dimension) if total is None else total.numpy()
+        self.added.start()
+        for rows, leaves in passes(records.keys, self.rows):
+            self.sums.add(records[rows], clip_norm, leaves, self.added)
+        return self.added.total.numpy()
 
     def losses(self, x: Tensor, y: Tensor) -> Array:
         """Cross-entropy of each record with the parameters as they are, shape (n,), float64."""
@@ -220,17 +209,22 @@ def blocks(n: int, step: int) -> Iterator[slice]:
         yield slice(start, min(start + step, n))
 
 
+def inverse(order: Array) -> Array:
+    """The place of each record in ``order`` (n,), shape (n,)."""
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return places
+
+
 class NetworkObjective:
     """Sums of the cross-entropy and its gradient over the rows of ``X`` (n, inputs) with class
     numbers ``y`` (n,).
 
-    Weights w (d,) are the displacement from the network's public start. ``gradient_sum(w, C)``
-    scales each record's gradient down to norm C, so a record added or removed moves the sum by at
-    most C and a replaced one by 2C; ``value_sum`` cuts losses alike. Norms are upper bounds,
-    rounding included (``clipping.lengths``). For the rounding of sums all clips are cut short by
-    ``clipping.MARGIN``: by 0.002 in single precision, 1e-4 in double. Where the public number of
-    records is above 65,536 sums are float64, and the cut is proved for tens of millions of them;
-    below, sums of a single precision network are measured (``clipping.Closed``).
+    Weights w (d,) are the displacement from the network's public start. ``gradient_sum(w, C)`` scales each record's
+    gradient down to norm C, so a record added or removed moves the sum by at most C and a replaced one by 2C;
+    ``value_sum`` cuts losses alike. Norms are upper bounds, rounding included (``clipping.lengths``). For the rounding
+    of sums all clips are cut short by ``clipping.MARGIN``: by 0.0055 in single precision, 1e-4 in double, as
+    ``clipping.Closed`` proves for records that are summed in the order of their content (``passes``).
     """
 
     def __init__(self, network: Network, X: Any, y: Array) -> None:
@@ -257,9 +251,8 @@ class NetworkObjective:
                 f"Expected class numbers 0 to {network.spec.outputs - 1} as labels, got others; "
                 f"encode the classes."
             )
-        network.sum_for(len(X))  # until ``check`` knows the public number
-        self.x = network.described(X)
-        self.labels = torch.from_numpy(self.y.astype(np.int64))
+        self.records, order = network.records(network.described(X), torch.from_numpy(self.y.astype(np.int64)))
+        self._places = inverse(order)
 
     @property
     def n(self) -> int:
@@ -276,18 +269,14 @@ class NetworkObjective:
         """
         check_count(self.n, problem)
         if self.dimension != problem.dimension:
-            raise InputError(
-                f"Expected a network of {problem.dimension} parameters, got {self.dimension}."
-            )
-        self.network.sum_for(problem.n)
+            raise InputError(f"Expected a network of {problem.dimension} parameters, got {self.dimension}.")
 
     def take(self, rows: Array | slice) -> Self:
         """The records ``rows`` as an objective of their own."""
+        places = self._places[rows if isinstance(rows, slice) else np.asarray(rows, dtype=np.int64)]
+        order = np.argsort(places)  # of records in the order of their keys
         batch = copy(self)
-        index = (
-            rows if isinstance(rows, slice) else torch.from_numpy(np.asarray(rows, dtype=np.int64))
-        )
-        batch.x, batch.labels, batch.y = self.x[index], self.labels[index], self.y[rows]
+        batch.y, batch.records, batch._places = self.y[rows], self.records[places[order]], inverse(order)
         return batch
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
@@ -296,7 +285,7 @@ class NetworkObjective:
 
         A record whose gradient is not finite contributes nothing.
         """
-        return self.network.gradient_sum(w, self.x, self.labels, clip_norm)
+        return self.network.gradient_sum(w, self.records, clip_norm)
 
     def value_sum(self, W: Array, clip: float = inf) -> Array:
         """Sum over records of the loss, each cut to [0, ``clip``], for every row of ``W`` (k, d);
@@ -307,11 +296,11 @@ class NetworkObjective:
         totals, clip = [], clip * (1.0 - MARGIN[self.network.dtype])
         for w in np.atleast_2d(W):
             self.network.load(w)
-            losses = self.network.losses(self.x, self.labels)
+            losses = self.network.losses(self.records.x, self.records.y)
             totals.append(float(np.minimum(np.nan_to_num(losses, nan=inf, posinf=inf), clip).sum()))
         return np.array(totals)
 
     def scores(self, w: Array) -> Array:
         """Scores of every record at ``w``, shape (n, outputs)."""
         self.network.load(w)
-        return np.asarray(self.network.scores_now(self.x).double().numpy())
+        return np.asarray(self.network.scores_now(self.records.x).double().numpy())[self._places]

@@ -123,7 +123,7 @@ class Network(Kind):
 
     def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
         """The accuracy of the majority class of the training records, and Adam without privacy."""
-        majority = np.bincount(sums.labels.numpy(), minlength=job.model.outputs).argmax()
+        majority = np.bincount(sums.records.y.numpy(), minlength=job.model.outputs).argmax()
         adam = run(plan("adam", {}, job.problem), sums, seed=job.config.seed).weights
         return {
             "majority_": {"accuracy": float(np.mean(part.y == majority))},

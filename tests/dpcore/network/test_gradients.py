@@ -91,7 +91,7 @@ def test_closed_forms_are_the_gradients_of_autograd(name: str) -> None:
     found = data.gradient_sum(w, clip_norm)
     network.load(w)
     total = np.zeros(network.dimension)
-    for x, y in zip(data.x, data.labels, strict=True):
+    for x, y in zip(data.records.x, data.records.y, strict=True):
         network.body.requires_grad_(True)
         loss = nn.functional.cross_entropy(network.body(x[None]), y[None])
         parts = torch.autograd.grad(loss, list(network.parameters.values()))
@@ -111,8 +111,8 @@ def test_norms_are_those_of_vmap(name: str, formed: int, monkeypatch: pytest.Mon
     network = spec_of(name).build()
     data = records(network, 5)
     network.load(RNG.normal(size=network.dimension) * 0.1)
-    own = network.sums.squared_norms(data.x, data.labels)
-    mapped = Mapped(network.body).squared_norms(data.x, data.labels)
+    own = network.sums.squared_norms(data.records.x, data.records.y)
+    mapped = Mapped(network.body).squared_norms(data.records.x, data.records.y)
     assert torch.allclose(own, mapped, rtol=1e-9)
     assert network.dimension == sum(p.numel() for p in network.module.parameters())
 
@@ -126,12 +126,10 @@ def test_norms_are_those_of_opacus() -> None:
     data = records(network, 6)
     module = spec_of("cnn").build().body.requires_grad_(True).train()
     sampled = GradSampleModule(module, loss_reduction="sum")
-    nn.functional.cross_entropy(sampled(data.x), data.labels, reduction="sum").backward()
-    theirs = sum(
-        parameter.grad_sample.flatten(1).square().sum(1) for parameter in sampled.parameters()
-    )
+    nn.functional.cross_entropy(sampled(data.records.x), data.records.y, reduction="sum").backward()
+    theirs = sum(parameter.grad_sample.flatten(1).square().sum(1) for parameter in sampled.parameters())
     network.load(np.zeros(network.dimension))
-    assert torch.allclose(network.sums.squared_norms(data.x, data.labels), theirs, rtol=1e-9)
+    assert torch.allclose(network.sums.squared_norms(data.records.x, data.records.y), theirs, rtol=1e-9)
 
 
 def test_passes_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +166,7 @@ def test_a_record_that_overflows_contributes_nothing(name: str, value: float) ->
     network = spec_of(name, precision="single", activation="relu").build()
     data, w = records(network, 6), RNG.normal(size=network.dimension) * 0.1
     rest = data.take(np.arange(5)).gradient_sum(w, 0.5)
-    data.x[5] = value
+    data.records.x[5] = value
     assert np.allclose(data.gradient_sum(w, 0.5), rest, atol=1e-6)
     assert np.all(np.isfinite(data.gradient_sum(w)))
     kept, cut = data.take(np.arange(5)).value_sum(w, 3.0)[0], data.value_sum(w, 3.0)[0]
@@ -191,7 +189,7 @@ def test_a_layer_in_two_places_has_no_closed_form() -> None:
 def test_public_features_are_computed_once() -> None:
     network = spec_of("scattering").build()
     data = records(network, 3)
-    assert data.x.shape == (3, 2025) and network.dimension == 4 * 2026
-    assert torch.allclose(data.x.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    assert data.records.x.shape == (3, 2025) and network.dimension == 4 * 2026
+    assert torch.allclose(data.records.x.norm(dim=1), torch.ones(3, dtype=torch.float64))
     alone = records(network, 3).take(np.array([1]))
-    assert torch.equal(alone.x[0], data.x[1])
+    assert torch.equal(alone.x[0], data.records.x[1])

@@ -34,7 +34,7 @@ def by_autograd(module: nn.Module, data: NetworkObjective) -> list[Tensor]:
     with torch.enable_grad():
         for parameter in parameters:
             parameter.requires_grad_()
-        loss = F.cross_entropy(module(data.x), data.labels, reduction="sum")
+        loss = F.cross_entropy(module(data.records.x), data.records.y, reduction="sum")
         found = torch.autograd.grad(loss, parameters)
     for parameter in parameters:
         parameter.requires_grad_(False)

@@ -196,7 +196,7 @@ def test_the_last_digits_of_a_record_do_not_depend_on_who_else_is_there(name: st
     network.load(0.3 * rng.normal(size=network.dimension))
 
     def slopes(start: int, stop: int) -> list[torch.Tensor]:
-        return [d for _, _, d in network.sums.backward(data.x[start:stop], data.labels[start:stop])]
+        return [d for _, _, d in network.sums.backward(data.records.x[start:stop], data.records.y[start:stop])]
 
     for place in (0, 1, 5, 17):
         whole = slopes(place, network.rows + place)
@@ -237,7 +237,7 @@ def test_sums_of_losses_move_by_the_clip_at_most(scale: float) -> None:
     network = NetworkSpec(inputs=196, outputs=10, hidden=(64, 64)).build()
     data, w = of(network, 2049), scale * np.random.default_rng(1).normal(size=network.dimension)
     network.load(w)
-    losses = network.losses(data.x, data.labels)
+    losses = network.losses(data.records.x, data.records.y)
     cap, top = float(np.quantile(losses, 0.9)), int(np.argmax(losses))
     moved = (
         data.value_sum(w, cap)[0] - data.take(np.delete(np.arange(2049), top)).value_sum(w, cap)[0]

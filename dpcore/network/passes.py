@@ -1,0 +1,72 @@
+"""Which records are summed together: those that are alike by a hash of what they are, wherever they stand.
+
+A sum in single precision is rounded, and which way depends on all that was added before. Were records summed in their
+order, one record less would move the rest by one place and could change every rounding after it: with records chosen
+for it by far more than its own contribution. So a record's place follows from its content, and ``Network`` adds
+leaves: with one record more or less one leaf and one pass change, and all other sums are the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+Array = np.ndarray
+
+# Records of one leaf, which is summed in the precision of the network; so many leaves are then added in it.
+LEAF, TOGETHER = 192, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Features ``x`` and labels ``y`` of n records in the order of their ``keys``, and squared norms of the features
+    where the first layer asks for them."""
+
+    x: Tensor
+    y: Tensor
+    keys: Array
+    squares: Tensor | None = None
+
+    def __getitem__(self, rows: Any) -> Records:
+        """The records of a slice, or of places that rise."""
+        squares = None if self.squares is None else self.squares[rows]
+        return Records(self.x[rows], self.y[rows], self.keys[rows], squares)
+
+
+def keys_of(x: Tensor, y: Tensor) -> Array:
+    """A number for each record ``x`` with label ``y``, shape (n,), uint64: 64 bits of BLAKE2b over its bytes."""
+    rows = np.ascontiguousarray(x.numpy()).reshape(len(x), -1)
+    size, data = rows.itemsize * rows.shape[1], memoryview(rows.reshape(-1)).cast("B")
+    labels = [label.to_bytes(8, "little", signed=True) for label in y.tolist()]
+    digests = (
+        blake2b(data[i * size : (i + 1) * size], digest_size=8, salt=label).digest() for i, label in enumerate(labels)
+    )
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def passes(keys: Array, rows: int) -> list[tuple[slice, list[slice]]]:
+    """The passes of at most ``rows`` records with the sorted ``keys`` (n,), each with the slices of it that are leaves."""
+    return [(part, cut(keys[part], min(LEAF, rows))) for part in cut(keys, rows)]
+
+
+def cut(keys: Array, most: int) -> list[slice]:
+    """Slices of at most ``most`` of the sorted ``keys``: the largest sets of keys with a common binary prefix.
+
+    A key more or less changes the slices alone that hold its prefix, together at most ``most`` + 1 keys. More than
+    ``most`` equal keys, which are of equal records, are cut by their places.
+    """
+    found: list[slice] = []
+    left = [(0, len(keys), 63)]
+    while left:
+        start, stop, bit = left.pop()
+        if stop - start <= most or bit < 0:
+            found += [slice(i, min(i + most, stop)) for i in range(start, stop, most)]
+            continue
+        second = (int(keys[start]) >> bit | 1) << bit  # the first key whose next bit is set
+        middle = start + int(np.searchsorted(keys[start:stop], np.uint64(second)))
+        left += [(middle, stop, bit - 1), (start, middle, bit - 1)]
+    return found
