@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from itertools import accumulate
 from math import inf, prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dpcore.network.passes import TOGETHER, Records
+from dpcore.network.passes import MOST, Records, Sums
 from dpcore.network.scattering import Scattering, Standardise
 
 # Layers without parameters that treat records one by one.
@@ -40,13 +40,12 @@ PLAIN = (
     Scattering,
     Standardise,
 )
-# Share taken off clips for the rounding of sums over records, by the network's precision; see ``Closed``. Norms are
-# upper bounds.
+# Share taken off clips for the rounding of sums over records, by the network's precision; see
+# ``Closed``. Norms are upper bounds.
 MARGIN = {torch.float32: 5.5e-3, torch.float64: 1e-4}
-# Of squared norms by products between places at least this share of the sizes is added: their terms are bounded by it.
-LEAST_HIDDEN = 1e-5
-# A pass of fewer records is filled up to this many: libraries take other kernels for a few rows, and the last digits of
-# a record's scores and slopes would depend on how many others stand beside it.
+# A pass of fewer records is filled up to this many: libraries take other kernels for a few rows,
+# and the last digits of a record's scores and slopes would depend on how many others stand beside
+# it.
 LEAST = 16
 # Squared norms of more numbers than this are formed in float64.
 LONG = 8192
@@ -112,20 +111,22 @@ def has_closed_form(layer: nn.Module) -> bool:
 class Closed:
     """Clipped sums of a sequence of layers whose gradients have a closed form.
 
-    Each record's a and d have the precision of the network, of unit roundoff u, and so have sums over a leaf of
-    records (``passes``); eight leaves are added in it, and all beyond in float64. ``MARGIN`` is proved for single
-    precision and any order of summation (Higham 2002, section 3.1). Clipped by an upper bound of its norm a record
-    contributes at most C, and its terms share * d_p a_p' have sizes of s C in all; s = 1 for rows and for gradients
-    that were formed. A leaf of b <= 192 errs by (b + 4) u b C at most, whatever cancels: three roundings of a
-    term and b - 1 additions. One record more or less changes one leaf, or cuts it: this is met twice. It changes
-    how the leaves of its pass of n <= 1024 are added, which errs by 7 u n C, twice. So two sums over neighbours
-    are no further apart than the exact ones and 2 u (192 * 196 + 7 * 1025) C = 5.4e-3 C. What K passes over N
-    records round in float64 is 2 K N 2^-53 C: 3.3e-5 C for ten million records in 15,000 passes.
+    Each record's a and d have the precision of the network, of unit roundoff u, and so have sums
+    over a leaf of records (``passes``); eight leaves are added in it, and all beyond in float64.
+    ``MARGIN`` is proved for single precision and any order of summation (Higham 2002, section 3.1).
+    Clipped by an upper bound of its norm a record contributes at most C, and its terms
+    share * d_p a_p' have sizes of s C in all; s = 1 for rows and for gradients that were formed. A
+    leaf of b <= 192 errs by (b + 4) u b C at most, whatever cancels: three roundings of a term and
+    b - 1 additions. One record more or less changes one leaf, or cuts it: this is met twice. It
+    changes how the leaves of its pass of n <= 1024 are added, which errs by 7 u n C, twice. So two
+    sums over neighbours are no further apart than the exact ones and
+    2 u (192 * 196 + 7 * 1025) C = 5.4e-3 C. What K passes over N records round in float64 is
+    2 K N 2^-53 C: 3.3e-5 C for ten million records in 15,000 passes.
 
-    Where products between places stand for the norm, a layer is summed in float64 throughout, for its terms have
-    sizes of s C, s = LEAST_HIDDEN**-0.5 = 317: (b P + 4) 2^-53 b s C for a pass of b records with P places, 7e-5 C
-    for two with b P = 10^6. That a and d are the same bits whoever else is in a pass of ``LEAST`` records or more
-    is tested for the layers here, not proved; it is asked of one pass alone.
+    Where products between places stand for the norm, a layer is summed in float64 throughout, for
+    its terms have sizes of s C, s = hidden**-0.5 (``Places._between``): 5e-5 C for the two sums
+    over a pass. That a and d are the same bits whoever else is in a pass of ``LEAST`` records or
+    more is tested for the layers here, not proved; it is asked of one pass alone.
     """
 
     def __init__(self, layers: list[nn.Module]) -> None:
@@ -158,7 +159,9 @@ class Closed:
         return [(layer, a[:n], d[:n]) for (layer, a, _), d in zip(seen, slopes, strict=True)]
 
     def squares(self, x: Tensor) -> Tensor | None:
-        """Squared norms of the inputs ``x`` of a first layer on rows, which stay the same from step to step."""
+        """Squared norms of the inputs ``x`` of a first layer on rows, which stay the same from step
+        to step.
+        """
         return lengths(x) if type(self.layers[0]) is nn.Linear and x.dim() == 2 and len(x) else None
 
     def add(self, records: Records, clip_norm: float, leaves: list[slice], sums: Sums) -> None:
@@ -193,7 +196,8 @@ def filled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def shares(squared: Tensor, clip_norm: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """min(1, C / norm) of each record, as ``dtype``, the network's precision, and which records are finite (None: all).
+    """min(1, C / norm) of each record, as ``dtype``, the network's precision, and which records are
+    finite (None: all).
 
     A gradient that overflowed is no number, and no scaling bounds it: its record contributes
     nothing.
@@ -210,40 +214,10 @@ def shares(squared: Tensor, clip_norm: float, dtype: torch.dtype) -> tuple[Tenso
 
 
 def kept(x: Tensor, sound: Tensor | None) -> Tensor:
-    """``x`` (n, ...) with zeros for the records that are not finite: 0 times infinity is no number."""
+    """``x`` (n, ...) with zeros for the records that are not finite: 0 times infinity is no
+    number.
+    """
     return x if sound is None else x.masked_fill(~sound.view(-1, *[1] * (x.dim() - 1)), 0.0)
-
-
-class Sums:
-    """Where clipped gradients are added, by parameter: a vector of float64, and two of the network's precision."""
-
-    def __init__(self, parameters: Iterable[nn.Parameter], dtype: torch.dtype) -> None:
-        self.shapes = {id(parameter): parameter.shape for parameter in parameters}
-        ends = list(accumulate((shape.numel() for shape in self.shapes.values()), initial=0))
-        self.places = {key: slice(*ends[i : i + 2]) for i, key in enumerate(self.shapes)}
-        self._few, self._leaf = torch.empty(ends[-1], dtype=dtype), torch.empty(ends[-1], dtype=dtype)
-        self.start()
-
-    def start(self) -> None:
-        """Begin a sum, in memory of its own."""
-        self.total = torch.zeros(len(self._few), dtype=torch.float64)
-
-    def of(self, parameter: Tensor) -> Tensor:
-        """The float64 sum of ``parameter``, in its shape."""
-        return self.total[self.places[id(parameter)]].view(self.shapes[id(parameter)])
-
-    def add(self, parameter: Tensor, out: Tensor, left: Tensor, right: Tensor, leaves: list[slice]) -> None:
-        """Add ``left`` (n, m)' times ``right`` (n, k) to ``out``, a view of the sum of ``parameter``."""
-        place, shape = self.places[id(parameter)], (left.shape[1], right.shape[1])
-        few, leaf = self._few[place].view(shape), self._leaf[place].view(shape)
-        for i, rows in enumerate(leaves):
-            if i % TOGETHER:
-                few += torch.mm(left[rows].T, right[rows], out=leaf)
-                continue
-            if i:
-                out += few.view(out.shape)
-            torch.mm(left[rows].T, right[rows], out=few)
-        out += few.view(out.shape)
 
 
 class Dense:
@@ -291,7 +265,7 @@ class Places:
     small, else their norm comes from the products between places.
     """
 
-    def __init__(self, layer: nn.Module, a: Tensor, d: Tensor) -> None:
+    def __init__(self, layer: Any, a: Tensor, d: Tensor) -> None:
         self.layer, self.a, self.d = layer, a, d
         small = a.shape[2] * d.shape[2] <= a.shape[1] * FORMED
         self.formed = torch.bmm(d.transpose(1, 2), a) if small else None
@@ -305,10 +279,11 @@ class Places:
     def _between(self) -> Tensor:
         """sum over places p, q of (a_p a_q') (d_p d_q'), with all that rounding may hide.
 
-        The two products err by at most k u |a_p| |a_q| and m u |d_p| |d_q| for k inputs and m outputs, whatever
-        cancels; so the sum, formed in float64, by (k + m + 8) u S, S = (sum_p |a_p| |d_p|)^2, which is added. S itself
-        may come out too small by twice the rounding of norms and their sum. At least ``LEAST_HIDDEN`` S is added, so
-        that the terms of a clipped sum are bounded, too.
+        The two products err by at most k u |a_p| |a_q| and m u |d_p| |d_q| for k inputs and m
+        outputs, whatever cancels; so the sum, formed in float64, by (k + m + 8) u S, S = (sum_p
+        |a_p| |d_p|)^2, which is added. S itself may come out too small by twice the rounding of
+        norms and their sum. At least the share of S is added that bounds the terms of a clipped
+        sum, too.
         """
         products = torch.bmm(self.a, self.a.transpose(1, 2)).mul_(
             torch.bmm(self.d, self.d.transpose(1, 2))
@@ -320,7 +295,10 @@ class Places:
             torch.linalg.vector_norm(self.d, dim=2) + least
         )
         places, inputs, outputs = self.a.shape[1], self.a.shape[2], self.d.shape[2]
-        hidden = max((inputs + outputs + 8) * u / (1.0 - 2.0 * (places + inputs + outputs + 16) * u), LEAST_HIDDEN)
+        hidden = max(
+            (inputs + outputs + 8) * u / (1.0 - 2.0 * (places + inputs + outputs + 16) * u),
+            least_hidden(places),
+        )
         squares: Tensor = total + hidden * sizes.sum(1).double().square()
         return squares
 
@@ -332,10 +310,21 @@ class Places:
         if self.formed is not None:
             sums.add(weight, out, share[:, None], kept(self.formed, sound).flatten(1), leaves)
         else:
-            d, a = kept(self.d, sound).double() * share[:, None, None].double(), kept(self.a, sound).double()
+            d, a = (
+                kept(self.d, sound).double() * share[:, None, None].double(),
+                kept(self.a, sound).double(),
+            )
             out += (d.flatten(0, 1).T @ a.flatten(0, 1)).view(out.shape)
         if self.bias is not None:
             sums.add(bias, sums.of(bias), kept(self.bias, sound), share[:, None], leaves)
+
+
+def least_hidden(places: int) -> float:
+    """h such that sizes of at most h**-0.5 C a record make two float64 sums over a pass of b <=
+    ``MOST`` records, of b places terms each, err by 5e-5 C at most: 2 (b places + 4) 2^-53 b
+    h^-0.5.
+    """
+    return float((2.0 * (MOST * places + 4) * 2.0**-53 * MOST / 5e-5) ** 2)
 
 
 # A record's gradient of a layer is formed where it has at most this many numbers a place.
@@ -412,7 +401,7 @@ class Mapped:
         self, module: nn.Module, parameters: dict[str, nn.Parameter] | None = None
     ) -> None:
         self.module = module
-        self.parameters: dict[str, Tensor] = dict(parameters or module.named_parameters())
+        self.parameters: dict[str, nn.Parameter] = dict(parameters or module.named_parameters())
         places = places_by_parameter(module)
 
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -447,7 +436,9 @@ class Mapped:
         share, sound = shares(total(lengths(g) for g in found.values()), clip_norm, records.x.dtype)
         for name, value in found.items():
             parameter = self.parameters[name]
-            sums.add(parameter, sums.of(parameter), share[:, None], kept(value, sound).flatten(1), leaves)
+            sums.add(
+                parameter, sums.of(parameter), share[:, None], kept(value, sound).flatten(1), leaves
+            )
 
     def squared_norms(self, x: Tensor, y: Tensor) -> Tensor:
         """Squared norm of each record's gradient, shape (n,)."""

@@ -21,7 +21,6 @@ from dpcore.network.clipping import (
     MARGIN,
     Closed,
     Mapped,
-    Sums,
     has_closed_form,
     has_parameters,
     layers_of,
@@ -37,16 +36,15 @@ from dpcore.network.models import (
     refuse_mixing,
     refuse_ties,
 )
-from dpcore.network.passes import Records, keys_of, passes
+from dpcore.network.passes import MOST, Records, Sums, keys_of, passes
 from dpcore.objective.base import check_count
 from dpcore.problem import Problem
 
 Array = np.ndarray
 
 DTYPES = {"single": torch.float32, "double": torch.float64}
-# Records of one pass: as many as keep the patches of convolutions within this many numbers, and
-# never more than MOST.
-PATCHES, MOST = 2_500_000, 1024
+# Records of one pass: as many as keep the patches of convolutions within this many numbers.
+PATCHES = 2_500_000
 # vmap forms every record's gradient: together at most this many numbers.
 FORMED_NUMBERS = 8_000_000
 
@@ -85,7 +83,9 @@ class Network:
         self._start = torch.cat([parameter.ravel() for parameter in self.parameters.values()])
         self._theta = self._start.clone()
         for parameter, value in zip(self.parameters.values(), self._cut(self._theta), strict=True):
-            parameter.data = value  # all parameters live in one vector, so that they are set in one go
+            parameter.data = (
+                value  # all parameters live in one vector, so that they are set in one go
+            )
         self.added = Sums(self.parameters.values(), self.dtype)
         self.features, self.body, self.closed = self._split()
         self.rows = self._rows()
@@ -103,7 +103,11 @@ class Network:
     def _split(self) -> tuple[nn.Module | None, nn.Module, bool]:
         """Public features, the rest, and whether the rest has a closed form."""
         layers = layers_of(self.module)
-        frozen = [layer for layer in layers or () if any(id(p) not in self.added.shapes for p in layer.parameters())]
+        frozen = [
+            layer
+            for layer in layers or ()
+            if any(id(p) not in self.added.shapes for p in layer.parameters())
+        ]
         if layers is None or frozen or not all(has_closed_form(layer) for layer in layers):
             self.sums: Closed | Mapped = Mapped(self.module, self.parameters)
             refuse_branches(self.sums, self.spec.inputs, self.dtype)
@@ -184,7 +188,9 @@ class Network:
         return np.asarray(self.scores_now(self.described(X)).double().numpy())
 
     def records(self, x: Tensor, y: Tensor) -> tuple[Records, Array]:
-        """Records with features ``x`` and labels ``y`` in the order of their keys, and that order."""
+        """Records with features ``x`` and labels ``y`` in the order of their keys, and that
+        order.
+        """
         keys = keys_of(x, y)
         order = np.argsort(keys, kind="stable")
         x = x[order]
@@ -196,7 +202,7 @@ class Network:
         self.added.start()
         for rows, leaves in passes(records.keys, self.rows):
             self.sums.add(records[rows], clip_norm, leaves, self.added)
-        return self.added.total.numpy()
+        return np.asarray(self.added.total)
 
     def losses(self, x: Tensor, y: Tensor) -> Array:
         """Cross-entropy of each record with the parameters as they are, shape (n,), float64."""
@@ -220,11 +226,12 @@ class NetworkObjective:
     """Sums of the cross-entropy and its gradient over the rows of ``X`` (n, inputs) with class
     numbers ``y`` (n,).
 
-    Weights w (d,) are the displacement from the network's public start. ``gradient_sum(w, C)`` scales each record's
-    gradient down to norm C, so a record added or removed moves the sum by at most C and a replaced one by 2C;
-    ``value_sum`` cuts losses alike. Norms are upper bounds, rounding included (``clipping.lengths``). For the rounding
-    of sums all clips are cut short by ``clipping.MARGIN``: by 0.0055 in single precision, 1e-4 in double, as
-    ``clipping.Closed`` proves for records that are summed in the order of their content (``passes``).
+    Weights w (d,) are the displacement from the network's public start. ``gradient_sum(w, C)``
+    scales each record's gradient down to norm C, so a record added or removed moves the sum by at
+    most C and a replaced one by 2C; ``value_sum`` cuts losses alike. Norms are upper bounds,
+    rounding included (``clipping.lengths``). For the rounding of sums all clips are cut short by
+    ``clipping.MARGIN``: by 0.0055 in single precision, 1e-4 in double, as ``clipping.Closed``
+    proves for records that are summed in the order of their content (``passes``).
     """
 
     def __init__(self, network: Network, X: Any, y: Array) -> None:
@@ -251,7 +258,9 @@ class NetworkObjective:
                 f"Expected class numbers 0 to {network.spec.outputs - 1} as labels, got others; "
                 f"encode the classes."
             )
-        self.records, order = network.records(network.described(X), torch.from_numpy(self.y.astype(np.int64)))
+        self.records, order = network.records(
+            network.described(X), torch.from_numpy(self.y.astype(np.int64))
+        )
         self._places = inverse(order)
 
     @property
@@ -269,14 +278,20 @@ class NetworkObjective:
         """
         check_count(self.n, problem)
         if self.dimension != problem.dimension:
-            raise InputError(f"Expected a network of {problem.dimension} parameters, got {self.dimension}.")
+            raise InputError(
+                f"Expected a network of {problem.dimension} parameters, got {self.dimension}."
+            )
 
     def take(self, rows: Array | slice) -> Self:
         """The records ``rows`` as an objective of their own."""
         places = self._places[rows if isinstance(rows, slice) else np.asarray(rows, dtype=np.int64)]
         order = np.argsort(places)  # of records in the order of their keys
         batch = copy(self)
-        batch.y, batch.records, batch._places = self.y[rows], self.records[places[order]], inverse(order)
+        batch.y, batch.records, batch._places = (
+            self.y[rows],
+            self.records[places[order]],
+            inverse(order),
+        )
         return batch
 
     def gradient_sum(self, w: Array, clip_norm: float = inf) -> Array:
@@ -303,4 +318,5 @@ class NetworkObjective:
     def scores(self, w: Array) -> Array:
         """Scores of every record at ``w``, shape (n, outputs)."""
         self.network.load(w)
-        return np.asarray(self.network.scores_now(self.records.x).double().numpy())[self._places]
+        found: Array = self.network.scores_now(self.records.x).double().numpy()
+        return np.asarray(found[self._places])

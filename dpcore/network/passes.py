@@ -1,30 +1,38 @@
-"""Which records are summed together: those that are alike by a hash of what they are, wherever they stand.
+"""Which records are summed together: those that are alike by a hash of what they are, wherever they
+stand.
 
-A sum in single precision is rounded, and which way depends on all that was added before. Were records summed in their
-order, one record less would move the rest by one place and could change every rounding after it: with records chosen
-for it by far more than its own contribution. So a record's place follows from its content, and ``Network`` adds
-leaves: with one record more or less one leaf and one pass change, and all other sums are the same bits.
+A sum in single precision is rounded, and which way depends on all that was added before. Were
+records summed in their order, one record less would move the rest by one place and could change
+every rounding after it: with records chosen for it by far more than its own contribution. So a
+record's place follows from its content, and ``Network`` adds leaves: with one record more or less
+one leaf and one pass change, and all other sums are the same bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 Array = np.ndarray
 
-# Records of one leaf, which is summed in the precision of the network; so many leaves are then added in it.
-LEAF, TOGETHER = 192, 8
+# Records of a pass at most; of a leaf of it, which is summed in the precision of the network; and
+# how many leaves are then added in it.
+MOST, LEAF, TOGETHER = 1024, 192, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Features ``x`` and labels ``y`` of n records in the order of their ``keys``, and squared norms of the features
-    where the first layer asks for them."""
+    """Features ``x`` and labels ``y`` of n records in the order of their ``keys``, and squared
+    norms of the features where the first layer asks for them.
+    """
 
     x: Tensor
     y: Tensor
@@ -38,26 +46,29 @@ class Records:
 
 
 def keys_of(x: Tensor, y: Tensor) -> Array:
-    """A number for each record ``x`` with label ``y``, shape (n,), uint64: 64 bits of BLAKE2b over its bytes."""
-    rows = np.ascontiguousarray(x.numpy()).reshape(len(x), -1)
-    size, data = rows.itemsize * rows.shape[1], memoryview(rows.reshape(-1)).cast("B")
-    labels = [label.to_bytes(8, "little", signed=True) for label in y.tolist()]
+    """A number for each record ``x`` with label ``y``, shape (n,), uint64: 64 bits of BLAKE2b."""
+    size = prod(x.shape[1:]) * x.element_size()
+    data = x.contiguous().numpy().reshape(-1).view(np.uint8).data
     digests = (
-        blake2b(data[i * size : (i + 1) * size], digest_size=8, salt=label).digest() for i, label in enumerate(labels)
+        blake2b(data[i * size : (i + 1) * size], digest_size=8, salt=label.to_bytes(8)).digest()
+        for i, label in enumerate(y.tolist())
     )
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
 def passes(keys: Array, rows: int) -> list[tuple[slice, list[slice]]]:
-    """The passes of at most ``rows`` records with the sorted ``keys`` (n,), each with the slices of it that are leaves."""
+    """The passes of at most ``rows`` records with the sorted ``keys`` (n,), each with the slices of
+    it that are leaves.
+    """
     return [(part, cut(keys[part], min(LEAF, rows))) for part in cut(keys, rows)]
 
 
 def cut(keys: Array, most: int) -> list[slice]:
-    """Slices of at most ``most`` of the sorted ``keys``: the largest sets of keys with a common binary prefix.
+    """Slices of at most ``most`` of the sorted ``keys``: the largest sets of keys with a common
+    binary prefix.
 
-    A key more or less changes the slices alone that hold its prefix, together at most ``most`` + 1 keys. More than
-    ``most`` equal keys, which are of equal records, are cut by their places.
+    A key more or less changes the slices alone that hold its prefix, together at most ``most`` + 1
+    keys. More than ``most`` equal keys, which are of equal records, are cut by their places.
     """
     found: list[slice] = []
     left = [(0, len(keys), 63)]
@@ -70,3 +81,44 @@ def cut(keys: Array, most: int) -> list[slice]:
         middle = start + int(np.searchsorted(keys[start:stop], np.uint64(second)))
         left += [(middle, stop, bit - 1), (start, middle, bit - 1)]
     return found
+
+
+class Sums:
+    """Where clipped gradients are added, by parameter: a vector of float64, and two of the
+    network's precision.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], dtype: torch.dtype) -> None:
+        self.shapes = {id(parameter): parameter.shape for parameter in parameters}
+        ends = list(accumulate((shape.numel() for shape in self.shapes.values()), initial=0))
+        self.places = {key: slice(*ends[i : i + 2]) for i, key in enumerate(self.shapes)}
+        self._few, self._leaf = (
+            torch.empty(ends[-1], dtype=dtype),
+            torch.empty(ends[-1], dtype=dtype),
+        )
+        self.start()
+
+    def start(self) -> None:
+        """Begin a sum, in memory of its own."""
+        self.total = torch.zeros(len(self._few), dtype=torch.float64)
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """The float64 sum of ``parameter``, in its shape."""
+        return self.total[self.places[id(parameter)]].view(self.shapes[id(parameter)])
+
+    def add(
+        self, parameter: Tensor, out: Tensor, left: Tensor, right: Tensor, leaves: list[slice]
+    ) -> None:
+        """Add ``left`` (n, m)' times ``right`` (n, k) to ``out``, a view of the sum of
+        ``parameter``.
+        """
+        place, shape = self.places[id(parameter)], (left.shape[1], right.shape[1])
+        few, leaf = self._few[place].view(shape), self._leaf[place].view(shape)
+        for i, rows in enumerate(leaves):
+            if i % TOGETHER:
+                few += torch.mm(left[rows].T, right[rows], out=leaf)
+                continue
+            if i:
+                out += few.view(out.shape)
+            torch.mm(left[rows].T, right[rows], out=few)
+        out += few.view(out.shape)

@@ -156,9 +156,7 @@ def network_sums(X: np.ndarray, form: Callable) -> Pairs:
             network.sums = Mapped(network.module, network.parameters)
         for i in range(0, len(X), 4):
             data = NetworkObjective(network, X[[i]], np.zeros(1))
-            for n in (1, 10**7):
-                network.sum_for(n)
-                yield CLIP, squares(data.gradient_sum(np.zeros(network.dimension), CLIP))
+            yield CLIP, squares(data.gradient_sum(np.zeros(network.dimension), CLIP))
 
 
 def record_sums(X: np.ndarray, form: Callable) -> Pairs:
@@ -232,7 +230,7 @@ WALKED: dict[str, Callable[..., Pairs]] = {
     ),
     "network.clipping.Dense.squared": network_rows,
     "network.clipping.Places._between": network_places,
-    "network.clipping.Mapped.write": network_sums,
+    "network.clipping.Mapped.add": network_sums,
     "ranking.objective.SessionObjective.gradient_sum": session_sums,
     "ranking.bounds.label_bounds": session_labels,
 }

@@ -9,8 +9,8 @@ N, TN = "dpcore/network", "tests/dpcore/network"
 MUTANTS = [
     Mutant(
         "dpcore/network/clipping.py",
-        "lengths(self.a) + (1.0 if",
-        "lengths(self.a) + (0.0 if",
+        "(inner + (1.0 if",
+        "(inner + (0.0 if",
         f"{TN}/test_gradients.py",
     ),
     Mutant(
@@ -51,9 +51,27 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/network/network.py",
-        "self.dtype if n <= MOST_SINGLE else torch.float64",
-        "self.dtype",
+        "keys = keys_of(x, y)",
+        "keys = np.arange(len(x), dtype=np.uint64)",
         f"{TN}/test_rounding.py",
+    ),
+    Mutant(
+        "dpcore/network/passes.py",
+        "stop - start <= most or bit < 0",
+        "True",
+        f"{TN}/test_rounding.py",
+    ),
+    Mutant(
+        "dpcore/network/clipping.py",
+        "share.where(sound, 0.0)",
+        "share",
+        f"{TN}/test_gradients.py",
+    ),
+    Mutant(
+        "dpcore/network/network.py",
+        "np.asarray(found[self._places])",
+        "found",
+        f"{TN}/test_gradients.py",
     ),
     Mutant("dpcore/network/clipping.py", "LEAST = 16", "LEAST = 1", f"{TN}/test_rounding.py"),
     Mutant(
@@ -89,12 +107,7 @@ MUTANTS = [
     Mutant(
         "dpcore/network/network.py", "self._theta += self._start", "pass", f"{TN}/test_gradients.py"
     ),
-    Mutant(
-        "dpcore/network/network.py",
-        "copy=True) if total is None",
-        "copy=False) if total is None",
-        f"{TN}/test_gradients.py",
-    ),
+    Mutant("dpcore/network/network.py", "self.added.start()", "pass", f"{TN}/test_gradients.py"),
     Mutant(
         "dpcore/network/network.py",
         "posinf=inf), clip)",

@@ -139,3 +139,8 @@ class Branching(nn.Module):
 
 def nothing() -> None:
     """No class of modules."""
+
+
+def given(data: NetworkObjective) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features and labels in the order in which the records were given."""
+    return data.records.x[data._places], data.records.y[data._places]

@@ -16,7 +16,7 @@ from dpcore.network.network import Network, NetworkObjective
 from dpcore.network.spec import NetworkSpec
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
-from tests.dpcore.network.small import SPECS, Twice, records, spec_of
+from tests.dpcore.network.small import SPECS, Twice, given, records, spec_of
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -91,7 +91,7 @@ def test_closed_forms_are_the_gradients_of_autograd(name: str) -> None:
     found = data.gradient_sum(w, clip_norm)
     network.load(w)
     total = np.zeros(network.dimension)
-    for x, y in zip(data.records.x, data.records.y, strict=True):
+    for x, y in zip(*given(data), strict=True):
         network.body.requires_grad_(True)
         loss = nn.functional.cross_entropy(network.body(x[None]), y[None])
         parts = torch.autograd.grad(loss, list(network.parameters.values()))
@@ -100,7 +100,7 @@ def test_closed_forms_are_the_gradients_of_autograd(name: str) -> None:
         total += gradient * min(
             1.0, clip_norm * (1.0 - MARGIN[torch.float64]) / float(np.linalg.norm(gradient))
         )
-    assert np.allclose(found, total, rtol=1e-7, atol=1e-9)
+    assert np.allclose(found, total, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -113,7 +113,7 @@ def test_norms_are_those_of_vmap(name: str, formed: int, monkeypatch: pytest.Mon
     network.load(RNG.normal(size=network.dimension) * 0.1)
     own = network.sums.squared_norms(data.records.x, data.records.y)
     mapped = Mapped(network.body).squared_norms(data.records.x, data.records.y)
-    assert torch.allclose(own, mapped, rtol=1e-9)
+    assert torch.all(own >= mapped * (1.0 - 1e-12)) and torch.allclose(own, mapped, rtol=1e-4)
     assert network.dimension == sum(p.numel() for p in network.module.parameters())
 
 
@@ -127,9 +127,13 @@ def test_norms_are_those_of_opacus() -> None:
     module = spec_of("cnn").build().body.requires_grad_(True).train()
     sampled = GradSampleModule(module, loss_reduction="sum")
     nn.functional.cross_entropy(sampled(data.records.x), data.records.y, reduction="sum").backward()
-    theirs = sum(parameter.grad_sample.flatten(1).square().sum(1) for parameter in sampled.parameters())
+    theirs = sum(
+        parameter.grad_sample.flatten(1).square().sum(1) for parameter in sampled.parameters()
+    )
     network.load(np.zeros(network.dimension))
-    assert torch.allclose(network.sums.squared_norms(data.records.x, data.records.y), theirs, rtol=1e-9)
+    assert torch.allclose(
+        network.sums.squared_norms(data.records.x, data.records.y), theirs, rtol=1e-6
+    )
 
 
 def test_passes_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +143,11 @@ def test_passes_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = whole.copy()
     data.gradient_sum(0 * w, 0.3)
     assert np.array_equal(whole, kept), "a sum that was handed out changes with the next one"
+    scores = data.scores(w)
+    alone = np.concatenate([data.take(np.array([i])).scores(w) for i in range(data.n)])
+    assert np.allclose(scores, alone, rtol=1e-12), "scores stand in the order of the records"
+    back = np.arange(data.n)[::-1]
+    assert np.allclose(data.take(back).scores(w), scores[::-1], rtol=1e-12)
     network.rows = 5
     assert np.allclose(data.gradient_sum(w, 0.3), whole, atol=1e-12)
     assert np.allclose(data.value_sum(np.stack([w, 0 * w]), 2.0), values, rtol=1e-12)
@@ -153,7 +162,7 @@ def test_no_record_passes_the_clip_norm(name: str, precision: str) -> None:
     data, w = records(network, 12), RNG.normal(size=network.dimension)
     norms = [np.linalg.norm(data.take(np.array([i])).gradient_sum(w, 0.01)) for i in range(data.n)]
     assert max(norms) <= 0.01
-    assert max(norms) >= 0.01 * 0.997
+    assert max(norms) >= 0.01 * 0.994
 
 
 @pytest.mark.parametrize(
@@ -166,7 +175,7 @@ def test_a_record_that_overflows_contributes_nothing(name: str, value: float) ->
     network = spec_of(name, precision="single", activation="relu").build()
     data, w = records(network, 6), RNG.normal(size=network.dimension) * 0.1
     rest = data.take(np.arange(5)).gradient_sum(w, 0.5)
-    data.records.x[5] = value
+    data.records.x[data._places[5]] = value
     assert np.allclose(data.gradient_sum(w, 0.5), rest, atol=1e-6)
     assert np.all(np.isfinite(data.gradient_sum(w)))
     kept, cut = data.take(np.arange(5)).value_sum(w, 3.0)[0], data.value_sum(w, 3.0)[0]
@@ -192,4 +201,4 @@ def test_public_features_are_computed_once() -> None:
     assert data.records.x.shape == (3, 2025) and network.dimension == 4 * 2026
     assert torch.allclose(data.records.x.norm(dim=1), torch.ones(3, dtype=torch.float64))
     alone = records(network, 3).take(np.array([1]))
-    assert torch.equal(alone.x[0], data.records.x[1])
+    assert torch.equal(alone.records.x[0], given(data)[0][1])

@@ -30,7 +30,7 @@ def data_of(network: Network, n: int = 5) -> NetworkObjective:
 
 def by_autograd(module: nn.Module, data: NetworkObjective) -> list[Tensor]:
     """The gradient of the summed loss by torch itself, one a trained parameter."""
-    parameters = [p for p in module.parameters() if id(p) in data.network._out]
+    parameters = [p for p in module.parameters() if id(p) in data.network.added.shapes]
     with torch.enable_grad():
         for parameter in parameters:
             parameter.requires_grad_()

@@ -4,6 +4,8 @@ the clip.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,9 @@ from dpcore.errors import AssumptionNotMet
 from dpcore.network import clipping
 from dpcore.network.clipping import MARGIN, Dense, Places, lengths
 from dpcore.network.network import Network, NetworkObjective
-from dpcore.network.spec import NetworkSpec, network_problem
+from dpcore.network.passes import LEAF, cut, keys_of, passes
+from dpcore.network.spec import NetworkSpec
+from tests.dpcore.network.small import given
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -111,7 +115,7 @@ def test_products_in_fewer_digits_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 def nearly_equal(n: int, seed: int) -> NetworkObjective:
     """Records whose gradients are nearly the same vector of equal numbers: partial sums grow
-    straight, and all coordinates round alike. Of all that was tried this moves rounded sums most.
+    straight, and all coordinates round alike.
     """
     rng = np.random.default_rng(seed)
     width = int(rng.choice([4, 20, 100]))
@@ -135,16 +139,10 @@ def largest_move(data: NetworkObjective, clip_norm: float) -> float:
 
 
 def test_rounded_sums_move_by_the_clip_norm_at_most() -> None:
-    """Without the margin they move further: two sums of 2,048 and of 2,047 numbers round
-    differently.
-    """
     moves = [
         largest_move(nearly_equal(2048, seed), 0.1 + 0.01 * seed) for seed in (0, 13, 15, 17, 31)
     ]
-    assert max(moves) <= 1.0
-    assert max(moves) > 1.0 - MARGIN[torch.float32] + 1e-6, (
-        "nothing was rounded: the margin is not tested"
-    )
+    assert 1.0 - MARGIN[torch.float32] - 1e-4 <= max(moves) <= 1.0
 
 
 @pytest.mark.slow
@@ -161,31 +159,92 @@ LARGE = {
 }
 
 
+def hovering(n: int) -> NetworkObjective:
+    """Records in each thousand of which sums rise to 128 and stay there: summed one after the other
+    in single precision, all later ones would round up above that number and down below it, and the
+    first record decides where they are.
+    """
+    unit = 2.0**-16  # of numbers from 128 on
+    rise, up, down = 0.875, (1000 + 0.3) * unit * 2, (1000 + 0.7) * unit * 2
+    block = [(rise, 0)] * 293 + [(up, 0), (down, 1)] * 366
+    x, y = np.array((block * (n // 1024 + 1))[:n]).T
+    x[1024 * np.arange(1 + (n - 1) // 1024)] = rise
+    network = NetworkSpec(inputs=1, outputs=2, kind="linear").build()
+    return NetworkObjective(network, x[:, None].astype(np.float32), y)
+
+
+def test_no_choice_of_other_records_makes_one_record_count_for_more() -> None:
+    data, w = hovering(8192), np.zeros(4)
+    others = NetworkObjective(data.network, given(data)[0][1:].numpy(), data.y[1:])
+    whole, rest = (part.gradient_sum(w, 1.0) for part in (data, others))
+    alone = data.take(slice(0, 1)).gradient_sum(w, 1.0)
+    assert np.linalg.norm(whole - rest - alone) <= MARGIN[torch.float32] / 10
+
+
+def sums_of_passes(data: NetworkObjective, w: np.ndarray, clip_norm: float) -> list[bytes]:
+    network, records = data.network, data.records
+    network.load(w)
+    found = []
+    for rows, leaves in passes(records.keys, network.rows):
+        network.added.start()
+        network.sums.add(records[rows], clip_norm, leaves, network.added)
+        found.append(network.added.total.numpy().tobytes())
+    return found
+
+
 @pytest.mark.parametrize("name", LARGE)
-def test_sums_over_many_records_are_those_of_the_very_numbers(
+def test_a_record_less_changes_one_pass_by_its_own_gradient(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten million records made of one short pass: its error is taken as often as it would be met.
-
-    The exact sum is that of each record's gradient as computed alone, in passes filled up with
-    itself.
-    """
+    """All other passes have the same sums, bit for bit; and the one is within the proved margin."""
     if name == "places":
         monkeypatch.setattr(clipping, "FORMED", 0)
-    network, clip, n, rng = LARGE[name].build(), 0.1, 160, np.random.default_rng(3)
+    network, clip, n, rng = LARGE[name].build(), 0.1, 2100, np.random.default_rng(3)
     row = rng.uniform(0.5, 1.0, network.spec.inputs)
-    X = (row * (1.0 + 1e-6 * rng.normal(size=(n, 1)))).astype(np.float32)
-    data, w = (
-        NetworkObjective(network, X, np.zeros(len(X))),
-        0.1 * rng.normal(size=network.dimension),
-    )
-    network.sum_for(10**7)
-    alone = sum(data.take(np.array([i])).gradient_sum(w, clip) for i in range(n))
-    drift = 10**7 / n * float(np.linalg.norm(data.gradient_sum(w, clip) - alone)) / clip
-    network.sum_for(n)
-    rounded = 10**7 / n * float(np.linalg.norm(data.gradient_sum(w, clip) - alone)) / clip
-    assert drift <= 1e-4
-    assert rounded > 0.01, "single precision would do: nothing is tested"
+    X = (row * (1.0 + 1e-3 * rng.normal(size=(n, 1)))).astype(np.float32)
+    data, w = NetworkObjective(network, X, np.zeros(n)), 0.1 * rng.normal(size=network.dimension)
+    whole, before = data.gradient_sum(w, clip), sums_of_passes(data, w, clip)
+    for left_out in (0, 7, n - 1):
+        rest = np.delete(X, left_out, axis=0)
+        part = NetworkObjective(network, rest, np.zeros(n - 1))
+        after = sums_of_passes(part, w, clip)
+        assert len(set(before) - set(after)) == len(set(after) - set(before)) == 1
+        alone = data.take(np.array([left_out])).gradient_sum(w, clip)
+        drift = np.linalg.norm(whole - part.gradient_sum(w, clip) - alone) / clip
+        assert drift <= 2.0 * 2.0**-24 * (LEAF * (LEAF + 4) + 7 * 1025) <= MARGIN[torch.float32]
+
+
+@pytest.mark.parametrize("most", [1, 2, 16, 192])
+def test_a_key_less_changes_only_the_slices_that_hold_it(most: int) -> None:
+    rng = np.random.default_rng(most)
+    top = np.uint64(2**64 - 1)
+    for keys in (
+        rng.integers(0, 2**64, 1000, dtype=np.uint64),
+        np.r_[np.zeros(500, np.uint64), np.full(500, top), rng.integers(0, 9, 9, dtype=np.uint64)],
+        np.arange(300, dtype=np.uint64),
+        np.array([0, 1, top - np.uint64(1), top], dtype=np.uint64),
+    ):
+        keys = np.sort(keys)
+        whole = [tuple(keys[part]) for part in cut(keys, most)]
+        assert sum(map(len, whole)) == len(keys) and max(map(len, whole)) <= most
+        assert len(whole) <= max(1, len(keys)) and tuple(keys) == sum(whole, ())
+        for place in (0, 1, len(keys) // 2, len(keys) - 1):
+            rest = np.delete(keys, place)
+            less = [tuple(rest[part]) for part in cut(rest, most)]
+            gone, new = Counter(whole) - Counter(less), Counter(less) - Counter(whole)
+            assert sum(len(part) * k for part, k in gone.items()) <= most + 1
+            assert sum(len(part) * k for part, k in new.items()) <= most
+
+
+def test_equal_records_have_equal_keys_and_only_they() -> None:
+    x = torch.arange(12.0).reshape(6, 2) // 4
+    y = torch.tensor([0, 0, 0, 1, 0, 0])
+    keys = keys_of(x, y)
+    for i in range(6):
+        for j in range(6):
+            alike = torch.equal(x[i], x[j]) and y[i] == y[j]
+            assert (keys[i] == keys[j]) == alike
+    assert len(keys_of(x[:0], y[:0])) == 0
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -196,7 +255,12 @@ def test_the_last_digits_of_a_record_do_not_depend_on_who_else_is_there(name: st
     network.load(0.3 * rng.normal(size=network.dimension))
 
     def slopes(start: int, stop: int) -> list[torch.Tensor]:
-        return [d for _, _, d in network.sums.backward(data.records.x[start:stop], data.records.y[start:stop])]
+        return [
+            d
+            for _, _, d in network.sums.backward(
+                data.records.x[start:stop], data.records.y[start:stop]
+            )
+        ]
 
     for place in (0, 1, 5, 17):
         whole = slopes(place, network.rows + place)
@@ -204,18 +268,6 @@ def test_the_last_digits_of_a_record_do_not_depend_on_who_else_is_there(name: st
             part = slopes(19, 19 + n)
             for d, e in zip(whole, part, strict=True):
                 assert torch.equal(d[19 - place : 19 - place + n], e)
-
-
-def test_the_public_number_of_records_decides_the_precision_of_sums() -> None:
-    network = LARGE["rows"].build()
-    data = NetworkObjective(network, np.zeros((3, 12)), np.zeros(3))
-    for n, precision in (
-        (60_000, torch.float32),
-        (clipping.MOST_SINGLE + 1, torch.float64),
-        (3, torch.float32),
-    ):
-        data.check(network_problem(network, n))
-        assert {value.dtype for value in network._out.values()} == {precision}
 
 
 def test_sums_of_deep_networks_move_by_the_clip_norm_at_most() -> None:
@@ -229,7 +281,7 @@ def test_sums_of_deep_networks_move_by_the_clip_norm_at_most() -> None:
         np.linalg.norm(whole - data.take(np.delete(np.arange(4096), i)).gradient_sum(w, 0.1))
         for i in (0, 2000)
     ]
-    assert 0.1 * 0.997 <= max(moves) <= 0.1
+    assert 0.1 * 0.994 <= max(moves) <= 0.1
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.2, 0.3, 0.5])
@@ -237,12 +289,12 @@ def test_sums_of_losses_move_by_the_clip_at_most(scale: float) -> None:
     network = NetworkSpec(inputs=196, outputs=10, hidden=(64, 64)).build()
     data, w = of(network, 2049), scale * np.random.default_rng(1).normal(size=network.dimension)
     network.load(w)
-    losses = network.losses(data.records.x, data.records.y)
+    losses = network.losses(*given(data))
     cap, top = float(np.quantile(losses, 0.9)), int(np.argmax(losses))
     moved = (
         data.value_sum(w, cap)[0] - data.take(np.delete(np.arange(2049), top)).value_sum(w, cap)[0]
     )
-    assert 0.997 * cap <= moved <= cap
+    assert 0.994 * cap <= moved <= cap
 
 
 def of(network: Network, n: int) -> NetworkObjective:
