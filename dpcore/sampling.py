@@ -1,16 +1,12 @@
 """How the rows of one release are drawn, and what that does to its price.
 
-| sampler             | add/remove       | replace-one                     | replace-labels
-    |
-|---------------------|------------------|---------------------------------|---------------------------------|
-| FullBatch           | the mechanism    | the mechanism                   | the mechanism
-    |
-| Poisson             | Lemma 2.4        | Lemma 2.3's form, three points  | Lemma 2.3's form, three
-    points  |
-| WithoutReplacement  | no proof         | Lemma 2.3's form                | same, if contributions
-    are ball |
-| Permuted            | no proof         | mixture of RSGD-AR              | no proof
-    |
+| sampler             | add/remove       | replace-one                     | replace-labels      |
+|---------------------|------------------|---------------------------------|---------------------|
+| FullBatch           | the mechanism    | the mechanism                   | the mechanism       |
+| Poisson             | Lemma 2.4        | exact pair, if contributions    | as for replace-one  |
+|                     |                  | are ball; else Lemma 2.3's form |                     |
+| WithoutReplacement  | no proof         | Lemma 2.3's form                | same, if ball       |
+| Permuted            | no proof         | mixture of RSGD-AR              | no proof            |
 
 A pair without proof raises ``PriceUnknown``. A price is the least of the lemma, no amplification at
 all (joint quasi-convexity) and the pure-DP route. A drawn batch serves one release: its price holds
@@ -27,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpcore.errors import InputError, PriceUnknown, require_choice, require_count, require_fraction
-from dpcore.mechanisms import renyi, subsampling
+from dpcore.mechanisms import pairs, renyi, subsampling
 from dpcore.mechanisms.base import Array, Mechanism, mechanism, sampler, settle
 from dpcore.mechanisms.gaussian import Gaussian
 from dpcore.problem import Adjacency
@@ -294,11 +290,11 @@ class Sampled(Mechanism):
         added = self.adjacency is Adjacency.ADD_REMOVE
         if isinstance(base, Gaussian):
             if added:
-                return subsampling.poisson_gaussian(alphas, base.ratio, rate)
-            ball = isinstance(self.sampler, Poisson) and self.contributions == "ball"
-            return subsampling.fixed_size_gaussian(
-                alphas, base.ratio, rate, "ball" if ball else "triangle"
-            )
+                return pairs.added_gaussian(alphas, base.ratio, rate)
+            if isinstance(self.sampler, Poisson) and self.contributions == "ball":
+                # The sensitivity is the diameter of the ball.
+                return pairs.replaced_gaussian(alphas, base.ratio / 2.0, rate)
+            return subsampling.fixed_size_gaussian(alphas, base.ratio, rate)
         if added:
             return subsampling.poisson_general(alphas, base.rdp, rate, FACTORS.get(base.kind, 3.0))
         return subsampling.fixed_size_general(alphas, base.rdp, rate, base.pure_epsilon)

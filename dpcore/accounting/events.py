@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from math import inf
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting.curves import ORDERS, curve_of
+from dpcore.accounting.first_rules import first
 from dpcore.errors import InputError, PriceUnknown, unknown_name
 from dpcore.losses import Array
 from dpcore.mechanisms import to_dict
@@ -102,6 +103,8 @@ def _replaced(mechanism: Mechanism) -> Mechanism:
 
 
 VERSION = 1
+# Rules by which a price is formed now. What older ones charged is priced by them for ever.
+RULES = 2
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ class Events:
     encoded.
 
     ``table`` holds distinct mechanisms, ``order`` pairs (index into the table, how many times in a
-    row). This is the only place where a price is multiplied by a count. ``to_json`` and
+    row), ``rules`` the number of the price rules that charge it: a text without one is of the
+    first. This is the only place where a price is multiplied by a count. ``to_json`` and
     ``from_json`` are inverse bit for bit, so the price can be computed again from the text alone.
     """
 
@@ -118,8 +122,14 @@ class Events:
     order: tuple[tuple[int, int], ...]
     adjacency: Adjacency
     unit: str = "record"
+    rules: int = RULES
 
     def __post_init__(self) -> None:
+        if self.rules not in range(1, RULES + 1):
+            raise InputError(
+                f"Expected price rules 1 to {RULES}, got rules={self.rules!r}; a newer dpflows "
+                "charged this: use it."
+            )
         for mechanism in self.table:
             if mechanism.proved_for not in (None, self.adjacency):
                 raise PriceUnknown(
@@ -150,6 +160,14 @@ class Events:
             totals[index] += count
         return tuple(zip(self.table, totals, strict=True))
 
+    @cached_property
+    def charged(self) -> tuple[tuple[Mechanism, int], ...]:
+        """Each distinct mechanism with the number of its prices: releases of an epoch share one."""
+        totals = [0] * len(self.table)
+        for index, count in self.order:
+            totals[index] += self.table[index].charges(count)
+        return tuple(zip(self.table, totals, strict=True))
+
     def __len__(self) -> int:
         return sum(count for _, count in self.order)
 
@@ -166,10 +184,10 @@ class Events:
         ``PriceUnknown`` where no theorem gives that price.
         """
         total = np.zeros(len(ORDERS))
-        for mechanism, count in self.counts:
+        for mechanism, count in self.charged:
             if adjacency is not None and Adjacency(adjacency) is not self.adjacency:
                 mechanism = restate(mechanism, self.adjacency, Adjacency(adjacency))
-            total += count * curve_of(mechanism)
+            total += count * curve_by(mechanism, self.rules)
         return total
 
     def prices(self) -> Array:
@@ -181,8 +199,8 @@ class Events:
         mechanisms, so what stays below a plan in one row may pass it in the other.
         """
         total = np.zeros((2 if self.adjacency is Adjacency.ADD_REMOVE else 1, len(ORDERS)))
-        for mechanism, count in self.counts:
-            total += count * curves_of(mechanism, self.adjacency)
+        for mechanism, count in self.charged:
+            total += count * curves_of(mechanism, self.adjacency, self.rules)
         return total
 
     def prefix(self, releases: int) -> Events:
@@ -193,26 +211,28 @@ class Events:
                 break
             kept.append((index, min(count, left)))
             left -= count
-        return Events(self.table, tuple(kept), self.adjacency, self.unit)
+        return replace(self, order=tuple(kept))
 
     def then(self, other: Events) -> Events:
         """These releases and after them those of ``other``, which have the same unit and
         adjacency.
         """
-        if (other.unit, other.adjacency) != (self.unit, self.adjacency):
+        theirs, ours = ((one.unit, one.adjacency, one.rules) for one in (other, self))
+        if theirs != ours:
             raise PriceUnknown(
                 f"Expected releases for {self.unit}, {self.adjacency!s} to follow, got "
-                f"{other.unit}, "
-                f"{other.adjacency!s}; price both under one relation."
+                f"{other.unit}, {other.adjacency!s} (price rules {self.rules} and {other.rules}); "
+                "price both under one relation."
             )
         places = {mechanism: index for index, mechanism in enumerate(self.table)}
         moved = [places.setdefault(mechanism, len(places)) for mechanism in other.table]
-        order = [*self.order]
+        table, order = tuple(places), [*self.order]
         for index, count in other.order:
-            if order and order[-1][0] == moved[index]:
+            apart = table[moved[index]].charges(2) < 2  # an epoch ends with the run that began it
+            if order and order[-1][0] == moved[index] and not apart:
                 count += order.pop()[1]
             order.append((moved[index], count))
-        return Events(tuple(places), tuple(order), self.adjacency, self.unit)
+        return replace(self, table=table, order=tuple(order))
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, shortest floats that read back equal."""
@@ -223,6 +243,7 @@ class Events:
                 "adjacency": str(self.adjacency),
                 "mechanisms": [to_dict(mechanism) for mechanism in self.table],
                 "order": [list(run) for run in self.order],
+                **({} if self.rules == 1 else {"rules": self.rules}),
             },
             sort_keys=True,
             separators=(",", ":"),
@@ -242,6 +263,7 @@ class Events:
             table = tuple(from_dict(item) for item in stored["mechanisms"])
             order = tuple((_whole(index), _whole(count)) for index, count in stored["order"])
             adjacency, unit = Adjacency(stored["adjacency"]), str(stored["unit"])
+            rules = _whole(stored.get("rules", 1))
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise InputError(
                 f"Expected stored events as JSON, got {text[:60]!r} ({error!r})."
@@ -251,7 +273,7 @@ class Events:
                 "Expected every run of stored events to name a mechanism of the table "
                 "at least once."
             )
-        return cls(table, order, adjacency, unit)
+        return cls(table, order, adjacency, unit, rules)
 
 
 def _whole(value: Any) -> int:
@@ -263,13 +285,18 @@ def _whole(value: Any) -> int:
     return value
 
 
+def curve_by(mechanism: Mechanism, rules: int) -> Array:
+    """Price of one release of ``mechanism`` on ``ORDERS`` by the price rules of that number."""
+    return curve_of(first(mechanism) if rules == 1 else mechanism)
+
+
 @lru_cache(maxsize=4096)
-def curves_of(mechanism: Mechanism, adjacency: Adjacency) -> Array:
+def curves_of(mechanism: Mechanism, adjacency: Adjacency, rules: int = RULES) -> Array:
     """Rows of ``Events.prices`` for one release of ``mechanism``, shape (1 or 2, orders)."""
-    curves = [curve_of(mechanism)]
+    curves = [curve_by(mechanism, rules)]
     if adjacency is Adjacency.ADD_REMOVE:
         try:
-            curves.append(curve_of(restate(mechanism, adjacency, Adjacency.REPLACE_ONE)))
+            curves.append(curve_by(restate(mechanism, adjacency, Adjacency.REPLACE_ONE), rules))
         except PriceUnknown:
             curves.append(np.full(len(ORDERS), inf))
     return np.array(curves)

@@ -81,6 +81,11 @@ class Mechanism(ABC):
             )
         return cast(Self, replace(item, rounding=item.rounding or ROUNDING))
 
+    def charges(self, count: int) -> int:
+        """How many times its price ``count`` releases in a row cost: ``count``, unless they share
+        one (an epoch)."""
+        return count
+
     @property
     def proved_for(self) -> Adjacency | None:
         """The only adjacency that this object is priced for; None where the bound may be made for

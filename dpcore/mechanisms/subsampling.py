@@ -12,19 +12,16 @@ N(v)/N(w) under N(w):
 **Z_j is attained at a corner (proved, any real j >= 2).** ln U, ln V are Gaussian with covariance
 [[x, c], [c, y]], x = |u-w|^2, y = |v-w|^2, 2 c = x + y - |u-v|^2. By Gaussian interpolation d/dx E
 f(U, V) = E[U^2 f_UU] / 2 and d/dc E f = E[U V f_UV]; for f = |U - V|^j the first is >= 0 and the
-second is <= 0.
- - ball (x, y <= s^2): c is least at -sqrt(x y); there, growing the shorter of u, v raises x or y
-   and lowers c; so u = -v at length s is the worst, and |u - v| <= 2 s held throughout.
- - triangle (x, y, |u-v|^2 <= t): take c at its least, (x + y - t) / 2 (or scale all three up until
-   that is so: the moment of a martingale only grows). Along that face the derivative in x has the
-   sign of E h(e^N), h(k) = |1-k|^(j-2) (1 - k) decreasing, N normal of variance t and mean
-   ((j-1)(y-x) - j t) / 2. It falls with y - x, and at x = y the two derivatives are equal and sum
-   to j(j-1)/2 E|U-V|^j >= 0. So the longer side may grow to t, and along the other the sign goes
-   from - to +: the maximum is at y = 0, which is B_j, or at y = t, the equilateral triangle.
+second is <= 0. Of triangles (x, y, |u-v|^2 <= t) take c at its least, (x + y - t) / 2 (or scale all
+three up until that is so: the moment of a martingale only grows). Along that face the derivative in
+x has the sign of E h(e^N), h(k) = |1-k|^(j-2) (1 - k) decreasing, N normal of variance t and mean
+((j-1)(y-x) - j t) / 2. It falls with y - x, and at x = y the two derivatives are equal and sum to
+j(j-1)/2 E|U-V|^j >= 0. So the longer side may grow to t, and along the other the sign goes from -
+to +: the maximum is at y = 0, which is B_j, or at y = t, the equilateral triangle. (Contributions
+in a ball have an exact price: ``pairs``.)
 
 **Everything is one integral.** With Q(j, m) = E[(1 - e^{N(m, t)})_+^j] and a change of measure,
-    equilateral: 2 e^{j(j-1) t / 2} Q(j, -j t / 2),      u = -v at t/4 each: 2 e^{j(j-1) t / 8} Q(j,
-        -j t / 2),
+    equilateral: 2 e^{j(j-1) t / 2} Q(j, -j t / 2),
     B_j = Q(j, -t / 2) + e^{j(j-1) t / 2} Q(j, -(j - 1/2) t).
 The integrand is log-concave: its peak is bracketed, then Gauss-Legendre to both sides on windows
 that are never too narrow, for the curvature of its logarithm is at least 1 and grows to the right.
@@ -61,17 +58,28 @@ WINDOW = 9.0
 LOG_2 = float(np.log(2.0))
 
 
-def log_ternary_moments(highest: int, ratio: float, geometry: str) -> tuple[Array, Array]:
-    """(ln Z_j, ln B_j), j = 2..highest; ``geometry`` "triangle" (all within ``ratio``) or "ball"
-    (radius ratio / 2).
-    """
+def log_triangle_moments(highest: int, ratio: float) -> tuple[Array, Array]:
+    """(ln Z_j, ln B_j), j = 2..highest, over triangles with all three sides within ``ratio``."""
     t = ratio * ratio
-    grid, power = _grid(highest), _powers(highest, t)
-    binary = np.minimum(_chords(highest, log_binary_moments(grid, t)), LOG_2 + power)
-    shrink = 1.0 if geometry == "triangle" else 0.25
-    corner = LOG_2 + grid * (grid - 1.0) * (shrink * t / 2.0) + _log_q(grid, -grid * t / 2.0, t)
-    spread = np.minimum(_chords(highest, corner), LOG_2 + shrink * power)
-    return (np.maximum(spread, binary) if geometry == "triangle" else spread), binary
+    binary = log_binary(highest, t)
+    spread = np.minimum(log_corner(highest, t, 1.0), LOG_2 + log_powers(highest, t))
+    return np.maximum(spread, binary), binary
+
+
+def log_corner(highest: int, t: float, shrink: float) -> Array:
+    """ln 2 e^{j(j-1) shrink t / 2} Q(j, -j t / 2), j = 2..highest: U and V at distance sqrt(t), 1
+    being ``shrink`` t off."""
+    grid = _grid(highest)
+    return _chords(
+        highest, LOG_2 + grid * (grid - 1.0) * (shrink * t / 2.0) + _log_q(grid, -grid * t / 2.0, t)
+    )
+
+
+def log_binary(highest: int, t: float) -> Array:
+    """ln B_j, j = 2..highest, at squared distance t."""
+    binary = _chords(highest, log_binary_moments(_grid(highest), t))
+    capped: Array = np.minimum(binary, LOG_2 + log_powers(highest, t))
+    return capped
 
 
 def log_binary_moments(j: Array, t: float) -> Array:
@@ -82,7 +90,8 @@ def log_binary_moments(j: Array, t: float) -> Array:
     return moments
 
 
-def _powers(highest: int, t: float) -> Array:
+def log_powers(highest: int, t: float) -> Array:
+    """j (j-1) t / 2, j = 2..highest."""
     j = np.arange(2, highest + 1, dtype=np.float64)
     return j * (j - 1.0) * (t / 2.0)
 
@@ -99,8 +108,7 @@ def _grid(highest: int) -> Array:
 
 def _chords(highest: int, known: Array) -> Array:
     """Values at j = 2..highest from those on the grid; a log-moment is convex in j, so chords lie
-    above it.
-    """
+    above it."""
     chords: Array = np.interp(np.arange(2, highest + 1), _grid(highest), known)
     return chords
 
@@ -131,8 +139,7 @@ def _log_q(j: Array, mean: Array, t: float) -> Array:
 
 def _peak(j: Array, mean: Array, root: float, edge: Array) -> Array:
     """Where -z^2/2 + j ln(1 - e^{mean + root z}) is largest: the only zero of its decreasing slope,
-    by bisection.
-    """
+    by bisection."""
     high = np.minimum(edge, 0.0)
     low = high - 2.0 * np.sqrt(j) - 1.0
     for _ in range(24):
@@ -152,65 +159,6 @@ def _log1mexp(x: Array) -> Array:
 
 
 Curve = Callable[[Array], Array]
-
-# Fractional orders up to this one get their own quadrature; the grid has none above.
-FRACTIONS_END = 11.0
-
-
-def poisson_gaussian(alphas: Array, ratio: float, rate: float) -> Array:
-    """Gaussian of sensitivity / sigma = ``ratio`` on a Poisson batch, add/remove; exact.
-
-    K(a) = ln[ 1 + sum_{j>=2} C(a,j) q^j (1-q)^(a-j) (e^{j(j-1) r^2 / 2} - 1) ]. Mironov, Talwar &
-    Zhang (2019), Theorem 11 and Section 3.3, without their terms j = 0, 1; Lemma 2.4 of the
-    dissertation with factor 1, which for the Gaussian is exact (the pair is symmetric, Theorem 5
-    there). Fractional orders by quadrature.
-    """
-    table = expansion(alphas)
-    j = np.arange(table.highest + 1, dtype=np.float64)
-    terms = log_expm1(j * (j - 1.0) * (ratio * ratio / 2.0))
-    curve = at_orders(table, alphas, log_moments(table, np.log(rate), np.log1p(-rate), terms))
-    fractional = (alphas != np.floor(alphas)) & (alphas < FRACTIONS_END)
-    if fractional.any() and 1e-9 < ratio <= 10.0:
-        curve[fractional] = _poisson_gaussian_fractional(alphas[fractional], ratio, rate)
-    least: Array = np.minimum(curve, renyi.gaussian(alphas, ratio))
-    return least
-
-
-def _poisson_gaussian_fractional(alphas: Array, ratio: float, rate: float) -> Array:
-    """The same divergence for any order, as E[(1 + q u)^a - 1 - a q u] over z ~ N(0, 1), u = e^{r z
-    - r^2/2} - 1.
-
-    E u = 0, so this is the moment minus 1, and the integrand is never negative (Bernoulli): no
-    digits are lost. The trapezoid rule converges geometrically; its step is set by the nearest
-    complex zero of 1 + q u, at distance pi / r.
-    """
-    step = min(0.7, 0.6 / ratio)
-    z = np.arange(-9.5, alphas.max() * ratio + 9.5, step)
-    exponent = ratio * z - ratio * ratio / 2.0
-    w = np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
-    x = rate * np.expm1(np.minimum(exponent, 700.0))
-    a = alphas[:, None]
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        direct = np.log(np.expm1(a * w) - a * x)
-        series = x * x * a * (a - 1.0) / 2.0 * _binomial_tail(a, x)
-        large = a * w + np.log1p(-(1.0 + a * x) * np.exp(-a * w))
-    small = np.abs(x) * np.maximum(a, 1.0) < 3e-2
-    logs = np.where(
-        small, np.log(np.where(small, series, 1.0) + 1e-300), np.where(a * w > 30.0, large, direct)
-    )
-    logs = logs - z * z / 2.0
-    top = logs.max(axis=1)
-    log_excess = top + np.log(np.exp(logs - top[:, None]).sum(axis=1) * step / np.sqrt(2.0 * np.pi))
-    curve: Array = np.logaddexp(0.0, log_excess) / (alphas - 1.0)
-    return curve
-
-
-def _binomial_tail(a: Array, x: Array) -> Array:
-    """[(1 + x)^a - 1 - a x] / (a (a-1) x^2 / 2) for small x, by its series up to x^6."""
-    tail = np.ones(np.broadcast_shapes(a.shape, x.shape))
-    for k in range(8, 2, -1):
-        tail = 1.0 + tail * x * (a - (k - 1.0)) / k
-    return tail
 
 
 def poisson_general(alphas: Array, base: Curve, rate: float, factor: float = 3.0) -> Array:
@@ -256,25 +204,23 @@ def fixed_size_general(
     return _finite_min(curve, base(alphas))
 
 
-def fixed_size_gaussian(
-    alphas: Array, ratio: float, rate: float, geometry: str = "triangle"
-) -> Array:
+def fixed_size_gaussian(alphas: Array, ratio: float, rate: float) -> Array:
     """Gaussian on a batch that holds the record with chance q, the record being replaced; r =
     sensitivity / sigma.
 
     Given the rest of the batch, the pair is P = (1-q) N(w) + q N(u), Q = (1-q) N(w) + q N(v) (joint
     quasi-convexity over a coupling of batches with and without the record; Balle, Barthe & Gaboardi
     2018), in units of sigma:
-    ``triangle``: |u - w|, |v - w|, |u - v| <= r; ``ball``: |u - w|, |v - w| <= r / 2.
+    |u - w|, |v - w|, |u - v| <= r.
 
     E_Q (P/Q)^a = 1 + sum_{j>=2} C(a,j) q^j E_Q[((N(u) - N(v)) / Q)^j], and Q^(1-j) is convex, so
     K(a) <= ln[ 1 + sum_{j>=2} C(a,j) q^j ((1-q) Z_j + q B_j) ], B_j = E_{N(v)} |N(u)/N(v) - 1|^j,
-    Z_j = sup over the triples of E_{N(w)} |N(u)/N(w) - N(v)/N(w)|^j (``ternary``). Wang, Balle &
+    Z_j = sup over the triangles of E_{N(w)} |N(u)/N(w) - N(v)/N(w)|^j. Wang, Balle &
     Kasiviswanathan (2019), Theorem 27, bound Z_j and B_j by 4 B_j and round odd j up; the exact Z_j
     is up to four times smaller. Also at most the unamplified curve.
     """
     table = expansion(alphas)
-    spread, binary = log_ternary_moments(table.highest, ratio, geometry)
+    spread, binary = log_triangle_moments(table.highest, ratio)
     terms = np.full(table.highest + 1, -np.inf)
     terms[2:] = np.logaddexp(np.log1p(-rate) + spread, np.log(rate) + binary)
     curve = at_orders(table, alphas, log_moments(table, np.log(rate), 0.0, terms))

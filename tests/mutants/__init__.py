@@ -19,6 +19,7 @@ from tests.mutants import (
     mechanisms,
     networks,
     options,
+    prices,
     release,
     rounding,
     tuning,
@@ -29,6 +30,7 @@ from tests.mutants.mutant import Mutant
 ALWAYS = (
     mechanisms,
     accounting,
+    prices,
     tuning,
     learning,
     audit,

@@ -53,15 +53,15 @@ MUTANTS = [
         f"{TA}/test_subsampling.py",
     ),
     Mutant(
-        "dpcore/mechanisms/subsampling.py",
-        "log_expm1(j * (j - 1.0) * (ratio * ratio / 2.0))",
-        "log_expm1(j * (j - 1.0) * (ratio * ratio / 4.0))",
+        "dpcore/mechanisms/pairs.py",
+        "log_expm1(j * (j - 1.0) * (distance * distance / 2.0))",
+        "log_expm1(j * (j - 1.0) * (distance * distance / 4.0))",
         f"{TA}/test_subsampling.py",
     ),
     Mutant(
-        "dpcore/mechanisms/subsampling.py",
-        "exponent = ratio * z - ratio * ratio / 2.0",
-        "exponent = ratio * z + ratio * ratio / 2.0",
+        "dpcore/mechanisms/pairs.py",
+        "exponent = r * z - r * r / 2.0",
+        "exponent = r * z + r * r / 2.0",
         f"{TA}/test_subsampling.py",
     ),
     Mutant(
@@ -84,8 +84,8 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/mechanisms/subsampling.py",
-        "shrink = 1.0 if",
-        "shrink = 0.5 if",
+        "log_corner(highest, t, 1.0)",
+        "log_corner(highest, t, 0.5)",
         f"{TA}/test_ternary.py",
     ),
     Mutant(
@@ -96,8 +96,8 @@ MUTANTS = [
     ),
     Mutant(
         "dpcore/mechanisms/subsampling.py",
-        "np.maximum(spread, binary) if",
-        "spread if",
+        "np.maximum(spread, binary), binary",
+        "spread, binary",
         f"{TA}/test_ternary.py",
     ),
     # samplers, relations, loss distributions
@@ -159,8 +159,8 @@ MUTANTS = [
     # counts, doors and searches
     Mutant(
         "dpcore/accounting/events.py",
-        "total += count * curve_of(mechanism)",
-        "total += curve_of(mechanism)",
+        "total += count * curve_by(mechanism, self.rules)",
+        "total += curve_by(mechanism, self.rules)",
         "tests/dpcore/accounting/test_events.py",
     ),
 ]

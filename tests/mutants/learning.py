@@ -209,8 +209,8 @@ MUTANTS += [
     Mutant("dpcore/descent/gradient.py", " + STABLE * problem.l2", "", OVERFLOW),
     Mutant(
         "dpcore/accounting/events.py",
-        "curve_of(restate(mechanism, adjacency, Adjacency.REPLACE_ONE))",
-        "curve_of(mechanism)",
+        "curve_by(restate(mechanism, adjacency, Adjacency.REPLACE_ONE), rules)",
+        "curve_by(mechanism, rules)",
         "tests/dpcore/accounting/test_budget.py",
     ),
 ]

@@ -21,6 +21,7 @@ from dpcore.mechanisms import (
     Exponential,
     Gaussian,
     Laplace,
+    pairs,
     renyi,
     subsampling,
 )
@@ -43,7 +44,7 @@ def test_golden_2_every_curve(shared: Path) -> None:
         def base(alphas: np.ndarray, ratio: float = ratio) -> np.ndarray:
             return renyi.gaussian(alphas, ratio)
 
-        poisson = subsampling.poisson_gaussian(order, ratio, rate)[0]
+        poisson = pairs.added_gaussian(order, ratio, rate)[0]
         assert poisson == pytest.approx(
             min(row["dp_accounting_poisson"], row["unamplified"]), rel=1e-8
         )

@@ -1,6 +1,4 @@
-"""Gaussian on batches whose record is replaced: the proof of ``mechanisms/ternary.py``, checked
-from outside.
-"""
+"""Moments of three Gaussians, one record of a batch being replaced: their proof, from outside."""
 
 from __future__ import annotations
 
@@ -12,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from dpcore.accounting.curves import ORDERS, epsilon_of
+from dpcore.accounting.first_rules import ball_moments, first_ball
 from dpcore.mechanisms import Gaussian, subsampling
 from dpcore.mechanisms import subsampling as mechanisms_subsampling
-from dpcore.mechanisms.subsampling import log_ternary_moments
+from dpcore.mechanisms.subsampling import log_triangle_moments
 from dpcore.sampling import WithoutReplacement
 from tests.dpcore.accounting import reference
 
@@ -45,11 +44,11 @@ def test_no_triple_of_gaussians_beats_the_corner(ratio, first, second, angle, j)
     v = ratio * second * np.array([np.cos(angle), np.sin(angle)])
     apart = np.linalg.norm(u - v)
     moment = log_even_moment(j, u @ u, v @ v, u @ v)
-    ball, _ = log_ternary_moments(8, 2 * ratio, "ball")  # radius: ratio
+    ball, _ = ball_moments(8, 2 * ratio)  # radius: ratio
     assert moment <= ball[j - 2] + 1e-8
     shrink = min(1.0, ratio / apart) if apart > 0 else 1.0
     inside = log_even_moment(j, shrink**2 * (u @ u), shrink**2 * (v @ v), shrink**2 * (u @ v))
-    triangle, _ = log_ternary_moments(8, ratio, "triangle")
+    triangle, _ = log_triangle_moments(8, ratio)
     assert inside <= triangle[j - 2] + 1e-8
 
 
@@ -75,11 +74,11 @@ def log_moment(j: float, x: float, y: float, c: float) -> float:
 def test_no_triple_beats_the_corner_at_odd_powers(ratio, first, second, angle, j) -> None:
     u = ratio * first * np.array([1.0, 0.0])
     v = ratio * second * np.array([np.cos(angle), np.sin(angle)])
-    ball, _ = log_ternary_moments(8, 2 * ratio, "ball")
+    ball, _ = ball_moments(8, 2 * ratio)
     assert log_moment(j, u @ u, v @ v, u @ v) <= ball[j - 2] + 1e-6
     apart = np.linalg.norm(u - v)
     shrink = min(1.0, ratio / apart) ** 2 if apart > 0 else 1.0
-    triangle, _ = log_ternary_moments(8, ratio, "triangle")
+    triangle, _ = log_triangle_moments(8, ratio)
     assert (
         log_moment(j, shrink * (u @ u), shrink * (v @ v), shrink * (u @ v))
         <= triangle[j - 2] + 1e-6
@@ -90,7 +89,8 @@ def test_no_triple_beats_the_corner_at_odd_powers(ratio, first, second, angle, j
 def test_ternary_and_binary_moments_in_closed_form(ratio: float) -> None:
     t = ratio**2
     for geometry, corner in (("triangle", (t, t, t / 2)), ("ball", (t / 4, t / 4, -t / 4))):
-        spread, binary = log_ternary_moments(300, ratio, geometry)
+        moments = ball_moments if geometry == "ball" else log_triangle_moments
+        spread, binary = moments(300, ratio)
         for j in (2, 4, 10, 40):
             alone = log_even_moment(j, t, 0.0, 0.0)
             worst = log_even_moment(j, *corner)
@@ -104,7 +104,7 @@ def test_ternary_and_binary_moments_in_closed_form(ratio: float) -> None:
 def test_moments_between_computed_ones_are_bounded_from_above() -> None:
     """Above j = 256 chords are used; they must not fall below the integral itself."""
     for ratio in (0.01, 0.2, 1.0):
-        spread, binary = log_ternary_moments(2000, ratio, "triangle")
+        spread, binary = log_triangle_moments(2000, ratio)
         j = np.arange(257.0, 2001.0, 7.0)
         exact = mechanisms_subsampling.log_binary_moments(j, ratio**2)
         assert np.all(
@@ -130,8 +130,8 @@ def test_fixed_size_bound_is_above_exact_mixtures_in_the_plane(
         (np.array([ratio, 0.0]), np.zeros(2)),  # the record against nothing
         (np.zeros(2), np.array([ratio, 0.0])),
     ]
-    triangle = subsampling.fixed_size_gaussian(np.array([order]), ratio, rate, "triangle")[0]
-    ball = subsampling.fixed_size_gaussian(np.array([order]), ratio, rate, "ball")[0]
+    triangle = subsampling.fixed_size_gaussian(np.array([order]), ratio, rate)[0]
+    ball = first_ball(np.array([order]), ratio, rate)[0]
     exact = [reference.planar_divergence(order, rate, u, v) for u, v in pairs]
     assert max(exact) <= triangle
     assert exact[1] <= ball <= triangle

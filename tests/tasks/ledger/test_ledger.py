@@ -17,6 +17,7 @@ from dpcore.accounting import ORDERS, Events
 from dpcore.accounting.curves import epsilon_of
 from dpcore.errors import AssumptionNotMet, BudgetExceeded, DPFlowsError, InputError
 from dpcore.mechanisms import Gaussian
+from dpcore.mechanisms.pairs import replaced_gaussian
 from dpcore.sampling import Poisson
 from tasks.ledger import Ledger
 from tasks.ledger.records import UNIT
@@ -272,20 +273,16 @@ def test_an_add_remove_run_costs_a_replace_one_budget_four_times(
     )
 
 
-def test_a_poisson_batch_is_priced_by_three_points_under_replace_one(sqlite_ledger: Ledger) -> None:
-    """Lemma 2.3's formula with the base at 2C lies above the add/remove lemma with 2C, which is
-    never used.
-    """
+def test_a_poisson_batch_pays_the_exact_pair_under_replace_one(sqlite_ledger: Ledger) -> None:
+    """With and without the record both contributions lie in a ball of radius C: the pair of C / sigma."""
     q, sigma = 0.05, 20.0
     opened = sqlite_ledger.init("swap", 1.0, 1e-6, "replace_one")
     place = list(ORDERS).index(opened.order)
     add_remove = Events.of([Poisson(q).amplify(Gaussian(1.0, sigma))], adjacency="add_remove")
     sqlite_ledger.reserve("swap", add_remove).commit()
-    wrong = Poisson(q).amplify(Gaussian(2.0, sigma)).rdp(ORDERS)[place]
-    assert cost_of(sqlite_ledger, "swap") > wrong * (1 + 1e-6)
-    assert cost_of(sqlite_ledger, "swap") == pytest.approx(
-        add_remove.price("replace_one")[place], rel=1e-6
-    )
+    cost = cost_of(sqlite_ledger, "swap")
+    assert cost == pytest.approx(replaced_gaussian(ORDERS, 1.0 / sigma, q)[place], rel=1e-9)
+    assert cost > 1.5 * add_remove.price()[place]
     assert sqlite_ledger.verify().ok
 
 

@@ -1,0 +1,35 @@
+"""Faults in exact pairs, random allocation, what is stated and the filters of a ledger."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+PAIRS, TESTS = "dpcore/mechanisms/pairs.py", "tests/dpcore/mechanisms/test_pairs.py"
+EVENTS, KEPT = "dpcore/accounting/events.py", "tests/stored/test_first_rules.py"
+
+MUTANTS = [
+    # both contributions alike, one side of the pair, the chance of no batch forgotten
+    Mutant(PAIRS, "np.log(q) - s * z - s * s / 2.0", "np.log(q) + s * z - s * s / 2.0", TESTS),
+    Mutant(
+        PAIRS,
+        "log_q = np.logaddexp(np.log1p(-q), np.log(q) - s * z - s * s / 2.0)",
+        "log_q = 0.0 * z",
+        TESTS,
+    ),
+    Mutant(
+        PAIRS,
+        "np.logaddexp(np.log1p(-q), np.log(q) + s * z - s * s / 2.0)",
+        "np.logaddexp(0.0, np.log(q) + s * z - s * s / 2.0)",
+        TESTS,
+    ),
+    Mutant(PAIRS, "(2.0 * float(alphas.max()) - 1.0) * s + 12.0", "12.0", TESTS),
+    Mutant(PAIRS, "distance, rate) - np.log1p(-rate)", "distance, rate)", TESTS),
+    Mutant(
+        PAIRS, "renyi.gaussian(alphas, 2.0 * distance)", "renyi.gaussian(alphas, distance)", TESTS
+    ),
+    Mutant("dpcore/sampling.py", "base.ratio / 2.0, rate", "base.ratio / 4.0, rate", TESTS),
+    # what was charged by rules 1 is priced by rules 1, and the number is part of the list
+    Mutant(EVENTS, "first(mechanism) if rules == 1 else mechanism", "mechanism", KEPT),
+    Mutant(EVENTS, 'stored.get("rules", 1)', 'stored.get("rules", 2)', KEPT),
+    Mutant(EVENTS, "if self.rules == 1 else", "if self.rules == 2 else", KEPT),
+]
