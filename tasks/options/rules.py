@@ -48,120 +48,106 @@ class Rule(NamedTuple):
 # In this order: of several that are broken the first one is said.
 RULES = (
     Rule("bounds", "undeclared", ("some",), "its words would be untrue; set bounds: declared"),
-    Rule("model", "label", ("binary", "classes"), "it scores classes; leave section model out, or "
-                                                  "name other data"),
-    Rule("model", "unit", ("record",), "its gradients are clipped one record each; leave section "
-                                       "model out, or use "
-         "dp_sgd on a linear model"),
-    Rule("model", "bounds", (DECLARED,), "its layers follow from the columns; declare them, "
-                                         "`dpflows profile` drafts "
-         "them"),
+    Rule("model", "label", ("binary", "classes"),
+         "it scores classes; leave section model out, or name other data"),
+    Rule("model", "unit", ("record",),
+         "its gradients are clipped one record each; leave section model out, or use dp_sgd on a "
+         "linear model"),
+    Rule("model", "bounds", (DECLARED,),
+         "its layers follow from the columns; declare them, `dpflows profile` drafts them"),
     Rule("model", "command", ("train",), "networks are trained alone; leave section model out"),
-    Rule("ranking", "label", ("relevance",), "its features and metrics are those of ranked lists; "
-                                             "leave it out, or "
-         "name data with a label of kind relevance"),
-    Rule("label=relevance", "unit", ("session",), "documents of a query are protected together; "
-                                                  "privacy.adjacency says "
-         "whether a session's labels or the whole session are protected"),
-    Rule("label=relevance", "bounds", (DECLARED,), "an estimate would be one for single rows; "
-                                                   "declare them"),
-    Rule("kind=table", "unit", ("record", "user"), "its rows are records; declare unit record, or "
-                                                   "unit user with a "
-         "column of kind user"),
-    Rule("unit=user", "label", ("binary", "regression"), "the rows of a user are one term of a "
-                                                         "single score; declare "
-         "such a label, or unit record where each person has one row"),
-    Rule("privacy.adjacency=replace_labels", "label", ("relevance",), "it is the relation of "
-                                                                      "sessions, whose documents "
-         "are public; use add_remove or replace_one"),
-    Rule("bounds=private", "unit", ("record",), "a person with several rows would move a count by "
-                                                "more than its "
-         "sensitivity; declare the bounds and levels"),
-    Rule("command=compare", "unit", ("record", "session"), "folds are cut by rows, and the rows of "
-                                                           "a user would lie in "
-         "several; use `dpflows train`"),
-    Rule("command=compare", "bounds", (DECLARED,), "each fold would have columns of its own; "
-                                                   "declare them, `dpflows "
-         "profile` drafts a schema"),
-    Rule("select", "label", ("binary", "regression", "classes"), "only columns of a table are "
-                                                                 "selected; leave it out, "
-         "or use algorithm.name=best_feature"),
+    Rule("ranking", "label", ("relevance",),
+         "its features and metrics are those of ranked lists; leave it out, or name data with a "
+         "label of kind relevance"),
+    Rule("label=relevance", "unit", ("session",),
+         "documents of a query are protected together; privacy.adjacency says whether a session's "
+         "labels or the whole session are protected"),
+    Rule("label=relevance", "bounds", (DECLARED,),
+         "an estimate would be one for single rows; declare them"),
+    Rule("kind=table", "unit", ("record", "user"),
+         "its rows are records; declare unit record, or unit user with a column of kind user"),
+    Rule("unit=user", "label", ("binary", "regression"),
+         "the rows of a user are one term of a single score; declare such a label, or unit record "
+         "where each person has one row"),
+    Rule("privacy.adjacency=replace_labels", "label", ("relevance",),
+         "it is the relation of sessions, whose documents are public; use add_remove or "
+         "replace_one"),
+    Rule("bounds=private", "unit", ("record",),
+         "a person with several rows would move a count by more than its sensitivity; declare the "
+         "bounds and levels"),
+    Rule("command=compare", "unit", ("record", "session"),
+         "folds are cut by rows, and the rows of a user would lie in several; use `dpflows train`"),
+    Rule("command=compare", "bounds", (DECLARED,),
+         "each fold would have columns of its own; declare them, `dpflows profile` drafts a "
+         "schema"),
+    Rule("select", "label", ("binary", "regression", "classes"),
+         "only columns of a table are selected; leave it out, or use algorithm.name=best_feature"),
     Rule("select", "kind", ("table",), "it is for linear scores; leave it out"),
-    Rule("select", "unit", ("record",), "its noisy correlations go by single rows, of which a user "
-                                        "has several; leave "
-         "it out"),
+    Rule("select", "unit", ("record",),
+         "its noisy correlations go by single rows, of which a user has several; leave it out"),
     Rule("select", "command", ("train",), "columns are selected in a training alone; leave it out"),
-    Rule("tune", "label", ("binary", "classes"), "a score is a count of right predictions, which a "
-                                                 "label of kind "
-         "{label} has not; fix the parameters"),
-    Rule("tune", "kind", ("table",), "right predictions are counted for linear scores; leave it "
-                                     "out"),
-    Rule("tune", "unit", ("record",), "the score's noise is for one record, and the unit is "
-                                      "{unit}; fix the "
+    Rule("tune", "label", ("binary", "classes"),
+         "a score is a count of right predictions, which a label of kind {label} has not; fix the "
          "parameters"),
-    Rule("tune", "bounds", (DECLARED,), "bounds and levels must be declared before the search; "
-                                        "declare them"),
-    Rule("tune", "select", (ABSENT,), "a selection of columns is planned by itself; use "
-                                      "algorithm.name=two_phase and "
-         "tune its parameters"),
-    Rule("tune", "algorithm.noise_multiplier", (ABSENT,), "algorithm.noise_multiplier follows from "
-                                                          "the budget; leave "
-         "it out"),
-    Rule("tune", "privacy.accountant", ("auto", "rdp", "pure"), "selection among trials is proved "
-                                                                "for Rényi curves; "
-         "use accountant='auto'"),
+    Rule("tune", "kind", ("table",),
+         "right predictions are counted for linear scores; leave it out"),
+    Rule("tune", "unit", ("record",),
+         "the score's noise is for one record, and the unit is {unit}; fix the parameters"),
+    Rule("tune", "bounds", (DECLARED,),
+         "bounds and levels must be declared before the search; declare them"),
+    Rule("tune", "select", (ABSENT,),
+         "a selection of columns is planned by itself; use algorithm.name=two_phase and tune its "
+         "parameters"),
+    Rule("tune", "algorithm.noise_multiplier", (ABSENT,),
+         "algorithm.noise_multiplier follows from the budget; leave it out"),
+    Rule("tune", "privacy.accountant", ("auto", "rdp", "pure"),
+         "selection among trials is proved for Rényi curves; use accountant='auto'"),
     Rule("tune", "command", ("train",), "its search would run in every fold; leave it out"),
-    Rule("tune.grid=preprocess", "champion.data", (ABSENT,), "champion and challenger need the "
-                                                             "same columns; fix the "
-         "encoding, or leave champion.data out"),
-    Rule("audit", "kind", ("table", "network"), "sessions of a ranking are no single records; "
-                                                "leave the section audit "
-         "out, or use `dpflows audit RUN --empirical`"),
-    Rule("audit", "kind", ("table",), "a network's canaries would need gradients of their own; "
-                                      "leave the section audit "
+    Rule("tune.grid=preprocess", "champion.data", (ABSENT,),
+         "champion and challenger need the same columns; fix the encoding, or leave champion.data "
          "out"),
-    Rule("audit", "label", ("binary",), "the attack scores one margin, so it needs a binary label; "
-                                        "leave the section "
-         "audit out, or use `dpflows audit RUN --empirical`"),
-    Rule("audit", "unit", ("record",), "a canary is a record and the unit is another; leave the "
-                                       "section audit out, or "
+    Rule("audit", "kind", ("table", "network"),
+         "sessions of a ranking are no single records; leave the section audit out, or use "
+         "`dpflows audit RUN --empirical`"),
+    Rule("audit", "kind", ("table",),
+         "a network's canaries would need gradients of their own; leave the section audit out"),
+    Rule("audit", "label", ("binary",),
+         "the attack scores one margin, so it needs a binary label; leave the section audit out, "
+         "or use `dpflows audit RUN --empirical`"),
+    Rule("audit", "unit", ("record",),
+         "a canary is a record and the unit is another; leave the section audit out, or use "
+         "`dpflows audit RUN --empirical`"),
+    Rule("audit", "tune", (ABSENT,),
+         "a search (tune) splits the records before it trains; leave the section audit out, or "
          "use `dpflows audit RUN --empirical`"),
-    Rule("audit", "tune", (ABSENT,), "a search (tune) splits the records before it trains; leave "
-                                     "the section audit "
-         "out, or use `dpflows audit RUN --empirical`"),
-    Rule("audit", "bounds", (DECLARED,), "an estimate would be made without the canaries; declare "
-                                         "them, or leave the "
-         "section audit out"),
-    Rule("audit", "evaluate.release", (ABSENT,), "evaluate.release would pay for a metric of a "
-                                                 "model that is never "
-         "released; leave one of them out"),
-    Rule("audit", "command", ("train",), "canaries are no rows of a fold; leave the section audit "
-                                         "out"),
-    Rule("evaluate.release", "label", ("binary", "classes"), "its noise is for counts of right "
-                                                             "predictions, which a "
-         "label of kind {label} has not; leave it out, or measure on data that are declared "
-         "public"),
-    Rule("evaluate.release", "kind", ("table",), "its counts are those of linear scores; leave it "
-                                                 "out, or compare on a "
-         "public set"),
-    Rule("evaluate.release", "unit", ("record",), "its noise is for one row in one cell; leave it "
-                                                  "out, or compare on a "
-         "public set"),
-    Rule("evaluate.release.metric=balanced_accuracy", "label", ("binary",), "its counts are those "
-                                                                            "of two classes; "
-         "release accuracy"),
-    Rule("drift.epsilon", "bounds", (DECLARED,), "the cells of the histograms would differ between "
-                                                 "retrainings; "
-         "declare them, or leave drift.epsilon out"),
-    Rule("drift.epsilon", "unit", ("record",), "a count's noise is for one record, not for one of "
-                                               "unit '{unit}'; leave "
+    Rule("audit", "bounds", (DECLARED,),
+         "an estimate would be made without the canaries; declare them, or leave the section "
+         "audit out"),
+    Rule("audit", "evaluate.release", (ABSENT,),
+         "evaluate.release would pay for a metric of a model that is never released; leave one of "
+         "them out"),
+    Rule("audit", "command", ("train",),
+         "canaries are no rows of a fold; leave the section audit out"),
+    Rule("evaluate.release", "label", ("binary", "classes"),
+         "its noise is for counts of right predictions, which a label of kind {label} has not; "
+         "leave it out, or measure on data that are declared public"),
+    Rule("evaluate.release", "kind", ("table",),
+         "its counts are those of linear scores; leave it out, or compare on a public set"),
+    Rule("evaluate.release", "unit", ("record",),
+         "its noise is for one row in one cell; leave it out, or compare on a public set"),
+    Rule("evaluate.release.metric=balanced_accuracy", "label", ("binary",),
+         "its counts are those of two classes; release accuracy"),
+    Rule("drift.epsilon", "bounds", (DECLARED,),
+         "the cells of the histograms would differ between retrainings; declare them, or leave "
          "drift.epsilon out"),
+    Rule("drift.epsilon", "unit", ("record",),
+         "a count's noise is for one record, not for one of unit '{unit}'; leave drift.epsilon "
+         "out"),
     Rule("drift.epsilon", "label", ("binary",), "it counts two classes; leave drift.epsilon out"),
-    Rule("champion.data", "bounds", (DECLARED,), "the columns would differ between retrainings; "
-                                                 "declare them, or leave "
-         "champion.data out"),
-    Rule("champion.data", "label", ("binary",), "both models are measured by two classes; leave "
-                                                "champion.data out"),
+    Rule("champion.data", "bounds", (DECLARED,),
+         "the columns would differ between retrainings; declare them, or leave champion.data out"),
+    Rule("champion.data", "label", ("binary",),
+         "both models are measured by two classes; leave champion.data out"),
 )  # fmt: skip
 
 
@@ -189,9 +175,7 @@ def facts_of(
 
 
 def value_at(config: BaseModel, path: str) -> str:
-    """What stands at ``path``: a value as text, ``present`` for a section, ``absent`` for
-    nothing.
-    """
+    """What stands at ``path``: a value as text, ``present`` for a section, ``absent`` for nothing."""
     try:
         found: Any = attrgetter(path)(config)
     except AttributeError:
