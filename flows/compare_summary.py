@@ -15,12 +15,12 @@ from flows.train import Store
 from tasks.compare import tracking as children
 from tasks.compare.cell import SUPPORT, CellRecord, missing_metrics
 from tasks.compare.charge import Charge, charge_words
-from tasks.compare.closure import code_version
 from tasks.compare.config import CompareConfig
 from tasks.compare.folds import is_redrawn
 from tasks.compare.ratios import ratios, rows_of
 from tasks.compare.resume import Comparison
 from tasks.compare.variants import spread_out
+from tasks.record.sources import code_version
 from tasks.report.facts import machine
 
 

@@ -36,7 +36,7 @@ from tasks.options.base import Run, build_objective, load_records
 from tasks.record import index, outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.statement import Statement
-from tasks.report.store import attach
+from tasks.report import attach
 from tasks.stores.made import making_stores
 from tasks.training import evaluate, steps
 

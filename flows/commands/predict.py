@@ -19,7 +19,8 @@ from dpcore.preprocess import Encoder
 from tasks.home import Home
 from tasks.readers.numbers import read_pairs
 from tasks.readers.tables import whole_parquet
-from tasks.record.model import declared, load_model, raw_columns
+from tasks.record.model import declared, raw_columns
+from tasks.record.stored import load_model
 from tasks.record.tracking import tracking_client
 from tasks.release.bundle import open_bundle
 from tasks.release.manifest import CARD, ENCODER, MANIFEST, SIGNATURE, STATE, WEIGHTS

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from dpcore.accounting import Target
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
-from tasks.data.reading import FileReading
+from tasks.data import FileReading
 from tasks.home import CONF
 from tasks.profile import Draft, checked, draft_private, draft_schema
 from tasks.profile.private import budgets_of, dataset_of, payer, state_facts

@@ -182,7 +182,7 @@ def show_report(run: str | None, as_json: bool) -> None:
     """
     home = Home.find().prepare()
     from tasks.record.tracking import tracking_client
-    from tasks.report.store import write_report
+    from tasks.report import write_report
 
     name, path = write_report(tracking_client(home), run, home.root / "reports")
     if as_json:

@@ -21,7 +21,7 @@ from tasks.audit.subject import (
     TRACE,
     Subject,
 )
-from tasks.record.inventory import FILE as INVENTORY
+from tasks.record.model import FILE as INVENTORY
 
 PARAMS = frozenset(
     {

@@ -18,10 +18,10 @@ from dpcore.objective import LinearObjective
 from dpcore.problem import Problem
 from dpcore.train import Planned, Result, run
 from dpcore.train.running import trace
+from tasks.compare.baselines import MINIMISATION_ERROR, asked, has_optimum, optimum, wanted
 from tasks.compare.config import MAJORITY, MEAN_LABEL, CompareConfig
 from tasks.compare.folds import Fold, Rows
 from tasks.compare.grid import Cell, Plans, Setting, noise_seed
-from tasks.compare.metrics import MINIMISATION_ERROR, asked, has_optimum, optimum, wanted
 from tasks.compare.variants import weak
 from tasks.kinds.base import Job
 from tasks.kinds.table import constant

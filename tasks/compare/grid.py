@@ -20,6 +20,7 @@ from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.problem import Problem
 from dpcore.train import Planned, plan
 from dpcore.train.planning import resolve
+from tasks.compare.baselines import MINIMISATION_ERROR, asked, lines, wanted
 from tasks.compare.config import (
     LINES,
     MEAN_LABEL,
@@ -28,8 +29,6 @@ from tasks.compare.config import (
     CompareData,
     training_rows,
 )
-from tasks.compare.lines import lines
-from tasks.compare.metrics import MINIMISATION_ERROR, asked, wanted
 from tasks.compare.variants import Jobs, given, levels, objectives_of, spread_out, training_config
 from tasks.config import TrainConfig
 from tasks.kinds import base as kinds_base

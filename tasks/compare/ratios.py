@@ -14,10 +14,10 @@ from shutil import which
 from typing import Any
 
 from dpcore.errors import InputError
+from tasks.compare.baselines import ENCODED_AS
 from tasks.compare.config import AlgorithmEntry, CompareConfig, PeerEntry
 from tasks.compare.grid import LeftOut, Setting
 from tasks.compare.grouping import SECONDS, Place, Record, collect, done, measured, metrics_of
-from tasks.compare.lines import ENCODED_AS
 from tasks.compare.variants import Jobs, objectives_of, training_config
 from tasks.config.train import AlgorithmSection
 from tasks.drawing.html import Cell, sortable

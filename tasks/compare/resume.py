@@ -24,19 +24,19 @@ from uuid import uuid4
 
 from dpcore.errors import DPFlowsError, InputError, unknown_name
 from dpcore.problem import Adjacency
+from tasks.compare.baselines import COUNTS, MINIMISATION_ERROR
 from tasks.compare.cell import SUPPORT, CellRecord
-from tasks.compare.closure import code_version
 from tasks.compare.config import CompareConfig
 from tasks.compare.folds import Rows, content_digest, fingerprint, stat_digest
 from tasks.compare.grid import Cell, LeftOut, Plans, Setting, cells_of, expand, warnings_of
 from tasks.compare.grouping import SECONDS
-from tasks.compare.metrics import COUNTS, MINIMISATION_ERROR
 from tasks.compare.ratios import check_interpreter, peer_settings
 from tasks.home import Home, make_private
 from tasks.kinds import quality
 from tasks.kinds.base import Job
 from tasks.kinds.charge import require_files, require_public
 from tasks.ledger import Ledger, ledger_url
+from tasks.record.sources import code_version
 from tasks.record.tracking import safe_name
 
 

@@ -33,8 +33,7 @@ from tasks.data.rows import (
 from tasks.data.store import GrowingArray, Matrix, private_folder
 from tasks.data.units import unit_names
 from tasks.home import Home
-from tasks.readers import Chunk, open_chunks, source_paths
-from tasks.readers.open import Paths, frame_chunks, sibling_paths
+from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, sibling_paths, source_paths
 from tasks.readers.parts import Part, packing
 from tasks.schema import Schema
 

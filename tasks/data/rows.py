@@ -25,9 +25,8 @@ from dpcore.identity import canonical, names_nobody
 from dpcore.preprocess.column_encoders import factors, named, parse_number, text_of
 from dpcore.preprocess.design import SHOWN, EncodingReport
 from tasks.data.units import unit_codes, unit_names
-from tasks.readers import Chunk
-from tasks.readers.open import QUERY
-from tasks.readers.spoiled import Mine
+from tasks.readers import QUERY, Chunk
+from tasks.readers.chunk import Mine
 from tasks.schema import LabelSpec, Schema
 from tasks.schema.sections import TextSpec
 

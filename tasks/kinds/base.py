@@ -21,8 +21,7 @@ from dpcore.problem import Problem
 from dpcore.train import Planned
 from tasks.config import TrainConfig
 from tasks.config.train import AlgorithmSection
-from tasks.data import Loaded, Reading
-from tasks.data.reading import SIDES
+from tasks.data import SIDES, Loaded, Reading
 from tasks.schema import Schema
 
 Array = np.ndarray

@@ -27,7 +27,7 @@ from dpcore.preprocess.estimate import (
 from dpcore.problem import Adjacency
 from dpcore.train import Planned, replan
 from tasks.config import TrainConfig
-from tasks.data.reading import Reading
+from tasks.data import Reading
 from tasks.kinds.base import Job, Words, described, reading_of, target_of
 from tasks.ledger import Reservation
 from tasks.options.base import Option, Run, build_objective, load_records, plan_alone

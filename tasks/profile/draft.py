@@ -19,9 +19,8 @@ from pydantic import ValidationError
 
 from dpcore.accounting import Events
 from dpcore.errors import InputError
-from tasks.data.reading import FileReading
-from tasks.profile.labels import label_spec, likely_label
-from tasks.profile.pairs import pairs_values
+from tasks.data import FileReading
+from tasks.profile.labels import label_spec, likely_label, pairs_values
 from tasks.readers.cells import MARKS, layout_of
 from tasks.schema import Schema, known_schemas
 

@@ -31,12 +31,12 @@ from dpcore.preprocess.estimate import (
     estimate_columns,
 )
 from dpcore.problem import Adjacency
-from tasks.data.reading import FileReading
+from tasks.data import FileReading
 from tasks.home import Home
 from tasks.ledger import Charge, Dataset, Ledger, RowFacts
 from tasks.profile.draft import Draft, checked, draft_name
+from tasks.readers import data_roots
 from tasks.readers.cells import MARKS
-from tasks.readers.open import data_roots
 from tasks.readers.parts import Part, is_url, parts_at
 from tasks.schema import Schema, find_schema, known_schemas
 

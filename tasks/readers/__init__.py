@@ -1,6 +1,305 @@
-"""Readers: raw files to chunks, one module for each family of layouts."""
+"""Readers: raw files to chunks, one module for each family of layouts.
 
-from tasks.readers.chunk import Chunk
-from tasks.readers.open import open_chunks, source_paths
+Here: the reader that a schema asks for, and where its files are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from dpcore.errors import InputError, unknown_name
+from dpcore.synthetic import GENERATORS
+from tasks.readers import numbers, tables
+from tasks.readers.arff import is_arff
+from tasks.readers.cell_numbers import column_numbers
+from tasks.readers.chunk import Chunk, EmptyTable, Mine, chunk_rows
+from tasks.readers.parts import SCHEME, Part, is_wild, partition, parts_at, require_once, table_kind
+from tasks.readers.text import check_names, dtype_of, number_marks, read_text
+from tasks.schema import Schema
+
+Paths = str | Part | Sequence[str | Part] | None
+
+# Where packages of Debian and its kin put data sets, under the package's name.
+SYSTEM_DATA = Path("/usr/share/datasets")
+# the column of a generated ranking table that says which documents were shown together
+QUERY = "query"
+
+
+def open_chunks(
+    schema: Schema, files: Sequence[Part], skip_lines: int | None = None, mine: Mine | None = None
+) -> Iterator[Chunk]:
+    """Yield the rows of the parts ``files`` in their order (of the generator or the fetched table
+    if there are none).
+
+    A chunk says which part it is of and how many rows of this part precede it. Rows do not depend
+    on how a table was cut into parts: one after the other they are those of one file. Parts without
+    rows are none, unless all are.
+
+    ``mine`` says which rows of a frame are read (``tasks.data.rows``): nothing that is wrong with
+    the others refuses anything, unless it hides where a row belongs (``tasks.readers.chunk``).
+    """
+    if not files:
+        yield from frame_chunks(schema, made_frame(schema))
+        return
+    if schema.source.format == "idx":
+        yield from numbers.read_idx(schema, files)
+        return
+    empty: EmptyTable | None = None
+    read = False
+    for number, part in enumerate(files):
+        made = _made_cells(schema, part, number, len(files))
+        try:
+            for chunk in read_part(schema, part, skip_lines, mine):
+                read = True
+                yield _with_cells(schema, chunk, made)
+        except EmptyTable as error:
+            empty = empty or error
+    if empty is not None and not read:
+        raise empty
+
+
+def read_part(
+    schema: Schema, part: Part, skip_lines: int | None = None, mine: Mine | None = None
+) -> Iterator[Chunk]:
+    """Yield the rows of one part, as ``open_chunks`` does of all; columns that stand in no file are
+    not in them.
+    """
+    start = 0
+    for chunk in _reader(schema, part, skip_lines, mine):
+        yield replace(chunk, source=str(part), start=start)
+        start += chunk.rows
+
+
+def _reader(
+    schema: Schema, part: Part, skip_lines: int | None, mine: Mine | None
+) -> Iterator[Chunk]:
+    form = format_of(schema.source.format, part)
+    if form == "csv":
+        return read_text(schema, part, skip_lines, mine)
+    if form in tables.READERS:
+        return tables.READERS[form](schema, part, mine)
+    return numbers.READERS[form](schema, part)
+
+
+def format_of(declared: str, part: Part) -> str:
+    """The declared format of a part, unless its first bytes, or where it is a table its name, say
+    another.
+    """
+    if declared != "csv" and declared not in tables.READERS:
+        return declared
+    found = table_kind(part)
+    if found is not None:
+        return found
+    if declared == "csv" and part.suffix == ".parquet":
+        return "parquet"
+    if declared == "csv" and is_arff(part):
+        return "arff"
+    return declared
+
+
+def _made_cells(schema: Schema, part: Part, number: int, count: int) -> dict[str, str]:
+    """The cells of a part that its folders and its place in the list say, of declared columns
+    alone.
+    """
+    wanted = {*schema.columns, schema.label.column}
+    found = {name: value for name, value in partition(part).items() if name in wanted}
+    if schema.source.tag and count == len(schema.source.tags):
+        found[schema.source.tag] = schema.source.tags[number]
+    return found
+
+
+def _with_cells(schema: Schema, chunk: Chunk, made: dict[str, str]) -> Chunk:
+    """``chunk`` with the same cell in every row of the columns ``made``, where the file has no such
+    column.
+    """
+    if not isinstance(chunk.table, pd.DataFrame):
+        return chunk
+    tag, columns, faults = schema.source.tag, {}, list(chunk.faults)
+    for name, cell in made.items():
+        if name in chunk.table and name != tag:
+            continue
+        columns[name] = pd.Categorical([cell] * chunk.rows)
+        if dtype_of(schema, name) == "float64":
+            marks = number_marks(schema, [name])[name]
+            columns[name], found = column_numbers(
+                name, pd.Series(columns[name]), marks, schema.text
+            )
+            faults += found
+    return (
+        replace(chunk, table=chunk.table.assign(**columns), faults=tuple(faults))
+        if columns
+        else chunk
+    )
+
+
+def frame_chunks(
+    schema: Schema, frame: pd.DataFrame, where: str = "the data frame"
+) -> Iterator[Chunk]:
+    """Yield a frame in pieces, its columns checked against the schema."""
+    if schema.columns:
+        check_names(schema, where, [str(c) for c in frame.columns])
+        if not len(frame):
+            raise InputError(f"{where}: it has no rows; give a table with rows.")
+        step = chunk_rows(len(frame.columns))
+        for start in range(0, len(frame), step):
+            yield Chunk(frame.iloc[start : start + step])
+        return
+    label = schema.label.column
+    if label not in frame:
+        raise InputError(f"{where}: the label column {label!r} is missing; correct label.column.")
+    ranked = schema.label.kind == "relevance" and QUERY in frame
+    step = chunk_rows(len(frame.columns))
+    for start in range(0, len(frame), step):
+        piece = frame.iloc[start : start + step]
+        queries = piece.pop(QUERY).to_numpy() if ranked else None
+        yield Chunk(
+            piece.drop(columns=label).to_numpy(dtype=float), piece[label].to_numpy(), queries
+        )
+
+
+def made_frame(schema: Schema) -> pd.DataFrame:
+    """The whole table of a source that is no file: generated, or fetched once and cached."""
+    source = schema.source
+    if source.kind == "generator":
+        if source.generator not in GENERATORS:
+            raise unknown_name("generator", source.generator, GENERATORS)
+        return pd.DataFrame(GENERATORS[source.generator](**source.arguments))
+    return tables.fetched_frame(schema)
+
+
+def data_roots() -> list[Path]:
+    """Folders that declared files are looked for in: the working directory, ``DPFLOWS_DATA``,
+    ``SYSTEM_DATA``.
+    """
+    return [
+        Path(),
+        *([Path(os.environ["DPFLOWS_DATA"])] if "DPFLOWS_DATA" in os.environ else []),
+        SYSTEM_DATA,
+    ]
+
+
+def source_paths(
+    schema: Schema, path: Paths, declared: Sequence[str], what: str = "data.path"
+) -> list[Part]:
+    """The parts to read, in the order in which their rows are read and their fingerprints taken.
+
+    ``path`` is a file, a glob, a folder, or a list of them, here or as a URL
+    (``tasks.readers.parts``); None stands for the declared places in the first of ``data_roots``
+    that has them. The parts of a list come in its order, those of a folder or glob in that of their
+    paths, code point by code point. A folder stands for the declared file names inside it where the
+    schema declares such, else for all parts below it. Readers want of a part what a ``Path`` gives:
+    ``open("rb")``, ``stat()``, ``name``, ``suffix`` and its text.
+
+    Raises ``InputError`` for a missing file, with the way to get it, and for one that is named
+    twice.
+    """
+    if path is None:
+        places: list[str | Path] = [_declared_place(name) for name in declared]
+    else:
+        given = [path] if isinstance(path, str | Path) else list(path)
+        folders = all(not is_wild(g) and Path(g).is_dir() for g in given)
+        names = [Path(d).name for d in declared if Path(d).suffix and not is_wild(d)]
+        if folders and names and len(names) == len(declared):
+            inside = [Path(g) for g in given]
+            _require_inside(schema, inside, names, what)
+            given = [packed_or_not(g / name) for g in inside for name in names]
+        places = given
+    found: list[Part] = []
+    for place in places:
+        parts = parts_at(place, what)
+        if not parts:
+            raise _nothing_there(schema, place, what, path is None)
+        found += parts
+    require_once(found, what)
+    return found
+
+
+def _declared_place(name: str) -> str | Path:
+    """Where a declared file, folder or glob is: in the first of ``data_roots`` that has it."""
+    if SCHEME.match(name):
+        return name
+    return next((root / name for root in data_roots() if parts_at(root / name)), Path(name))
+
+
+def _nothing_there(schema: Schema, place: str | Path, what: str, by_schema: bool) -> InputError:
+    how = f" {schema.source.how}" if schema.source.how else ""
+    if SCHEME.match(str(place)):
+        return InputError(
+            f"Expected a file at {what}={str(place)!r}, got none; correct the URL.{how}"
+        )
+    if Path(place).is_dir():
+        return InputError(
+            f"Expected files in the folder {what}={str(place)!r}, got none (names that begin with "
+            f"a dot or an "
+            f"underscore are no parts); correct the path.{how}"
+        )
+    if is_wild(place):
+        return InputError(
+            f"Expected files that {what}={str(place)!r} matches, got none; correct it.{how}"
+        )
+    absolute = not by_schema or Path(place).is_absolute()
+    root = "" if absolute else ", or name the folder that holds it in DPFLOWS_DATA"
+    return InputError(
+        f"Expected a file at {what}={str(place)!r}, which does not exist; correct the "
+        f"path{root}.{how}"
+    )
+
+
+def _require_inside(
+    schema: Schema, folders: Sequence[Path], declared: Sequence[str], what: str
+) -> None:
+    """Raise ``InputError`` where a folder does not hold the declared files."""
+    for folder in folders:
+        for name in declared:
+            if not packed_or_not(folder / name).is_file():
+                how = f" {schema.source.how}" if schema.source.how else ""
+                raise InputError(
+                    f"Expected the declared file {name!r} in the folder {what}={str(folder)!r}, "
+                    f"which has none of that "
+                    f"name; give the file itself, the right folder, or {str(folder / '*')!r} for "
+                    f"all files in it as "
+                    f"parts.{how}"
+                )
+
+
+def packed_or_not(file: Path) -> Path:
+    """``file``, or the same without its .gz where only that is there."""
+    plain = file.with_suffix("") if file.suffix == ".gz" else file
+    return plain if plain.is_file() and not file.is_file() else file
+
+
+def sibling_paths(schema: Schema, files: Sequence[Part], path: Paths) -> list[Part]:
+    """The declared second files: ``path``, or beside the training file, packed or not."""
+    declared = schema.split.path
+    if path is not None or not files:
+        return source_paths(schema, path, declared, "data.test_path")
+    found: list[Part] = []
+    if not isinstance(files[0], Path):
+        raise InputError(
+            f"Expected data.test_path beside {files[0]}: next to a remote file nothing is looked "
+            f"for; name the test "
+            "part."
+        )
+    for name in declared:
+        plain = Path(name).name.removesuffix(".gz")
+        beside = [
+            files[0].parent / Path(name).name,
+            files[0].parent / plain,
+            files[0].parent / f"{plain}.gz",
+        ]
+        if not any(b.is_file() for b in beside):
+            raise InputError(
+                f"Expected the test part beside the training file as {str(beside[0])!r}, which "
+                f"does not exist; give"
+                " data.test_path, or declare another split."
+            )
+        found.append(next(b for b in beside if b.is_file()))
+    return found
+
 
 __all__ = ["Chunk", "open_chunks", "source_paths"]

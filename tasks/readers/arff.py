@@ -17,9 +17,18 @@ import pandas as pd
 from dpcore.errors import InputError
 from dpcore.features import number_of
 from dpcore.preprocess import EncodingReport
-from tasks.readers.chunk import Chunk, chunk_rows, no_rows, open_text, require_rows
+from tasks.readers.chunk import (
+    ESCAPE,
+    Chunk,
+    Mine,
+    block_cell,
+    chunk_rows,
+    no_rows,
+    open_text,
+    require_rows,
+    undecoded,
+)
 from tasks.readers.parts import Part, open_bytes, unpacked
-from tasks.readers.spoiled import ESCAPE, Mine, block_cell, undecoded
 from tasks.readers.text import as_declared, check_names
 from tasks.schema import Schema
 

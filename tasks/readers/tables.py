@@ -21,9 +21,8 @@ from tasks.home import Home
 from tasks.readers.arff import read_arff
 from tasks.readers.arrow import needed
 from tasks.readers.cell_numbers import column_numbers
-from tasks.readers.chunk import Chunk, Fault, chunk_rows, no_rows, require_rows
+from tasks.readers.chunk import Chunk, Fault, Mine, chunk_rows, no_rows, parquet_frame, require_rows
 from tasks.readers.parts import Part, Remote, packing
-from tasks.readers.spoiled import Mine, parquet_frame
 from tasks.readers.text import as_declared, check_names, dtype_of, header_names, number_marks
 from tasks.schema import Schema
 

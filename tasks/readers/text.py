@@ -19,9 +19,17 @@ from dpcore.preprocess import EncodingReport
 from dpcore.preprocess.encoder import unknown_column
 from tasks.readers.arrow import NotPlain, is_plain, read_plain, with_numbers
 from tasks.readers.cell_numbers import column_numbers
-from tasks.readers.chunk import Chunk, chunk_rows, no_rows, open_text, require_rows
+from tasks.readers.chunk import (
+    ESCAPE,
+    Chunk,
+    Mine,
+    chunk_rows,
+    no_rows,
+    open_text,
+    read_rows,
+    require_rows,
+)
 from tasks.readers.parts import Part, open_bytes, partition, unpacked
-from tasks.readers.spoiled import ESCAPE, Mine, read_rows
 from tasks.schema import Schema
 
 NUMBERS = ("numeric", "flag")
@@ -46,7 +54,7 @@ def read_text(
     texts.
 
     Of rows that are not ``mine`` none is refused, whatever is wrong with it
-    (``tasks.readers.spoiled``). Cells that are no numbers are faults of their chunk, so that all of
+    (``tasks.readers.chunk``). Cells that are no numbers are faults of their chunk, so that all of
     a file are told together.
 
     Raises ``InputError`` naming file, row and column: empty or damaged file, wrong encoding,

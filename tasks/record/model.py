@@ -1,33 +1,31 @@
-"""The trained model as files, in MLflow, and back: weights and preprocessing are plain JSON and
-NPZ, never a pickle.
+"""The trained model as files and in MLflow: weights and preprocessing are plain JSON and NPZ.
 
-Models of earlier runs as plain arrays, believed only where the ledger holds the hash of their
-weights.
+The list of a stored model's files with their hashes: what closes a run is what may be served
+afterwards.
+
+The list itself is a file of the run; its hash stands in the ledger's commit record. What MLflow
+writes on its own account (``MLmodel``, environments, the input example) is not in it: that is
+derived again.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from dpcore.errors import DPFlowsError, InputError
+import dpcore
 from dpcore.preprocess import Column, Encoder, MatrixEncoder
-from tasks.ledger import Ledger
-from tasks.ledger.summary import entries, entry
-from tasks.readers.open import QUERY
-from tasks.record import MODEL, OURS
-from tasks.record import MODEL as MODEL_TAG
+from tasks.readers import QUERY
 from tasks.record.example import example_columns
-from tasks.record.requirements import requirements
+from tasks.record.sources import requirements
 from tasks.schema import Schema
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
 
 MODEL_VERSION = 1
-SCORER = Path(__file__).with_name("scoring.py")
+SCORER_FILE = Path(__file__).with_name("scoring.py")
 
 
 def label_card(schema: Schema) -> dict[str, Any]:
@@ -143,7 +141,7 @@ def signature(encoder: Encoder | MatrixEncoder, kind: str) -> Any:
 
 def requirements_of(folder: Path) -> list[str]:
     """The packages of the scorer of the model in ``folder``."""
-    return list(requirements(SCORER, network=(folder / "state.safetensors").is_file()))
+    return list(requirements(SCORER_FILE, network=(folder / "state.safetensors").is_file()))
 
 
 @contextmanager
@@ -196,7 +194,7 @@ def log_model(
             flavor=mlflow.pyfunc,
             model_id=entry.model_id,
             run_id=run_id,
-            python_model=str(SCORER),
+            python_model=str(SCORER_FILE),
             artifacts={"model": str(folder)},
             code_paths=[str(Path(dpcore.__file__).parent)],
             signature=signature(encoder, schema.label.kind),
@@ -207,153 +205,57 @@ def log_model(
     return str(info.model_uri)
 
 
-def run_model(client: MlflowClient, run_id: str) -> str:
-    """The URI of the model that a training run stored."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        tags = client.get_run(run_id).data.tags
-    except MlflowException:
-        raise InputError(
-            f"Expected a run of this store ({client.tracking_uri}), got {run_id!r}; `dpflows ui` "
-            f"lists them."
-        ) from None
-    if MODEL_TAG not in tags:
-        raise InputError(
-            f"Expected a run with a model, got {run_id!r}, which stored none; choose "
-            f"a finished training."
-        )
-    return tags[MODEL_TAG]
+FILE = "privacy/files.json"
+KEY = "files"  # its hash in the commit record
+WEIGHTS_FOLDER, CODE_FOLDER, SCORER = "artifacts/model", "code/dpcore", "scoring.py"
+UNCOPIED = "__pycache__"
 
 
-def load_model(uri: str) -> Any:
-    """Load a stored model for scoring; pickle stays forbidden. Raises ``InputError`` where it
-    cannot be loaded.
+def inventory(model: Path, requirements: Iterable[str]) -> str:
+    """JSON: SHA-256 of every file of the model folder that this version writes, by its path there;
+    its packages.
     """
-    import mlflow.pyfunc
-    from mlflow.exceptions import MlflowException
-
-    try:
-        with quiet("mlflow.pyfunc", "mlflow.utils.requirements_utils"):
-            return mlflow.pyfunc.load_model(uri)
-    except (MlflowException, OSError) as error:
-        text = " ".join(str(error).split())[:200]
-        if text.endswith("No such artifact: ''"):
-            text = (
-                "its files are not where the store says; `dpflows move` puts places right after a "
-                "move"
-            )
-        raise InputError(
-            f"Expected a model that can be loaded, got {uri!r}: {text}; check its name."
-        ) from error
+    own = {
+        f"{WEIGHTS_FOLDER}/{path.relative_to(model).as_posix()}": path
+        for path in plain_files(model)
+    }
+    files = {name: _hash(path.read_bytes()) for name, path in own.items()}
+    stored = {
+        "schema_version": 1,
+        "files": files | code_hashes(),
+        "requirements": list(requirements),
+    }
+    return json.dumps(stored, indent=1, sort_keys=True)
 
 
-class Stored(NamedTuple):
-    """The released weights of a run, with the encoder that they belong to as its JSON text."""
+def code_hashes() -> dict[str, str]:
+    """SHA-256 of the scorer and of the code that travels with it, as this version writes them."""
+    package = Path(dpcore.__file__).parent
+    files = {
+        f"{CODE_FOLDER}/{path.relative_to(package).as_posix()}": path
+        for path in plain_files(package)
+    }
+    files[SCORER] = Path(__file__).with_name("scoring.py")
+    return {name: _hash(path.read_bytes()) for name, path in files.items()}
 
-    run_id: str
-    weights: np.ndarray
-    encoder: str
+
+def plain_files(root: Path) -> Iterator[Path]:
+    """Files below ``root`` that a copy of its code takes along."""
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and UNCOPIED not in path.relative_to(root).parts:
+            yield path
 
 
-def finished_runs(client: MlflowClient, dataset: str, most: int = 100) -> list[tuple[str, str]]:
-    """The newest finished trainings of a data set that stored a model, newest first: run and entry
-    of the ledger.
+def read_inventory(text: bytes) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Files and packages of a list; raises ``ValueError``, ``KeyError`` or ``TypeError`` for a text
+    that is none.
     """
-    experiments = client.search_experiments(filter_string=f"tags.{OURS} = '1'")
-    if not experiments:
-        return []
-    wanted = (
-        f"attributes.status = 'FINISHED' and tags.`dpflows.data` = '{dataset}' and tags.`{MODEL}` "
-        f"!= ''"
-    )
-    ids = [experiment.experiment_id for experiment in experiments]
-    found = client.search_runs(
-        ids, wanted, max_results=most, order_by=["attributes.start_time DESC"]
-    )
-    return [
-        (str(run.info.run_id), str(run.data.tags.get("dpflows.ledger_entry", ""))) for run in found
-    ]
+    stored = json.loads(text)
+    files, packages = stored["files"], stored["requirements"]
+    if not isinstance(files, dict) or not isinstance(packages, list):
+        raise TypeError("a list of files holds names and hashes")
+    return files, packages
 
 
-def read_stored(client: MlflowClient, run_id: str, ledger: Ledger) -> Stored:
-    """Read the weights of a run; raises ``InputError`` where the ledger does not hold their hash as
-    committed.
-
-    MLflow can be edited after the fact. Weights that no ledger entry stands for have no known
-    price, and no code that is stored with the model is run.
-    """
-    tags = client.get_run(run_id).data.tags
-    if MODEL not in tags or "dpflows.ledger_entry" not in tags:
-        raise InputError(
-            f"Expected a run with a model and a ledger entry, got {run_id!r}; choose "
-            f"a finished training."
-        )
-    folder = model_folder(client, tags[MODEL])
-    try:
-        known = entry(ledger, tags["dpflows.ledger_entry"])
-        digest = file_hash(folder / "weights.npz")
-        if known["state"] != "committed" or known["hashes"].get("weights") != digest:
-            raise InputError(
-                f"Expected the weights of run {run_id!r} as its ledger entry holds "
-                f"them, got other ones."
-            )
-        if known["hashes"].get("encoder") not in (None, file_hash(folder / "encoder.json")):
-            raise InputError(
-                f"Expected the encoder of run {run_id!r} as its ledger entry holds "
-                f"it, got another one."
-            )
-        with np.load(folder / "weights.npz", allow_pickle=False) as arrays:
-            weights = np.asarray(arrays["weights"], dtype=np.float64)
-        return Stored(run_id, weights, (folder / "encoder.json").read_text(encoding="utf-8"))
-    except (OSError, KeyError, ValueError) as error:
-        if isinstance(error, DPFlowsError):
-            raise
-        raise InputError(
-            f"Expected readable weights of run {run_id!r}, got {type(error).__name__}: {error}."
-        ) from error
-
-
-def model_folder(client: MlflowClient, uri: str) -> Path:
-    """The folder with weights and encoder of a stored model, downloaded where the store is
-    elsewhere.
-    """
-    import mlflow.artifacts
-    from mlflow.exceptions import MlflowException
-
-    try:
-        root = Path(
-            mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=client.tracking_uri)
-        )
-    except (MlflowException, OSError) as error:
-        text = " ".join(str(error).split())[:200]
-        raise InputError(f"Expected a stored model at {uri}, got: {text}.") from error
-    found = sorted(root.rglob("weights.npz"))
-    if len(found) != 1:
-        raise InputError(
-            f"Expected one weights.npz in the model {uri}, got {len(found)}; train again."
-        )
-    return found[0].parent
-
-
-def start_without_price(start: Sequence[float] | None, dataset: str, ledger: Ledger) -> list[str]:
-    """Return why a run with this ``start`` must not be released, or nothing.
-
-    Weights of a committed entry of the data set were paid for. Any others may have been computed
-    from its records.
-    """
-    if start is None:
-        return []
-    buffer = BytesIO()
-    # the same bytes as in a stored model
-    np.savez(buffer, weights=np.asarray(start, dtype=np.float64))
-    digest = sha256(buffer.getvalue()).hexdigest()
-    if any(
-        one["state"] == "committed" and one["hashes"].get("weights") == digest
-        for one in entries(ledger, dataset)
-    ):
-        return []
-    return [
-        "start: these weights belong to no committed ledger entry of the data set, so their "
-        "price is unknown"
-    ]
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()

@@ -20,16 +20,12 @@ from tasks.kinds.base import Job, Words
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.ledger.reservation import this_process
 from tasks.options.base import words_of
-from tasks.record import MODEL, inventory, outbox, tracking
+from tasks.record import MODEL, outbox, tracking
+from tasks.record import model as record_model
 from tasks.record import statement as words
-from tasks.record.model import (
-    file_hash,
-    log_model,
-    requirements_of,
-    save_model,
-    start_without_price,
-)
+from tasks.record.model import file_hash, log_model, requirements_of, save_model
 from tasks.record.outbox import Pending, keep_metrics
+from tasks.record.stored import start_without_price
 from tasks.record.wording import RENDERED as READABLE
 
 if TYPE_CHECKING:
@@ -46,7 +42,7 @@ MECHANISMS = "privacy/mechanisms.json"
 CURVE = "privacy/curve.json"
 TRACE = "privacy/trace.json"
 FIGURE = "figures/budget.png"
-FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, inventory.FILE, FIGURE)
+FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, record_model.FILE, FIGURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,9 @@ def commit(
         CURVE: price.renyi.model_dump_json(indent=1),
         TRACE: json.dumps([dict(row) for row in result.trace]),
         **{name: render(statement) for name, render in READABLE.items()},
-        inventory.FILE: inventory.inventory(folder / "model", requirements_of(folder / "model")),
+        record_model.FILE: record_model.inventory(
+            folder / "model", requirements_of(folder / "model")
+        ),
     }
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +130,7 @@ HASHED = {
     "config": CONFIG,
     "statement": STATEMENT,
     "mechanisms": MECHANISMS,
-    inventory.KEY: inventory.FILE,
+    record_model.KEY: record_model.FILE,
     **{name: name for name in (*READABLE, CURVE, TRACE)},
 }
 # Files of the model whose hashes close the ledger's entry too, beside the weights.

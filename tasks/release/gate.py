@@ -16,15 +16,16 @@ from dpcore.accounting.events import Events
 from tasks.audit.rules_content import is_quality, noisy_metrics
 from tasks.config.read import load
 from tasks.ledger import Ledger
+from tasks.record.example import fault
 from tasks.record.statement import First, Statement
 from tasks.release.card import read_model
 from tasks.release.manifest import METRICS, TUNING, Price, ReleasedMetric
-from tasks.release.probe import fault
 from tasks.release.trials import Trial, charged, newest_of, search, search_epsilon
 
 if TYPE_CHECKING:
     from tasks.audit import Subject
     from tasks.release.front import Released
+
 
 # A difference of scores below this is rounding of their decimals.
 ROUNDING = 1e-9

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from mlflow.exceptions import MlflowException
 
 from dpcore.errors import InputError, unknown_name
-from tasks.record.model import run_model
+from tasks.record.stored import run_model
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
 
 RELEASED, PREVIOUS = "released", "previous"
 # For people to see: a release believes none of them but the signed bundle, which DONE_TAG helps to

@@ -14,7 +14,7 @@ from tasks.data import Reading
 from tasks.ledger import Ledger
 from tasks.options.rules import DECLARED, check_facts, declared
 from tasks.readers import source_paths
-from tasks.record.model import read_stored
+from tasks.record.stored import read_stored
 from tasks.record.tracking import log_metrics
 from tasks.release import registry
 from tasks.release.gate import Candidate, Champion, Policy, decide

@@ -12,7 +12,7 @@ from dpcore.errors import InputError
 from tasks.config import TrainConfig
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entry
-from tasks.record.model import finished_runs, read_stored
+from tasks.record.stored import finished_runs, read_stored
 from tasks.release.registry import RELEASED, RUN_TAG, aliases
 from tasks.retraining.config import RetrainConfig
 from tasks.training import steps

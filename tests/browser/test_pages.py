@@ -11,7 +11,7 @@ import pytest
 from flows.commands.ui import experiment_links, mlflow_server
 from flows.server import free_port
 from tasks.home import Home
-from tasks.report.store import REPORT
+from tasks.report import REPORT
 from tests.browser.chrome import Page
 from tests.tasks.compare.test_engine import comparison_of, public
 from tests.tasks.release.runs import EXPERIMENT, World

@@ -166,7 +166,7 @@ MUTANTS = [
         "if False and not _first_fits(",
         BLOCKS,
     ),
-    Mutant("tasks/readers/spoiled.py", "        if k in read:\n", "        if k >= 0:\n", BLOCKS),
+    Mutant("tasks/readers/chunk.py", "        if k in read:\n", "        if k >= 0:\n", BLOCKS),
     Mutant(
         "tasks/readers/tables.py",
         "                batch.validate(full=True)",
@@ -187,7 +187,7 @@ MUTANTS = [
         "tests/neighbours/test_doors.py",
     ),
     Mutant(
-        "tasks/data/reading.py",
+        "tasks/data/__init__.py",
         "cumcount().to_numpy() < self.rows_per_user",
         "cumcount().to_numpy() >= 0",
         "tests/tasks/profile/test_profile_command.py",

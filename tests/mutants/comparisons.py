@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-CLOSURE, TEST_CLOSURE = "tasks/compare/closure.py", "tests/tasks/compare/test_closure.py"
-LINES, TEST_LINES = "tasks/compare/lines.py", "tests/tasks/compare/test_lines.py"
+CLOSURE, TEST_CLOSURE = "tasks/record/sources.py", "tests/tasks/record/test_closure.py"
+LINES, TEST_LINES = "tasks/compare/baselines.py", "tests/tasks/compare/test_lines.py"
 TEST_COMMAND = "tests/tasks/compare/test_command.py"
 
 MUTANTS = [

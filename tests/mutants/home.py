@@ -46,7 +46,7 @@ MUTANTS = [
         TEST_GATE,
     ),
     Mutant(
-        "tasks/release/probe.py",
+        "tasks/record/example.py",
         "if spread <= ROUNDING * size and same_label:",
         "if False:",
         TEST_GATE,
@@ -62,7 +62,7 @@ MUTANTS = [
     Mutant("tasks/profile/labels.py", ">= 2 + max(", ">= 1 + max(", DRAFTS),
     Mutant("tasks/profile/labels.py", "2 * telling(name)", "telling(name)", DRAFTS),
     Mutant(
-        "tasks/profile/pairs.py",
+        "tasks/profile/labels.py",
         '"public": {"n": len(queries)}',
         '"public": {"n": len(labels)}',
         DRAFTS,

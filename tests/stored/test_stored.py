@@ -15,7 +15,7 @@ import pytest
 from flows.cli import run
 from flows.commands.predict import read_table
 from tasks.ledger import Ledger
-from tasks.record.model import load_model
+from tasks.record.stored import load_model
 
 ARCHIVES = sorted(Path(__file__).parent.glob("home-*.zip"))
 ROWS = {"small": "small.csv", "ranking": "search.csv"}

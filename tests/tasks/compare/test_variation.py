@@ -16,10 +16,10 @@ from dpcore.accounting.observers import Evaluations
 from dpcore.errors import InputError
 from dpcore.losses import make_loss
 from dpcore.objective import LinearObjective
+from tasks.compare.baselines import wanted
 from tasks.compare.config import AlgorithmEntry
 from tasks.compare.figures import all_charts, write_figures
 from tasks.compare.grid import cells_of, expand
-from tasks.compare.metrics import wanted
 from tasks.compare.variants import Effect, spread_out
 from tasks.drawing.chart import description_of
 from tests.tasks.compare.cells import cell, grid

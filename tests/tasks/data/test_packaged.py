@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from dpcore.errors import InputError, UnknownName
 from dpcore.synthetic import census, sparse_linear, sparse_model
 from tasks.data import load
-from tasks.readers.open import source_paths
+from tasks.readers import source_paths
 from tasks.schema import Schema, find_schema, known_schemas
 
 
@@ -118,7 +118,7 @@ def test_declared_files_are_found_where_packages_put_them(tmp_path, monkeypatch)
     first.
     """
     schema, own, system = find_schema("fashion-mnist"), tmp_path / "own", tmp_path / "system"
-    monkeypatch.setattr("tasks.readers.open.SYSTEM_DATA", system)
+    monkeypatch.setattr("tasks.readers.SYSTEM_DATA", system)
     for root in (system, own):
         (root / "fashion-mnist").mkdir(parents=True)
         for name in schema.source.path:

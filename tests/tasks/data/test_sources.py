@@ -21,8 +21,7 @@ from dpcore.preprocess.estimate import (
     estimate_columns,
 )
 from dpcore.problem import Adjacency
-from tasks.data import Reading, load
-from tasks.data.reading import FileReading
+from tasks.data import FileReading, Reading, load
 from tasks.options.bounds import plan_estimate, private_schema, schema_from_data, widest
 from tasks.profile import draft_private, draft_schema, outward
 from tasks.schema import Schema, find_schema

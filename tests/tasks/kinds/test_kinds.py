@@ -25,7 +25,7 @@ from tasks.home import Home
 from tasks.kinds import base
 from tasks.ledger import Ledger
 from tasks.record import tracking
-from tasks.record.model import load_model
+from tasks.record.stored import load_model
 from tasks.training import evaluate, steps
 from tests.tasks.compare.test_engine import bench_of
 from tests.tasks.kinds.sides import Sides

@@ -23,7 +23,7 @@ from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
 from tasks.kinds import base, sessions
 from tasks.ledger import Ledger
-from tasks.record import model, tracking
+from tasks.record import model, stored, tracking
 from tasks.record.statement import Statement
 from tasks.record.wording import to_markdown
 from tasks.release.card import kind_of, purpose
@@ -162,7 +162,7 @@ def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(
     assert any("as trec_eval takes them do not compare" in text for text in statement.limits)
     assert "session" in to_markdown(statement)
 
-    loaded = model.load_model(summary["model"])
+    loaded = stored.load_model(summary["model"])
     scorer = loaded.unwrap_python_model()
     assert kind_of(scorer.card) == "linear" and "ranks the documents of one query" in purpose(
         scorer.card["label"]

@@ -13,6 +13,7 @@ from dpcore.errors import InputError
 from tasks import record
 from tasks.home import Home
 from tasks.record import model, tracking
+from tasks.record import stored as record_stored
 from tasks.release.registry import model_uri
 from tasks.schema import find_schema
 from tests.flows.small import small_frame
@@ -45,7 +46,7 @@ def test_prediction_equals_the_product_of_encoded_row_and_weights(
     uri, _, weights = stored
     frame = small_frame(np.random.default_rng(1), 20).drop(columns="paid")
     assert frame["age"].dtype.kind == "i"
-    scored = model.load_model(uri).predict(frame)
+    scored = record_stored.load_model(uri).predict(frame)
     expected = find_schema(str(small)).encoder().transform(frame) @ weights
     np.testing.assert_allclose(scored["score"], expected, rtol=0, atol=1e-12)
     assert list(scored["label"]) == ["yes" if score >= 0 else "no" for score in expected]
@@ -67,7 +68,7 @@ def test_values_that_were_not_declared_are_refused_by_name(
     stored: tuple[str, str, np.ndarray],
 ) -> None:
     with pytest.raises(InputError, match="'nort' is not a declared level"):
-        model.load_model(stored[0]).predict(pd.DataFrame({"age": [1.0], "city": ["nort"]}))
+        record_stored.load_model(stored[0]).predict(pd.DataFrame({"age": [1.0], "city": ["nort"]}))
 
 
 def test_models_are_found_by_run_uri_and_registered_name(
@@ -85,7 +86,7 @@ def test_models_are_found_by_run_uri_and_registered_name(
     assert model_uri(client, "payers") == "models:/payers@released"
     assert (
         len(
-            model.load_model("models:/payers@released").predict(
+            record_stored.load_model("models:/payers@released").predict(
                 pd.DataFrame({"age": [1], "city": ["north"]})
             )
         )
@@ -100,4 +101,4 @@ def test_unknown_models_are_named(home: Home, name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         model_uri(tracking.tracking_client(home), name)
     with pytest.raises(InputError, match="can be loaded"):
-        model.load_model("models:/nothing/1")
+        record_stored.load_model("models:/nothing/1")

@@ -24,11 +24,11 @@ from packaging.requirements import Requirement
 from dpcore.network.spec import NetworkSpec
 from dpcore.ranking.model import RankingModel
 from flows.server import free_port
+from tasks import readers
 from tasks.home import Home
 from tasks.kinds import network as kinds_network
-from tasks.readers import open
 from tasks.record import model, tracking
-from tasks.record.requirements import OTHER_NAMES, libraries, requirements
+from tasks.record.sources import OTHER_NAMES, libraries, requirements
 from tasks.schema import Schema, find_schema
 from tests.tasks.kinds.test_ranking_flow import SCHEMA as RANKING
 from tests.tasks.record.served import ask
@@ -182,7 +182,7 @@ def test_linear_and_ranking_models_need_their_requirements_alone(
     }
     names = model.raw_columns(lists.encoder())
     documents = dict(zip(names, [documents[f"feature_{i}"] for i in range(1, 7)], strict=True)) | {
-        open.QUERY: documents["query"]
+        readers.QUERY: documents["query"]
     }
     kinds = RankingModel(features=("raw",))
     found, ranked = score(
@@ -297,11 +297,11 @@ def test_requirements_follow_from_what_the_scorer_imports(tmp_path: Path) -> Non
     assert (
         libraries(tmp_path / "scorer.py") == {"numpy", "randomgen", "yaml"} | libraries_of_noise()
     )
-    names = {line.partition("==")[0] for line in requirements(model.SCORER)}
+    names = {line.partition("==")[0] for line in requirements(model.SCORER_FILE)}
     assert names == {"mlflow", "numpy", "pandas", "scipy", "scikit-learn"}
-    network = {line.partition("==")[0] for line in requirements(model.SCORER, network=True)}
+    network = {line.partition("==")[0] for line in requirements(model.SCORER_FILE, network=True)}
     assert network - names == {"torch", "safetensors"}
-    assert not any("+" in line for line in requirements(model.SCORER, network=True))
+    assert not any("+" in line for line in requirements(model.SCORER_FILE, network=True))
     for name, known in OTHER_NAMES.items():
         assert known in packages_distributions()[name]
 

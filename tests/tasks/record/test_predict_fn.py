@@ -15,8 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc.scoring_server import invocations
 
 from dpcore.errors import InputError
-from tasks.record.model import load_model
-from tasks.record.predicting import predict_fn
+from tasks.record.stored import load_model, predict_fn
 from tests.flows.small import small_frame
 from tests.tasks.release.runs import World
 

@@ -18,7 +18,7 @@ import pytest
 
 from flows.cli import run
 from flows.server import free_port
-from tasks.record.model import load_model
+from tasks.record.stored import load_model
 from tasks.release.keys import TRUSTED
 from tasks.schema import find_schema
 from tests.flows.small import small_frame

@@ -14,7 +14,7 @@ from tasks.ledger import Ledger
 from tasks.options import tune
 from tasks.options.noisy_metric import release_metrics
 from tasks.record import run, tracking
-from tasks.report.store import attach
+from tasks.report import attach
 from tasks.training import evaluate, steps
 from tests.flows.small import write_small
 from tests.tasks.training.test_training import config_of

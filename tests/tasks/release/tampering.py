@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tasks.ledger.records import Record, canonical
-from tasks.record.inventory import FILE as LIST
+from tasks.record.model import FILE as LIST
 from tasks.release.believed import (
     BUNDLE_FIELDS,
     BUNDLE_FILES,

@@ -14,9 +14,9 @@ import pytest
 
 from dpcore.ranking.model import RankingModel
 from tasks.record import model
+from tasks.record.example import fault
 from tasks.release import registry
 from tasks.release.gate import Candidate, Champion, Policy, decide
-from tasks.release.probe import fault
 from tasks.release.registry import model_uri
 from tasks.schema import Schema, find_schema
 from tasks.training import steps

@@ -17,8 +17,8 @@ import pytest
 
 from flows.cli import run
 from flows.commands import ui as command
+from tasks import report
 from tasks.ledger import Ledger
-from tasks.report import store
 from tasks.report.facts import Facts, Share, Step, read_facts, share_of
 from tasks.report.page import (
     PUBLIC,
@@ -75,7 +75,7 @@ def facts(shared_world: World, trained: str, tmp_path: Path) -> Facts:
 def test_every_run_has_its_report_in_mlflow(
     shared_world: World, trained: str, tmp_path: Path
 ) -> None:
-    path = Path(shared_world.client.download_artifacts(trained, store.REPORT, str(tmp_path)))
+    path = Path(shared_world.client.download_artifacts(trained, report.REPORT, str(tmp_path)))
     page = Page(path.read_text(encoding="utf-8"))
     assert WARNING in page.text
     for part in (
@@ -354,7 +354,7 @@ def test_command_writes_the_latest_report_with_other_draws_and_prints_where(
     opened: list[str] = []
     monkeypatch.setattr(command.webbrowser, "open", opened.append)
     first, second = world.train(), world.train()
-    [draw] = store.draws_of(world.client, world.client.get_run(first))
+    [draw] = report.draws_of(world.client, world.client.get_run(first))
     assert draw == world.client.get_run(second).data.metrics and "internal.accuracy" in draw
     assert run(["ui", "--report", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

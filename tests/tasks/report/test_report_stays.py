@@ -10,7 +10,7 @@ import pytest
 
 from flows.cli import run
 from tasks.home import Home
-from tasks.report.store import REPORT
+from tasks.report import REPORT
 from tests.tasks.release.runs import World
 
 

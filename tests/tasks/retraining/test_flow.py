@@ -18,7 +18,7 @@ from tasks.ledger import Ledger
 from tasks.ledger.records import UNIT
 from tasks.ledger.summary import entries, realised_epsilon
 from tasks.record import tracking
-from tasks.record.model import start_without_price
+from tasks.record.stored import start_without_price
 from tests.tasks.retraining.weekly import config_of
 
 FIRST = datetime(2026, 1, 12, 3, tzinfo=UTC)  # the Monday after 2026-W02
@@ -121,7 +121,7 @@ def test_weights_that_were_changed_are_no_start(
     server: str, home: Home, clinic: Ledger, tmp_path: Path
 ) -> None:
     from flows.retrain import retrain
-    from tasks.record.model import model_folder, read_stored
+    from tasks.record.stored import model_folder, read_stored
 
     config = config_of(tmp_path)
     run_id = retrain(config, monday(0))["training"]["run_id"]

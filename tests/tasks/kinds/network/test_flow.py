@@ -25,7 +25,8 @@ from tasks.audit import audit
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
 from tasks.kinds.quality import SUBGROUPS
-from tasks.record import model, tracking
+from tasks.record import stored as record_stored
+from tasks.record import tracking
 from tasks.training import evaluate, steps
 from tests.flows.small import small_frame
 from tests.tasks.kinds.network.conftest import SIDE, pictures
@@ -98,7 +99,9 @@ def test_images_are_trained_on_tracked_and_predicted(
 
     X, y = pictures(100, 2)
     frame = pd.DataFrame(X.reshape(100, -1), columns=[f"pixel{j + 1}" for j in range(SIDE * SIDE)])
-    scored = model.load_model(model.run_model(client, summary["run_id"])).predict(frame)
+    scored = record_stored.load_model(record_stored.run_model(client, summary["run_id"])).predict(
+        frame
+    )
     right = np.mean(scored["label"].to_numpy(dtype=str) == y.astype(str))
     assert right == pytest.approx(metrics["internal.accuracy"])
     frame.to_csv(tmp_path / "new.csv", index=False)
@@ -114,7 +117,7 @@ def test_a_table_is_trained_on_audited_and_released(
         model={"kind": "mlp", "hidden": [6]}, algorithm=full, privacy={"epsilon": 2.0}
     )
     run_id = world.train(config)
-    uri = model.run_model(world.client, run_id)
+    uri = record_stored.run_model(world.client, run_id)
     folder = next(world.home.artifacts.rglob(uri.removeprefix("models:/"))) / "artifacts"
     assert not [path for path in folder.rglob("*") if path.suffix in PICKLES]
     assert "torch==" in (folder / "requirements.txt").read_text()
@@ -129,7 +132,7 @@ def test_a_table_is_trained_on_audited_and_released(
     network = NetworkSpec(**card["spec"]).build()
     network.load_state(state)
     frame = small_frame(np.random.default_rng(1), 30).drop(columns="paid")
-    scored = model.load_model(uri).predict(frame)
+    scored = record_stored.load_model(uri).predict(frame)
     scores = network.scores_of(steps.prepare(config).encoder.transform(frame))
     np.testing.assert_array_equal(scored["score"], scores[:, 1] - scores[:, 0])
     assert list(scored["label"]) == ["yes" if lead > 0 else "no" for lead in scored["score"]]

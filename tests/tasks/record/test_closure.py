@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.compare import closure, resume
-from tasks.compare.closure import LIBRARIES, ROOT, code_version, source_digest
+from tasks.compare import resume
 from tasks.home import Home
+from tasks.record import sources as record_sources
+from tasks.record.sources import LIBRARIES, ROOT, code_version, source_digest
 from tests.tasks.compare.test_engine import comparison_of
 
 Sources = Path
@@ -27,7 +28,7 @@ RELATED = (
         "tasks/kinds/sessions.py",
         "tasks/kinds/network.py",
     ),
-    *("tasks/training/steps.py", "tasks/kinds/table.py", "tasks/compare/metrics.py"),
+    *("tasks/training/steps.py", "tasks/kinds/table.py", "tasks/compare/baselines.py"),
     *(
         "tasks/compare/variants.py",
         "tasks/compare/grid.py",
@@ -117,14 +118,14 @@ def test_the_closure_is_what_python_imports() -> None:
     closure.
     """
     code = (
-        f"import sys, {closure.ENTRY}; print(*(n for n in sys.modules if n.split('.')[0] in "
+        f"import sys, {record_sources.ENTRY}; print(*(n for n in sys.modules if n.split('.')[0] in "
         f"('dpcore', 'tasks')))"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert "tasks.training.steps" in loaded
-    assert set(loaded) <= set(closure.closure())
+    assert set(loaded) <= set(record_sources.closure())
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -132,9 +133,9 @@ def test_another_version_of_a_library_undoes_cells(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = code_version()
-    whole = closure.installed
+    whole = record_sources.installed
     monkeypatch.setattr(
-        closure, "installed", lambda name: "0.0.1" if name == library else whole(name)
+        record_sources, "installed", lambda name: "0.0.1" if name == library else whole(name)
     )
     code_version.cache_clear()
     try:
@@ -145,9 +146,11 @@ def test_another_version_of_a_library_undoes_cells(
 
 def test_every_library_of_the_closure_is_named_or_has_no_numbers() -> None:
     seen = set()
-    for name, file in closure.closure().items():
+    for name, file in record_sources.closure().items():
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-        seen |= {found.partition(".")[0] for found in closure.names_in(file.read_bytes(), package)}
+        seen |= {
+            found.partition(".")[0] for found in record_sources.names_in(file.read_bytes(), package)
+        }
     others = {
         name
         for name in seen
@@ -161,7 +164,7 @@ def test_relative_and_guarded_imports_are_read() -> None:
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a.b\nelse:\n    import c\n"
         "from . import d\nfrom ..e import f\ndef g():\n    from h import i\n"
     )
-    found = list(closure.imported(ast.parse(text), "p.q"))
+    found = list(record_sources.imported(ast.parse(text), "p.q"))
     assert found == [
         "typing",
         "typing.TYPE_CHECKING",
