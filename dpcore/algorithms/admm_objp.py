@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import hypot, inf, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.algorithms.objective_perturbation import OUTPUT_RATIO, default_ridge, perturbation
+from dpcore.algorithms.objective_perturbation import (
+    OUTPUT_RATIO,
+    default_ridge,
+    longest_tilt,
+    perturbation,
+)
 from dpcore.descent.admm import OUTPUTS, Iterate
 from dpcore.descent.gradient import RANKING_HORIZON, ranks_columns, slope_at_start
 from dpcore.descent.minimise import minimise
@@ -36,7 +41,9 @@ class ADMMObjP(Algorithm):
     run costs the sum. Wang & Zhang (2019) claim the price of exact minimisers, which no solver
     gives (Chen 2020, 4.5.1), at half the noise that the proof needs. Here each x is solved to
     ``tolerance`` L in gradient norm, for any records, and output noise covers the rest
-    (``mechanisms.AMP``): the price is that of what really runs. ``penalty_parameter`` rho left out
+    (``mechanisms.AMP``): the price is that of what really runs. That a gradient's rounding is less
+    is proved for a linear term of bounded norm, so n (y - rho z) is cut to ``longest_tilt``; it
+    follows from releases, and the cut from public facts. ``penalty_parameter`` rho left out
     follows the rule of objective perturbation, proportional to the noise, or where
     ``selection.ranks_columns`` an early end as in ``admm``.
 
@@ -106,7 +113,7 @@ class ADMMObjP(Algorithm):
             scale = self.noise_multiplier * problem.sensitivity(problem.lipschitz)
             ridge = self.penalty_parameter * problem.n * problem.lipschitz / (beta * scale)
         return perturbation(
-            problem, self.noise_multiplier, "gaussian", ridge, self.tolerance, OUTPUT_RATIO
+            problem, self.noise_multiplier, "gaussian", ridge, self.tolerance, OUTPUT_RATIO, True
         )
 
     def plan(self, problem: Problem) -> list[Mechanism]:
@@ -122,7 +129,9 @@ class ADMMObjP(Algorithm):
         for mechanism in self.plan(problem):
             assert isinstance(mechanism, AMP)
             rho = mechanism.perturbation.curvature / problem.n - problem.l2
-            linear = problem.n * (at.y - rho * at.z)
+            longest = longest_tilt(self.minimised(problem), mechanism.perturbation)
+            with np.errstate(over="ignore", invalid="ignore"):
+                linear = at_most(problem.n * (at.y - rho * at.z), longest)
 
             def query(records: Any, linear: Array = linear, mechanism: AMP = mechanism) -> Tilted:
                 records = records if loss is problem.loss else records.with_labels(records.y, loss)
@@ -133,6 +142,16 @@ class ADMMObjP(Algorithm):
             at = at.moved(budget.release(mechanism, query), rho, penalty, problem.dimension)
             budget.note(curvature=mechanism.perturbation.curvature)
         return at.output(self.output)
+
+
+def at_most(vector: Array, longest: float) -> Array:
+    """``vector`` (d,) scaled down to norm ``longest`` where it is longer, or to 0 where it is no
+    number.
+    """
+    norm = hypot(*vector)
+    if norm <= longest:
+        return vector
+    return vector * (longest / norm) if norm < inf else np.zeros_like(vector)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,34 +120,54 @@ def least_tolerance(problem: Problem, noise_multiplier: float) -> float:
     return 64 * UNIT * (problem.n + noise)
 
 
-def rounding_of_gradients(problem: Problem, curvature: float, scale: float, noise: str) -> float:
+def drawn_length(scale: float, dimension: int, noise: str) -> float:
+    """A length that the drawn linear term has at most, up to a chance of 1e-30: chi, gamma
+    tails.
+    """
+    return scale * (2.0 * dimension + 100.0 if noise == "gamma" else sqrt(dimension) + 12.0)
+
+
+def farthest(problem: Problem, curvature: float, linear: float) -> float:
+    """A bound of |w| at the minimiser, where the linear terms have together a norm of ``linear``.
+
+    curvature / 2 |w|^2 + b w <= n (loss(0) - min loss) gives sqrt(2 n loss(0) / curvature) +
+    2 |b| / curvature for a loss of the margin, that is never negative, and its gradient
+    (n L + |b|) / curvature for any.
+    """
+    radius = (problem.n * problem.lipschitz + linear) / curvature
+    if problem.loss.argument != "margin":
+        return radius
+    labels = np.array([-1.0, 1.0])
+    start = float(problem.loss.value(0.0 * labels, labels).max())
+    return min(radius, sqrt(2.0 * problem.n * start / curvature) + 2.0 * linear / curvature)
+
+
+def longest_tilt(problem: Problem, inner: ObjectivePerturbation) -> float:
+    """A norm that a public linear term, n (y - rho z) of ADMM, seldom reaches, and is cut to.
+
+    With n rho at most the curvature, |z| that of a minimiser without the term, and |y| what a
+    penalty of strength l1 has for a subgradient; each is doubled.
+    """
+    drawn = drawn_length(inner.scale, problem.dimension, inner.noise)
+    pulled = inner.curvature * farthest(problem, inner.curvature, drawn)
+    return 2.0 * (pulled + problem.n * problem.l1 * sqrt(problem.dimension))
+
+
+def rounding_of_gradients(problem: Problem, inner: ObjectivePerturbation, tilt: float) -> float:
     """The most, in units of L, by which a gradient that ``minimise`` looks at may be wrong; any
-    records, u = 2^-53.
+    records, and any public linear term of norm at most ``tilt`` beside the drawn b; u = 2^-53.
 
     Three parts. Sums: n terms of norm at most L in stretches, (STRETCH + n / STRETCH + 32) u n L
     with the rounding of slopes. Scores: one errs by (d + 8) u |x| |w|, which moves a term by beta
-    times (d + 8) u |w|, beta = sup loss''
-    |x|^2. Ridge and noise: 8 u (curvature |w| + |b|). Near the minimiser |w| is at most 2 radius:
-    curvature / 2 |w|^2 + b w <= n (loss(0) - min loss) gives radius = sqrt(2 n loss(0) / curvature)
-    + 2 |b| / curvature for a loss of the margin, that is never negative, and its gradient (n L +
-      |b|) / curvature for any. |b| is at most scale (sqrt(d) +
-    12), or scale (2 d + 100) with gamma noise, up to a chance of 1e-30 (chi and gamma tails).
+    times (d + 8) u |w|, beta = sup loss'' |x|^2. Ridge and linear terms: 8 u (curvature |w| + |b|).
+    Near the minimiser |w| is at most twice ``farthest``.
     """
-    n, d, lipschitz, beta = (
-        problem.n,
-        problem.dimension,
-        problem.lipschitz,
-        problem.smoothness - problem.l2,
-    )
-    drawn = scale * (2.0 * d + 100.0 if noise == "gamma" else sqrt(d) + 12.0)
-    radius = (n * lipschitz + drawn) / curvature
-    if problem.loss.argument == "margin":
-        labels = np.array([-1.0, 1.0])
-        start = float(problem.loss.value(0.0 * labels, labels).max())
-        radius = min(radius, sqrt(2.0 * n * start / curvature) + 2.0 * drawn / curvature)
+    n, d, lipschitz = problem.n, problem.dimension, problem.lipschitz
+    linear = drawn_length(inner.scale, d, inner.noise) + tilt
+    radius = farthest(problem, inner.curvature, linear)
     sums = (STRETCH + n / STRETCH + 32) * n * lipschitz
-    scores = (d + 8) * beta * n * 2.0 * radius
-    rest = 8 * (curvature * 2.0 * radius + drawn)
+    scores = (d + 8) * inner.smoothness * n * 2.0 * radius
+    rest = 8 * (inner.curvature * 2.0 * radius + linear)
     return UNIT * (sums + scores + rest) / lipschitz
 
 
@@ -158,8 +178,11 @@ def perturbation(
     ridge: float,
     tolerance: float,
     output_ratio: float,
+    tilted: bool = False,
 ) -> AMP:
-    """The one mechanism of objective perturbation and of AMP, from public facts."""
+    """The one mechanism of objective perturbation and of AMP, from public facts; ``tilted``: with a
+    public linear term of norm ``longest_tilt`` at most beside the drawn one.
+    """
     if problem.outputs != 1:
         raise AssumptionNotMet(
             f"Expected one weight vector for objective perturbation, got "
@@ -195,9 +218,8 @@ def perturbation(
             f"much, got tolerance={tolerance:g}; a smaller one would promise what no solver "
             f"reaches."
         )
-    gradient_norm = (
-        max(tolerance, 2.0 * rounding_of_gradients(problem, curvature, scale, noise)) * lipschitz
-    )
+    tilt = longest_tilt(problem, inner) if tilted else 0.0
+    gradient_norm = max(tolerance, 2.0 * rounding_of_gradients(problem, inner, tilt)) * lipschitz
     output_sigma = output_ratio * noise_multiplier * 2.0 * gradient_norm / curvature
     return AMP(inner, gradient_norm, output_sigma)
 

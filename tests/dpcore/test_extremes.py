@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from time import process_time
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +17,17 @@ from scipy.sparse import csr_array
 from dpcore.accounting import Events, Target
 from dpcore.accounting.exact import MOST_CELLS, GridTooLarge, pld_epsilon, predicted_cells
 from dpcore.algorithms import make, registry
-from dpcore.algorithms.objective_perturbation import least_tolerance, rounding_of_gradients
+from dpcore.algorithms.objective_perturbation import (
+    least_tolerance,
+    longest_tilt,
+    rounding_of_gradients,
+)
+from dpcore.descent.admm import Iterate
 from dpcore.descent.minimise import Perturbed, minimise
 from dpcore.errors import DPFlowsError, InputError
 from dpcore.features import numeric_map
 from dpcore.losses import Logistic
-from dpcore.mechanisms import Gaussian
+from dpcore.mechanisms import AMP, Gaussian, ObjectivePerturbation
 from dpcore.objective import LinearObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.sampling import Poisson
@@ -159,17 +167,18 @@ def test_sums_over_a_million_equal_rows_are_within_their_bound(form) -> None:
     assert max(errors) <= 1024 + n / 1024 + 2
 
 
-@pytest.mark.parametrize("name", ["objective_perturbation", "amp"])
+@pytest.mark.parametrize("name", ["objective_perturbation", "amp", "admm_objp"])
 @pytest.mark.parametrize("n", [1000, 10**7])
 def test_a_promised_gradient_norm_is_twice_what_rounding_may_hide(name: str, n: int) -> None:
     problem = small_problem(name, Adjacency.ADD_REMOVE, Logistic(), n=n)
     least = least_tolerance(problem, 2.0)
-    [mechanism] = make(name, {"tolerance": 1.1 * least}).plan(problem)
+    mechanism = make(name, {"tolerance": 1.1 * least}).plan(problem)[0]
     inner = mechanism.perturbation
-    hidden = rounding_of_gradients(problem, inner.curvature, inner.scale, inner.noise)
+    tilt = longest_tilt(problem, inner) if name == "admm_objp" else 0.0
+    hidden = rounding_of_gradients(problem, inner, tilt)
     assert hidden > least / 2.0
     assert mechanism.gradient_norm == 2.0 * hidden * problem.lipschitz
-    [usual] = make(name, {"tolerance": 1.0}).plan(problem)
+    usual = make(name, {"tolerance": 1.0}).plan(problem)[0]
     assert usual.gradient_norm == problem.lipschitz
 
 
@@ -182,6 +191,7 @@ def test_rounding_of_gradients_covers_scores_at_the_farthest_minimiser() -> None
     X /= np.linalg.norm(X, axis=1)[:, None]
     problem = Problem(n=n, dimension=d, loss=Logistic())
     batch = LinearObjective(X, np.ones(n), Logistic())
+    inner = ObjectivePerturbation(1.0, 0.25, curvature, 1.0, d, Adjacency.ADD_REMOVE)
     w = minimise(batch, curvature, np.zeros(d), 1e-6)
     assert np.linalg.norm(w) <= 2.0 * np.sqrt(2.0 * n * np.log(2.0) / curvature)
     wide = X.astype(np.longdouble)
@@ -190,8 +200,34 @@ def test_rounding_of_gradients_covers_scores_at_the_farthest_minimiser() -> None
     ) * w
     found = Perturbed(batch, curvature, np.zeros(d)).gradient(w)
     assert np.linalg.norm((found - exact).astype(float)) <= rounding_of_gradients(
-        problem, curvature, 1.0, "gaussian"
+        problem, inner, 0.0
     )
+
+
+@pytest.mark.parametrize("far", [1e-3, 1e12, 1e200])
+def test_what_admm_adds_to_a_gradient_is_cut_to_what_its_tolerance_is_proved_for(
+    far: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was released before: z, and so the linear term, may be as far as noise can reach."""
+    problem = small_problem("admm_objp", Adjacency.ADD_REMOVE, Logistic(), n=500)
+    d = problem.dimension
+    batch = LinearObjective(np.zeros((500, d)), np.ones(500), Logistic())
+    start = Iterate(*np.full((3, d), far))
+    monkeypatch.setattr(Iterate, "start", lambda size: start)
+    seen: list[np.ndarray] = []
+
+    def released(mechanism: AMP, query: Callable) -> np.ndarray:
+        seen.append(query(batch).linear)
+        return np.zeros(d)
+
+    door: Any = SimpleNamespace(release=released, note=lambda **numbers: None)
+    algorithm = make("admm_objp", {"steps": 1})
+    [mechanism] = algorithm.plan(problem)
+    algorithm.fit(problem, door, np.random.default_rng(0))
+    tilt = longest_tilt(problem, mechanism.perturbation)
+    rho = mechanism.perturbation.curvature / 500 - problem.l2
+    whole = 500 * far * abs(1 - rho) * np.sqrt(d)
+    assert np.linalg.norm(seen[0]) == pytest.approx(min(whole, tilt))
 
 
 def test_wide_rows_are_minimised_by_products_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,8 +49,14 @@ MUTANTS = [
     Mutant("dpcore/descent/minimise.py", "STRETCH = 1024", "STRETCH = 2**30", EXTREMES),
     Mutant(
         "dpcore/algorithms/objective_perturbation.py",
-        "max(tolerance, 2.0 * rounding_of_gradients(problem, curvature, scale, noise))",
+        "max(tolerance, 2.0 * rounding_of_gradients(problem, inner, tilt))",
         "tolerance",
+        EXTREMES,
+    ),
+    Mutant(
+        "dpcore/algorithms/admm_objp.py",
+        "at_most(problem.n * (at.y - rho * at.z), longest)",
+        "problem.n * (at.y - rho * at.z)",
         EXTREMES,
     ),
     Mutant(BOUNDS, "np.sqrt(squares + margin)", "np.sqrt(squares)", SESSIONS),
