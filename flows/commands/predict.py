@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
 from os.path import isfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +16,13 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from dpcore.errors import InputError, VerificationFailed
+from dpcore.identity import declared_names
 from dpcore.preprocess import Encoder
 from tasks.home import Home
-from tasks.readers.numbers import read_pairs
-from tasks.readers.tables import whole_parquet
+from tasks.readers import format_of, whole_table
+from tasks.readers.numbers import pairs_of, read_pairs
+from tasks.readers.parts import Part
+from tasks.readers.text import first_record
 from tasks.record.model import declared, raw_columns
 from tasks.record.stored import load_model
 from tasks.record.tracking import tracking_client
@@ -26,6 +30,7 @@ from tasks.release.bundle import open_bundle
 from tasks.release.manifest import CARD, ENCODER, MANIFEST, SIGNATURE, STATE, WEIGHTS
 from tasks.release.registry import model_uri
 from tasks.release.verify import verify_files
+from tasks.schema import Schema, Unlabelled
 
 
 def predict_file(
@@ -112,82 +117,89 @@ def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
     return f"{report.name}@{report.version}", scorer
 
 
-def read_table(file: Path, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
-    """The raw columns that the model reads. Texts stay texts: the encoder knows which of them stand
-    for no value.
+def read_table(file: Part, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
+    """The raw columns that the model reads, by the readers of a training: whatever trained a model
+    is scored by it.
 
     A file without header follows the layout of the training files, with or without the label; one
-    with a header of the columns' names goes by it, whatever the training files had.
+    with a header of the columns' names goes by it, whatever the training files had. Raises
+    ``InputError`` naming file, row and column.
     """
-    wanted, label, layout = raw_columns(encoder), card["label"]["column"], card["text"]
-    query = card["label"].get("query")
+    wanted, query = raw_columns(encoder), card["label"].get("query")
+    if not isinstance(encoder, Encoder) and pairs_of(file) is not None:
+        return read_numbered(file, encoder, query)
     if query is not None:
-        if file.name.removesuffix(".gz").endswith((".txt", ".letor")):
-            return read_letor(file, encoder, query)
         wanted = [query, *wanted]
-    try:
-        if file.suffix == ".parquet":
-            frame = whole_parquet(file)
-        else:
-            frame = read_text(file, encoder, as_laid_out(file, wanted, layout), query)
-    except InputError:
-        raise
-    except (OSError, ValueError, pd.errors.ParserError) as error:
-        raise InputError(
-            f"{file}: not readable as a table: {' '.join(str(error).split())[:200]}; correct the "
-            f"file."
-        ) from None
-    if not len(frame):
-        raise InputError(f"{file}: the table has no rows; give a table with rows.")
-    if all(isinstance(name, int) for name in frame.columns):
-        frame.columns = pd.Index(
-            positional_names(len(frame.columns), wanted, label, layout["names"], file)
-        )
-    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
-    check_double(file, list(frame.columns))
-    missing = [name for name in wanted if name not in frame.columns]
-    if missing:
-        raise InputError(
-            f"{file}: column {missing[0]!r} is missing ({len(missing)} of {len(wanted)}); the "
-            f"model reads "
-            f"{', '.join(wanted[:8])}{', ...' if len(wanted) > 8 else ''}."
-        )
-    return frame[wanted]
+    schema = schema_to_score(encoder, card, query)
+    if format_of("csv", file) == "csv":
+        label, named = card["label"]["column"], list(card["text"]["names"])
+        schema = as_laid_out(schema, file, wanted, label, named)
+    return whole_table(schema, [file])[wanted]
 
 
-def read_letor(file: Path, encoder: Any, query: str) -> pd.DataFrame:
-    """Documents of a LETOR file: query and features; its labels are not looked at."""
+def schema_to_score(encoder: Any, card: dict[str, Any], query: str | None) -> Schema:
+    """What a stored model says of the rows that it reads, as the readers ask for it."""
+    columns: dict[str, Any] = {} if query is None else {query: {"kind": "id"}}
+    if isinstance(encoder, Encoder):
+        for column in declared(encoder):
+            columns[column.name] = {k: v for k, v in column.to_dict().items() if k != "name"}
+    else:
+        for group in encoder.groups:
+            spec = {"kind": "numeric", "low": group.low, "high": group.high, "fill": group.fill}
+            columns |= {name: {**spec, "missing": group.missing} for name in group.names}
+    return Unlabelled.model_validate(
+        {
+            "schema_version": 1,
+            "name": "rows-to-score",
+            "public": {"n": 1},
+            "text": {**card["text"], "names": []},
+            "columns": columns,
+            "label": {"column": card["label"]["column"], "positive_from": 0},
+            "undeclared": "ignore",
+        }
+    )
+
+
+def read_numbered(file: Part, encoder: Any, query: str | None) -> pd.DataFrame:
+    """Rows of a LETOR or SVMlight file: features, and of a ranking the query; labels are not looked
+    at.
+    """
     parts = []
-    for chunk in read_pairs(file, encoder.groups, ranked=True):
+    for chunk in read_pairs(file, encoder.groups, ranked=query is not None):
         table: Any = chunk.table
         table = table.toarray() if issparse(table) else table
         parts.append(pd.DataFrame(table, columns=pd.Index(raw_columns(encoder))))
-        parts[-1].insert(0, query, chunk.queries)
+        if query is not None:
+            parts[-1].insert(0, query, chunk.queries)
     return pd.concat(parts, ignore_index=True)
 
 
-def as_laid_out(file: Path, wanted: list[str], layout: dict[str, Any]) -> dict[str, Any]:
-    """``layout`` with the header that this very file has; raises ``InputError`` for two columns of
-    one name.
+def as_laid_out(
+    schema: Schema, file: Part, wanted: list[str], label: str, named: list[str]
+) -> Schema:
+    """``schema`` with the header that this very file has, or the names of its columns.
 
     Where the schema names the columns of files with a header, one that does not name all of them is
-    read over.
+    read over. Raises ``InputError`` for two columns of one name.
     """
-    first = pd.read_csv(
-        file, header=None, nrows=1, dtype=str, keep_default_na=False, **parsing(layout)
-    )
-    cells = [str(cell).strip() for cell in first.iloc[0]] if len(first) else []
-    if layout["header"] and layout["names"] and not set(wanted) <= set(cells):
-        return {**layout, "header": False, "skip_lines": layout["skip_lines"] + 1}
-    headed = layout["header"] or has_header(file, wanted, set(cells))
-    if headed:
-        # pandas would give the second one another name, and nothing would say which of them was
-        # scored.
+    text = schema.text
+    cells = [cell.strip() for cell in first_record(schema, file)]
+    found = declared_names(cells, wanted)
+    whole = len(found) == len(wanted)
+    if whole or (text.header and not named):
         check_double(file, cells)
-    return {**layout, "header": headed}
+        return _laid_out(schema, header=True, names=())
+    if not text.header:
+        refuse_near_header(file, wanted, cells, found)
+    names = positional_names(len(cells), wanted, label, named, file)
+    return _laid_out(schema, names=tuple(names))
 
 
-def check_double(file: Path, names: list[str]) -> None:
+def _laid_out(schema: Schema, **text: Any) -> Schema:
+    return schema.model_copy(update={"text": schema.text.model_copy(update=text)})
+
+
+def check_double(file: Part, names: list[str]) -> None:
     """Raise ``InputError`` for two columns of one name, as a training does."""
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
@@ -196,59 +208,23 @@ def check_double(file: Path, names: list[str]) -> None:
         )
 
 
-def has_header(file: Path, wanted: list[str], cells: set[str]) -> bool:
-    """Whether line 1 names all the columns; raises ``InputError`` where it names some, or spells
-    them otherwise.
+def refuse_near_header(
+    file: Part, wanted: list[str], cells: list[str], found: Collection[str]
+) -> None:
+    """Raise ``InputError`` where the first line names some of the columns, or spells them
+    otherwise.
     """
-    if set(wanted) <= cells:
-        return True
     near = {name.casefold() for name in wanted} & {cell.casefold() for cell in cells}
-    if near:
-        missing = next(name for name in wanted if name not in cells)
+    if near or found:
+        missing = next(name for name in wanted if name not in found)
         raise InputError(
             f"{file}: line 1 looks like a header, but lacks the column {missing!r}; name all of "
             f"{', '.join(wanted[:8])}{', ...' if len(wanted) > 8 else ''}, or delete the line."
         )
-    return False
-
-
-def parsing(layout: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of ``pandas.read_csv`` for the declared layout."""
-    return {
-        "sep": r"\s+" if layout["separator"] == " " else layout["separator"],
-        "decimal": layout["decimal"],
-        "thousands": layout["thousands"],
-        "quotechar": layout["quote"],
-        "encoding": layout["encoding"],
-        "skiprows": layout["skip_lines"],
-        "skipinitialspace": layout["strip"],
-    }
-
-
-def read_text(file: Path, encoder: Any, layout: dict[str, Any], query: str | None) -> pd.DataFrame:
-    """Separated text in the layout of the training files; packed files by the end of their name.
-
-    Levels and ids of queries are read as they stand: 007 is not 7.
-    """
-    texts = (
-        [c.name for c in declared(encoder) if c.kind not in ("numeric", "flag")]
-        if isinstance(encoder, Encoder)
-        else []
-    )
-    texts += [query] if query is not None else []
-    header = 0 if layout["header"] else None
-    return pd.read_csv(
-        file,
-        header=header,
-        dtype=dict.fromkeys(texts, str) if header == 0 else None,
-        keep_default_na=False,
-        low_memory=False,
-        **parsing(layout),
-    )
 
 
 def positional_names(
-    width: int, wanted: list[str], label: str, names: list[str], file: Path
+    width: int, wanted: list[str], label: str, names: list[str], file: Part
 ) -> list[str]:
     """Names for the columns of a file without header."""
     full = list(names) or [*wanted, label]

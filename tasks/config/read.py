@@ -72,10 +72,19 @@ PlainLoader.add_constructor("tag:yaml.org,2002:float", _number)
 PlainLoader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
-def load_yaml(text: str, where: str) -> dict[str, Any]:
-    """Parse a YAML mapping; raises ``InputError`` with file, line and problem on one line."""
+def load_yaml(
+    text: str, where: str, prepare: Callable[[yaml.Node], None] | None = None
+) -> dict[str, Any]:
+    """Parse a YAML mapping; raises ``InputError`` with file, line and problem on one line.
+
+    ``prepare`` may change what the nodes are read as, before they are values.
+    """
     try:
-        values = yaml.load(text, PlainLoader)
+        loader = PlainLoader(text)
+        node = loader.get_single_node()
+        if node is not None and prepare is not None:
+            prepare(node)
+        values = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise InputError(
@@ -275,7 +284,11 @@ def _base_config(name: str, where: str) -> tuple[str, str]:
 
 
 def extended(
-    where: str, text: str, base: Callable[[str, str], tuple[str, str]], seen: tuple[str, ...] = ()
+    where: str,
+    text: str,
+    base: Callable[[str, str], tuple[str, str]],
+    seen: tuple[str, ...] = (),
+    prepare: Callable[[yaml.Node], None] | None = None,
 ) -> dict[str, Any]:
     """The values of a file which may say ``extends: OTHER``: its own keys then go over those of
     OTHER.
@@ -287,11 +300,11 @@ def extended(
         raise InputError(
             f"{where}: extends itself by way of {' -> '.join(seen)}; name another file."
         )
-    values = load_yaml(text, where)
+    values = load_yaml(text, where, prepare)
     if "extends" not in values:
         return values
     found = base(str(values.pop("extends")), where)
-    return over(extended(*found, base, (*seen, where)), values)
+    return over(extended(*found, base, (*seen, where), prepare), values)
 
 
 def over(base: Any, values: Any) -> Any:

@@ -63,7 +63,10 @@ def _places(value: object) -> object:
     raise ValueError("a file, a glob, a folder, a URL, or a list of them")
 
 
-Places = Annotated[str | tuple[str, ...] | None, PlainValidator(_places)]
+Places = Annotated[
+    str | tuple[str, ...] | None,
+    PlainValidator(_places, json_schema_input_type=str | list[str] | None),
+]
 Number = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Count = Annotated[Whole, Field(ge=1)]

@@ -11,7 +11,7 @@ Which group of a declared column a row belongs to: for quality by group, an inte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import date
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -28,10 +28,9 @@ from tasks.data.units import unit_codes, unit_names
 from tasks.readers import QUERY, Chunk
 from tasks.readers.chunk import Mine
 from tasks.schema import LabelSpec, Schema
-from tasks.schema.sections import TextSpec
+from tasks.schema.sections import DATES, TextSpec
 
 PLAIN = TextSpec()
-DATES = {"year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
 
 
 def test_rows(schema: Schema, chunk: Chunk, first_row: int) -> np.ndarray | None:
@@ -162,7 +161,7 @@ def date_block(value: object, by: str, form: str, strip: bool) -> str:
     """The day, week, month or year of a cell, by its own text (2026.10 is no number); zoned moments
     count in UTC.
     """
-    text = value if isinstance(value, datetime) else text_of(value, strip)
+    text = value if isinstance(value, date) else text_of(value, strip)
     moment = pd.to_datetime(text, format=None if text is value else form, errors="coerce")
     if pd.isna(moment):
         return ""
@@ -186,9 +185,9 @@ def decode_labels(
         return _numbers(label, cells, tally)
     codes, uniques = factors(cells)
     if label.kind == "classes":
-        known = {canonical(text, strip): float(k) for k, text in enumerate(label.levels)}
+        known = {label.text_of(text, strip): float(k) for k, text in enumerate(label.levels)}
     else:
-        known = {canonical(text, strip): sign for sign, texts in label.signs for text in texts}
+        known = {label.text_of(text, strip): sign for sign, texts in label.signs for text in texts}
     found = [known.get(label_text(label, value, strip), BAD) for value in uniques]
     y = np.array([*found, BAD], dtype=float)[codes]
     rows = np.flatnonzero(y == BAD)
@@ -211,8 +210,11 @@ def decode_labels(
 
 def label_text(label: LabelSpec, value: object, strip: bool) -> str:
     """The canonical text of a label, without the declared ending."""
-    text = canonical(value, strip)
-    return canonical(text.removesuffix(label.strip_end), strip) if label.strip_end else text
+    text = label.text_of(value, strip)
+    if not label.strip_end:
+        return text
+    end = label.strip_end.casefold() if label.ignore_case else label.strip_end
+    return label.text_of(text.removesuffix(end), strip)
 
 
 def _numbers(label: LabelSpec, cells: pd.Series, tally: EncodingReport) -> np.ndarray:

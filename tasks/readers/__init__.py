@@ -10,20 +10,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from dpcore.errors import InputError, unknown_name
+from dpcore.preprocess import EncodingReport
 from dpcore.synthetic import GENERATORS
 from tasks.readers import numbers, tables
 from tasks.readers.arff import is_arff
 from tasks.readers.cell_numbers import column_numbers
 from tasks.readers.chunk import Chunk, EmptyTable, Mine, chunk_rows
 from tasks.readers.parts import SCHEME, Part, is_wild, partition, parts_at, require_once, table_kind
-from tasks.readers.text import check_names, dtype_of, number_marks, read_text
+from tasks.readers.text import as_declared, check_names, dtype_of, number_marks, read_text
 from tasks.schema import Schema
 
 Paths = str | Part | Sequence[str | Part] | None
 
+NESTED = (
+    list,
+    tuple,
+    dict,
+    set,
+    np.ndarray,
+    bytes,
+)  # cells of several values, or of none that is text
 # Where packages of Debian and its kin put data sets, under the package's name.
 SYSTEM_DATA = Path("/usr/share/datasets")
 # the column of a generated ranking table that says which documents were shown together
@@ -73,6 +84,22 @@ def read_part(
     for chunk in _reader(schema, part, skip_lines, mine):
         yield replace(chunk, source=str(part), start=start)
         start += chunk.rows
+
+
+def whole_table(schema: Schema, parts: Sequence[Part]) -> pd.DataFrame:
+    """All rows of ``parts`` as one frame, texts as objects; raises ``InputError`` for cells that
+    are no numbers.
+    """
+    frames = []
+    for chunk in open_chunks(schema, parts):
+        tally = EncodingReport(source=chunk.source, rows=chunk.start)
+        for name, rows, values, rule in chunk.faults:
+            tally.fault(rows, name, values, rule)
+        tally.raise_faults()
+        table = chunk.table
+        texts = [n for n in table if isinstance(table[n].dtype, pd.CategoricalDtype)]
+        frames.append(table.astype(dict.fromkeys(texts, object)))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _reader(
@@ -142,9 +169,11 @@ def frame_chunks(
 ) -> Iterator[Chunk]:
     """Yield a frame in pieces, its columns checked against the schema."""
     if schema.columns:
-        check_names(schema, where, [str(c) for c in frame.columns])
+        names = as_declared(schema, [str(c) for c in frame.columns])
+        check_names(schema, where, names)
         if not len(frame):
             raise InputError(f"{where}: it has no rows; give a table with rows.")
+        frame = _plain_columns(schema, where, frame.set_axis(names, axis=1))
         step = chunk_rows(len(frame.columns))
         for start in range(0, len(frame), step):
             yield Chunk(frame.iloc[start : start + step])
@@ -160,6 +189,25 @@ def frame_chunks(
         yield Chunk(
             piece.drop(columns=label).to_numpy(dtype=float), piece[label].to_numpy(), queries
         )
+
+
+def _plain_columns(schema: Schema, where: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns of one value a cell; raises ``InputError`` where another one is used."""
+    nested = [name for name in frame if _is_nested(frame[name])]
+    for name in nested:
+        if dtype_of(schema, name) is not None or name in schema.split.by:
+            raise InputError(
+                f"{where}: Expected texts, numbers, dates or Booleans in column {name!r}, got "
+                f"lists or "
+                "the like; store one value a cell, or ignore the column."
+            )
+    return frame.drop(columns=nested) if nested else frame
+
+
+def _is_nested(cells: pd.Series) -> bool:
+    if isinstance(cells.dtype, pd.ArrowDtype):
+        return pa.types.is_nested(cells.dtype.pyarrow_dtype)
+    return cells.dtype == object and any(isinstance(cell, NESTED) for cell in cells)
 
 
 def made_frame(schema: Schema) -> pd.DataFrame:

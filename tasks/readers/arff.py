@@ -29,7 +29,7 @@ from tasks.readers.chunk import (
     undecoded,
 )
 from tasks.readers.parts import Part, open_bytes, unpacked
-from tasks.readers.text import as_declared, check_names
+from tasks.readers.text import as_declared, check_names, dtype_of
 from tasks.schema import Schema
 
 CELL = re.compile(
@@ -135,7 +135,7 @@ def _attribute(line: str) -> Attribute | None:
         return Attribute(name, "nominal", str(levels[0] if levels else ""))
     if word == "date":
         form = kind[4:].strip().strip("\"'") or ISO
-        return Attribute(name, "date", form=_python_format(form))
+        return Attribute(name, "date", "", _python_format(form))
     return Attribute(name, "string", "") if word == "string" else None
 
 
@@ -231,7 +231,8 @@ def _chunk(
             if attribute.kind == "numeric"
             else np.full(len(rows), None, object)
         )
-        column[wanted] = _values(attribute, values, tally)
+        told = tally if dtype_of(schema, attribute.name) else EncodingReport()
+        column[wanted] = _values(attribute, values, told)
         columns[attribute.name] = column
     frame = pd.DataFrame(columns)
     if where is not None:

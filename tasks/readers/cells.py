@@ -18,6 +18,7 @@ from scipy.io import arff
 from dpcore.errors import InputError
 from dpcore.identity import canonical
 from tasks.readers.chunk import open_text, require_rows
+from tasks.readers.numbers import pairs_layout
 from tasks.readers.parts import open_bytes, unpacked
 from tasks.readers.tables import whole_parquet
 
@@ -158,7 +159,6 @@ def _only_with_comma(frame: pd.DataFrame) -> bool:
     return any(_comma_numbers(frame[c]) for c in frame)
 
 
-PAIRS = re.compile(r"[^\s,;]+(\s+qid:\S+)?(\s+\d+:[^\s:]+)+\s*(#.*)?")
 HEAD = 4096
 
 
@@ -190,10 +190,7 @@ def layout_of(path: Path) -> str:
     lines = [line for line in (lines[:-1] if len(head) == HEAD else lines) if line.strip()]
     if any(re.match(r"@relation\b", line, re.IGNORECASE) for line in lines):
         return "arff"
-    told = [line for line in lines if not line.startswith("#")]
-    if told and all(PAIRS.fullmatch(line.strip()) for line in told):
-        return "letor" if all(" qid:" in line.replace("\t", " ") for line in told) else "svmlight"
-    return "text"
+    return pairs_layout(lines) or "text"
 
 
 # First bytes of what is no table of text.

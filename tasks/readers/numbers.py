@@ -4,6 +4,7 @@ binary batches.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -175,6 +176,26 @@ def _bad_pair(path: Part, parsed: list[tuple[int, str, str, str]], gaps: Gaps) -
                     "and the text under missing."
                 )
     return InputError(f"{path}: not readable as index:value pairs; check source.format.")
+
+
+PAIRS = re.compile(r"[^\s,;]+(\s+qid:\S+)?(\s+\d+:[^\s:]+)+\s*(#.*)?")
+HEAD = 4096
+
+
+def pairs_of(part: Part) -> str | None:
+    """``letor`` or ``svmlight`` where a file begins with index:value pairs; None for others."""
+    with _unpacked(part), open_bytes(part) as file:
+        head = file.read(HEAD)
+    lines = head.decode("latin-1").removeprefix("\xef\xbb\xbf").splitlines()
+    return pairs_layout(lines[:-1] if len(head) == HEAD else lines)
+
+
+def pairs_layout(lines: Sequence[str]) -> str | None:
+    """The same for the first lines of a file."""
+    told = [line for line in lines if line.strip() and not line.startswith("#")]
+    if not told or not all(PAIRS.fullmatch(line.strip()) for line in told):
+        return None
+    return "letor" if all(" qid:" in line.replace("\t", " ") for line in told) else "svmlight"
 
 
 def read_dat(schema: Schema, path: Part) -> Iterator[Chunk]:

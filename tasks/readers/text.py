@@ -296,6 +296,18 @@ def read_head(schema: Schema, part: Part, skip: int, every: bool = True) -> Head
     return Head(names, before, size + _mark(schema, part))
 
 
+def first_record(schema: Schema, part: Part) -> list[str]:
+    """The cells of the first record after the lines to skip that is not blank."""
+    with (
+        _readable(part, schema),
+        unpacked(part),
+        open_text(part, schema.text.encoding) as file,
+    ):
+        for _ in range(schema.text.skip_lines):
+            file.readline()
+        return next(filter(None, _records(schema, file)), [])
+
+
 def header_names(schema: Schema, cells: list[str] | None) -> list[str]:
     """The names in a header, as the schema spells them."""
     if not cells:

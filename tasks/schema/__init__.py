@@ -9,12 +9,13 @@ from difflib import get_close_matches
 from os.path import isfile
 from pathlib import Path
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from dpcore.errors import NEAR, InputError, UnknownName, unknown_name
 from tasks.config.read import extended, read_text
 from tasks.home import CONF
-from tasks.schema.model import Schema
+from tasks.schema.model import Schema, Unlabelled
 from tasks.schema.sections import (
     BlockSpec,
     ColumnSpec,
@@ -46,11 +47,58 @@ def find_schema(name: str | Path) -> Schema:
     out).
     """
     place, text = _place_and_text(str(name), "")
-    values = extended(place, text, _place_and_text)
+    values = extended(place, text, _place_and_text, prepare=keep_texts)
     try:
         return Schema.model_validate(values)
     except ValidationError as error:
         raise InputError(f"{place}: {_first_problem(error)}") from None
+
+
+# Places of a schema whose values are texts of the file; ``*`` is any key, a list's items stand for
+# it.
+TEXTS = {
+    ("name",),
+    ("missing",),
+    ("relevant",),
+    *(("label", key) for key in ("column", "positive", "negative", "levels", "strip_end")),
+    *(("columns", "*", key) for key in ("levels", "missing")),
+    *(("features", key) for key in ("name", "missing")),
+    *(("source", key) for key in ("path", "tag", "tags", "sheet", "table")),
+    *(("split", key) for key in ("path", "by", "salt")),
+    *(("text", key) for key in ("names", "separator", "quote")),
+    ("block", "column"),
+}
+STRING, NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
+
+
+def keep_texts(node: yaml.Node, place: tuple[str, ...] = ()) -> None:
+    """Let the scalars of ``TEXTS``, and names of columns, be read as the texts that stand there.
+
+    YAML alone reads 01, 1.10, 1e3, 1_000, +1 and true as other values; cells are texts. A level of
+    text as the fill of a column is one too.
+    """
+    known = place[:1] + ("*",) * (place[:1] == ("columns",) and len(place) > 1) + place[2:]
+    text = place in TEXTS or known in TEXTS
+    if isinstance(node, yaml.MappingNode):
+        levels = place[:1] == ("columns",) and len(place) == 2 and _of_levels(node)
+        for key, value in node.value:
+            if place == ("columns",) and isinstance(key, yaml.ScalarNode):
+                key.tag = STRING
+            if levels and key.value == "fill" and isinstance(value, yaml.ScalarNode):
+                value.tag = value.tag if value.tag == NULL else STRING
+            keep_texts(value, (*place, str(key.value)))
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            if text and isinstance(item, yaml.ScalarNode):
+                item.tag = STRING
+            keep_texts(item, place)
+    elif text and isinstance(node, yaml.ScalarNode) and node.tag != NULL:
+        node.tag = STRING
+
+
+def _of_levels(node: yaml.MappingNode) -> bool:
+    kinds = [value.value for key, value in node.value if key.value == "kind"]
+    return bool(kinds) and kinds[0] in ("categorical", "ordinal")
 
 
 def known_schemas() -> list[str]:
@@ -110,4 +158,4 @@ def _first_problem(error: ValidationError) -> str:
     return f"{place}: {words}{got}; correct the schema."
 
 
-__all__ = ["ColumnSpec", "LabelSpec", "Schema", "find_schema", "known_schemas"]
+__all__ = ["ColumnSpec", "LabelSpec", "Schema", "Unlabelled", "find_schema", "known_schemas"]

@@ -244,6 +244,12 @@ class Schema(Strict):
         return (self.public.rows_per_block or 0) * blocks
 
 
+class Unlabelled(Schema):
+    """Rows to score: those of a data set, whose label column may be there and is not read."""
+
+    labelled: ClassVar[bool] = False
+
+
 def _open(column: ColumnSpec) -> bool:
     if column.kind in ("categorical", "ordinal"):
         return not column.levels

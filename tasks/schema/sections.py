@@ -4,6 +4,8 @@ public counts, blocks.
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -54,6 +56,15 @@ class ColumnSpec(Strict):
     numeric: str | None = None
     format: str = "%Y-%m-%d"
     parts: Texts = ("elapsed",)
+
+    @model_validator(mode="after")
+    def _readable_format(self) -> ColumnSpec:
+        if self.kind == "date" and read_as(PROBES[0], self.format) is None:
+            raise ValueError(
+                f"Expected a format that reads dates, got {self.format!r}; write directives of "
+                "Python's strptime, for example '%Y-%m-%d'."
+            )
+        return self
 
     @property
     def feature(self) -> bool:
@@ -107,7 +118,8 @@ class LabelSpec(Strict):
     ``relevance``: the grade of a document, a whole number up to ``high``. ``strip_end`` is dropped
     from the end of a text. ``undeclared: drop`` leaves out rows whose label is none of the declared
     ones and counts them (add/remove only: the count of the others becomes private).
-    ``weights``: public class weights of a binary label.
+    ``weights``: public class weights of a binary label. ``ignore_case``: texts that differ in
+    capital letters alone are one label.
     """
 
     column: str = "label"
@@ -120,6 +132,7 @@ class LabelSpec(Strict):
     scaled_to: tuple[Number, Number] = (-1.0, 1.0)
     levels: Texts = ()
     strip_end: str = ""
+    ignore_case: bool = False
     undeclared: Literal["refuse", "drop"] = "refuse"
     weights: WeightSpec | None = None
 
@@ -154,14 +167,22 @@ class LabelSpec(Strict):
 
     def check_texts(self, strip: bool) -> None:
         """Raise ``InputError`` where one text of the file would be two targets."""
-        check_distinct(self.levels, "label.levels", strip)
-        negative = {canonical(text, strip) for text in self.negative}
-        both = next((text for text in self.positive if canonical(text, strip) in negative), None)
+        levels = [text.casefold() for text in self.levels] if self.ignore_case else self.levels
+        check_distinct(levels, "label.levels", strip)
+        negative = {self.text_of(text, strip) for text in self.negative}
+        both = next((text for text in self.positive if self.text_of(text, strip) in negative), None)
         if both is not None:
             raise InputError(
                 f"{both!r} is declared both positive and negative (both read "
-                f"{canonical(both, strip)!r}); drop one."
+                f"{self.text_of(both, strip)!r}); drop one."
             )
+
+    def text_of(self, value: Any, strip: bool) -> str:
+        """The text by which a label compares: canonical, and without capitals where they do not
+        count.
+        """
+        text = canonical(value, strip)
+        return text.casefold() if self.ignore_case else text
 
 
 class SourceSpec(Strict):
@@ -276,6 +297,20 @@ class PublicSpec(Strict):
         return self
 
 
+# How the blocks of a date are named, and moments by which a format is tried.
+DATES = {"year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
+PROBES = (datetime(2011, 1, 31, 13, 45), datetime(2024, 12, 30, 1, 2))
+ISO = "ISO8601"  # as pandas calls every form of that standard
+
+
+def read_as(moment: datetime, form: str) -> datetime | None:
+    """What is left of ``moment`` when it is written and read by ``form``; None for no format."""
+    try:
+        return datetime.strptime(moment.strftime(form), form)
+    except (ValueError, re.error):
+        return None
+
+
 class BlockSpec(Strict):
     """The block of a row in the ledger: the value of a column, the year, month, ISO week or day of
     its date, or one of ``count`` parts by a hash of it (which covers all rows of one person when
@@ -285,3 +320,17 @@ class BlockSpec(Strict):
     by: Literal["value", "year", "month", "week", "day", "hash"] = "value"
     count: int = Field(16, ge=2)
     format: str = "%Y-%m-%d"
+
+    @model_validator(mode="after")
+    def _readable_format(self) -> BlockSpec:
+        """A format has to say the whole of what a block is named by."""
+        part = DATES.get(self.by)
+        for moment in PROBES if part is not None and self.format != ISO else ():
+            found = read_as(moment, self.format)
+            if found is None or found.strftime(str(part)) != moment.strftime(str(part)):
+                raise ValueError(
+                    f"Expected a block.format from which the {self.by} of a date follows, got "
+                    f"{self.format!r}; write directives of Python's strptime, for example "
+                    "'%Y-%m-%d', or ISO8601."
+                )
+        return self

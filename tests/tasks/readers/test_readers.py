@@ -13,7 +13,7 @@ import pytest
 from sklearn.datasets import load_svmlight_file
 
 from dpcore.errors import InputError
-from tasks.data import load
+from tasks.data import load, peek
 from tasks.data.rows import test_rows as side_of
 from tasks.readers import open_chunks
 from tasks.schema import Schema
@@ -457,3 +457,132 @@ def test_an_ignored_column_may_hold_anything(tmp_path, parser):
         [chunk] = open_chunks(by_content, [path])
         sides.append(side_of(by_content, chunk, 0).tolist())
     assert sides == SIDES
+
+
+TITLES = {
+    "a title with a quoted line break": '"Report\nof 2026"\nsector,hours,y\n',
+    "a title and blank lines": "Report\n\n\n\nsector,hours,y\n",
+    "names over two lines": 'made\nby hand\n"sector",hours,"y"\n',
+}
+
+
+@pytest.mark.parametrize("name", TITLES)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_lines_to_skip_are_lines_in_every_encoding(tmp_path, parser, name, encoding, ends):
+    text = {"skip_lines": 2, "encoding": encoding.replace("-sig", "")}
+    path = tmp_path / "t.csv"
+    path.write_bytes((TITLES[name] + ROWS).replace("\n", ends).encode(encoding))
+    data = loaded(schema_of(text=text), path).train
+    np.testing.assert_allclose(data.X, EXPECTED)
+    assert data.y.tolist() == [1, -1, 1]
+
+
+def test_names_are_found_in_composed_letters_and_behind_a_mark(tmp_path, parser):
+    columns = {"gr\u00f6\u00dfe": COLUMNS["hours"], "sector": COLUMNS["sector"]}
+    for given in ("\ufeffgro\u0308\u00dfe", " gr\u00f6\u00dfe "):
+        path = write(tmp_path, f"{given},sector,y\n40,Gov,yes\n20,Private,no\n")
+        assert loaded(schema_of(columns), path).train.X[:, 0].tolist() == [0.4, 0.2]
+        frame = pd.DataFrame({given: [40, 20], "sector": ["Gov", "Private"], "y": ["yes", "no"]})
+        frame.to_parquet(tmp_path / "t.parquet")
+        for source in ({"path": tmp_path / "t.parquet"}, {"path": None, "frame": frame}):
+            assert loaded(schema_of(columns), **source).train.X[:, 0].tolist() == [0.4, 0.2]
+
+
+def test_a_mark_of_byte_order_hides_no_first_row(tmp_path):
+    lines = "1 1:0.5\n0 1:1\n"
+    schema = matrix_schema("svmlight", 3)
+    plain = loaded(schema, write(tmp_path, lines, "a.svm")).train
+    marked = loaded(schema, write(tmp_path, "\ufeff" + lines, "b.svm")).train
+    np.testing.assert_array_equal(plain.X, marked.X)
+    assert plain.y.tolist() == marked.y.tolist()
+    arff = (
+        "@relation t\n@attribute sector {Gov,Private}\n@attribute hours real\n@attribute y "
+        "{no,yes}\n@data\n"
+    )
+    path = write(tmp_path, "\ufeff% made\n" + arff + ROWS, "t.arff")
+    np.testing.assert_allclose(loaded(schema_of(), path).train.X, EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("thousands", "decimal", "cell", "value"),
+    [
+        (",", ".", "1,234.5", 1234.5),
+        (".", ",", "1.234.567,25", 1234567.25),
+        (" ", ",", "1\u00a0234", 1234),
+        (" ", ".", "-12\u202f345", -12345),
+        ("'", ".", "1'000e0", 1000),
+        (",", ".", "12,34,567", 1234567),
+        (",", ".", "7", 7),
+    ],
+)
+def test_marks_of_thousands_stand_before_groups(tmp_path, parser, thousands, decimal, cell, value):
+    columns = {"pay": {"kind": "numeric", "low": -(2**24), "high": 2**24}}
+    text = {"separator": ";", "thousands": thousands, "decimal": decimal}
+    path = write(tmp_path, f"pay;y\n{cell};yes\n0;no\n")
+    found = loaded(schema_of(columns, text=text), path).train.X[0, 0]
+    assert found == (value + 2**24) / 2**25
+
+
+@pytest.mark.parametrize("cell", ["1,5", "1,23", "12,3456", "1,234,5", "1.5,000", ",123", "1_000"])
+def test_a_mark_of_thousands_elsewhere_is_refused(tmp_path, parser, cell):
+    columns = {"pay": {"kind": "numeric", "low": 0, "high": 9}}
+    path = write(tmp_path, f'pay;y\n"{cell}";yes\n0;no\n')
+    with pytest.raises(
+        InputError, match=f"t.csv: data row 1, column 'pay': '{cell}' is not a number"
+    ):
+        loaded(schema_of(columns, text={"separator": ";", "thousands": ","}), path)
+
+
+def test_all_faults_of_a_file_are_told_together(tmp_path, parser, monkeypatch):
+    monkeypatch.setattr("tasks.readers.text.chunk_rows", lambda columns: 1000)
+    monkeypatch.setattr("tasks.readers.arrow.block_bytes", lambda columns: 3000)
+    rows = ["Gov,1,yes"] * 4000
+    rows[4] = "Gov,old,yes"
+    rows[1700] = "Mine,2,perhaps"
+    rows[3999] = "Gov,,no"
+    path = write(tmp_path, "sector,hours,y\n" + "\n".join(rows))
+    for check in (
+        lambda: loaded(schema_of(), path),
+        lambda: peek(schema_of(), schema_of().encoder(), path),
+    ):
+        with pytest.raises(InputError) as refused:
+            check()
+        text = str(refused.value)
+        for words in (
+            "data row 5, column 'hours': 'old' is not a number",
+            "data row 1701, column 'sector': 'Mine'",
+            "data row 1701, column 'y': 'perhaps' is not a declared label",
+            "data row 4000, column 'hours': no value",
+        ):
+            assert words in text
+        assert "data row 5, column 'hours': no value" not in text and "\n" not in text
+
+
+def test_arff_quotes_sparse_rows_and_faults_with_their_rows(tmp_path):
+    head = (
+        "% a comment\n@RELATION 'a b'\n@attribute 'the hours' REAL\n@attribute \"sector\" "
+        "{'Gov','Pri\\'vate'}\n"
+        '@attribute when date "yyyy-MM-dd"\n@attribute y {no,yes}\n@DATA\n'
+    )
+    columns = {
+        "the hours": COLUMNS["hours"],
+        "sector": {"kind": "categorical", "levels": ["Gov", "Pri'vate"], "fill": "Gov"},
+        "when": {"kind": "ignore"},
+    }
+    rows = "40,'Gov',\"2026-01-01\",yes\n%\n20 , 'Pri\\'vate',?, no\n{0 60, 1 ?, 3 yes}\n"
+    path = write(tmp_path, head + rows, "t.arff")
+    assert loaded(schema_of(columns), path).train.X.tolist() == EXPECTED_ARFF
+    path = write(tmp_path, head + rows + "many,Gov,2026-01-01,no\n", "t.arff")
+    with pytest.raises(
+        InputError,
+        match=r"t\.arff: data row 4, column 'the hours': 'many' is not "
+        r"one",
+    ):
+        loaded(schema_of(columns), path)
+    path = write(tmp_path, head + rows + "1,Gov\n", "t.arff")
+    with pytest.raises(InputError, match="Expected 4 cells in data row 4, got 2"):
+        loaded(schema_of(columns), path)
+
+
+EXPECTED_ARFF = [[0.4, 1, 0], [0.2, 0, 1], [0.6, 1, 0]]

@@ -8,6 +8,7 @@ import pytest
 
 from dpcore.errors import InputError
 from tasks.config.read import load_yaml
+from tasks.data import load
 from tasks.schema import find_schema, known_schemas
 
 GOOD = """\
@@ -163,3 +164,103 @@ def test_a_name_that_is_also_a_place_is_no_name(tmp_path, name):
     path = write(tmp_path, GOOD.replace("name: mine", f"name: {json.dumps(name)}"))
     with pytest.raises(InputError, match=r"name (is 1 to 200|has no slash)"):
         find_schema(path)
+
+
+WRITTEN = [
+    "01",
+    "1.10",
+    "1e3",
+    "1_000",
+    "+1",
+    "yes",
+    "true",
+    "null",
+    "~",
+    "0x1F",
+    ".5",
+    "2011-01-01",
+]
+
+
+def test_levels_labels_and_marks_keep_the_text_that_stands_there(tmp_path):
+    """Cells are texts: what YAML alone would make of them stands in no file."""
+    listed = ", ".join(WRITTEN)
+    text = GOOD.replace("levels: [no, yes]", f"levels: [{listed}], missing: [007, -], fill: 01")
+    text = text.replace("positive: 1, negative: 0", "positive: [+1, 1.50], negative: -1")
+    text = text.replace("age: {", "2011: {kind: ignore}\n  age: {") + "missing: 1_0\n"
+    schema = find_schema(write(tmp_path, text))
+    assert schema.columns["paid"].levels == tuple(WRITTEN)
+    assert schema.columns["paid"].missing == ("007", "-")
+    assert schema.columns["paid"].fill == "01"
+    assert (schema.label.positive, schema.label.negative) == (("+1", "1.50"), ("-1",))
+    assert schema.missing == ("1_0",) and "2011" in schema.columns
+    assert schema.columns["age"].low == 0.0
+    child = write(tmp_path, f"extends: {tmp_path}/mine.yaml\nmissing: null\n", "child.yaml")
+    assert find_schema(child).missing == ()
+
+
+def test_labels_without_capitals_are_one_where_they_are_declared_so(tmp_path):
+    text = GOOD.replace(
+        "positive: 1, negative: 0", "ignore_case: true, positive: Yes, negative: NO"
+    )
+    schema = find_schema(write(tmp_path, text))
+    path = tmp_path / "t.csv"
+    path.write_text("age,paid,y\n1,no,yes\n2,no,YES \n3,no,no\n4,yes,No\n")
+    assert load(schema, schema.encoder(), path).train.y.tolist() == [1, 1, -1, -1]
+    kept = schema.model_copy(
+        update={"label": schema.label.model_copy(update={"ignore_case": False})}
+    )
+    with pytest.raises(InputError, match="'yes' is not a declared label"):
+        load(kept, kept.encoder(), path)
+    with pytest.raises(InputError, match="'Yes' is declared both positive and negative"):
+        find_schema(write(tmp_path, text.replace("NO}", "yES}")))
+
+
+@pytest.mark.parametrize(
+    ("by", "form", "words"),
+    [
+        ("day", "%s", "the day of a date follows, got '%s'"),
+        ("day", "%Y-%m", "the day of a date follows, got '%Y-%m'"),
+        ("month", "%m", "the month of a date"),
+        ("year", "%q", "the year of a date"),
+        ("week", "%G-W%V", "the week of a date"),
+        ("day", "mixed", "the day of a date"),
+    ],
+)
+def test_a_block_format_that_does_not_say_the_block_is_refused(tmp_path, by, form, words):
+    block = f"block: {{column: when, by: {by}, format: '{form}'}}\n"
+    text = GOOD.replace("columns:\n", "columns:\n  when: {kind: block}\n") + block
+    with pytest.raises(InputError, match=words):
+        find_schema(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("by", "form"),
+    [
+        ("day", "%d.%m.%Y"),
+        ("month", "%Y-%m"),
+        ("week", "%G-W%V-%u"),
+        ("year", "%Y"),
+        ("day", "ISO8601"),
+    ],
+)
+def test_a_block_format_that_says_it_is_taken(tmp_path, by, form):
+    block = f"block: {{column: when, by: {by}, format: '{form}'}}\n"
+    text = GOOD.replace("columns:\n", "columns:\n  when: {kind: block}\n") + block
+    assert find_schema(write(tmp_path, text)).block.format == form
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("decimal: ',', thousands: ','", "decimal and thousands are both ','"),
+        ("decimal: '\"'", "decimal and quote are both"),
+        ("separator: '\"'", "separator and quote are both"),
+        ("decimal: ';;'", "decimal is one character"),
+        ("thousands: '0'", "thousands is one character, no letter, digit"),
+        ("decimal: ' '", "decimal is one character, no letter, digit or blank"),
+    ],
+)
+def test_a_mark_of_a_text_has_one_meaning(tmp_path, text, words):
+    with pytest.raises(InputError, match=words):
+        find_schema(write(tmp_path, GOOD + f"text: {{{text}}}\n"))
