@@ -85,12 +85,11 @@ class Column:
             self._check_levels()
         elif self.kind in ("numeric", "date"):
             self._check_bounds()
-        if (
-            self.kind != "categorical"
-            and isinstance(self.fill, str)
-            and self.fill != ZEROS
-            and self.kind != "ordinal"
-        ):
+        self._check_fill()
+
+    def _check_fill(self) -> None:
+        level = self.kind in ("categorical", "ordinal")
+        if isinstance(self.fill, str) and self.fill != ZEROS and not level:
             raise InputError(
                 f"Expected a number or zeros as fill of column {self.name!r}, got "
                 f"fill={self.fill!r}."

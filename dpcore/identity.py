@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain
 from typing import Any
@@ -143,14 +143,7 @@ def _other(value: Any, strip: bool, decimal: str) -> str:
     if isinstance(value, Decimal):
         return "" if value.is_nan() else _text(format(value, "f"), True, ".")
     if isinstance(value, datetime):
-        moment = value if value.tzinfo is None else value.astimezone(UTC)
-        bare = moment.tzinfo is None and (
-            moment.hour,
-            moment.minute,
-            moment.second,
-            moment.microsecond,
-        ) == (0, 0, 0, 0)
-        return moment.date().isoformat() if bare else moment.isoformat(" ")
+        return _moment(value)
     if isinstance(value, date):
         return value.isoformat()
     raise InputError(
@@ -158,6 +151,13 @@ def _other(value: Any, strip: bool, decimal: str) -> str:
         f"{str(value)[:40]!r}; store its "
         "text in the column, or ignore the column."
     )
+
+
+def _moment(value: datetime) -> str:
+    """A moment of a zone in UTC; one at midnight without a zone is a date."""
+    moment = value if value.tzinfo is None else value.astimezone(UTC)
+    bare = moment.tzinfo is None and moment.time() == time()
+    return moment.date().isoformat() if bare else moment.isoformat(" ")
 
 
 def column_name(text: Any) -> str:
@@ -267,8 +267,11 @@ def distinct(values: Any) -> tuple[Array, list[Any]]:
         place[order] = np.arange(len(order))
         ordered = found[order]
         return place[codes], list(ordered) if array.dtype.kind in "fM" else ordered.tolist()
+    return _distinct_objects(array.tolist())
+
+
+def _distinct_objects(items: list[Any]) -> tuple[Array, list[Any]]:
     seen: dict[Any, int] = {}
-    items = array.tolist()
     try:
         if any(type(item) in (bool, np.bool_) for item in items):
             items = [canonical(item) if type(item) in (bool, np.bool_) else item for item in items]

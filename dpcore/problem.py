@@ -110,6 +110,9 @@ class Problem:
         return clip if self.adjacency is Adjacency.ADD_REMOVE else 2.0 * clip
 
 
+Need = tuple[bool, str, str, str]  # unmet or not; what is needed, what it is, and the way out
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requires:
     """What the proof (or the formula) of an algorithm needs; checked before a record is read,
@@ -130,12 +133,16 @@ class Requires:
 
     def check(self, name: str, problem: Problem) -> None:
         """Raise ``AssumptionNotMet`` naming the first need that the problem does not meet."""
-        loss = problem.loss.name
-        needs = (
+        for unmet, need, got, way_out in (*self._of_model(problem), *self._of_loss(problem)):
+            if unmet:
+                raise AssumptionNotMet(f"Expected {need} for {name!r}, got {got}; use {way_out}.")
+
+    def _of_model(self, problem: Problem) -> tuple[Need, ...]:
+        return (
             (
                 problem.loss.argument == "scores" and problem.kind == "linear" and not self.softmax,
                 "a loss of one margin",
-                f"loss={loss!r}",
+                f"loss={problem.loss.name!r}",
                 "loss='logistic', which trains one class against the rest",
             ),
             (
@@ -156,6 +163,11 @@ class Requires:
                 f"kind={problem.kind!r}",
                 "dp_sgd",
             ),
+        )
+
+    def _of_loss(self, problem: Problem) -> tuple[Need, ...]:
+        loss = problem.loss.name
+        return (
             (
                 self.smooth and problem.smoothness == float("inf"),
                 "a smooth loss",
@@ -187,6 +199,3 @@ class Requires:
                 "l1=0 or an algorithm with a proximal step",
             ),
         )
-        for unmet, need, got, way_out in needs:
-            if unmet:
-                raise AssumptionNotMet(f"Expected {need} for {name!r}, got {got}; use {way_out}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import exp, inf, log
 from typing import Protocol, TypeVar
 
@@ -52,34 +52,47 @@ def calibrate(
     epsilon that no order can state).
     """
 
-    too_large: list[GridTooLarge] = []
-
-    def excess(multiplier: float) -> float:
-        """Log of the worst price over what is allowed, cut to +-50; at most 0 fits."""
-        events = planned_events(with_multiplier(algorithm, multiplier), problem, noise)
-        try:
-            worst = max(limit.ratio(events) for limit in limits)
-        except (
-            GridTooLarge
-        ) as error:  # so little noise has no price by distributions, and may not be chosen
-            too_large[:] = [error]
-            worst = inf
-        if worst == inf:
-            return 50.0
-        return max(log(worst), -50.0) if worst > 0 else -50.0
-
+    excess = _Excess(algorithm, problem, limits, noise)
     low, high = _near_rdp(excess, algorithm, problem, limits, noise) or _bracket(excess)
     if high == inf:
-        events = planned_events(with_multiplier(algorithm, MOST), problem, noise)
+        events = excess.events(MOST)
         raise next(limit for limit in limits if limit.ratio(events) > 1.0).refusal(events)
     if low > 0:
         crossing = toms748(
             lambda t: excess(exp(t)), log(low), log(high), xtol=GAP / 8, rtol=GAP / 8
         )
         high = _safe_side(excess, exp(crossing), high)
-    if too_large and excess(high) < -GRID_GAP:
-        raise too_large[0]
+    if excess.too_large is not None and excess(high) < -GRID_GAP:
+        raise excess.too_large
     return with_multiplier(algorithm, high)
+
+
+@dataclass
+class _Excess:
+    """Log of the worst price over what is allowed at a noise multiplier, cut to +-50; at most 0
+    fits. So little noise that it has no price by distributions (``too_large``) does not.
+    """
+
+    algorithm: Planner
+    problem: Problem
+    limits: tuple[Limit, ...]
+    noise: str
+    too_large: GridTooLarge | None = None
+
+    def events(self, multiplier: float) -> Events:
+        """The plan with noise of ``multiplier``."""
+        return planned_events(with_multiplier(self.algorithm, multiplier), self.problem, self.noise)
+
+    def __call__(self, multiplier: float) -> float:
+        events = self.events(multiplier)
+        try:
+            worst = max(limit.ratio(events) for limit in self.limits)
+        except GridTooLarge as error:
+            self.too_large = error
+            return 50.0
+        if worst == inf:
+            return 50.0
+        return max(log(worst), -50.0) if worst > 0 else -50.0
 
 
 def _near_rdp(

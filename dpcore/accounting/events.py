@@ -29,23 +29,30 @@ def from_dict(stored: dict[str, Any]) -> Any:
     A field with a default may be absent, so that what an older version stored keeps its price when
     one is added.
     """
-    if not isinstance(stored, dict) or "kind" not in stored:
-        raise InputError(f"Expected a stored mechanism with a kind, got {stored!r}.")
-    kind = stored["kind"]
-    known = {**MECHANISMS, **SAMPLERS}
-    if kind not in known:
-        raise unknown_name("kind of mechanism", kind, known)
-    cls = known[kind]
+    cls = _class_of(stored)
+    given = dict(stored)
+    del given["kind"]
     names = {field.name for field in fields(cls)}
-    if strange := [name for name in stored if name != "kind" and name not in names]:
-        raise unknown_name(f"field of {kind!r}", strange[0], names)
-    values = {name: _read(value) for name, value in stored.items() if name != "kind"}
+    if strange := [name for name in given if name not in names]:
+        raise unknown_name(f"field of {stored['kind']!r}", strange[0], names)
+    values = {name: _read(value) for name, value in given.items()}
     missing = {field.name for field in fields(cls) if field.default is MISSING} - set(values)
     if missing:
         raise InputError(
-            f"Expected a stored {kind!r} to name {', '.join(sorted(missing))}, got {stored!r}."
+            f"Expected a stored {stored['kind']!r} to name {', '.join(sorted(missing))}, "
+            f"got {stored!r}."
         )
     return cls(**values)
+
+
+def _class_of(stored: Any) -> Any:
+    """The mechanism or sampler that ``stored`` names."""
+    if not isinstance(stored, dict) or "kind" not in stored:
+        raise InputError(f"Expected a stored mechanism with a kind, got {stored!r}.")
+    known = {**MECHANISMS, **SAMPLERS}
+    if stored["kind"] not in known:
+        raise unknown_name("kind of mechanism", stored["kind"], known)
+    return known[stored["kind"]]
 
 
 def _read(value: Any) -> Any:

@@ -164,18 +164,23 @@ def predicted_cells(counts: Counts, cell: float) -> float:
     if widest <= 0.0:
         return 1.0
     total = sum(count * span for (count, _, _), span in zip(parts, spans, strict=True))
-    ends = []
-    for side in (1.0, -1.0):
-        best = total
-        for k in range(1, MOMENTS + 1):
-            rate = k / widest
-            log_moment = sum(
-                count * float(logsumexp(rate * (side * losses - (side * losses).min()) + weights))
-                for count, losses, weights in parts
-            )
-            best = min(best, (log_moment + log(2.0 / CUT)) / rate)
-        ends.append(best)
-    return max(widest, ends[0] + ends[1] - total) / cell
+    up, down = (_chernoff_end(parts, side, widest, total) for side in (1.0, -1.0))
+    return max(widest, up + down - total) / cell
+
+
+def _chernoff_end(parts: list[Any], side: float, widest: float, total: float) -> float:
+    """How far from its least loss the composition of ``parts`` (count, losses, log weights) runs,
+    losses times ``side``; ``total`` at most.
+    """
+    best = total
+    for k in range(1, MOMENTS + 1):
+        rate = k / widest
+        log_moment = sum(
+            count * float(logsumexp(rate * (side * losses - (side * losses).min()) + weights))
+            for count, losses, weights in parts
+        )
+        best = min(best, (log_moment + log(2.0 / CUT)) / rate)
+    return best
 
 
 def _losses(mechanism: Mechanism) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ Limits of a run that follows other releases under one guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -118,6 +118,11 @@ class Target:
             asked=asked,
             left=self.epsilon,
         )
+
+
+def target_among(limits: Sequence[Limit]) -> Target | None:
+    """The run's own (epsilon, delta), if one is given."""
+    return next((limit for limit in limits if isinstance(limit, Target)), None)
 
 
 @dataclass(frozen=True, slots=True)

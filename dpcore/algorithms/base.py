@@ -228,15 +228,7 @@ def make(name: str, parameters: dict[str, Any], preset: str | None = None) -> Al
     alias = registry_name(name)
     chosen: dict[str, Any] = dict(cls.presets.get(alias, {})) if alias in registry.aliases else {}
     if preset is not None:
-        if not cls.presets:
-            raise InputError(
-                f"Expected no preset for {name!r}, which has only its defaults, got "
-                f"preset={preset!r}; leave it out or "
-                "name an algorithm with presets, such as dp_sgd."
-            )
-        if preset not in cls.presets:
-            raise unknown_name(f"preset of {name!r}", preset, cls.presets)
-        chosen.update(cls.presets[preset])
+        chosen.update(_preset(name, preset))
     chosen.update(_given(name, parameters))
     known = {field.name: field for field in fields(cls)}
     for parameter in chosen:
@@ -261,6 +253,18 @@ def under_new_names(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """
     renamed = registry[name].renamed if registry.knows(name) else {}
     return {renamed.get(key, key): value for key, value in parameters.items()}
+
+
+def _preset(name: str, preset: str) -> dict[str, Any]:
+    presets = registry[name].presets
+    if not presets:
+        raise InputError(
+            f"Expected no preset for {name!r}, which has only its defaults, got preset={preset!r}; "
+            "leave it out or name an algorithm with presets, such as dp_sgd."
+        )
+    if preset not in presets:
+        raise unknown_name(f"preset of {name!r}", preset, presets)
+    return dict(presets[preset])
 
 
 def _given(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

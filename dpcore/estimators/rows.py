@@ -37,15 +37,13 @@ class RowMap:
     scale: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.intercept, bool) and not (
-            isinstance(self.intercept, str) and self.intercept == "last"
-        ):
+        if not isinstance(self.intercept, bool) and not self._has_last:
             raise InputError(
                 f"Expected intercept to be True, False or 'last', got intercept={self.intercept!r}."
             )
         low, high = (0.0, 1.0) if self.bounds is None else pair("bounds", self.bounds)
         low, high = self._by_column(low), self._by_column(high)
-        if self.intercept == "last":
+        if self._has_last:
             low[-1], high[-1] = 0.0, 1.0
         if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
             raise InputError(
@@ -65,6 +63,11 @@ class RowMap:
                 )
         for name, value in {"low": low, "high": high, "shift": shift, "scale": scale}.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def _has_last(self) -> bool:
+        """Whether the last column given is the constant."""
+        return isinstance(self.intercept, str) and self.intercept == "last"
 
     def _by_column(self, bound: Any) -> Array:
         try:

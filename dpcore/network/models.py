@@ -6,6 +6,7 @@ Layers that cannot be trained record by record, refused by name before anything 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, Protocol
@@ -281,25 +282,8 @@ def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
     with torch.no_grad():
         alone = torch.cat([_scores(module, row[None], outputs) for row in x])
         together = [_scores(module, x[:size], outputs) for size in PROBES]
-    if not all(
-        torch.allclose(scores, alone[: len(scores)], rtol=1e-3, atol=1e-5) for scores in together
-    ):
-        raise AssumptionNotMet(
-            "Expected a network whose scores of a record depend on that record alone, got one "
-            "whose scores change with "
-            "the other records of a batch; remove what averages over the batch."
-        )
-    for name, layer in module.named_modules():
-        changed = sorted(
-            key for key, value in _kept(layer).items() if kept[name].get(key, _ABSENT) != value
-        )
-        if changed:
-            raise AssumptionNotMet(
-                f"Expected a network without memory of records, got {type(layer).__name__}"
-                f"{f' at {name!r}' if name else ''}, whose forward pass changes its attribute "
-                f"{changed[0]!r}; remove "
-                "what is kept between records."
-            )
+    _refuse_mixed_rows(alone, together)
+    _refuse_changed_attributes(module, kept)
     with torch.no_grad():
         again = torch.cat([_scores(module, row[None], outputs) for row in x])
     if not torch.equal(alone, again):
@@ -314,6 +298,30 @@ def refuse_mixing(module: nn.Module, inputs: int, outputs: int) -> None:
                 f"Expected a network without memory of records, got buffer {name!r}, which the "
                 f"forward pass changes; "
                 "remove it."
+            )
+
+
+def _refuse_mixed_rows(alone: Tensor, together: list[Tensor]) -> None:
+    close = partial(torch.allclose, rtol=1e-3, atol=1e-5)
+    if not all(close(scores, alone[: len(scores)]) for scores in together):
+        raise AssumptionNotMet(
+            "Expected a network whose scores of a record depend on that record alone, got one "
+            "whose scores change with "
+            "the other records of a batch; remove what averages over the batch."
+        )
+
+
+def _refuse_changed_attributes(module: nn.Module, kept: dict[str, dict[str, object]]) -> None:
+    for name, layer in module.named_modules():
+        changed = sorted(
+            key for key, value in _kept(layer).items() if kept[name].get(key, _ABSENT) != value
+        )
+        if changed:
+            raise AssumptionNotMet(
+                f"Expected a network without memory of records, got {type(layer).__name__}"
+                f"{f' at {name!r}' if name else ''}, whose forward pass changes its attribute "
+                f"{changed[0]!r}; remove "
+                "what is kept between records."
             )
 
 

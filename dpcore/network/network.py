@@ -103,12 +103,7 @@ class Network:
     def _split(self) -> tuple[nn.Module | None, nn.Module, bool]:
         """Public features, the rest, and whether the rest has a closed form."""
         layers = layers_of(self.module)
-        frozen = [
-            layer
-            for layer in layers or ()
-            if any(id(p) not in self.added.shapes for p in layer.parameters())
-        ]
-        if layers is None or frozen or not all(has_closed_form(layer) for layer in layers):
+        if layers is None or not all(map(self._closes, layers)):
             self.sums: Closed | Mapped = Mapped(self.module, self.parameters)
             refuse_branches(self.sums, self.spec.inputs, self.dtype)
             return None, self.module, False
@@ -118,6 +113,12 @@ class Network:
             (nn.Sequential(*layers[:first]) if first else None),
             nn.Sequential(*layers[first:]),
             True,
+        )
+
+    def _closes(self, layer: nn.Module) -> bool:
+        """Whether ``layer`` has a closed form, and all its parameters are trained."""
+        return has_closed_form(layer) and all(
+            id(p) in self.added.shapes for p in layer.parameters()
         )
 
     def _rows(self) -> int:

@@ -197,12 +197,7 @@ def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
         if len(cells) > SMALL or cells.dtype not in (object, np.float64, np.int64, bool):
             codes, uniques = pd.factorize(cells)
             return codes, _as_list(uniques)
-        seen: dict[Any, int] = {}
-        values = cells.tolist()
-        found = [
-            -1 if v is None or v is pd.NA or v != v else seen.setdefault(v, len(seen))
-            for v in values
-        ]
+        return _factors_of_few(cells.tolist())
     except (TypeError, ValueError):
         kinds = sorted({type(v).__name__ for v in cells.tolist()})
         raise InputError(
@@ -210,7 +205,15 @@ def factors(cells: pd.Series) -> tuple[np.ndarray, list[Any]]:
             f"{', '.join(kinds[:4])}; "
             "store one value a cell."
         ) from None
-    return np.array(found, dtype=int), list(seen)
+
+
+def _factors_of_few(values: list[Any]) -> tuple[np.ndarray, list[Any]]:
+    """What ``pd.factorize`` gives, at less cost for a few values."""
+    seen: dict[Any, int] = {}
+    codes = [
+        -1 if v is None or v is pd.NA or v != v else seen.setdefault(v, len(seen)) for v in values
+    ]
+    return np.array(codes, dtype=int), list(seen)
 
 
 def _as_list(uniques: Any) -> list[Any]:
@@ -398,28 +401,32 @@ class DateLevelPart(ColumnEncoder):
 
 def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list[ColumnEncoder]:
     """The parts of declared columns, each with its place in the design matrix and in the slots."""
-    parts: list[ColumnEncoder] = []
-    for column in columns:
-        if column.kind == "categorical":
-            parts.append(LevelPart(column, strip))
-        elif column.kind == "ordinal":
-            parts.append(RankPart(column, numeric, strip))
-        elif column.kind == "flag":
-            parts.append(NumberPart(column, "minmax", 0.0, 1.0))
-        elif column.kind == "numeric":
-            assert column.low is not None and column.high is not None
-            parts.append(NumberPart(column, numeric, float(column.low), float(column.high)))
-        else:
-            for name in column.parts:
-                level = name in ("month", "weekday")
-                parts.append(
-                    DateLevelPart(column, name) if level else DatePart(column, numeric, name)
-                )
+    parts = [part for column in columns for part in _parts(column, numeric, strip)]
     start = slot = 0
     for part in parts:
         part.start, part.slot = start, slot
         start, slot = start + part.width, slot + part.slots
     return parts
+
+
+def _parts(column: Column, numeric: str, strip: bool) -> list[ColumnEncoder]:
+    match column.kind:
+        case "categorical":
+            return [LevelPart(column, strip)]
+        case "ordinal":
+            return [RankPart(column, numeric, strip)]
+        case "flag":
+            return [NumberPart(column, "minmax", 0.0, 1.0)]
+        case "numeric":
+            assert column.low is not None and column.high is not None
+            return [NumberPart(column, numeric, float(column.low), float(column.high))]
+        case _:
+            return [
+                DateLevelPart(column, name)
+                if name in ("month", "weekday")
+                else DatePart(column, numeric, name)
+                for name in column.parts
+            ]
 
 
 def date_factors(

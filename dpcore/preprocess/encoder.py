@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,16 @@ class Encoder(TransformerMixin, BaseEstimator):
         return {k: v for k, v in super().__getstate__().items() if k != "_cache"}
 
 
+def _check_columns(columns: list[Column], strip: bool) -> None:
+    names = [column.name for column in columns]
+    for column in columns:
+        if names.count(column.name) > 1:
+            raise InputError(
+                f"Expected each column once, got {column.name!r} twice; drop one declaration."
+            )
+        check_distinct(column.levels, f"the levels of column {column.name!r}", strip)
+
+
 class _Plan:
     """What the declarations of an encoder come to: parts with their places, the design, the
     layout.
@@ -197,20 +208,12 @@ class _Plan:
         check_settings(encoder.normalise, encoder.sparse, encoder.dtype)
         numeric_map(encoder.numeric)
         columns = [_column(c) for c in encoder.columns]
-        names = [c.name for c in columns]
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(
-                    f"Expected each column once, got {name!r} twice; drop one declaration."
-                )
-        for c in columns:
-            check_distinct(c.levels, f"the levels of column {c.name!r}", encoder.strip)
+        _check_columns(columns, encoder.strip)
         self.parts: list[ColumnEncoder] = build_parts(columns, encoder.numeric, encoder.strip)
-        self.slots = sum(p.slots for p in self.parts) + bool(encoder.intercept)
-        attributes = len(self.parts) + bool(encoder.intercept)
-        labels = tuple(name for p in self.parts for name in p.names) + ("intercept",) * bool(
-            encoder.intercept
-        )
+        intercept = bool(encoder.intercept)
+        self.slots = sum(p.slots for p in self.parts) + intercept
+        attributes = len(self.parts) + intercept
+        labels = (*chain.from_iterable(p.names for p in self.parts), *["intercept"] * intercept)
         if not labels:
             raise InputError(
                 "Expected at least one column to encode, got none; declare columns or an intercept."
@@ -218,11 +221,9 @@ class _Plan:
         # rows can only grow under "unit" without a constant column, and then hats no longer sum to
         # at most 1
         whole = encoder.normalise != "unit" or encoder.intercept
-        blocks = tuple(block for p in self.parts for block in part_blocks(p, whole))
+        blocks = tuple(chain.from_iterable(part_blocks(p, whole) for p in self.parts))
         bound = math.sqrt(attributes) if encoder.normalise == "none" else 1.0
-        self.design = Design(
-            names=labels, blocks=blocks, norm_bound=bound, intercept=bool(encoder.intercept)
-        )
+        self.design = Design(names=labels, blocks=blocks, norm_bound=bound, intercept=intercept)
         self.sparse = (
             self.slots <= SPARSE_BELOW * len(labels)
             if encoder.sparse == "auto"
@@ -242,7 +243,7 @@ def part_blocks(part: ColumnEncoder, whole: bool) -> tuple[Block, ...]:
     return (Block(columns, "one_hot"),)
 
 
-def shorten(value: np.ndarray, normalise: str, dtype: str) -> np.ndarray:
+def shorten(value: Any, normalise: str, dtype: str) -> Any:
     """Scale rows as ``normalise`` says, so that their norm is at most 1, rounding included.
 
     In float32 a relative margin of 5e-7 keeps the rounded rows within the bound.

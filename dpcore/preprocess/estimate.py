@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -131,29 +132,31 @@ class EstimateColumns:
         mechanism = self.counts
         for depth in range(1, self.longest + 1):
             candidates = [begin + letter for begin in begun for letter in ALPHABET]
-            place = {text: i for i, text in enumerate(candidates)}
-
-            def histogram(
-                batch: Columns, depth: int = depth, place: dict[bytes, int] = place
-            ) -> np.ndarray:
-                counts = np.zeros(len(place) or 1)
-                for text, hits in Counter(batch.texts[name]).items():
-                    if (i := place.get((text + END)[:depth])) is not None:
-                        counts[i] += hits
-                return counts
-
+            histogram = partial(_begun, name=name, depth=depth, candidates=candidates)
             noisy = budget.release(mechanism, histogram)[: len(candidates)]
-            kept = [
-                i
-                for i in np.argsort(-noisy)[: self.widest]
-                if noisy[i] > self.threshold * mechanism.sigma
-            ]
-            whole |= {
-                candidates[i][:-1]: float(noisy[i]) for i in kept if candidates[i].endswith(END)
-            }
-            begun = [candidates[i] for i in kept if not candidates[i].endswith(END)]
+            largest = np.argsort(-noisy)[: self.widest]
+            frequent = largest[noisy[largest] > self.threshold * mechanism.sigma]
+            kept = {candidates[i]: float(noisy[i]) for i in frequent}
+            whole |= {text[:-1]: count for text, count in kept.items() if text.endswith(END)}
+            begun = [text for text in kept if not text.endswith(END)]
         most = sorted(whole, key=lambda text: -whole[text])[: self.widest]
-        return tuple(sorted({text.decode(errors="replace") for text in most} - {""}))
+        return _texts(most)
+
+
+def _begun(batch: Columns, name: str, depth: int, candidates: list[bytes]) -> np.ndarray:
+    """How many texts of a column begin with each of ``candidates`` of length ``depth``; never
+    empty.
+    """
+    place = {text: i for i, text in enumerate(candidates)}
+    counts = np.zeros(len(place) or 1)
+    for text, hits in Counter(batch.texts[name]).items():
+        if (i := place.get((text + END)[:depth])) is not None:
+            counts[i] += hits
+    return counts
+
+
+def _texts(found: list[bytes]) -> tuple[str, ...]:
+    return tuple(sorted({text.decode(errors="replace") for text in found} - {""}))
 
 
 def calibrated(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from dpcore.errors import InputError
 from dpcore.features import FeatureGroup
 from dpcore.preprocess.design import SHOWN, Design, EncodingReport
-from dpcore.preprocess.encoder import SPARSE_BELOW, check_settings, read_settings
+from dpcore.preprocess.encoder import SPARSE_BELOW, check_settings, read_settings, shorten
 from dpcore.problem import Block
-from dpcore.rounding import shortened
 
 FILL = "correct the row, or declare a fill of its features"
 
@@ -132,12 +131,7 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         )
         if issparse(X) and keep:
             return self._encode_csr(csr_array(X, dtype=np.float64, copy=True), tally)
-        dense = (
-            X.toarray()
-            if issparse(X)
-            else np.array(X, dtype=np.float32 if X.dtype == np.uint8 else np.float64)
-        )
-        scaled = self._encode_dense(dense.astype(np.float64, copy=False), tally)
+        scaled = self._encode_dense(_dense(X), tally)
         return csr_array(scaled) if self.is_sparse else scaled
 
     def _filled(self, values: np.ndarray, which: np.ndarray, tally: EncodingReport) -> np.ndarray:
@@ -153,6 +147,13 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
                 tally.count("filled", group.name, bad & (which == k))
         return np.where(bad & np.isfinite(fills), fills, values)
 
+    def _places(self) -> Iterator[tuple[FeatureGroup, slice]]:
+        """Each group with its columns."""
+        start = 0
+        for group in self.groups:
+            yield group, slice(start, start + group.count)
+            start += group.count
+
     def _encode_dense(self, X: np.ndarray, tally: EncodingReport) -> np.ndarray:
         which = np.repeat(np.arange(len(self.groups)), [g.count for g in self.groups])
         X = self._filled(X, np.broadcast_to(which, X.shape), tally)
@@ -160,30 +161,30 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         low = np.repeat([g.low for g in self.groups], [g.count for g in self.groups])
         high = np.repeat([g.high for g in self.groups], [g.count for g in self.groups])
         span = high - low
-        start = 0
-        for g in self.groups:
-            here = slice(start, start + g.count)
+        for g, here in self._places():
             tally.count("clipped", g.name, (X[:, here] < g.low) | (X[:, here] > g.high))
-            start += g.count
         out = np.zeros((len(X), len(self.design.names)))
         body = out[:, : self.width]
         np.clip(X, low, high, out=body)
         body -= low
         body /= np.where(span > 0, span, 1.0)
-        start = 0
-        for g in self.groups:
-            if g.kind == "one_hot":
-                part = body[:, start : start + g.count]
-                sums = part.sum(axis=1)
-                tally.count("capped", g.name, sums > 1.0)
-                part /= np.maximum(sums, 1.0)[:, None]
-            elif g.kind == "numeric" and self.numeric == "centred":
-                body[:, start : start + g.count] = body[:, start : start + g.count] * 2.0 - 1.0
-            start += g.count
+        for g, here in self._places():
+            self._bound_group(g, body[:, here], tally)
         if self.intercept:
             out[:, -1] = 1.0
-        shortened: np.ndarray = self._shorten(out)
-        return shortened
+        rows: np.ndarray = shorten(out, self.normalise, self.dtype)
+        return rows
+
+    def _bound_group(self, group: FeatureGroup, part: np.ndarray, tally: EncodingReport) -> None:
+        """Change ``part``, the columns of ``group`` in [0, 1]: one-hot sums to 1 at most, numbers
+        where they are centred.
+        """
+        if group.kind == "one_hot":
+            sums = part.sum(axis=1)
+            tally.count("capped", group.name, sums > 1.0)
+            part /= np.maximum(sums, 1.0)[:, None]
+        elif group.kind == "numeric" and self.numeric == "centred":
+            part[:] = part * 2.0 - 1.0
 
     def _encode_csr(self, X: csr_array, tally: EncodingReport) -> csr_array:
         """CSR without a dense copy; lower bounds are 0, so zeros stay zeros."""
@@ -218,14 +219,9 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
                 ),
                 shape=(X.shape[0], self.width + 1),
             )
-        X = self._shorten(X)
+        X = shorten(X, self.normalise, self.dtype)
         X.eliminate_zeros()
         return X
-
-    def _shorten(self, X: Any) -> Any:
-        if self.normalise != "none":
-            X = shortened(X, self.normalise == "cap")
-        return (X * (1.0 - 5e-7)).astype(np.float32) if self.dtype == "float32" else X
 
     def _refuse(self, bad: np.ndarray, X: Any, tally: EncodingReport) -> None:
         if not bad.any():
@@ -252,6 +248,14 @@ class MatrixEncoder(TransformerMixin, BaseEstimator):
         """
         settings = read_settings(text, "matrix", cls._get_param_names())
         return cls(**{**settings, "groups": tuple(FeatureGroup(**g) for g in settings["groups"])})
+
+
+def _dense(X: Any) -> np.ndarray:
+    """A copy as float64; bytes by way of float32, which is exact and faster."""
+    if issparse(X):
+        return np.asarray(X.toarray(), dtype=np.float64)
+    copy = np.array(X, dtype=np.float32 if X.dtype == np.uint8 else np.float64)
+    return copy.astype(np.float64, copy=False)
 
 
 def numbers_of(frame: pd.DataFrame) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import SLACK, Limit, LimitAfter, PriceCap, Target
+from dpcore.accounting.limits import SLACK, Limit, LimitAfter, PriceCap, Target, target_among
 from dpcore.algorithms import Algorithm, check_assumptions, make
 from dpcore.algorithms.base import Trainer
 from dpcore.errors import InputError
@@ -150,7 +150,7 @@ class Planned:
     @property
     def target(self) -> Target | None:
         """The run's own (epsilon, delta), if one was given."""
-        return next((limit for limit in self.limits if isinstance(limit, Target)), None)
+        return target_among(self.limits)
 
     @property
     def spent_epsilon(self) -> float:
@@ -203,28 +203,36 @@ def plan(
     ``before``: releases under the same guarantee that come first and that the problem may depend
     on; the limits are then met by both together, and ``replan`` follows when they are made.
     """
-    target = next((limit for limit in limits if isinstance(limit, Target)), None)
+    target = target_among(limits)
     name, parameters, reason = resolve(name, parameters, problem, target)
     single = make(name, parameters, preset)
     check_assumptions(single, problem)
     check_noise(single)
-    each = problem.outputs > 1 and problem.loss.argument in ("margin", "residual")
-    algorithm: Trainer = OneVsRest.of(single) if each else single
+    algorithm: Trainer = OneVsRest.of(single) if _by_class(problem) else single
     curve_only = algorithm.adaptive or before is not None
     limits = tuple(_by_accountant(algorithm, limit, curve_only) for limit in limits)
-    asked: tuple[Limit, ...] = (
-        limits if before is None else tuple(LimitAfter(limit, before) for limit in limits)
-    )
-    if algorithm.private and limits:
-        given = "noise_multiplier" in parameters
-        if not given:
-            algorithm = calibrate(algorithm, problem, *asked, noise=noise)
-        check_limits(planned_events(algorithm, problem, noise), *asked)
+    asked = _after(before, limits)
+    if algorithm.private and "noise_multiplier" not in parameters and limits:
+        algorithm = calibrate(algorithm, problem, *asked, noise=noise)
     events = planned_events(algorithm, problem, noise)
+    if algorithm.private:
+        check_limits(events, *asked)
     events = events if before is None else before.then(events)
     return Planned(
         algorithm.name, algorithm, problem, events, limits, preset, reason, noise, before
     )
+
+
+def _after(before: Events | None, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    """``limits`` on what follows the releases ``before``."""
+    return limits if before is None else tuple(LimitAfter(limit, before) for limit in limits)
+
+
+def _by_class(problem: Problem) -> bool:
+    """Whether a model of each class against the rest is trained: a loss of one score, and several
+    classes.
+    """
+    return problem.outputs > 1 and problem.loss.argument in ("margin", "residual")
 
 
 def check_noise(algorithm: Algorithm) -> None:

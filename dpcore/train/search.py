@@ -22,7 +22,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events, with_multiplier
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import Limit, Target
+from dpcore.accounting.limits import Limit, Target, target_among
 from dpcore.algorithms.base import Trainer
 from dpcore.errors import (
     AssumptionNotMet,
@@ -322,7 +322,7 @@ def plan_tuning(
             f"unit={problem.unit!r}: "
             "the score counts single records that such a model gets right; fix the parameters."
         )
-    target = next((limit for limit in limits if isinstance(limit, Target)), None)
+    target = target_among(limits)
     if target is None or not candidates:
         raise InputError("Expected a target and at least one setting to tune, got none; name both.")
     if target.accountant not in ("auto", "rdp", "pure"):

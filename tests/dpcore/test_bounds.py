@@ -31,7 +31,6 @@ from dpcore.objective.multiclass import MulticlassObjective, Softmax
 from dpcore.objective.rows import bound_norms
 from dpcore.objective.users import UserObjective
 from dpcore.preprocess.encoder import shorten
-from dpcore.preprocess.matrix import MatrixEncoder
 from dpcore.ranking import bounds as ranking
 from dpcore.ranking.documents import ScoredDocuments
 from dpcore.ranking.losses import BayesRank, ListNet
@@ -219,9 +218,6 @@ WALKED: dict[str, Callable[..., Pairs]] = {
     "objective.rows.Dense.scaled_lengths": shifted,
     "objective.rows.bound_norms": at_most(lambda X: bound_norms(X, 0.7)[0], 0.7),
     "preprocess.encoder.shorten": at_most(encoder),
-    "preprocess.matrix.MatrixEncoder._shorten": at_most(
-        lambda X: MatrixEncoder._shorten(MatrixEncoder((), normalise="unit"), X)
-    ),
     "objective.linear.LinearObjective.gradient_sum": record_sums,
     "network.clipping.lengths": lambda X, form: zip(
         (float(s) ** 0.5 * (1 + 1e-15) for s in lengths(torch.tensor(X))),
@@ -242,7 +238,8 @@ WITHIN = {
     "objective.rows.Rows.bounded": "objective.rows.bound_norms",
     "estimators.rows.RowMap.__call__": "objective.rows.bound_norms",
     "preprocess.encoder.Encoder.encode": "preprocess.encoder.shorten",
-    "preprocess.matrix.MatrixEncoder._encode_dense": "rounding.shortened",
+    "preprocess.matrix.MatrixEncoder._encode_dense": "preprocess.encoder.shorten",
+    "preprocess.matrix.MatrixEncoder._encode_csr": "preprocess.encoder.shorten",
     "objective.multiclass.MulticlassObjective.gradient_sum": "objective.linear.LinearObjective.gradient_sum",
     "objective.users.UserObjective.gradient_sum": "objective.linear.LinearObjective.gradient_sum",
     "ranking.bounds.session_norms": "ranking.objective.SessionObjective.gradient_sum",
