@@ -25,7 +25,14 @@ from dpcore.errors import (
     require_word,
     unknown_name,
 )
-from dpcore.estimators.rows import RowMap, as_blocks, takes_sparse
+from dpcore.estimators.rows import (
+    RowMap,
+    as_blocks,
+    bounds_by_column,
+    named_rows,
+    short,
+    takes_sparse,
+)
 from dpcore.estimators.spent import Lineage, Spent, guarantee, together
 from dpcore.losses import Array, Loss
 from dpcore.objective import LinearObjective, Objective
@@ -158,10 +165,26 @@ class PrivateEstimator(BaseEstimator):
                 self.__dict__ = before
             raise
 
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns that ``coef_`` is about: those of the rows of ``fit``, else x0, x1,
+        ...
+
+        Raises ``InputError`` for ``input_features`` that are other names.
+        """
+        check_is_fitted(self, "n_features_in_")
+        made = [f"x{place}" for place in range(self.n_features_in_)]
+        names = np.asarray(getattr(self, "feature_names_in_", made), dtype=object)
+        if input_features is not None and list(input_features) != list(names):
+            raise InputError(
+                f"Expected input_features as in fit, {short(list(names))}, got "
+                f"{short(list(input_features))}; leave them out."
+            )
+        return names
+
     def _validated(self, X: Any, **options: Any) -> Any:
         """Rows (and labels) as arrays of finite floats, one shape for fit and predict."""
         return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], **options
+            self, named_rows(X), accept_sparse="csr", dtype=[np.float64, np.float32], **options
         )
 
     def _check_parameters(self) -> None:
@@ -204,7 +227,9 @@ class PrivateEstimator(BaseEstimator):
         )
         chosen = registry[name]
         by_blocks = chosen.bounds_rows_by == "blocks"
-        rows = RowMap(d, self.norm_bound, by_blocks, blocks, self.intercept, self.bounds)
+        names = getattr(self, "feature_names_in_", None)
+        bounds = bounds_by_column(self.bounds, names)
+        rows = RowMap(d, self.norm_bound, by_blocks, blocks, self.intercept, bounds)
         if self.l2 is None:
             least = LEAST_RIDGE if chosen.requires.strongly_convex else 0.0
             facts["l2"] = max(chosen.default_l2, least)
@@ -399,6 +424,8 @@ def refuse_weights(unsupported: dict[str, Any]) -> None:
     """Raise ``InputError`` for sample weights and anything else that ``fit`` does not take."""
     for name in unsupported:
         if name == "sample_weight":
+            if unsupported[name] is None:
+                continue
             raise InputError(
                 "Expected no sample_weight, got one; a weight multiplies what one record can "
                 "change, which no price "

@@ -38,7 +38,7 @@ class DPClassifier(ClassifierMixin, PrivateEstimator):
     ``adjacency``: ``add_remove`` or ``replace_one``. ``norm_bound`` bounds ||x||_2 with the
     constant in it, longer rows are scaled down; ``scaled_gd`` clips values to [0, 1] and ``blocks``
     (column numbers of each one-hot group) to sum <= 1 instead. ``bounds`` = (low, high), scalars or
-    one a column, first maps columns onto [0, 1] and clips them.
+    one a column, or {column: (low, high)}, first maps columns onto [0, 1] and clips them.
     ``l2``: ridge, None for the algorithm's rule. ``n``: the nominal number of records under
     add/remove. ``classes``: the labels. ``budget``: an ``Allowance`` that outlives fits and clones.
     ``intercept``: True appends a constant, ``"last"`` says that the last column is one.
@@ -207,13 +207,19 @@ def _sorted(classes: Any) -> Array:
     """
     try:
         found = np.asarray(list(classes))
-        if found.ndim == 1 and found.dtype.kind in "biufUO":
+        if found.ndim == 1 and found.dtype.kind in "biufUO" and not _has_gap(found):
             return np.unique(found)
     except (TypeError, ValueError):
         pass
     raise InputError(
-        f"Expected classes as a list of labels of one kind, got classes={short(classes)}."
+        f"Expected classes as a list of labels of one kind, no NaN or None among them, got "
+        f"classes={short(classes)}; leave such rows out."
     )
+
+
+def _has_gap(values: Array) -> bool:
+    """Whether a label is none: it equals nothing, itself included."""
+    return any(value is None or bool(value != value) for value in values.tolist())
 
 
 def encode(y: Array, classes: Array) -> Array:

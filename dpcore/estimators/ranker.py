@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpcore.accounting.limits import Allowance, Limit, Target
 from dpcore.errors import InputError, require_word
 from dpcore.estimators.base import PrivateEstimator
-from dpcore.estimators.rows import short
+from dpcore.estimators.rows import named_rows, short
 from dpcore.identity import unit_codes
 from dpcore.losses import Array
 from dpcore.problem import Adjacency
@@ -146,7 +146,7 @@ class DPRanker(PrivateEstimator):
     def _documents(self, X: Any, **options: Any) -> Any:
         """Documents (and labels) as dense arrays of finite floats, columns in the order of fit."""
         try:
-            return validate_data(self, X, dtype=np.float64, **options)
+            return validate_data(self, named_rows(X), dtype=np.float64, **options)
         except ValueError as error:
             raise InputError(str(error)) from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf, isfinite, sqrt
 from typing import Any
@@ -176,6 +176,37 @@ class RowMap:
             "bounds=(low, high) "
             f"and norm_bound={ceil(enough * 1000.0) / 1000.0:g} or more, which hold every row."
         )
+
+
+def named_rows(X: Any) -> Any:
+    """Rows as scikit-learn takes them: tables of Arrow, polars and others as frames, with their
+    names.
+    """
+    if isinstance(X, np.ndarray | list) or issparse(X):
+        return X
+    from dpcore.preprocess.frames import as_frame  # pandas, which arrays alone do not need
+
+    return as_frame(X)
+
+
+def bounds_by_column(bounds: Any, names: Iterable[str] | None) -> Any:
+    """Bounds as (low, high); those that are declared by the names of columns, in the order of
+    ``names``.
+
+    Raises ``InputError`` where rows have no names, or a column has no bounds.
+    """
+    if not isinstance(bounds, Mapping):
+        return bounds
+    known = None if names is None else list(names)
+    if known is None or set(known) != set(bounds):
+        other = "rows without names" if known is None else f"columns {short(known)}"
+        raise InputError(
+            f"Expected bounds={{column: (low, high)}} of every column, got bounds={short(bounds)} "
+            f"and "
+            f"{other}; give rows with named columns, and bounds of each."
+        )
+    pairs = [numbers(f"bounds[{name!r}]", bounds[name]) for name in known]
+    return [low for low, _ in pairs], [high for _, high in pairs]
 
 
 def takes_sparse(bounds: Any, intercept: Any) -> bool:

@@ -23,6 +23,7 @@ from dpcore.features import Column, numeric_map
 from dpcore.identity import check_distinct, declared_names
 from dpcore.preprocess.column_encoders import ColumnEncoder, build_parts
 from dpcore.preprocess.design import Design, EncodingReport
+from dpcore.preprocess.frames import as_frame
 from dpcore.problem import Block
 from dpcore.rounding import shortened
 
@@ -114,6 +115,7 @@ class Encoder(TransformerMixin, BaseEstimator):
 
         The constant is the last slot.
         """
+        frame = as_frame(frame)
         if not isinstance(frame, pd.DataFrame):
             raise InputError(
                 f"Expected a pandas DataFrame with named columns, got "

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dpcore.errors import InputError, unknown_name
 from dpcore.preprocess import EncodingReport
+from dpcore.preprocess.frames import as_frame
 from dpcore.synthetic import GENERATORS
 from tasks.readers import numbers, tables
 from tasks.readers.arff import is_arff
@@ -167,7 +168,10 @@ def _with_cells(schema: Schema, chunk: Chunk, made: dict[str, str]) -> Chunk:
 def frame_chunks(
     schema: Schema, frame: pd.DataFrame, where: str = "the data frame"
 ) -> Iterator[Chunk]:
-    """Yield a frame in pieces, its columns checked against the schema."""
+    """Yield a frame in pieces, its columns checked against the schema; tables of other libraries
+    are frames too (``dpcore.preprocess.frames``).
+    """
+    frame = as_frame(frame)
     if schema.columns:
         names = as_declared(schema, [str(c) for c in frame.columns])
         check_names(schema, where, names)
