@@ -41,9 +41,9 @@ class Coding:
     positions: tuple[Array | None, ...]
 
     @classmethod
-    def of(cls, encoder: Encoder) -> Coding | None:
-        """None where a column has more levels than a code, or the rows are rounded to single
-        precision as a whole.
+    def of(cls, encoder: Any) -> Coding | None:
+        """None of another encoder, where a column has more levels than a code, or rows are
+        rounded to single precision as a whole.
         """
         if not isinstance(encoder, Encoder) or encoder.dtype != "float64":
             return None

@@ -17,6 +17,7 @@ from tasks.data import peek
 from tasks.home import Home
 from tasks.kinds.base import Job
 from tasks.kinds.charge import require_files
+from tasks.kinds.engine import outlook
 from tasks.ledger import Ledger, ledger_url
 from tasks.options.base import entries_of, readable, words_of
 from tasks.record import statement
@@ -163,6 +164,7 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
         "reason": planned.reason,
         "parameters": parameters,
         **words_of(job, planned).report,
+        **(outlook(job) if job.kind.coded else {}),
         "phases": planned.phases,
         "noise_multiplier": parameters["noise_multiplier"],
         "releases": len(planned.events),

@@ -307,6 +307,23 @@ class AuditSection(Section):
     )
 
 
+class EngineSection(Section):
+    """Where the rows of a training are kept and its sums are made; see ``tasks.kinds.engine``."""
+
+    kind: Literal["auto", "memory", "shards", "dask"] = Field(
+        default="auto", description="auto, memory, shards or dask"
+    )
+    address: str | None = Field(
+        default=None, description="of a Dask scheduler, for example tls://10.0.0.5:8786"
+    )
+    workers: Count | None = Field(
+        default=None, description="of a Dask cluster on this machine, where no address is given"
+    )
+    ca: str | None = Field(default=None, description="of TLS: the file of the authority")
+    cert: str | None = Field(default=None, description="of TLS: the file of the certificate")
+    key: str | None = Field(default=None, description="of TLS: the file of the private key")
+
+
 class LedgerSection(Section):
     url: str | None = Field(
         default=None, description="for example sqlite:////srv/privacy/ledger.db"
@@ -355,6 +372,9 @@ class TrainConfig(Section):
     audit: AuditSection | None = Field(
         default=None, description="canaries: a run that measures and is never released"
     )
+    engine: EngineSection | None = Field(
+        default=None, description="where rows are kept: kind, and the address of a scheduler"
+    )
     ledger: LedgerSection = Field(default=LedgerSection(), description="where the budget is kept")
     tracking: TrackingSection = Field(default=TrackingSection(), description="names in MLflow")
     seed: Whole = Field(default=0, ge=0, description="any whole number from 0")
@@ -363,8 +383,14 @@ class TrainConfig(Section):
     )
 
     def canonical(self) -> str:
-        """Canonical JSON of the whole configuration, defaults included."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """Canonical JSON of the whole configuration, defaults included.
+
+        Without an engine it is that of configurations from before there was one.
+        """
+        found = self.model_dump(mode="json")
+        if self.engine is None:
+            del found["engine"]
+        return json.dumps(found, sort_keys=True, separators=(",", ":"))
 
     @property
     def sha256(self) -> str:

@@ -22,6 +22,7 @@ from dpcore.preprocess.design import FaultsHeld
 from dpcore.problem import Adjacency
 from tasks.data.load import Loaded, Report, load, test_files
 from tasks.data.rows import decode_labels, in_blocks, mine_of, test_rows
+from tasks.data.shards import PLAIN, Storage
 from tasks.readers import Chunk, Paths, frame_chunks, open_chunks, source_paths
 from tasks.readers.cells import read_cells
 from tasks.schema import Schema
@@ -57,6 +58,7 @@ class Reading:
         encoder: Encoder | MatrixEncoder,
         adjacency: Adjacency | None = None,
         group: str | None = None,
+        storage: Storage = PLAIN,
     ) -> Loaded:
         """Read, check and encode; raises ``InputError`` naming file, row, column, rule and way
         out.
@@ -66,6 +68,7 @@ class Reading:
             "blocks": self.blocks,
             "sides": self.sides,
             "group": group,
+            "storage": storage,
         }
         return load(self.schema, encoder, self.path, self.test_path, frame=self.frame, **more)
 

@@ -4,7 +4,7 @@ from the rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from scipy.sparse import issparse
 
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, EncodingReport, MatrixEncoder
+from dpcore.preprocess.coding import Coding
 from dpcore.preprocess.design import Data, FaultsHeld
 from dpcore.problem import Adjacency
 from dpcore.ranking.sessions import Sessions
@@ -30,6 +31,7 @@ from tasks.data.rows import (
     test_rows,
     with_queries,
 )
+from tasks.data.shards import PLAIN, CodedStore, Storage
 from tasks.data.store import GrowingArray, Matrix, private_folder
 from tasks.data.units import unit_names
 from tasks.home import Home
@@ -100,9 +102,10 @@ class Loaded:
 class _Part:
     """Rows of one side while they are collected."""
 
-    X: Matrix
+    X: Matrix | CodedStore
     y: GrowingArray
     tally: EncodingReport
+    encode: Callable[[Any, EncodingReport], Any]
     queries: list[np.ndarray] = field(default_factory=list)
     blocks: list[np.ndarray] = field(default_factory=list)
     users: list[np.ndarray] = field(default_factory=list)
@@ -119,6 +122,7 @@ class Wanted:
     blocks: Sequence[str] | None
     group: str | None
     test: bool = True
+    coding: Coding | None = None  # how rows are coded, None where they are a matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,7 @@ def load(
     spool: Path | None = None,
     group: str | None = None,
     sides: Sequence[str] = ("train", "test"),
+    storage: Storage = PLAIN,
 ) -> Loaded:
     """Read, check and encode the declared data set.
 
@@ -153,7 +158,8 @@ def load(
     ``blocks`` only the rows of those ledger blocks are decoded, in both parts; ``sides`` without
     "test" decodes no row of the test part; under ``adjacency`` replace_one the rows must be exactly
     the declared n. ``group`` names a declared column whose groups are kept beside the rows. Large
-    files are encoded into private mapped files, under ``spool`` or the home folder. Raises
+    files are encoded into private mapped files, under ``spool`` or the home folder; ``storage``
+    says whether rows are kept as codes, and in shards. Raises
     ``InputError`` with file, data row, column, rule and way out, before anything could be reserved.
     Whether rows are as declared may hang on one record, so these refusals are for the operator
     alone: no store keeps their words, and nothing is charged or drawn after one. Private records of
@@ -170,11 +176,12 @@ def load(
             f"Expected a file for data set {schema.name!r}, got none; give data.path. "
             f"{schema.source.how}"
         )
-    large = spool is not None or _large([*files, *tests])
+    large = spool is not None or storage.shards or (not storage.coding and _large([*files, *tests]))
     with (
         private_folder(spool or Home.find().root / "rows") if large else nullcontext(None) as folder
     ):
-        wanted = Wanted(blocks, group, "test" in sides)
+        wanted = Wanted(blocks, group, "test" in sides, storage.coding)
+        storage.require_room(folder)
         return _load(schema, encoder, files, tests, frame, test_frame, adjacency, wanted, folder)
 
 
@@ -189,7 +196,7 @@ def _load(
     wanted: Wanted,
     folder: Path | None,
 ) -> Loaded:
-    sides = [_side(schema, encoder, folder, side) for side in ("train", "test")]
+    sides = [_side(encoder, folder, side, wanted.coding) for side in ("train", "test")]
     blocks, mine = wanted.blocks, mine_of(schema, wanted.blocks)
     chunks = (
         frame_chunks(schema, frame) if frame is not None else open_chunks(schema, files, mine=mine)
@@ -236,13 +243,15 @@ def _load(
 
 
 def _side(
-    schema: Schema, encoder: Encoder | MatrixEncoder, folder: Path | None, name: str
+    encoder: Encoder | MatrixEncoder, folder: Path | None, name: str, coding: Coding | None
 ) -> _Part:
-    return _Part(
-        Matrix(encoder.design.dimension, folder, name),
-        GrowingArray(folder, f"{name}.y"),
-        EncodingReport(),
+    rows = (
+        Matrix(encoder.design.dimension, folder, name)
+        if coding is None
+        else CodedStore(coding, folder, name)
     )
+    encode = encoder.encode if isinstance(rows, Matrix) else rows.encode
+    return _Part(rows, GrowingArray(folder, f"{name}.y"), EncodingReport(), encode)
 
 
 def _read(
@@ -359,7 +368,7 @@ def _append(
         table, y, queries = table[keep], y[keep], None if queries is None else queries[keep]
         part.tally.places = np.flatnonzero(keep) if places is None else places[keep]
     try:
-        rows = encoder.encode(table, part.tally)
+        rows: Any = part.encode(table, part.tally)
     except FaultsHeld:
         return
     part.X.append(rows)
@@ -427,7 +436,8 @@ def _one_class(schema: Schema, train: _Part) -> bool:
 
 
 def _finish(schema: Schema, encoder: Any, part: _Part) -> Data | Sessions:
-    X, y = part.X.finish(), part.y.finish()
+    X: Any = part.X.finish()
+    y = part.y.finish()
     if part.queries:
         return Sessions.from_rows(
             X.toarray() if issparse(X) else X, y, np.concatenate(part.queries), canonical=True

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import psutil
 from scipy.sparse import csr_array, issparse
+
+# A folder of rows is named by this, the process that writes, and when that process was started.
+PREFIX = "dpflows-rows-"
 
 
 class GrowingArray:
@@ -19,12 +25,13 @@ class GrowingArray:
 
     def __init__(self, folder: Path | None, name: str) -> None:
         self.path = folder / name if folder else None
-        self.file = self.path.open("wb") if self.path else None
+        self.file: BinaryIO | None = None
         self.held = np.zeros(0)
         self.rows = 0
 
     def append(self, piece: np.ndarray) -> None:
-        if self.file:
+        if self.path:
+            self.file = self.file or self.path.open("wb")
             self.file.write(np.ascontiguousarray(piece).data)
             self.held = piece[:0]
         elif self.rows == 0:
@@ -35,12 +42,13 @@ class GrowingArray:
         self.rows += len(piece)
 
     def finish(self) -> np.ndarray:
-        if self.file and self.path:
-            self.file.close()
+        if self.path:
+            if self.file:
+                self.file.close()
             shape = (self.rows, *self.held.shape[1:])
-            if not self.path.stat().st_size:
+            if not self.file or not self.path.stat().st_size:
                 return np.zeros(shape, self.held.dtype)
-            return np.memmap(self.path, dtype=self.held.dtype, mode="r", shape=shape)
+            return np.memmap(self.path, dtype=self.held.dtype, mode="c", shape=shape)
         if self.rows < len(self.held):
             self.held.resize((self.rows, *self.held.shape[1:]), refcheck=False)
         return self.held
@@ -106,7 +114,27 @@ def private_folder(parent: Path | None) -> Iterator[Path]:
     a name (on Windows, which allows no such thing, they stay until the folder is removed)."""
     if parent is not None:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix="dpflows-rows-", dir=parent, ignore_cleanup_errors=True
-    ) as folder:
+        sweep(parent)
+    mine = f"{PREFIX}{os.getpid()}-{psutil.Process().create_time():.2f}-"
+    with tempfile.TemporaryDirectory(prefix=mine, dir=parent, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+def sweep(parent: Path) -> None:
+    """Remove folders of rows whose process is gone: it was killed while it wrote."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        pid, _, rest = folder.name.removeprefix(PREFIX).partition("-")
+        if pid.isdigit() and not _alive(int(pid), rest.partition("-")[0]):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int, started: str) -> bool:
+    """Whether the process ``pid`` is the one that was started then; of one that may not be looked
+    at, yes.
+    """
+    try:
+        return f"{psutil.Process(pid).create_time():.2f}" == started
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True

@@ -105,6 +105,7 @@ class Kind(ABC):
     noun: ClassVar[str] = "model"
     measured_on: ClassVar[str] = ""
     baseline_words: ClassVar[Mapping[str, str]] = {}
+    coded: ClassVar[bool] = False  # whether its rows may be kept as codes (``tasks.kinds.engine``)
     # Names of the parameters in its ``words``: an audit knows no others.
     param_names: ClassVar[tuple[str, ...]] = ()
     # Packages that a training needs beside those of dpflows.

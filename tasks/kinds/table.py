@@ -18,6 +18,7 @@ from dpcore.errors import InputError, unknown_name
 from dpcore.losses import Logistic, Loss, Weighted, losses, plain_name
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
+from dpcore.objective.shards import ShardedObjective, ShardedRows
 from dpcore.objective.users import UserObjective
 from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency, Problem
@@ -25,8 +26,9 @@ from dpcore.train import Planned, plan, run
 from dpcore.train.planning import encoding, resolve_name
 from tasks.config import TrainConfig
 from tasks.config.train import ObjectiveSection, PreprocessSection
-from tasks.data import Loaded
+from tasks.data import Loaded, Reading
 from tasks.kinds.base import Array, Job, Kind, Metrics, Words
+from tasks.kinds.engine import choose, use_compiled
 from tasks.kinds.quality import (
     BY_LABEL,
     columns_used,
@@ -43,6 +45,7 @@ class Table(Kind):
     """One linear model of the rows of a table; of several classes one for each."""
 
     name = "table"
+    coded = True
 
     def fits(self, config: TrainConfig, schema: Schema) -> bool:
         return True
@@ -79,16 +82,29 @@ class Table(Kind):
             name = resolve_name(job.algorithm.name, plain_name(job.problem.loss), unit="user")
             check_user_level(job.config, job.schema, name)
 
-    def sums(self, job: Job, part: Any) -> LinearObjective:
+    def load(self, job: Job, rows: Reading) -> Loaded:
+        """As of every kind; how the rows are kept follows from public facts
+        (``tasks.kinds.engine``).
+        """
+        choice = choose(job)
+        use_compiled(choice)
+        named = job.config.evaluate.subgroup
+        return rows.load(job.encoder, job.problem.adjacency, named, choice.storage)
+
+    def sums(self, job: Job, part: Any) -> LinearObjective | ShardedObjective:
         if not isinstance(part, Data):
             raise InputError(
                 f"Expected a table of records in {job.schema.name!r}, got sessions; declare a "
                 f"label of kind relevance."
             )
         made = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
+        if isinstance(part.X, ShardedRows):
+            return part.X.objective(part.y, made, job.problem.loss)
         return made(part.X, part.y, job.problem.loss)
 
-    def training_sums(self, job: Job, data: Loaded) -> LinearObjective | UserObjective:
+    def training_sums(
+        self, job: Job, data: Loaded
+    ) -> LinearObjective | ShardedObjective | UserObjective:
         rows = self.sums(job, data.train)
         sums = rows if job.schema.unit == "record" else by_user(job, rows, data)
         sums.check(job.problem)
@@ -99,6 +115,7 @@ class Table(Kind):
         says which matter.
         """
         loss = "" if job.algorithm.name == "majority" else job.problem.loss.name
+        part = few(part)
         return predicted(job, part, weights, loss) | truth_covered(job, weights)
 
     def metric_names(self, job: Job) -> tuple[str, ...]:
@@ -107,10 +124,10 @@ class Table(Kind):
     def baselines(self, job: Job, train: Any, part: Any, sums: Any) -> dict[str, Metrics]:
         """What is ``simplest``, and the model without privacy.
 
-        The baselines are fitted to single rows; the sums of a training by users are those of other
-        terms.
+        The baselines are fitted to single rows in memory; the sums of a training by users are those
+        of other terms.
         """
-        if job.schema.unit != "record":
+        if job.schema.unit != "record" or isinstance(train.X, ShardedRows):
             return {}
         problem, simplest = self.exact_problem(job), self.simplest(job)
         names = {
@@ -312,7 +329,20 @@ def l2_of(config: TrainConfig, loss: Loss, unit: str = "record") -> float:
     return float(registry[name].default_l2)
 
 
-def by_user(job: Job, objective: LinearObjective, data: Loaded) -> UserObjective:
+# Records of a sharded part that metrics are measured on: evenly spread, so that they fit in memory.
+MEASURED = 2**20
+
+
+def few(part: Any) -> Any:
+    """``part`` itself, or of one in shards about ``MEASURED`` records, every k-th."""
+    if not isinstance(part.X, ShardedRows):
+        return part
+    stride = -(-part.n // MEASURED)
+    rows: Any = part.X.every(stride)
+    return Data(rows, np.asarray(part.y[::stride]), part.design)
+
+
+def by_user(job: Job, objective: Any, data: Loaded) -> UserObjective:
     """The same sums with a user as what is drawn, clipped and counted; checked against the public
     number of users.
     """

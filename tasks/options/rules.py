@@ -148,6 +148,22 @@ RULES = (
          "the columns would differ between retrainings; declare them, or leave champion.data out"),
     Rule("champion.data", "label", ("binary",),
          "both models are measured by two classes; leave champion.data out"),
+    Rule("engine", "kind", ("table",),
+         "it keeps rows of declared columns; leave section engine out"),
+    Rule("engine.kind=shards", "unit", ("record",),
+         "all rows of a unit are needed side by side; leave it out"),
+    Rule("engine.kind=shards", "bounds", (DECLARED,),
+         "rows would be encoded twice; declare them"),
+    Rule("engine.kind=shards", "tune", (ABSENT,),
+         "a search splits the rows in memory; leave one out"),
+    Rule("engine.kind=shards", "select", (ABSENT,),
+         "a selection looks at single rows; leave one out"),
+    Rule("engine.kind=shards", "audit", (ABSENT,),
+         "canaries are rows in memory; leave one out"),
+    Rule("engine.kind=shards", "command", ("train",),
+         "folds are cut in memory; leave it out"),
+    Rule("engine.kind=dask", "command", ("train",),
+         "folds are cut in memory; leave it out"),
 )  # fmt: skip
 
 
@@ -240,6 +256,7 @@ SHOWN = {
     "select": "section select",
     "ranking": "section ranking",
     "audit": "section audit",
+    "engine": "section engine",
 }
 FOR = {
     "bounds": "for bounds: {bounds}",

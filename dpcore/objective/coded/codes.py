@@ -65,6 +65,7 @@ class Layout:
                     "keep such a table as a sparse matrix."
                 )
         self._require_apart()
+        self.kept: dict[str, Any] = {}  # what was computed of it last, for whoever computes it
         self.groups = _joined([(c.levels, c.slopes is not None) for c in self.columns], pack)
         sizes = [int(np.prod([self.columns[j].levels for j in group])) for group in self.groups]
         narrow = [k for k, size in enumerate(sizes) if size <= SMALL]

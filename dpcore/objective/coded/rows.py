@@ -8,7 +8,6 @@ so a table of any length takes the memory of one stretch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,6 +68,16 @@ class Squares:
         )
 
 
+def plain_squares(layout: Layout) -> Squares:
+    """Tables of the norms of rows as they are, made once a layout."""
+    found: Squares | None = layout.kept.get("plain")
+    if found is None:
+        found = layout.kept["plain"] = Squares(
+            layout, np.zeros(layout.width), np.ones(layout.width)
+        )
+    return found
+
+
 def _entrywise(table: csr_array, f: Callable[[Array, Array], Array]) -> Array:
     """Row sums of f(value, column) over the stored entries, shape (levels,)."""
     return np.asarray(
@@ -92,8 +101,19 @@ class CodedRows(Rows):
         self.table, self.layout, self.normalise = table, layout, normalise
         self.measured = layout if measured is None else measured
         self.n, self.width = table.n, layout.width
-        self._squares: tuple[Any, Any, Squares] | None = None
         self._zero, self._one = np.zeros(self.width), np.ones(self.width)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n, self.width
+
+    def __matmul__(self, W: Array) -> Array:
+        """Scores of all rows: what is asked of a matrix in their place."""
+        found = [z for _, z in self.scores(W)]
+        return np.concatenate(found) if found else np.empty((0, *W.shape[1:]))
+
+    def __getitem__(self, rows: Array | slice) -> CodedRows:
+        return self.take(rows)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -104,26 +124,26 @@ class CodedRows(Rows):
         """The rows as a matrix, formed anew: for what has to see single entries."""
         return self.decoded(slice(0, self.n)).X
 
-    @cached_property
+    @property
     def shortener(self) -> Squares:
         """The norms before rows are shortened."""
-        return Squares(self.measured, np.zeros(self.measured.width), np.ones(self.measured.width))
+        return plain_squares(self.measured)
 
-    @cached_property
+    @property
     def plain_squares(self) -> Squares:
         """The norms of rows as they are, before they are shortened."""
-        return (
-            self.shortener
-            if self.measured is self.layout
-            else Squares(self.layout, self._zero, self._one)
-        )
+        return plain_squares(self.layout)
 
     def squares_of(self, shift: Array, scale: Array) -> Squares:
-        """Tables of norms of rows scale * (x - shift); the last ones are kept."""
-        known = self._squares
+        """Tables of norms of rows scale * (x - shift); the last ones are kept, for all shards of a
+        table.
+        """
+        kept = self.layout.kept
+        known = kept.get("squares")
         if known is None or known[0] is not shift or known[1] is not scale:
-            known = self._squares = shift, scale, Squares(self.layout, shift, scale)
-        return known[2]
+            known = kept["squares"] = shift, scale, Squares(self.layout, shift, scale)
+        found: Squares = known[2]
+        return found
 
     def decoded(self, rows: slice) -> Sparse:
         """Some rows as a sparse matrix."""
@@ -304,7 +324,11 @@ class CodedRows(Rows):
         """Itself where basis and blocks say that all is within; a factor above 1 may break a sum of
         parts.
         """
-        if self.normalise != "unit" and self.layout.inside(blocks, SUM_TOLERANCE):
+        kept = self.layout.kept
+        known = kept.get("inside")
+        if known is None or known[0] is not blocks:
+            known = kept["inside"] = blocks, self.layout.inside(blocks, SUM_TOLERANCE)
+        if self.normalise != "unit" and known[1]:
             return self
         return self.decoded(slice(0, self.n)).within(blocks)
 

@@ -49,6 +49,7 @@ ASKED: dict[str, Any] = {
     "algorithm.noise_multiplier": 3.0,
     "drift.epsilon": 0.1,
     "champion.data": "published.yaml",
+    "engine": {"kind": "memory"},
 }
 
 
@@ -102,7 +103,7 @@ def config_of(facts: dict[str, str]) -> dict[str, Any]:
     if facts.get("kind") == "network":
         values["model"] = ASKED["model"]
     for name, value in facts.items():
-        if name in ("privacy.accountant", "privacy.adjacency"):
+        if name in ("privacy.accountant", "privacy.adjacency", "engine.kind"):
             put(values, name, value)
         elif name in ASKED and value != ABSENT and name not in ("drift.epsilon", "champion.data"):
             put(values, name, ASKED[name])

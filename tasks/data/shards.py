@@ -1,0 +1,149 @@
+"""Coded rows on disk while a training reads them: shards of mapped columns in a folder that only
+their owner can open.
+
+A shard is written column after column under a name of its own and mapped read-only. The folder is
+gone when the rows are read: a mapped file lives on without a name until its process ends, however
+it ends, so a training that is killed leaves nothing. What a process leaves that is killed while it
+still writes, the next one removes: a folder's name says whose it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dpcore.errors import InputError
+from dpcore.objective.coded import CodedRows, Table
+from dpcore.objective.shards import SHARD_ROWS, ShardedRows
+from dpcore.preprocess.coding import Coding
+from dpcore.preprocess.design import EncodingReport, FaultsHeld
+
+# Rows that are encoded at a time: the frames of whole chunks would take some times the memory.
+SLICE = 65_536
+# Share of the free disk that shards may take, and bytes of a label.
+DISK_SHARE, LABEL_BYTES = 0.9, 8
+# Called with (rows written, None) after each shard; a flow says so to whoever waits.
+written: ContextVar[Callable[[int], None] | None] = ContextVar("written", default=None)
+
+
+class CodedStore:
+    """A growing coded table of one side: in memory, or in shards under ``folder``; a stand-in for
+    ``Matrix``.
+    """
+
+    def __init__(self, coding: Coding, folder: Path | None, name: str) -> None:
+        self.coding, self.folder, self.name = coding, folder, name
+        self._held: list[Table] = []
+        self._rows = 0
+        self._shards: list[Table] = []
+
+    def encode(self, frame: pd.DataFrame, tally: EncodingReport) -> list[Table]:
+        """The rows of a frame, a slice at a time."""
+        found, first = [], tally.rows
+        places, held = tally.places, None
+        for start in range(0, len(frame), SLICE):
+            piece = frame.iloc[start : start + SLICE]
+            if places is None:
+                tally.rows = first + start
+            else:
+                tally.places = places[start : start + SLICE]
+            try:
+                found.append(self.coding.table(piece, tally))
+            except FaultsHeld as error:  # those of the other slices belong to the same message
+                held = error
+        tally.rows, tally.places = first, places
+        if held is not None:
+            raise held
+        return found
+
+    def append(self, tables: list[Table]) -> None:
+        for table in tables:
+            self._held.append(table)
+            self._rows += table.n
+            while self.folder is not None and self._rows >= SHARD_ROWS:
+                self._cut()
+
+    def finish(self) -> CodedRows | ShardedRows:
+        """The rows for the sums; without any, an empty table."""
+        if self.folder is None:
+            return self.coding.rows(self._joined())
+        if self._rows or not self._shards:
+            self._shards.append(self._mapped(self._joined()))
+            self._held, self._rows = [], 0
+        return ShardedRows([self.coding.rows(table) for table in self._shards])
+
+    def _joined(self) -> Table:
+        layout = self.coding.layout
+        empty = [np.zeros(0, dtype=int)] * len(layout.columns)
+        return Table.joined(self._held or [Table.of(layout, empty, empty[: layout.fractions])])
+
+    def _cut(self) -> None:
+        """Write the first shard's worth of what is held."""
+        whole = self._joined()
+        self._shards.append(self._mapped(whole.take(slice(0, SHARD_ROWS))))
+        self._held = [whole.take(slice(SHARD_ROWS, whole.n))]
+        self._rows = self._held[0].n
+        if (told := written.get()) is not None:
+            told(len(self._shards) * SHARD_ROWS)
+
+    def _mapped(self, table: Table) -> Table:
+        """The same table in files, read-only for all that is asked of it."""
+        assert self.folder is not None
+        stem = f"{self.name}.shard-{len(self._shards):05d}"
+        parts = {"codes8": table.narrow, "codes16": table.wide, "fractions": table.fractions}
+        return Table(
+            *(_stored(self.folder / f"{stem}.{name}", part) for name, part in parts.items())
+        )
+
+
+def _stored(path: Path, part: np.ndarray) -> np.ndarray:
+    """An array in a file of mode 0600, mapped; pages that somebody writes to stay with that
+    process.
+    """
+    if not part.size:
+        return part
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(np.ascontiguousarray(part).data)
+    return np.memmap(path, dtype=part.dtype, mode="c", shape=part.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How the rows of a training are kept: as codes where there is a ``coding``, and in ``shards``;
+    ``n`` is public.
+    """
+
+    coding: Coding | None = None
+    shards: bool = False
+    n: int = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row on disk, label included."""
+        return 0 if self.coding is None else self.coding.layout.row_bytes + LABEL_BYTES
+
+    def require_room(self, folder: Path | None) -> None:
+        """Raise ``InputError`` where the disk of ``folder`` has no room for the public number of
+        rows.
+        """
+        if not self.shards or folder is None:
+            return
+        asked, free = self.n * self.row_bytes, shutil.disk_usage(folder).free
+        if asked > DISK_SHARE * free:
+            raise InputError(
+                f"Expected {asked / 1e9:.3g} GB of free disk under {folder.parent} for {self.n:,} "
+                f"encoded rows, got "
+                f"{free / 1e9:.3g} GB; make room, or set DPFLOWS_HOME to a larger disk. Nothing "
+                f"was spent."
+            )
+
+
+PLAIN = Storage()

@@ -1,0 +1,158 @@
+"""Where the rows of a training are kept, decided from public facts: in memory as a matrix or as
+codes, or in shards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpcore.algorithms import registry
+from dpcore.errors import InputError
+from dpcore.losses import plain_name
+from dpcore.objective import compiled
+from dpcore.objective.shards import OFFERED, SHARD_ROWS
+from dpcore.preprocess.coding import Coding
+from dpcore.train.planning import resolve_name
+from tasks.data.shards import PLAIN, Storage
+from tasks.home import Home
+from tasks.kinds.base import Job
+
+# Bytes of the matrix in memory from which rows go to shards on disk: twice it is what loading
+# takes.
+LARGE = 2.0e9
+# Bytes of one entry of a sparse matrix, and what numpy and scipy need besides for a pass.
+ENTRY_BYTES = 12
+# Nanoseconds a row and stored column of a pass: compiled, and in plain numpy.
+COMPILED_NS, PLAIN_NS = 1.5, 6.0
+# Rows that are encoded in a second.
+ENCODED = 4.0e5
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``kind`` memory, shards or dask, why, and how rows are stored."""
+
+    kind: str
+    reason: str
+    storage: Storage
+
+
+def choose(job: Job) -> Choice:
+    """Where the rows of ``job`` are kept; raises ``InputError`` where what was asked for does not
+    go.
+
+    The rule reads declared columns, the public n, the algorithm and what is installed; it opens no
+    file of the data.
+    """
+    engine = job.config.engine
+    asked = "auto" if engine is None else engine.kind
+    coding = coding_of(job)
+    lacking = why_not_sharded(job, coding)
+    if asked in ("shards", "dask"):
+        if lacking:
+            raise InputError(
+                f"Expected no engine.kind={asked} {lacking}; leave engine out, or use "
+                f"engine.kind=memory."
+            )
+        return Choice(asked, "as engine.kind says", Storage(coding, True, job.problem.n))
+    size = matrix_bytes(job, coding)
+    if asked == "auto" and not lacking and size >= LARGE:
+        reason = f"a matrix of {job.problem.n:,} rows would take {size / 1e9:.3g} GB"
+        return Choice("shards", reason, Storage(coding, True, job.problem.n))
+    if asked == "auto" and worth_codes(job, coding) and not lacking:
+        return Choice(
+            "memory", "as codes, for compiled sums", Storage(coding, False, job.problem.n)
+        )
+    return Choice("memory", "as a matrix", PLAIN)
+
+
+def coding_of(job: Job) -> Coding | None:
+    """How the rows of ``job`` are coded; None where they are no declared columns."""
+    return Coding.of(job.encoder) if job.kind.coded else None
+
+
+def matrix_bytes(job: Job, coding: Coding | None) -> float:
+    """What the rows take as a sparse matrix; of rows that have no codes nothing is known."""
+    return 0.0 if coding is None else float(job.problem.n) * slots(coding) * ENTRY_BYTES
+
+
+def slots(coding: Coding) -> int:
+    """Entries of a row."""
+    return sum(part.slots for part in coding.encoder.parts) + int(coding.encoder.intercept)
+
+
+def passes(job: Job) -> int:
+    """How often a training reads its rows, as far as its parameters say."""
+    name = resolve_name(job.algorithm.name, plain_name(job.problem.loss), unit=job.schema.unit)
+    given = job.algorithm.parameters
+    steps = given.get("steps", getattr(registry[name], "steps", 1))
+    rate = given.get("sampling_rate", 1.0)
+    return (
+        max(1, round(float(steps) * float(rate)))
+        if isinstance(steps, int) and isinstance(rate, int | float)
+        else 1
+    )
+
+
+def worth_codes(job: Job, coding: Coding | None) -> bool:
+    """Whether compiled sums pay for what it takes to load them."""
+    if coding is None or not compiled.available():
+        return False
+    return float(job.problem.n) * slots(coding) * passes(job) >= compiled.WORTH
+
+
+def why_not_sharded(job: Job, coding: Coding | None) -> str:
+    """Why rows of this job cannot be coded and kept in shards; empty where they can."""
+    if coding is None:
+        return (
+            f"for {job.schema.name!r}, whose rows are no declared columns of at most 65,535 levels"
+        )
+    if job.schema.unit != "record":
+        return f"for unit {job.schema.unit}: all rows of one are needed side by side"
+    beside = [name for name in ("audit", "tune", "select") if getattr(job.config, name) is not None]
+    if beside:
+        return f"beside {' and '.join(beside)}, which looks at single rows"
+    if job.schema.bounds != "declared":
+        return f"with bounds: {job.schema.bounds}: rows would be encoded twice; declare them"
+    name = resolve_name(job.algorithm.name, plain_name(job.problem.loss), unit=job.schema.unit)
+    algorithm = registry[name]
+    asks: frozenset[str] = getattr(algorithm, "asks", frozenset())
+    if name == "rsgd_ar":
+        return "for 'rsgd_ar', which walks through all rows in a secret order"
+    lacking = sorted(asks - OFFERED) if isinstance(asks, frozenset) else []
+    if lacking or name in ("two_phase", "best_feature"):
+        return (
+            f"for {name!r}, which looks at single rows "
+            f"({', '.join(lacking) or 'columns of a selection'})"
+        )
+    return ""
+
+
+def outlook(job: Job) -> dict[str, object]:
+    """What a plan says of storage and time; minutes are a rule of thumb for one processor."""
+    choice = choose(job)
+    found: dict[str, object] = {"engine": choice.kind, "engine_reason": choice.reason}
+    coding = choice.storage.coding
+    if coding is None:
+        return found
+    columns, n = len(coding.layout.sizes), job.problem.n
+    pace = COMPILED_NS if compiled.available() else PLAIN_NS
+    seconds = passes(job) * n * columns * pace * 1e-9 + n / ENCODED
+    found |= {
+        "stored_columns": columns,
+        "row_bytes": choice.storage.row_bytes,
+        "passes": passes(job),
+    }
+    if choice.storage.shards:
+        found |= {
+            "disk_gb": round(n * choice.storage.row_bytes / 1e9, 3),
+            "shards": -(-n // SHARD_ROWS),
+        }
+    return found | {"minutes_about": round(seconds / 60.0, 2)}
+
+
+def use_compiled(choice: Choice) -> bool:
+    """Take the compiled sums where rows are kept as codes, and only there: what a seed gives must
+    not hang on what this process did before. Their machine code is kept in the home folder.
+    """
+    return compiled.use(choice.storage.coding is not None, Home.find().root / "kernels")
