@@ -23,6 +23,8 @@ UNKNOWN_RULES = ("refuse", "zeros", "other")
 DATE_PARTS = ("year", "month", "day", "weekday", "hour", "elapsed")
 # The finest split of one column by ``hats(k)``.
 MOST_HATS = 10_000
+# The most parts of a hash that levels fall into.
+MOST_BUCKETS = 2**20
 WIDE_SPAN = 200.0  # from this declared span on, "log" and "hats" work on the signed log scale
 ZEROS = "zeros"
 # What a text has to be to be read as a number: ASCII digits, one point, an exponent; no marks of
@@ -50,7 +52,8 @@ class Column:
     """One declared column of a raw table.
 
     ``low``/``high``: public bounds of a numeric column (of a date: ISO texts), in the column's own
-    unit; values beyond are clipped. ``levels``: texts, in their order. ``unknown``: what an
+    unit; values beyond are clipped. ``levels``: texts, in their order; or ``buckets``
+    parts into which levels fall by a hash of their text. ``unknown``: what an
     undeclared level becomes: ``refuse``, ``zeros`` (all parts 0) or ``other`` (one more column).
     ``missing``: texts that stand for no value, beside an empty cell.
     ``fill``: what a missing or non-finite value becomes: a number, a level or ``zeros``; None
@@ -64,6 +67,7 @@ class Column:
     low: float | str | None = None
     high: float | str | None = None
     levels: tuple[str, ...] = ()
+    buckets: int = 0
     unknown: str = "refuse"
     missing: tuple[str, ...] = ()
     fill: float | str | None = None
@@ -99,7 +103,29 @@ class Column:
                 f"Expected a finite fill of column {self.name!r}, got fill={self.fill!r}."
             )
 
+    def _check_buckets(self) -> None:
+        """A column whose levels are parts of a hash has no levels of its own, and no first one."""
+        require_count(buckets=self.buckets)
+        if self.kind != "categorical" or self.levels or self.drop_first:
+            raise InputError(
+                f"Expected a categorical column without drop_first and listed levels for the "
+                f"hashed "
+                f"levels of {self.name!r}, got kind={self.kind!r}, {len(self.levels)} levels and "
+                f"drop_first={self.drop_first}; leave the others out."
+            )
+        if self.buckets > MOST_BUCKETS or self.fill not in (None, ZEROS):
+            raise InputError(
+                f"Expected at most {MOST_BUCKETS} buckets and the fill zeros for the hashed levels "
+                f"of "
+                f"{self.name!r}, got {self.buckets} and fill={self.fill!r}; a level that is "
+                f"missing has "
+                "no hash."
+            )
+
     def _check_levels(self) -> None:
+        if self.buckets:
+            self._check_buckets()
+            return
         if not self.levels:
             raise InputError(
                 f"Expected declared levels for column {self.name!r}, got none; list them, or set "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from datetime import UTC, date, datetime
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,34 @@ class LevelPart(ColumnEncoder):
         on = place >= 0
         index[:, 0] = (self.start + np.where(on, place, 0))[codes]
         value[:, 0] = on[codes]
+
+
+class HashPart(LevelPart):
+    """One-hot by the hash of a level's canonical text: none is unknown, some share a column."""
+
+    def __init__(self, column: Column, strip: bool) -> None:
+        names = tuple(f"{column.name}#{place}" for place in range(column.buckets))
+        ColumnEncoder.__init__(self, column, names)
+        self.codes = Buckets(column.buckets)
+
+
+class Buckets(dict[str, int]):
+    """The place of a text by its hash, as ``level_codes`` asks; texts of no value have none."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def get(self, text: str, default: Any = None) -> Any:
+        return default if default == MISSING else bucket_of(text, self.count)
+
+
+def bucket_of(text: str, count: int) -> int:
+    """The first 64 bits of SHA-256 of a canonical text in UTF-8, modulo ``count``: without a key,
+    and the same for ever.
+    """
+    digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") % count
 
 
 class NumberPart(ColumnEncoder):
@@ -412,7 +441,7 @@ def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list
 def _parts(column: Column, numeric: str, strip: bool) -> list[ColumnEncoder]:
     match column.kind:
         case "categorical":
-            return [LevelPart(column, strip)]
+            return [(HashPart if column.buckets else LevelPart)(column, strip)]
         case "ordinal":
             return [RankPart(column, numeric, strip)]
         case "flag":

@@ -210,17 +210,14 @@ def read_stata(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator
 
 
 def read_sas(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
-    """Yield frames of a SAS file (.sas7bdat or a transport file)."""
+    """Yield frames of a SAS file (.sas7bdat or a transport file).
+
+    By pyreadstat: pandas reads the zeros of a transport file as 5e-79.
+    """
     require_rows(part)
-    with readable_table(part, "a SAS file"), part.open("rb") as file:
-        transport = file.read(6) == b"HEADER"
-        file.seek(0)
-        options: Any = {
-            "format": "xport" if transport else "sas7bdat",
-            "encoding": schema.text.encoding,
-        }
-        with pd.read_sas(file, chunksize=chunk_rows(len(schema.columns)), **options) as reader:
-            yield from _typed(schema, part, reader)
+    with part.open("rb") as file:
+        name = "read_xport" if file.read(6) == b"HEADER" else "read_sas7bdat"
+    yield from _by_pyreadstat(schema, part, name, "a SAS file", {})
 
 
 def read_spss(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:
@@ -228,18 +225,28 @@ def read_spss(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[
     as the codes).
     """
     require_rows(part)
+    labels = {"apply_value_formats": schema.source.value_labels}
+    yield from _by_pyreadstat(schema, part, "read_sav", "an SPSS file", labels)
+
+
+def _by_pyreadstat(
+    schema: Schema, part: Part, reader: str, what: str, options: dict[str, Any]
+) -> Iterator[Chunk]:
     if isinstance(part, Remote):
-        raise InputError(f"{part}: an SPSS file is read from a local folder; copy it here first.")
-    with readable_table(part, "an SPSS file"), _extra("pyreadstat"):
+        raise InputError(f"{part}: {what} is read from a local folder; copy it here first.")
+    with readable_table(part, what), _extra("pyreadstat"):
         import pyreadstat
 
-        parts = pyreadstat.read_file_in_chunks(
-            pyreadstat.read_sav,
-            str(part),
-            chunksize=chunk_rows(len(schema.columns)),
-            apply_value_formats=schema.source.value_labels,
-        )
-        yield from _typed(schema, part, (frame for frame, _ in parts))
+        try:
+            parts = pyreadstat.read_file_in_chunks(
+                getattr(pyreadstat, reader),
+                str(part),
+                chunksize=chunk_rows(len(schema.columns)),
+                **options,
+            )
+            yield from _typed(schema, part, (frame for frame, _ in parts))
+        except pyreadstat.ReadstatError as error:
+            raise ValueError(str(error)) from None
 
 
 @contextmanager

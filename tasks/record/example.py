@@ -34,7 +34,9 @@ def example_columns(encoder: Mapping[str, Any], query: str | None = None) -> dic
         }
     columns: list[Any] = [Column.from_dict(column) for column in encoder["columns"]]
     for column in columns:
-        if column.levels:
+        if column.buckets:
+            rows[column.name] = ["made up", "made up as well"]
+        elif column.levels:
             rows[column.name] = [column.levels[0], column.levels[-1]]
         elif column.kind == "flag":
             rows[column.name] = [0.0, 1.0]

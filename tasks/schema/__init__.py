@@ -5,9 +5,12 @@ Find and read schema files: the working directory's ``conf/data`` wins over the 
 
 from __future__ import annotations
 
+import csv
+import os
 from difflib import get_close_matches
 from os.path import isfile
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -48,10 +51,37 @@ def find_schema(name: str | Path) -> Schema:
     """
     place, text = _place_and_text(str(name), "")
     values = extended(place, text, _place_and_text, prepare=keep_texts)
+    _read_levels(values, _locate(str(name)).parent)
     try:
         return Schema.model_validate(values)
     except ValidationError as error:
         raise InputError(f"{place}: {_first_problem(error)}") from None
+
+
+def _read_levels(values: dict[str, Any], folder: Path) -> None:
+    """Put the levels of the files that columns name (``levels_file``) in place, in their order.
+
+    Such a file is text in UTF-8: the first cell of each line is a level, the first line a header
+    where this cell is the column's name, code or level. It lies beside the schema, in the working
+    directory or in ``DPFLOWS_DATA``.
+    """
+    columns = values.get("columns")
+    for name, column in columns.items() if isinstance(columns, dict) else ():
+        place = column.get("levels_file") if isinstance(column, dict) else None
+        if not isinstance(place, str) or column.get("levels"):
+            continue
+        roots = [folder, Path(), Path(os.environ.get("DPFLOWS_DATA", ""))]
+        file = next((root / place for root in roots if (root / place).is_file()), None)
+        if file is None:
+            raise InputError(
+                f"Expected the file of levels of column {name!r} at levels_file={place!r}, which "
+                f"does not exist; "
+                "correct the path, or name the folder that holds it in DPFLOWS_DATA."
+            )
+        lines = csv.reader(read_text(file).removeprefix("\ufeff").splitlines())
+        levels = [row[0].strip() for row in lines if row and row[0].strip()]
+        headers = (str(name).casefold(), "code", "codes", "level", "levels")
+        column["levels"] = levels[1:] if levels and levels[0].casefold() in headers else levels
 
 
 # Places of a schema whose values are texts of the file; ``*`` is any key, a list's items stand for

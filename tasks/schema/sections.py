@@ -5,7 +5,7 @@ public counts, blocks.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -40,7 +40,8 @@ class Strict(BaseModel):
 
 class ColumnSpec(Strict):
     """One column of the file; ``ignore``, ``id``, ``user`` and ``block`` columns are no
-    features.
+    features. ``levels``: texts, or ``hash(256)``: as many parts into which levels fall by SHA-256
+    of their canonical text, for codes of many levels; ``levels_file`` names a public file of them.
     """
 
     kind: Literal[
@@ -49,6 +50,7 @@ class ColumnSpec(Strict):
     low: Number | str | None = None
     high: Number | str | None = None
     levels: Texts = ()
+    levels_file: str | None = None
     unknown: Literal["refuse", "zeros", "other"] = "refuse"
     missing: Texts | None = None
     fill: Number | str | None = None
@@ -67,6 +69,14 @@ class ColumnSpec(Strict):
         return self
 
     @property
+    def buckets(self) -> int:
+        """The parts of the hash in ``levels: hash(256)``; 0 for levels that are listed."""
+        found = (
+            re.fullmatch(r"hash\(([0-9]{1,7})\)", self.levels[0]) if len(self.levels) == 1 else None
+        )
+        return int(found[1]) if found else 0
+
+    @property
     def feature(self) -> bool:
         return self.kind in ("numeric", "flag", "categorical", "ordinal", "date")
 
@@ -74,7 +84,10 @@ class ColumnSpec(Strict):
         """The declaration as the encoder takes it; raises ``InputError`` where bounds or levels are
         not known.
         """
-        values = {k: v for k, v in self.model_dump().items() if v is not None and k != "missing"}
+        left = ("missing", "levels_file")
+        values = {k: v for k, v in self.model_dump().items() if v is not None and k not in left}
+        if self.buckets:
+            values |= {"levels": (), "buckets": self.buckets}
         return Column(
             name=name, missing=missing if self.missing is None else self.missing, **values
         )
@@ -299,7 +312,9 @@ class PublicSpec(Strict):
 
 # How the blocks of a date are named, and moments by which a format is tried.
 DATES = {"year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
-PROBES = (datetime(2011, 1, 31, 13, 45), datetime(2024, 12, 30, 1, 2))
+PROBES = tuple(
+    datetime(*when, tzinfo=UTC) for when in ((2011, 1, 31, 13, 45), (2024, 12, 30, 1, 2))
+)
 ISO = "ISO8601"  # as pandas calls every form of that standard
 
 

@@ -29,12 +29,13 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
+import pandas as pd
 import pytest
 
 from tasks.retraining.drift import require_drift
@@ -59,6 +60,7 @@ from tests.neighbours.world import (
     Row,
     World,
     Writer,
+    frame_of,
     parts_of,
     write_arff,
     write_csv,
@@ -90,12 +92,46 @@ def _lines(rows: Sequence[Row], folder: Path, line: Any, ending: str) -> list[Pa
     return paths
 
 
-TABLES: dict[str, Writer] = {"csv": write_csv, "parquet": write_parquet, "arff": write_arff}
+def framed(ending: str, write: Callable[[pd.DataFrame, Path], Any]) -> Writer:
+    """Every part as a table of another program, ids as texts."""
+
+    def written(rows: Sequence[Row], folder: Path) -> list[Path]:
+        paths = []
+        for number, part in enumerate(parts_of(rows)):
+            paths.append(folder / f"part{number}.{ending}")
+            write(frame_of(part, [str(row.name) for row in part]), paths[-1])
+        return paths
+
+    return written
+
+
+def write_spss(frame: pd.DataFrame, path: Path) -> None:
+    pytest.importorskip("pyreadstat").write_sav(frame, str(path))
+
+
+def write_sas(frame: pd.DataFrame, path: Path) -> None:
+    pytest.importorskip("pyreadstat").write_xport(frame, str(path), file_format_version=5)
+
+
+def write_excel(frame: pd.DataFrame, path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    frame.to_excel(path, index=False)
+
+
+TEXTS: dict[str, Writer] = {"csv": write_csv, "parquet": write_parquet, "arff": write_arff}
+OTHERS: dict[str, Writer] = {  # read alike by every door, so replayed by trainings alone
+    "feather": framed("feather", lambda frame, path: frame.to_feather(path)),
+    "excel": framed("xlsx", write_excel),
+    "stata": framed("dta", lambda frame, path: frame.to_stata(path, write_index=False)),
+    "spss": framed("sav", write_spss),
+    "sas": framed("xpt", write_sas),
+}
+TABLES = TEXTS | OTHERS
 NUMBERS: dict[str, Writer] = {"svmlight": write_pairs, "dat": write_dat}
 UNITS: dict[str, dict[str, Writer]] = {
     "record": TABLES | NUMBERS,
     "user": TABLES,
-    "session": {name: renamed(write) for name, write in TABLES.items()}
+    "session": {name: renamed(write) for name, write in TEXTS.items()}
     | dict.fromkeys(("letor", "svmlight"), write_letor),
 }
 RELATIONS = {
@@ -108,6 +144,7 @@ CASES = [
     (door, reader, unit, relation)
     for unit, readers in UNITS.items()
     for door, reader, relation in product(DOORS, readers, RELATIONS[unit])
+    if reader not in OTHERS or (door, relation) == ("training", "add_remove")
 ]
 
 
