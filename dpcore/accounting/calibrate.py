@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, inf, log
 from typing import Protocol, TypeVar
 
 from scipy.optimize import toms748
 
 from dpcore.accounting.events import Events
-from dpcore.accounting.exact import GridTooLarge, cell_of
+from dpcore.accounting.exact import SHARE
 from dpcore.accounting.limits import SLACK, Limit, Target
+from dpcore.errors import PriceUnknown
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Problem
 
@@ -19,11 +20,12 @@ from dpcore.problem import Problem
 GAP = 1e-4
 # Noise multipliers outside this range mean a target that no noise meets, or one that needs none.
 LEAST, MOST = 1e-4, 1e9
-# Where losses with less noise take too many cells, noise that leaves more than this of the log of a
-# limit is no answer.
-GRID_GAP = 0.01
 # Distributions save less than this share of the noise of a Rényi curve.
 PLD_GAIN = 1.3
+# Cells of the search by distributions, as a share of epsilon, and how near to the target it ends:
+# first wide ones, then those of a statement. Epsilon falls with noise about as steeply as this.
+COARSE_SHARE, COARSE_GAP, FINE_GAP = 4e-4, 2e-3, 1e-3
+PLD_SLOPE = -1.5
 
 
 class Planner(Protocol):
@@ -46,83 +48,93 @@ def calibrate(
     """Return ``algorithm`` with the least ``noise_multiplier`` for which every limit admits its
     plan.
 
-    The price falls as noise grows, so the search brackets and then closes on the crossing of
-    max_k log(price / allowed); the result is on the safe side and within 1e-4 (relative) of noise
-    that does not fit. Raises ``BudgetExceeded`` where no noise is enough (a ledger without room, an
-    epsilon that no order can state).
+    By Rényi curves and closed forms: the price falls as noise grows, so the search brackets and
+    then closes on the crossing of max_k log(price / allowed); the result is on the safe side and
+    within 1e-4 (relative) of noise that does not fit. By distributions less noise may do, to 1e-3
+    of it (``_sharpened``). A target that leaves its accountant open asks them where nothing but
+    targets limits the run: what a ledger charges is the curve, and less noise is a dearer curve.
+    Raises ``BudgetExceeded`` where no noise is enough (a ledger without room, an epsilon that no
+    order can state), ``PriceUnknown`` where a target names distributions that do not exist.
+    """
+    plain = tuple(one.plain() if isinstance(one, Target) else one for one in limits)
+    found = _by_curve(algorithm, problem, plain, noise)
+    asked = [one for one in limits if isinstance(one, Target) and one.accountant == "pld"]
+    if asked:
+        others = [one for one, own in zip(plain, limits, strict=True) if own not in asked]
+        return _sharpened(found, problem, asked, others, noise)
+    targets = [one for one in limits if isinstance(one, Target)]
+    if len(targets) < len(limits):
+        return found
+    events = planned_events(found, problem, noise)
+    asked = [one for one in targets if one.asks_distributions(events)]
+    others = [one for one in limits if one not in asked]
+    try:
+        return _sharpened(found, problem, asked, others, noise) if asked else found
+    except PriceUnknown:
+        return found
+
+
+def _sharpened(
+    found: Planning,
+    problem: Problem,
+    targets: Sequence[Target],
+    others: Sequence[Limit],
+    noise: str,
+) -> Planning:
+    """Less noise than ``found`` that the ``targets`` admit by distributions, and the ``others``.
+
+    A secant search in logs, first over cells that are wide and fast, then over those of a
+    statement, where it ends on the safe side. Raises ``PriceUnknown`` where there are no
+    distributions.
     """
 
-    excess = _Excess(algorithm, problem, limits, noise)
-    low, high = _near_rdp(excess, algorithm, problem, limits, noise) or _bracket(excess)
+    def excess(place: float, share: float) -> float:
+        events = planned_events(with_multiplier(found, exp(place)), problem, noise)
+        worst = max(one.composed(events, share) / one.epsilon for one in targets)
+        worst = max([worst, *(one.ratio(events) for one in others)])
+        return max(log(worst), -50.0) if worst > 0 else -50.0
+
+    most = log(found.noise_multiplier)
+    place, best, slope = most, inf, PLD_SLOPE
+    for share, width, tries in ((COARSE_SHARE, COARSE_GAP, 6), (SHARE, FINE_GAP, 5)):
+        value = excess(place, share)
+        for _ in range(tries):
+            if share == SHARE and value <= 0.0:
+                best = min(best, place)
+            aim = place - (value + width / 2.0) / slope
+            nearer = min(max(aim, most - log(PLD_GAIN)), most + width)
+            if nearer == place or -width <= value <= 0.0:
+                break
+            after = excess(nearer, share)
+            slope = min(max((after - value) / (nearer - place), -8.0), -0.3)
+            place, value = nearer, after
+    best = min(best, place) if value <= 0.0 else best
+    return with_multiplier(found, exp(best)) if best < inf else found
+
+
+def _by_curve(
+    algorithm: Planning, problem: Problem, limits: tuple[Limit, ...], noise: str
+) -> Planning:
+    """The least noise that all ``limits`` admit, whose prices are cheap."""
+
+    def excess(multiplier: float) -> float:
+        """Log of the worst price over what is allowed, cut to +-50; at most 0 fits."""
+        events = planned_events(with_multiplier(algorithm, multiplier), problem, noise)
+        worst = max(limit.ratio(events) for limit in limits)
+        if worst == inf:
+            return 50.0
+        return max(log(worst), -50.0) if worst > 0 else -50.0
+
+    low, high = _bracket(excess)
     if high == inf:
-        events = excess.events(MOST)
+        events = planned_events(with_multiplier(algorithm, MOST), problem, noise)
         raise next(limit for limit in limits if limit.ratio(events) > 1.0).refusal(events)
     if low > 0:
         crossing = toms748(
             lambda t: excess(exp(t)), log(low), log(high), xtol=GAP / 8, rtol=GAP / 8
         )
         high = _safe_side(excess, exp(crossing), high)
-    if excess.too_large is not None and excess(high) < -GRID_GAP:
-        raise excess.too_large
     return with_multiplier(algorithm, high)
-
-
-@dataclass
-class _Excess:
-    """Log of the worst price over what is allowed at a noise multiplier, cut to +-50; at most 0
-    fits. So little noise that it has no price by distributions (``too_large``) does not.
-    """
-
-    algorithm: Planner
-    problem: Problem
-    limits: tuple[Limit, ...]
-    noise: str
-    too_large: GridTooLarge | None = None
-
-    def events(self, multiplier: float) -> Events:
-        """The plan with noise of ``multiplier``."""
-        return planned_events(with_multiplier(self.algorithm, multiplier), self.problem, self.noise)
-
-    def __call__(self, multiplier: float) -> float:
-        events = self.events(multiplier)
-        try:
-            worst = max(limit.ratio(events) for limit in self.limits)
-        except GridTooLarge as error:
-            self.too_large = error
-            return 50.0
-        if worst == inf:
-            return 50.0
-        return max(log(worst), -50.0) if worst > 0 else -50.0
-
-
-def _near_rdp(
-    excess: Callable[[float], float],
-    algorithm: Planner,
-    problem: Problem,
-    limits: tuple[Limit, ...],
-    noise: str,
-) -> tuple[float, float] | None:
-    """A bracket just below the noise of a Rényi curve, for targets by distributions: each try takes
-    long there.
-
-    Raises ``GridTooLarge``, before anything is composed, where losses with that little noise take
-    too many cells.
-    """
-    targets = [limit for limit in limits if isinstance(limit, Target) and limit.accountant == "pld"]
-    if not targets:
-        return None
-    others = [limit for limit in limits if limit not in targets]
-    by_curve = calibrate(
-        algorithm,
-        problem,
-        *others,
-        *(replace(one, accountant="rdp") for one in targets),
-        noise=noise,
-    )
-    high = by_curve.noise_multiplier
-    cell_of(planned_events(with_multiplier(algorithm, high), problem, noise).counts)
-    low = high / PLD_GAIN
-    return (low, high) if excess(high) <= 0.0 < excess(low) else None
 
 
 def with_multiplier(algorithm: Planning, multiplier: float) -> Planning:

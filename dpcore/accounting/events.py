@@ -16,7 +16,7 @@ from dpcore.accounting.first_rules import first
 from dpcore.errors import InputError, PriceUnknown, unknown_name
 from dpcore.losses import Array
 from dpcore.mechanisms import to_dict
-from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Mechanism
+from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Mechanism, on_grid
 from dpcore.mechanisms.repeated import Composition, Repeated
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson, Sampled
@@ -174,6 +174,11 @@ class Events:
         for index, count in self.order:
             totals[index] += self.table[index].charges(count)
         return tuple(zip(self.table, totals, strict=True))
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether some noise is discrete, which takes a share of delta (not by rules 1)."""
+        return self.rules > 1 and any(on_grid(mechanism) for mechanism in self.table)
 
     def __len__(self) -> int:
         return sum(count for _, count in self.order)

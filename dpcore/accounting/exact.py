@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from math import expm1, inf, log, log1p, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -82,20 +82,31 @@ def gdp_epsilon(counts: Counts, delta: float) -> float:
     return gaussian_epsilon(delta, gdp_mu(counts))
 
 
-def pld_epsilon(counts: Counts, delta: float, *, pessimistic: bool = True) -> float:
+def pld_epsilon(
+    counts: Counts, delta: float, *, pessimistic: bool = True, share: float = SHARE
+) -> float:
     """Epsilon at ``delta`` by composing privacy-loss distributions (dp-accounting, "connect the
     dots").
 
     Doroshenko, Ghazi, Kamath, Kumar & Manurangsi (2022). ``pessimistic`` rounds losses up and is
-    what may be stated; the optimistic value bounds the truth from below, for tests. Raises
-    ``PriceUnknown`` for a mechanism without one, and where delta is not above twice what rounding
-    may hide.
+    what may be stated; the optimistic value bounds the truth from below, for tests. ``share``:
+    width of the cells, as a share of the epsilon. Raises ``PriceUnknown``, before anything is
+    composed, for a mechanism without a distribution, for too many cells, and where delta is not
+    above twice what rounding may hide.
     """
     require_open_unit(delta=delta)
     counts = tuple(counts)
-    composed = _composed(counts, pessimistic)
-    if composed is None or composed == inf:
-        return 0.0 if composed is None else inf
+    if any(isinstance(mechanism, Exact) for mechanism, _ in counts):
+        return inf
+    if all(count == 0 for _, count in counts):
+        return 0.0
+    return _pld_epsilon(counts, delta, pessimistic, share)
+
+
+@lru_cache(maxsize=4096)
+def _pld_epsilon(
+    counts: tuple[tuple[Mechanism, int], ...], delta: float, pessimistic: bool, share: float
+) -> float:
     left = delta - (_rounding(counts) if pessimistic else 0.0)
     if left < delta / 2:
         raise PriceUnknown(
@@ -104,7 +115,7 @@ def pld_epsilon(counts: Counts, delta: float, *, pessimistic: bool = True) -> fl
             f"better, got "
             f"delta={delta:g}; use accountant='rdp' (or 'gdp' for Gaussians on all rows)."
         )
-    return float(composed.get_epsilon_for_delta(left))
+    return float(_composed(counts, pessimistic, cell_of(counts, share)).get_epsilon_for_delta(left))
 
 
 def _rounding(counts: Counts) -> float:
@@ -112,14 +123,9 @@ def _rounding(counts: Counts) -> float:
     return ROUNDING * sum(count for _, count in counts)
 
 
-@lru_cache(maxsize=64)
-def _composed(counts: tuple[tuple[Mechanism, int], ...], pessimistic: bool) -> Any:
-    """The composed distribution; None for no release, infinity where one costs infinity."""
-    if any(isinstance(mechanism, Exact) for mechanism, _ in counts):
-        return inf
-    if all(count == 0 for _, count in counts):
-        return None
-    cell = cell_of(counts)
+@lru_cache(maxsize=8)
+def _composed(counts: tuple[tuple[Mechanism, int], ...], pessimistic: bool, cell: float) -> Any:
+    """The composed distribution of releases that have one."""
     total = None
     for mechanism, count in counts:
         if count == 0:
@@ -129,14 +135,16 @@ def _composed(counts: tuple[tuple[Mechanism, int], ...], pessimistic: bool) -> A
     return total
 
 
-def cell_of(counts: Counts) -> float:
-    """The width of the cells for ``counts``; raises ``GridTooLarge`` where they would be too
-    many.
+def cell_of(counts: Counts, share: float = SHARE) -> float:
+    """The width of the cells for ``counts``; raises ``PriceUnknown`` where a mechanism has no
+    distribution, ``GridTooLarge`` where the cells would be too many.
     """
+    for mechanism, _ in counts:
+        noise_of(mechanism)
     span = epsilon_of(
         np.sum([count * curve_of(mechanism) for mechanism, count in counts], axis=0), 1e-9
     )
-    cell = min(max(SHARE * span, FINEST), COARSEST)
+    cell = min(max(share * span, FINEST), COARSEST)
     cells = predicted_cells(counts, cell)
     if not cells <= MOST_CELLS:
         raise GridTooLarge(
@@ -183,58 +191,74 @@ def _chernoff_end(parts: list[Any], side: float, widest: float, total: float) ->
     return best
 
 
+class Noise(NamedTuple):
+    """One release whose losses are known: its noise, the chance that a record is in its batch, and
+    whether that record is replaced within a ball (the pair of ``mechanisms.pairs``).
+    """
+
+    mechanism: Gaussian | Laplace
+    rate: float = 1.0
+    replaced: bool = False
+
+
+def noise_of(mechanism: Mechanism) -> Noise:
+    """What a distribution of losses is made from; raises ``PriceUnknown`` where there is none."""
+    inner, rate, replaced = mechanism, 1.0, False
+    if isinstance(mechanism, Sampled):
+        added = mechanism.adjacency is Adjacency.ADD_REMOVE
+        replaced = mechanism.contributions == "ball" and isinstance(mechanism.mechanism, Gaussian)
+        if not (isinstance(mechanism.sampler, Poisson) and (added or replaced)):
+            raise PriceUnknown(
+                _UNKNOWN.format(f"{mechanism.sampler!r} under {mechanism.adjacency}")
+            )
+        inner, rate, replaced = mechanism.mechanism, mechanism.sampler.rate, not added
+    if not isinstance(inner, Gaussian | Laplace):
+        raise PriceUnknown(_UNKNOWN.format(repr(inner.kind)))
+    return Noise(inner, rate, replaced)
+
+
 def _losses(mechanism: Mechanism) -> tuple[Array, Array]:
     """Privacy losses of one release at nodes of its noise, and the logs of their weights."""
-    inner, rate = mechanism, 1.0
-    if isinstance(mechanism, Sampled) and isinstance(mechanism.sampler, Poisson):
-        inner, rate = mechanism.mechanism, mechanism.sampler.rate
-    ratio = float(getattr(inner, "ratio", inf))
-    # losses of bounded noise lie between these, whatever the noise is
-    if not isinstance(inner, Gaussian):
+    inner, rate, replaced = noise_of(mechanism)
+    ratio = inner.ratio
+    if isinstance(inner, Laplace):  # losses of bounded noise lie between these
         with np.errstate(over="ignore"):
-            ends = np.array(
-                [
-                    np.log1p(rate * np.expm1(-ratio)) if rate < 1.0 or ratio < 700.0 else -ratio,
-                    ratio,
-                ]
-            )
-        return ends, np.full(2, log(0.5))
-    z = np.linspace(-SPAN - ratio, SPAN + ratio, NODES)
-    shifted = ratio * z - ratio**2 / 2.0
-    losses = np.logaddexp(log(rate) + shifted, log1p(-rate) if rate < 1.0 else -inf)
-    weights = -(z**2) / 2.0 + losses
-    return losses, weights - logsumexp(weights)
+            low = -ratio
+            if rate < 1.0 or ratio < 700.0:
+                low = np.log1p(rate * np.expm1(-ratio))
+        return np.array([low, ratio]), np.full(2, log(0.5))
+    shift = ratio / 2.0 if replaced else ratio
+    z = np.linspace(-SPAN - shift, SPAN + shift, NODES)
+    rest = log1p(-rate) if rate < 1.0 else -inf
+    top = np.logaddexp(log(rate) + shift * z - shift**2 / 2.0, rest)
+    other = np.logaddexp(log(rate) - shift * z - shift**2 / 2.0, rest) if replaced else 0.0 * z
+    weights = -(z**2) / 2.0 + top
+    return top - other, weights - logsumexp(weights)
 
 
 def _distribution(mechanism: Mechanism, pessimistic: bool, cell: float) -> Any:
+    from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as losses
 
-    inner, rate = mechanism, 1.0
-    if isinstance(mechanism, Sampled):
-        if not (
-            isinstance(mechanism.sampler, Poisson) and mechanism.adjacency is Adjacency.ADD_REMOVE
-        ):
-            raise PriceUnknown(
-                _UNKNOWN.format(f"{mechanism.sampler!r} under {mechanism.adjacency!s}")
-            )
-        inner, rate = mechanism.mechanism, mechanism.sampler.rate
+    inner, rate, replaced = noise_of(mechanism)
     options: dict[str, Any] = {
         "pessimistic_estimate": pessimistic,
         "value_discretization_interval": cell,
         "sampling_prob": rate,
         "use_connect_dots": pessimistic,
     }
-    if isinstance(inner, Gaussian):
-        return losses.from_gaussian_mechanism(1.0 / inner.ratio, **options)
     if isinstance(inner, Laplace):
         return losses.from_laplace_mechanism(1.0 / inner.ratio, **options)
-    raise PriceUnknown(_UNKNOWN.format(repr(inner.kind)))
+    if replaced:
+        # Each data set holds its own record with this chance: the pair of radius C, half of 2C.
+        options["neighboring_relation"] = NeighboringRelation.REPLACE_ONE
+        return losses.from_gaussian_mechanism(2.0 / inner.ratio, **options)
+    return losses.from_gaussian_mechanism(1.0 / inner.ratio, **options)
 
 
 _UNKNOWN = (
-    "Privacy-loss distributions cover Gaussian and Laplace noise, on the full data or on Poisson "
-    "batches under "
-    "add_remove, got {}: use accountant='rdp'."
+    "Privacy-loss distributions cover Gaussian and Laplace noise on the full data or on Poisson "
+    "batches of clipped sums (Laplace: under add_remove), got {}: use accountant='rdp'."
 )
 
 # Relative width to which an epsilon is closed in, on the safe side.

@@ -18,6 +18,7 @@ import numpy as np
 from dpcore.accounting.curves import CONVERSIONS, ORDERS, epsilon_of, order_budget
 from dpcore.accounting.events import Events
 from dpcore.accounting.exact import (
+    SHARE,
     advanced_epsilon,
     exactly_gaussian,
     gdp_epsilon,
@@ -29,6 +30,7 @@ from dpcore.accounting.exact import (
 from dpcore.errors import (
     BudgetExceeded,
     InputError,
+    PriceUnknown,
     here,
     require_choice,
     require_maker,
@@ -42,6 +44,13 @@ from dpcore.problem import Adjacency
 SLACK = 1e-9
 
 ACCOUNTANTS = ("auto", "rdp", "pld", "gdp", "profile", "pure", "advanced")
+# ``auto`` without distributions: what a search for noise asks many times.
+PLAIN = "plain"
+# Lists of more distinct mechanisms than this are not composed by distributions unless asked for.
+FEW = 4
+# Share of delta for what a profile of discrete noise lacks: in one dimension it exceeds that of the
+# Gaussian by 1.5 / g^2 of it at most, g >= 1024 grid steps a sigma (numeric; many are not proved).
+GRID_SHARE = 1e-5
 
 
 class Limit(Protocol):
@@ -64,8 +73,10 @@ class Target:
     releases without sampling; ``profile`` the delta(epsilon) that a single release states for
     itself; ``pure`` adds pure epsilons; ``pld`` composes privacy-loss distributions; ``advanced``
     is the advanced composition theorem, a baseline. ``auto`` is the first of ``gdp``, ``profile``
-    and ``pure`` that applies, else ``rdp``. All but ``rdp`` describe the very list of events, so an
-    adaptive run, which only keeps below its curve, is stated by ``rdp`` (``dpcore.train.plan``).
+    and ``pure`` that applies, else the least of ``rdp`` and ``pld``, and ``rdp`` where there is no
+    distribution. All but ``rdp`` describe the very list of events, so an adaptive run, which only
+    keeps below its curve, is stated by ``rdp`` (``dpcore.train.plan``). Discrete noise is stated by
+    ``gdp``, ``profile`` and ``pld`` at delta (1 - 1e-5).
     """
 
     epsilon: float
@@ -77,11 +88,27 @@ class Target:
         require_positive(epsilon=self.epsilon)
         require_open_unit(delta=self.delta)
         require_choice(tuple(sorted(CONVERSIONS)), conversion=self.conversion)
-        require_choice(ACCOUNTANTS, accountant=self.accountant)
+        if self.accountant != PLAIN:
+            require_choice(ACCOUNTANTS, accountant=self.accountant)
 
     def accountant_of(self, events: Events) -> str:
-        """The accountant that this target uses for ``events``."""
-        if self.accountant != "auto":
+        """The accountant that speaks for ``events``."""
+        closed = self._closed_form(events)
+        if closed != "rdp" or not self.asks_distributions(events):
+            return closed
+        try:
+            return "pld" if self.composed(events) < self._by_curve(events) else "rdp"
+        except PriceUnknown:
+            return "rdp"
+
+    def asks_distributions(self, events: Events) -> bool:
+        """Whether ``auto`` composes distributions for ``events``, where they have any."""
+        few = len(events.table) <= FEW and events.rules > 1
+        return self.accountant == "auto" and few and self._closed_form(events) == "rdp"
+
+    def _closed_form(self, events: Events) -> str:
+        """The accountant that this target uses but for distributions."""
+        if self.accountant not in ("auto", PLAIN):
             return self.accountant
         if exactly_gaussian(events.counts):
             return "gdp"
@@ -91,22 +118,42 @@ class Target:
 
     def spent(self, events: Events) -> float:
         """Epsilon of ``events`` at this target's delta."""
+        delta = self._delta(events)
         match self.accountant_of(events):
             case "gdp":
-                return gdp_epsilon(events.counts, self.delta)
+                return gdp_epsilon(events.counts, delta)
             case "pld":
-                return pld_epsilon(events.counts, self.delta)
+                return self.composed(events)
             case "advanced":
                 return advanced_epsilon(events.counts, self.delta)
             case accountant:
-                spent = epsilon_of(events.price(), self.delta, self.conversion)
+                spent = self._by_curve(events)
                 if accountant == "pure":
                     return min(spent, pure_total(events.counts))
                 if accountant == "profile" and has_profile(events.counts):
-                    return min(spent, profile_epsilon(events.counts[0][0], self.delta))
+                    return min(spent, profile_epsilon(events.counts[0][0], delta))
                 return spent
 
+    def composed(self, events: Events, share: float = SHARE) -> float:
+        """Epsilon by distributions in cells of a ``share`` of it; raises ``PriceUnknown``."""
+        return pld_epsilon(events.charged, self._delta(events), share=share)
+
+    def _delta(self, events: Events) -> float:
+        return self.delta * (1.0 - GRID_SHARE) if events.on_grid else self.delta
+
+    def _by_curve(self, events: Events) -> float:
+        return epsilon_of(events.price(), self.delta, self.conversion)
+
+    def plain(self) -> Target:
+        """The same without distributions, which take a good part of a second each time."""
+        cheap = {"auto": PLAIN, "pld": "rdp"}
+        return replace(self, accountant=cheap.get(self.accountant, self.accountant))
+
     def ratio(self, events: Events) -> float:
+        if self.accountant == "auto":  # a run that fits by its curve need not be composed
+            by_curve = self.plain().spent(events) / self.epsilon
+            if by_curve <= 1.0:
+                return by_curve
         return self.spent(events) / self.epsilon
 
     def refusal(self, events: Events) -> BudgetExceeded:

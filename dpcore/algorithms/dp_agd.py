@@ -17,6 +17,7 @@ from dpcore.descent.gradient import (
     on_batch,
     slope_at_start,
     step_share,
+    sum_on_batch,
     usual_cap,
     usual_clip,
 )
@@ -160,7 +161,7 @@ class DPAGD(Algorithm):
         """The release of a gradient sum at a cost of ``rho`` (before amplification)."""
         clip_norm = self.clips(problem)[0]
         sensitivity = problem.sensitivity(clip_norm)
-        mechanism = on_batch(
+        mechanism = sum_on_batch(
             problem, self.sampling_rate, Gaussian(sensitivity, sensitivity / sqrt(2.0 * rho))
         )
         return NoisyGradient(mechanism, clip_norm, self.sampling_rate * problem.n)

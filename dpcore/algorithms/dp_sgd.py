@@ -50,10 +50,10 @@ class DPSGD(Algorithm):
     sigma^2 I)) / (q n) + l2 w
 
     with sigma = noise_multiplier * ``problem.sensitivity(C)``. The batch B_t is a fresh Poisson
-    sample of rate q under add/remove and replace-labels, q n rows without replacement under
-    replace-one, or all rows for q = 1; the divisor q n is a public constant, never the realised
-    size. Abadi et al. (2016), Algorithm 1, with Mironov, Talwar & Zhang (2019) for the price.
-    Momentum, schedule and the mean over the last share ``average`` of the iterates are free.
+    sample of rate q, or all rows for q = 1; the divisor q n is a public constant, never the
+    realised size, which nobody sees. Abadi et al. (2016), Algorithm 1, with Mironov, Talwar & Zhang
+    (2019) for the price of a record more or less and ``mechanisms.pairs`` for that of a replaced
+    one. Momentum, schedule and the mean over the last share ``average`` of the iterates are free.
 
     ``learning_rate`` and ``momentum`` left out follow from public facts: a direction of curvature h
     is worth learning when its signal exceeds the noise of the whole run, h > 1/H with H =

@@ -11,7 +11,7 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.admm import usual_horizon
-from dpcore.descent.gradient import NoisyGradient, on_batch, total_step, usual_clip
+from dpcore.descent.gradient import NoisyGradient, sum_on_batch, total_step, usual_clip
 from dpcore.errors import (
     if_given,
     require_count,
@@ -115,7 +115,7 @@ class DPSVRG(Algorithm):
         steps = max(self.inner - 1, 1)
         ratio = self.sampling_rate * sqrt(steps * self.full_share / (1.0 - self.full_share))
         inner = Gaussian(difference, self.noise_multiplier * ratio * difference)
-        return self.gradient(problem).mechanism, on_batch(problem, self.sampling_rate, inner)
+        return self.gradient(problem).mechanism, sum_on_batch(problem, self.sampling_rate, inner)
 
     def plan(self, problem: Problem) -> list[Mechanism]:
         full, inner = self.mechanisms(problem)

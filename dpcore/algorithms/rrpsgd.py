@@ -89,7 +89,7 @@ class RRPSGD(Algorithm):
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a round; no gradient is longer than the clip L."""
         rate = self.shape(problem)[0] / problem.n
-        return NoisyGradient.of(problem, problem.lipschitz, self.noise_multiplier, rate)
+        return NoisyGradient.of_fixed_size(problem, problem.lipschitz, self.noise_multiplier, rate)
 
     def step_size(self, problem: Problem) -> float:
         """The constant step of Theorem 5, from public facts."""

@@ -71,7 +71,7 @@ class SGDAdv(Algorithm):
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step; no gradient is longer than the clip L."""
-        return NoisyGradient.of(
+        return NoisyGradient.of_fixed_size(
             problem, problem.lipschitz, self.noise_multiplier, self.rate(problem)
         )
 

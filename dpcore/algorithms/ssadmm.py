@@ -26,10 +26,9 @@ class SSADMM(ADMMSettings, Algorithm):
     (q n) + l2 x,
 
     with momentum b, then z and y without a record (``admm``). noise ~ N(0, sigma^2 I), sigma =
-    noise_multiplier * ``problem.sensitivity(C)``. B is a fresh Poisson sample of rate q under
-    add/remove, q n rows without replacement under replace-one, all rows for q = 1 (then the same as
-    mpADMM with one release). The divisor q n is a public constant. ``sampling_rate`` None is the
-    papers' batch of sqrt(n) rows.
+    noise_multiplier * ``problem.sensitivity(C)``. B is a fresh Poisson sample of rate q, all
+    rows for q = 1 (then the same as mpADMM with one release). The divisor q n is a public constant.
+    ``sampling_rate`` None is the papers' batch of sqrt(n) rows.
 
     Chen (2020), Algorithm 4.1; the price is theirs (Theorem 4.1 with Lemma 2.3) or tighter, as
     ``sampling`` has it. The penalty may be any of ``dpcore.penalties``; non-convex ones keep the

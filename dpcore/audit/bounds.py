@@ -213,6 +213,5 @@ def promise_of(target: Target, events: Events) -> Least:
     """The curve that a plan promises: its epsilon at ``DELTAS``, by the target's accountant (rdp
     for the slow pld).
     """
-    accountant = "rdp" if target.accountant == "pld" else target.accountant
-    points = [replace(target, delta=float(delta), accountant=accountant) for delta in DELTAS]
+    points = [replace(target.plain(), delta=float(delta)) for delta in DELTAS]
     return promised_curve(np.array([point.spent(events) for point in points]), DELTAS)

@@ -18,7 +18,7 @@ from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Array, without_weights
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem
-from dpcore.sampling import FullBatch, Poisson, Sampler, WithoutReplacement
+from dpcore.sampling import Poisson, Sampler, WithoutReplacement
 
 # Clip norm by the argument of the loss, for rows of norm 1: small errors keep their gradient, large
 # ones shrink, and so does the noise. A residual of a target in [-1, 1] is smaller than the slope of
@@ -127,28 +127,53 @@ def ranks_columns(problem: Problem) -> bool:
     return problem.l1 > 0 and not problem.blocks
 
 
-def batch_sampler(problem: Problem, rate: float) -> Sampler:
-    """All rows for rate 1; else Poisson batches, or rate * n rows without replacement under
-    replace-one.
+def fixed_size(problem: Problem, rate: float) -> WithoutReplacement:
+    """rate * n rows of exactly n, for replaced records.
 
     Raises ``AssumptionNotMet`` where the rate asks for less than one row.
     """
-    if rate == 1.0:
-        return FullBatch()
-    if problem.adjacency is not Adjacency.REPLACE_ONE:
-        return Poisson(rate)
-    batch_size = round(rate * problem.n)
-    if batch_size < 1:
+    require_row(problem, rate)
+    return WithoutReplacement(round(rate * problem.n), problem.n)
+
+
+def require_row(problem: Problem, rate: float) -> None:
+    """Raise ``AssumptionNotMet`` where batches of a public n hold less than one row on average."""
+    if problem.adjacency is Adjacency.REPLACE_ONE and round(rate * problem.n) < 1:
         raise AssumptionNotMet(
             f"Expected at least one row a batch, got sampling_rate={rate!r} of n={problem.n}; use "
             f"sampling_rate >= {1 / problem.n:.3g}."
         )
-    return WithoutReplacement(batch_size, problem.n)
 
 
 def on_batch(problem: Problem, rate: float, mechanism: Mechanism) -> Mechanism:
-    """``mechanism`` on a fresh batch of its own, amplified."""
-    return batch_sampler(problem, rate).amplify(mechanism, problem.adjacency)
+    """``mechanism`` on a fresh batch of its own, amplified: any query, by the lemma for any.
+
+    Poisson batches, or rows without replacement under replace-one, where a lemma for one record
+    more or less says nothing; all rows for rate 1.
+    """
+    if rate == 1.0:
+        return mechanism
+    sampler: Sampler = Poisson(rate)
+    if problem.adjacency is Adjacency.REPLACE_ONE:
+        sampler = fixed_size(problem, rate)
+    return sampler.amplify(mechanism, problem.adjacency)
+
+
+def sum_on_batch(problem: Problem, rate: float, gaussian: Gaussian) -> Mechanism:
+    """``gaussian`` on a sum of clipped contributions over a fresh Poisson batch, whatever the
+    relation; all rows for rate 1.
+
+    A replaced record's contributions lie in a ball of radius C, half the sensitivity 2C. Such a
+    batch is never dearer than one of fixed size at the same rate: there another record takes this
+    one's place, which moves the centre of the pair away from both ends and raises every divergence
+    (proved: along dx = dy = dc = dh it is dE/dh = E[q^2 phi'' (U - V P/Q)^2 / Q] / 2 >= 0, in the
+    letters of ``dpcore.mechanisms.pairs``). The number of rows that were drawn stays secret.
+    """
+    if rate == 1.0:
+        return gaussian
+    require_row(problem, rate)
+    kept = "pair" if problem.adjacency is Adjacency.ADD_REMOVE else "ball"
+    return Poisson(rate).amplify(gaussian, problem.adjacency, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +197,16 @@ class NoisyGradient:
         """With noise of ``noise_multiplier`` times the sensitivity, on batches of a share ``rate``
         of the records.
         """
-        sensitivity = problem.sensitivity(clip_norm)
-        gaussian = Gaussian(sensitivity, noise_multiplier * sensitivity)
-        sampler = batch_sampler(problem, rate)
-        if isinstance(sampler, Poisson) and problem.adjacency is Adjacency.REPLACE_LABELS:
-            # Each clipped contribution lies in a ball of radius C, half the sensitivity 2C.
-            mechanism = sampler.amplify(gaussian, problem.adjacency, "ball")
-        else:
-            mechanism = sampler.amplify(gaussian, problem.adjacency)
-        return cls(mechanism, clip_norm, rate * problem.n)
+        gaussian = _gaussian(problem, clip_norm, noise_multiplier)
+        return cls(sum_on_batch(problem, rate, gaussian), clip_norm, rate * problem.n)
+
+    @classmethod
+    def of_fixed_size(
+        cls, problem: Problem, clip_norm: float, noise_multiplier: float, rate: float
+    ) -> NoisyGradient:
+        """The same where a source draws q n rows without replacement under replace-one."""
+        gaussian = _gaussian(problem, clip_norm, noise_multiplier)
+        return cls(on_batch(problem, rate, gaussian), clip_norm, rate * problem.n)
 
     def sum(self, budget: Budget, w: Array, view: Callable[[Any], Any] | None = None) -> Array:
         """Release the noisy sum at ``w``, of what ``view`` makes of the batch; the shape of
@@ -198,3 +224,9 @@ class NoisyGradient:
     def mean(self, budget: Budget, w: Array, view: Callable[[Any], Any] | None = None) -> Array:
         """``sum`` over the public divisor."""
         return self.sum(budget, w, view) / self.rows
+
+
+def _gaussian(problem: Problem, clip_norm: float, noise_multiplier: float) -> Gaussian:
+    """Noise of ``noise_multiplier`` times the sensitivity of a sum that is clipped to C."""
+    sensitivity = problem.sensitivity(clip_norm)
+    return Gaussian(sensitivity, noise_multiplier * sensitivity)

@@ -181,6 +181,16 @@ def to_dict(item: Any) -> dict[str, Any]:
     return stored
 
 
+def on_grid(item: Any) -> bool:
+    """Whether the noise of a mechanism, or of one inside it, is discrete."""
+    if isinstance(item, tuple):
+        return any(on_grid(part) for part in item)
+    if not isinstance(item, Mechanism):
+        return False
+    inside = any(on_grid(getattr(item, field.name)) for field in fields(item))  # type: ignore[arg-type]
+    return inside or getattr(item, "rounding", 0.0) > 0.0
+
+
 def l2_distance(value: Any, other: Any) -> float:
     """Euclidean norm of the difference of two arrays of one shape."""
     return float(

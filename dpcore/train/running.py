@@ -103,11 +103,16 @@ def trace(
 ) -> list[dict[str, float]]:
     """Rows (release, spent_epsilon, noted numbers) for at most ``TRACE_POINTS`` releases, the last
     one included.
+
+    Where ``auto`` states the run by distributions, what a part of it spent is the smaller of its
+    curve and of the whole run's statement, which bounds each part.
     """
     total = len(events)
     if not planned.algorithm.private or total == 0:
         return []
-    slow = planned.target is not None and planned.target.accountant_of(events) == "pld"
+    target = planned.target
+    slow = target is not None and target.accountant == "pld"
+    whole = float("inf") if target is None or slow else planned.spent_epsilon
     most = SLOW_TRACE_POINTS if slow else TRACE_POINTS
     points = np.unique(np.linspace(1, total, min(total, most)).round().astype(int))
     noted: dict[int, dict[str, float]] = {}
@@ -116,10 +121,10 @@ def trace(
     rows = []
     for k in points:
         row: dict[str, float] = {"release": int(k)}
-        if planned.target is not None:
+        if target is not None:
             so_far = events.prefix(int(k))
-            row["spent_epsilon"] = planned.target.spent(
-                planned.before.then(so_far) if planned.before else so_far
-            )
+            total_so_far = planned.before.then(so_far) if planned.before else so_far
+            spent = (target if slow else target.plain()).spent(total_so_far)
+            row["spent_epsilon"] = min(spent, whole)
         rows.append(row | noted.get(int(k), {}))
     return rows

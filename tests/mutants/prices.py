@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 PAIRS, TESTS = "dpcore/mechanisms/pairs.py", "tests/dpcore/mechanisms/test_pairs.py"
+EXACT, LIMITS = "dpcore/accounting/exact.py", "dpcore/accounting/limits.py"
+PLD = "tests/dpcore/accounting/test_pld.py"
 EVENTS, KEPT = "dpcore/accounting/events.py", "tests/stored/test_first_rules.py"
 
 MUTANTS = [
@@ -32,4 +34,22 @@ MUTANTS = [
     Mutant(EVENTS, "first(mechanism) if rules == 1 else mechanism", "mechanism", KEPT),
     Mutant(EVENTS, 'stored.get("rules", 1)', 'stored.get("rules", 2)', KEPT),
     Mutant(EVENTS, "if self.rules == 1 else", "if self.rules == 2 else", KEPT),
+    # what is stated, by whom, and what noise a ledger lets a run have
+    Mutant(
+        EXACT,
+        "from_gaussian_mechanism(2.0 / inner.ratio",
+        "from_gaussian_mechanism(4.0 / inner.ratio",
+        PLD,
+    ),
+    Mutant(LIMITS, "self.delta * (1.0 - GRID_SHARE) if", "self.delta if", PLD),
+    Mutant(EVENTS, "self.rules > 1 and any(on_grid", "any(on_grid", PLD),
+    Mutant(
+        "dpcore/accounting/calibrate.py", "if len(targets) < len(limits):", "if not targets:", PLD
+    ),
+    Mutant(
+        "dpcore/descent/gradient.py",
+        "return Poisson(rate).amplify(gaussian, problem.adjacency, kept)",
+        "return on_batch(problem, rate, gaussian)",
+        "tests/dpcore/algorithms/test_noisy_gradients.py",
+    ),
 ]

@@ -52,7 +52,11 @@ def test_an_iteration_computes_one_gradient_per_release(name, gradients):
     settings = {"steps": 7, **({"sampling_rate": 0.1} if name == "ssadmm" else {})}
     run(plan(name, {"noise_multiplier": 5.0, **settings}, problem), objective)
     share = {"ssadmm": 100, "mpadmm": 1000, "dp_admm": 500}[name]
-    assert objective.seen == [share] * 7 * gradients
+    if name == "ssadmm":  # Poisson batches vary
+        assert len(objective.seen) == 7 * gradients
+        assert abs(np.mean(objective.seen) - share) < 0.3 * share
+    else:
+        assert objective.seen == [share] * 7 * gradients
 
 
 @pytest.mark.slow

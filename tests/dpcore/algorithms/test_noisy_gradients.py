@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from dpcore.accounting import Events, Target
+from dpcore.accounting.curves import ORDERS
 from dpcore.algorithms import make
 from dpcore.algorithms.dp_adam import DPAdam
+from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import AssumptionNotMet
 from dpcore.losses import Logistic, Sigmoid
 from dpcore.mechanisms import Exponential, Gaussian
 from dpcore.objective import LinearObjective
-from dpcore.problem import Problem
+from dpcore.problem import Adjacency, Problem
 from dpcore.sampling import Poisson, WithoutReplacement
 from dpcore.train import plan, run
 
@@ -134,3 +136,28 @@ def test_privgene_pays_two_choices_a_generation_and_one_at_the_end(adjacency, ra
         plan("privgene", {"generations": 7}, problem, Target(1.0, 1e-5)), objective, seed=1
     )
     assert len(result.events) == 15
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_sums_take_poisson_batches_under_every_relation(adjacency: Adjacency) -> None:
+    problem = Problem(n=1000, dimension=2, loss=Logistic(), adjacency=adjacency)
+    gradient = NoisyGradient.of(problem, 0.5, 3.0, 0.01)
+    size = problem.sensitivity(0.5)
+    kept = "pair" if adjacency is Adjacency.ADD_REMOVE else "ball"
+    assert gradient.mechanism == Poisson(0.01).amplify(Gaussian(size, 3.0 * size), adjacency, kept)
+    assert gradient.rows == 10.0
+
+
+@pytest.mark.parametrize("name", ["sgd_adv", "rrpsgd"])
+def test_sources_that_draw_without_replacement_keep_it(name: str) -> None:
+    problem = Problem(n=1000, dimension=2, loss=Logistic(), adjacency="replace_one")
+    assert isinstance(make(name, {}).plan(problem)[0].sampler, WithoutReplacement)
+
+
+@pytest.mark.parametrize("rate", [1e-4, 0.03])
+def test_a_poisson_batch_is_never_dearer_than_one_of_fixed_size(rate: float) -> None:
+    problem = Problem(n=10**4, dimension=2, loss=Logistic(), adjacency="replace_one")
+    for multiplier in (0.6, 2.0, 30.0):
+        poisson = NoisyGradient.of(problem, 1.0, multiplier, rate).mechanism.rdp(ORDERS)
+        fixed = NoisyGradient.of_fixed_size(problem, 1.0, multiplier, rate).mechanism.rdp(ORDERS)
+        assert (poisson <= fixed * (1 + 2e-9)).all()
