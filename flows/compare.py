@@ -18,6 +18,7 @@ import prefect.runtime.flow_run
 from prefect import flow
 
 from dpcore.errors import DPFlowsError
+from flows import story
 from flows.compare_cells import run_cells, task_runner
 from flows.compare_summary import grouped_reasons, make_facts, summary
 from flows.steps import StepFailed, reporter, step
@@ -46,14 +47,20 @@ def load_rows(comparison: Comparison) -> None:
         comparison.rows.check_classes(setting)
 
 
-grid_step = step(resume.make_comparison, "cells")
-afford_step = step(compare_charge.charges, "affordable?")
-load_step = step(load_rows, "load")
-report_step = step(report, "report")
-view_step = step(write_view, "view")
+grid_step = step(resume.make_comparison, "list the cells")
+afford_step = step(compare_charge.charges, "ask the budget")
+load_step = step(load_rows, "read the records")
+report_step = step(report, "write the report")
+view_step = step(write_view, "set MLflow's view")
 
 
-@flow(name="dpflows-compare", retries=0, persist_result=False, log_prints=False)
+@flow(
+    name="dpflows-compare",
+    flow_run_name=story.comparison_name,
+    retries=0,
+    persist_result=False,
+    log_prints=False,
+)
 def compare_flow(config: CompareConfig, fresh: bool = False) -> dict[str, Any]:
     """Run every cell that is not finished, and report on all of them; returns the numbers of the
     summary.

@@ -12,6 +12,14 @@ from typing import Any
 UNEXPECTED = 1
 USAGE = 2
 INTERRUPTED = 130
+# What a code says of a failure, without a word of the error itself.
+CODES = {
+    UNEXPECTED: "unexpected failure",
+    USAGE: "bad input or configuration",
+    3: "refused by the budget",
+    4: "audit, release or verification failed",
+    INTERRUPTED: "interrupted",
+}
 
 # Signals that asked this process to stop: a library may wrap the exception that they raise in one
 # of its own.
@@ -20,6 +28,11 @@ _asked: list[int] = []
 
 class Terminated(BaseException):
     """The process was told to end (SIGTERM)."""
+
+
+def words_of_code(code: int) -> str:
+    """What an exit code says, for places where the error's own words may not stand."""
+    return CODES.get(code, CODES[UNEXPECTED])
 
 
 def listen() -> None:

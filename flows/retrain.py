@@ -13,6 +13,7 @@ import prefect.runtime.flow_run
 from prefect import flow
 
 from dpcore.errors import DPFlowsError
+from flows import story
 from flows.steps import StepFailed, reporter, step
 from flows.train import arrived, completed, open_store, train_flow
 from tasks import ledger as ledger_place
@@ -27,10 +28,16 @@ from tasks.retraining.schedule import one_at_a_time
 from tasks.retraining.start import Start, warm
 from tasks.schema import find_schema
 
-drift_step = step(drift.release_drift, "drift")
+drift_step = step(drift.release_drift, "release drift figures")
 
 
-@flow(name="dpflows-retrain", retries=0, persist_result=False, log_prints=False)
+@flow(
+    name="dpflows-retrain",
+    flow_run_name=story.retraining_name,
+    retries=0,
+    persist_result=False,
+    log_prints=False,
+)
 def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str, Any]:
     """Train the newest period that was complete at ``at``, once; default: at the scheduled time of
     this flow run.
@@ -40,8 +47,30 @@ def retrain_flow(config: RetrainConfig, at: datetime | None = None) -> dict[str,
     (trained or skipped) with its reason, and the summary of the training.
     """
     check_retraining(config)
-    with Home.find().adopted() as home:
-        return _steps(config, at, home)
+    name = story.data_name(config.training.data.name)
+    story.tag(name, "retraining")
+    with story.fired(name) as fired, Home.find().adopted() as home, story.told(name):
+        answer = _steps(config, at, home)
+        fired(end_words(answer))
+    # A state, of which the caller gets the answer.
+    skip = "Skipped" if answer["outcome"] == "skipped" else None
+    ended: dict[str, Any] = story.ended(end_words(answer), answer, skip)
+    return ended
+
+
+def end_words(answer: dict[str, Any]) -> str:
+    """How a retraining ended, from public and charged numbers: for the state and the log."""
+    if answer["outcome"] == "skipped":
+        return f"skipped: {answer['reason']}"
+    run = answer["training"]
+    words = (
+        f"period {answer['period']} trained: {run['algorithm']}, epsilon "
+        f"{run['epsilon_spent']:.6g} at delta {run['delta']:g}, MLflow run {run['run_id']}"
+    )
+    battle = answer["champion"]
+    if battle is None:
+        return words
+    return words + (", better than the champion" if battle["won"] else ", the champion is kept")
 
 
 def _steps(config: RetrainConfig, at: datetime | None, home: Home) -> dict[str, Any]:
@@ -57,7 +86,10 @@ def _steps(config: RetrainConfig, at: datetime | None, home: Home) -> dict[str, 
         found = look(config, ledger, scheduled, now, at is not None)
         if found.idle:
             return skipped(config, found)
-        with one_at_a_time(ledger, schema.name, config.schedule.wait_minutes):
+        with (
+            one_at_a_time(ledger, schema.name, config.schedule.wait_minutes),
+            story.slot(schema.name),
+        ):
             found = look(config, ledger, scheduled, datetime.now(UTC), at is not None)
             return arrived(skipped(config, found) if found.idle else _train(config, found, ledger))
 
@@ -106,6 +138,8 @@ def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[s
         answer["champion"] = champion.challenge(
             config.champion, start.config, summary, store.client, ledger
         )
+        if not answer["champion"]["won"]:
+            story.emit("champion-kept", summary["data"], **answer["champion"])
     if config.drift.epsilon is not None:
         answer["drift"] = _drift(
             config.drift.epsilon, start.config, found.period, store.client, summary, ledger
@@ -125,7 +159,9 @@ def _drift(
         return {"note": measured.note}
     client.log_text(summary["run_id"], measured.text, drift.FILE)
     tracking.log_metrics(client, summary["run_id"], measured.metrics)
-    return {"positive_share": measured.metrics["released.drift_positive_share"], "file": drift.FILE}
+    share = measured.metrics["released.drift_positive_share"]
+    story.emit("drift", summary["data"], period=period, positive_share=share, epsilon=epsilon)
+    return {"positive_share": share, "file": drift.FILE}
 
 
 def _window_words(reading: retraining_schedule.Reading) -> str:
@@ -157,6 +193,8 @@ def skipped(config: RetrainConfig, found: schedule.Due) -> dict[str, Any]:
     """The answer of a trigger that has nothing to do."""
     reporter.get().say(f"{found.idle[0].upper()}{found.idle[1:]}.")
     name = find_schema(config.training.data.name).name
+    story.line(found.idle)
+    story.emit("skipped", name, period=found.period, reason=found.idle)
     common = {"schema_version": 1, "outcome": "skipped", "data": name, "period": found.period}
     return common | {"reason": found.idle, "flow_run_id": str(prefect.runtime.flow_run.id or "")}
 
@@ -215,6 +253,7 @@ def place(config: RetrainConfig) -> dict[str, Any]:
 
     return {
         "name": config.name,
+        "tags": [story.data_name(config.training.data.name), "retraining"],
         "schedule": Cron(config.schedule.cron, timezone="UTC"),
         "parameters": {"config": config.model_dump(mode="json", exclude_unset=True)},
         "concurrency_limit": ConcurrencyLimitConfig(
@@ -232,6 +271,7 @@ def serve(config: RetrainConfig, home: Home) -> None:
     """
     # Runs start in processes of their own: relative folders must mean the same there.
     os.environ["DPFLOWS_HOME"] = str(home.root)
+    os.environ[story.SERVED[0]] = "1"
     options = place(config)
     options["global_limit"] = options.pop("concurrency_limit")
     retrain_flow.serve(limit=1, print_starting_message=False, **options)

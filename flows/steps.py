@@ -12,6 +12,10 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from dpcore.errors import DPFlowsError
+from flows import story
+from flows.exit_codes import words_of_code
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -26,7 +30,9 @@ class StepFailed(Exception):
     """
 
     def __init__(self, step: str, error: Exception) -> None:
-        super().__init__(f"{step}: {type(error).__name__}")
+        code = error.exit_code if isinstance(error, DPFlowsError) else 1
+        words = f"{words_of_code(code)} (exit code {code}) at step {step!r}"
+        super().__init__(f"{words}: {type(error).__name__}")
         self.step = step
         self.error = error
 
@@ -66,9 +72,11 @@ SILENCE = Silence()
 reporter: ContextVar[Reporter] = ContextVar("reporter", default=SILENCE)
 
 
-def step(function: Callable[P, R], name: str) -> Callable[P, R]:
+def step(
+    function: Callable[P, R], name: str, words: Callable[[R], str] | None = None
+) -> Callable[P, R]:
     """Return ``function`` as a task called ``name``: no retry, no cache, no stored result, no
-    quoted error.
+    quoted error. ``words`` says the public numbers of its result, which Prefect's log shows.
 
     A retry would draw noise again, which is a second release; a stored result would be a copy of
     private rows.
@@ -78,9 +86,11 @@ def step(function: Callable[P, R], name: str) -> Callable[P, R]:
     def body(*args: P.args, **kwargs: P.kwargs) -> R:
         reporter.get().step(name)
         try:
-            return function(*args, **kwargs)
+            found = function(*args, **kwargs)
         except Exception as error:
             raise StepFailed(name, error) from None
+        story.line(name if words is None else f"{name}: {words(found)}")
+        return found
 
     made: Any = task(
         name=name,

@@ -22,11 +22,13 @@ from mlflow.exceptions import MlflowException
 from prefect import flow
 
 from dpcore.errors import DPFlowsError
-from dpcore.train import Planned
+from dpcore.train import Planned, Result
+from flows import story
 from flows.exit_codes import heed
 from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
 from tasks.config import TrainConfig
+from tasks.drawing.words import metric_title, number
 from tasks.home import Home
 from tasks.kinds import quality
 from tasks.kinds.base import Job, Sealed
@@ -40,17 +42,54 @@ from tasks.report import attach
 from tasks.stores.made import making_stores
 from tasks.training import evaluate, steps
 
-plan_step = step(steps.plan_training, "plan")
-afford_step = step(steps.fit_to_ledger, "affordable?")
-load_step = step(load_records, "load")
-preprocess_step = step(build_objective, "preprocess")
-reserve_step = step(steps.reserve_budget, "reserve")
-fit_step = step(steps.fit_model, "fit")
-attribute_step = step(quality.write_table, "selected attributes")
-convert_step = step(record_run.convert, "convert")
-commit_step = step(record_run.commit, "commit")
-evaluate_step = step(evaluate.measure, "evaluate")
-track_step = step(record_run.track, "track")
+
+def plan_words(planned: Planned) -> str:
+    """The public numbers of a plan."""
+    epsilon, noise = planned.spent_epsilon, planned.algorithm.noise_multiplier
+    return f"{planned.name}, epsilon {epsilon:.6g}, noise multiplier {noise:.6g}"
+
+
+def reserve_words(reservation: Reservation) -> str:
+    return f"entry {reservation.entry_id} of {reservation.dataset}"
+
+
+def fit_words(result: Result) -> str:
+    return f"{len(result.events)} releases"
+
+
+def price_words(price: record_run.Price) -> str:
+    promise = price.guarantee
+    return (
+        f"epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, "
+        f"{promise.adjacency} ({promise.accountant})"
+    )
+
+
+def statement_words(statement: Statement) -> str:
+    return f"entry {statement.ledger.entry}, {'' if statement.releasable else 'not '}releasable"
+
+
+def metric_words(metrics: dict[str, float]) -> str:
+    """Metrics that may leave; those that may not are the operator's."""
+    found = {key: value for key, value in under("released.", metrics).items() if value is not None}
+    return (
+        ", ".join(f"{metric_title(key)} {number(value)}" for key, value in found.items())
+        or "internal numbers"
+    )
+
+
+# Read from top to bottom they tell what a training does.
+plan_step = step(steps.plan_training, "plan noise and price", plan_words)
+afford_step = step(steps.fit_to_ledger, "ask the budget", plan_words)
+load_step = step(load_records, "read the records")
+preprocess_step = step(build_objective, "encode the columns")
+reserve_step = step(steps.reserve_budget, "reserve the price", reserve_words)
+fit_step = step(steps.fit_model, "fit with noise", fit_words)
+attribute_step = step(quality.write_table, "name the selected attributes")
+convert_step = step(record_run.convert, "state the guarantee", price_words)
+commit_step = step(record_run.commit, "charge and keep the model", statement_words)
+evaluate_step = step(evaluate.measure, "measure quality", metric_words)
+track_step = step(record_run.track, "record in MLflow", str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +126,13 @@ def open_store(config: TrainConfig) -> Store:
     return Store(home, client, experiment)
 
 
-@flow(name="dpflows-train", retries=0, persist_result=False, log_prints=False)
+@flow(
+    name="dpflows-train",
+    flow_run_name=story.training_name,
+    retries=0,
+    persist_result=False,
+    log_prints=False,
+)
 def train_flow(config: TrainConfig) -> dict[str, Any]:
     """Train one private model; returns the numbers of the run's summary.
 
@@ -96,8 +141,18 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
     unless nothing was drawn. It prepares its own home (``DPFLOWS_HOME``, else ``runs``), so a
     script, another flow or a worker may call it as the command does.
     """
-    with Home.find().adopted():
-        return _steps(config)
+    name = story.data_name(config.data.name)
+    story.tag(name)
+    with Home.find().adopted(), story.told(name):
+        answer = _steps(config)
+    message = (
+        f"{answer['algorithm']}, epsilon {answer['epsilon_spent']:.6g} at delta "
+        f"{answer['delta']:g}, MLflow run {answer['run_id']}"
+    )
+    ended: dict[str, Any] = story.ended(
+        message, answer
+    )  # a state, of which the caller gets the answer
+    return ended
 
 
 def _steps(config: TrainConfig) -> dict[str, Any]:
@@ -149,7 +204,22 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
     seconds = {"fit": result.seconds, "flow": perf_counter() - started}
     answer = summary(job, planned, statement, metrics, run_id, uri, seconds)
     index.note_run(store.home, answer, config.data.period, job.blocks)
+    tell_end(answer, store, job)
     return arrived(answer)
+
+
+def tell_end(answer: dict[str, Any], store: Store, job: Job) -> None:
+    """The page of a training that came to its end, and the events about it."""
+    name = answer["data"]
+    with Ledger(ledger_url(job.config, job.schema, store.home)) as ledger:
+        left = story.share_left(ledger, name, job.blocks)
+    story.write_page(name, story.page(answer, left, store.home, store.experiment), "training")
+    facts = {
+        key: answer[key] for key in ("run_id", "algorithm", "epsilon_spent", "delta", "releasable")
+    }
+    story.emit("trained", name, **facts, share_left=left, released=answer["released"])
+    if left is not None and left < story.LOW:
+        story.emit("budget-low", name, share_left=left, blocks=list(job.blocks))
 
 
 def hooks(job: Job, name: str) -> Iterator[Callable[..., Any]]:

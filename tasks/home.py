@@ -15,6 +15,7 @@ from pathlib import Path
 from dpcore.errors import InputError
 
 PRIVATE_FOLDER = 0o700
+UI_FILE = "ui.json"  # where `dpflows ui` says under which address MLflow answers
 # Nothing is told to the makers of the libraries: what a flow is called and how often it runs is
 # nobody's business. Prefect's server asks its own switch alone, whatever ``DO_NOT_TRACK`` says.
 SILENCE = {

@@ -17,6 +17,7 @@ from rich.table import Table
 from dpcore.errors import InputError, VerificationFailed
 from flows.commands.audit import ledger_of, mark, open_store, planned_again, read
 from flows.commands.key import ask_passphrase
+from flows.server import tell_released
 from flows.terminal import print_whole
 from tasks.audit import Subject, audit
 from tasks.audit.mlflow_run import find_run
@@ -118,6 +119,9 @@ def release_run(
         answer = release(client, asked, secret)
         if answer["changed"]:
             index.note_release(home, answer, asked.approval.who)
+            known = ("name", "version", "run_id", "epsilon", "delta")
+            payload = {key: answer[key] for key in known} | {"approved_by": asked.approval.who}
+            tell_released(home, answer["data"], payload)
     if as_json:
         sys.stdout.write(json.dumps(answer) + "\n")
     else:
@@ -153,9 +157,10 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
             f"Run {asked.run} must not be released: {', '.join(sorted(report.codes))}; see the "
             f"audit."
         )
-    shown = {"notes": [finding.line() for finding in report.findings]}
+    shown: dict[str, Any] = {"notes": [finding.line() for finding in report.findings]}
     statement = subject.statement
     assert statement is not None
+    shown["data"] = statement.data.name
     with Ledger(asked.ledger or ledger_of(subject)) as ledger:
         require_head(ledger, asked.head)
         if champion is not None and champion.dataset == statement.ledger.dataset:

@@ -18,7 +18,7 @@ from pathlib import Path
 from dpcore.errors import DPFlowsError, InputError
 from flows.server import ADDRESS_FILE, free_port, healthy, is_free, reachable
 from tasks.compare.tracking import view_of
-from tasks.home import Home
+from tasks.home import UI_FILE, Home
 from tasks.record import OURS
 from tasks.record.tracking import DATABASES, tracking_client
 from tasks.stores.made import ensure_stores
@@ -41,6 +41,7 @@ def serve(with_prefect: bool, port: int, prefect_port: int, as_json: bool) -> No
         else:
             base = os.environ["MLFLOW_TRACKING_URI"].rstrip("/")
         links = {"mlflow": base}
+        stack.enter_context(announced(home, base))
         links |= {f"experiment {name}": link for name, link in experiment_links(home, base).items()}
         if with_prefect:
             api, process = stack.enter_context(prefect_server(home, usable(prefect_port)))
@@ -53,6 +54,17 @@ def serve(with_prefect: bool, port: int, prefect_port: int, as_json: bool) -> No
             raise DPFlowsError(
                 f"Expected the servers to keep running, but one ended; see the logs in {home.root}."
             )
+
+
+@contextmanager
+def announced(home: Home, base: str) -> Iterator[None]:
+    """Say in the home folder where MLflow answers, for links of pages written meanwhile."""
+    place = home.root / UI_FILE
+    place.write_text(json.dumps({"mlflow": base}))
+    try:
+        yield
+    finally:
+        place.unlink(missing_ok=True)
 
 
 def show(links: dict[str, str], as_json: bool) -> None:

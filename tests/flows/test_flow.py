@@ -25,16 +25,16 @@ from tasks.training import steps
 from tests.tasks.training.test_training import config_of
 
 STEPS = [
-    "plan",
-    "affordable?",
-    "load",
-    "preprocess",
-    "reserve",
-    "fit",
-    "convert",
-    "commit",
-    "evaluate",
-    "track",
+    "plan noise and price",
+    "ask the budget",
+    "read the records",
+    "encode the columns",
+    "reserve the price",
+    "fit with noise",
+    "state the guarantee",
+    "charge and keep the model",
+    "measure quality",
+    "record in MLflow",
 ]
 
 

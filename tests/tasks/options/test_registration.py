@@ -112,10 +112,15 @@ def test_a_toy_option_trains_charges_and_speaks(
 
     hooks = list(Headcount.titles.values())
     assert [step for step in told.steps if step in hooks] == hooks
-    places = {
-        step: told.steps.index(step)
-        for step in (*hooks, "plan", "reserve", "fit", "convert", "commit", "track")
+    names = {
+        "plan": "plan noise and price",
+        "reserve": "reserve the price",
+        "fit": "fit with noise",
+        "convert": "state the guarantee",
+        "commit": "charge and keep the model",
+        "track": "record in MLflow",
     }
+    places = {step: told.steps.index(names.get(step, step)) for step in (*hooks, *names)}
     assert places["look around"] < places["plan"] < places["find a clicker"] < places["reserve"]
     assert (
         places["reserve"]

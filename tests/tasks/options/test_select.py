@@ -61,7 +61,7 @@ def test_a_selection_is_a_step_of_one_charged_training(
     with LocalServer(home) as seen:
         seen.drain(summary["flow_run_id"])
     names = [task["name"] for task in task_runs(server, summary["flow_run_id"])]
-    assert "selected attributes" in names and names.count("fit") == 1
+    assert "name the selected attributes" in names and names.count("fit with noise") == 1
 
 
 def model_folder(client, run_) -> Path:

@@ -110,13 +110,20 @@ def test_a_served_retraining_runs_once_a_period(
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=300)
-    assert outcomes == ["COMPLETED", "COMPLETED"], (tmp_path / "log").read_text()[-3000:]
+    said = (tmp_path / "log").read_text()
+    assert outcomes == [("COMPLETED", "Completed"), ("COMPLETED", "Skipped")], said[-3000:]
+    # One line when it starts, and one for each firing.
+    lines = said.splitlines()
+    assert [line.split("UTC  clinic: ")[-1].split(":")[0] for line in lines[1:]] == [
+        "period 2026-W04 trained",
+        "skipped",
+    ], said
     assert [entry["state"] for entry in entries(clinic, "clinic")] == ["committed"], (
         "the second one did nothing"
     )
 
 
-def _start(name: str, run_deployment: Any) -> str:
+def _start(name: str, run_deployment: Any) -> tuple[str, str]:
     """Start a run of a deployment, which may take a moment to be there; return the state at its
     end.
     """
@@ -124,11 +131,8 @@ def _start(name: str, run_deployment: Any) -> str:
     while True:
         try:
             at = datetime(2026, 1, 26, 3, tzinfo=UTC).isoformat()
-            return str(
-                run_deployment(
-                    name, parameters={"at": at}, timeout=300, poll_interval=1
-                ).state_type.value
-            )
+            found = run_deployment(name, parameters={"at": at}, timeout=300, poll_interval=1)
+            return str(found.state_type.value), str(found.state_name)
         except Exception:
             if time.monotonic() > give_up:
                 raise

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpcore.errors import BudgetExceeded, InputError
+from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.ledger.records import UNIT
 from tasks.ledger.summary import entries, realised_epsilon
 from tasks.record import tracking
 from tasks.record.stored import start_without_price
+from tests.tasks.retraining.test_schedule import RUN
 from tests.tasks.retraining.weekly import config_of
 
 FIRST = datetime(2026, 1, 12, 3, tzinfo=UTC)  # the Monday after 2026-W02
@@ -26,6 +27,40 @@ FIRST = datetime(2026, 1, 12, 3, tzinfo=UTC)  # the Monday after 2026-W02
 
 def monday(week: int) -> datetime:
     return FIRST + timedelta(weeks=week)
+
+
+def test_a_skip_is_a_state_of_its_own_and_a_paused_data_set_trains_nothing(
+    server: str,
+    home: Home,
+    clinic: Ledger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows import story
+    from flows.retrain import retrain, retrain_flow
+
+    heard: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(story, "send", lambda event, about, payload: heard.append((event, payload)))
+    config = config_of(tmp_path)
+    with get_client(sync_client=True) as client:
+        client.upsert_global_concurrency_limit_by_name("dpflows:clinic", 0)
+        with pytest.raises(DPFlowsError, match="somebody paused this data set; nothing was spent"):
+            retrain(config, monday(2))
+        assert entries(clinic, "clinic") == []
+        client.upsert_global_concurrency_limit_by_name("dpflows:clinic", 1)
+
+    clinic.reserve("clinic", RUN, ["2026-W04"], period="2026-W04").commit()
+    state = retrain_flow(config, monday(2), return_state=True)
+    assert (state.name, state.type.value) == ("Skipped", "COMPLETED")
+    assert "period 2026-W04 of 'clinic' is trained already" in str(state.message)
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(state.state_details.flow_run_id)
+    assert run.name == "clinic 2026-01-26 eps 0.8 retraining"
+    assert {"clinic", "retraining"} <= set(run.tags)
+    assert [event for event, _ in heard] == ["dpflows.failed", "dpflows.skipped"]
+    assert heard[1][1]["period"] == "2026-W04"
 
 
 @pytest.mark.slow
