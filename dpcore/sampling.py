@@ -75,8 +75,12 @@ class Poisson:
 
         Where few rows are expected in the batch, or outside of it, numpy draws the size by
         inversion and cuts the tail beyond ten standard deviations (up to 2.3e-13 of it); such rows
-        are met one by one instead (``rare``).
+        are met one by one instead (``rare``). Of many rows at a rate 1/2 .. 1/256 each is drawn by
+        coins of its own (``by_coins``), which is exact and takes no sorting.
         """
+        halvings = halvings_of(self.rate)
+        if halvings and n >= MANY:
+            return by_coins(n, halvings, rng)
         least = min(self.rate, 1.0 - self.rate)
         if n * least > INVERTED:
             return distinct(n, int(rng.binomial(n, self.rate)), rng)
@@ -96,6 +100,39 @@ class Poisson:
         if self.rate == 1.0:
             return mechanism
         return Sampled(mechanism, self, Adjacency(adjacency), contributions)
+
+
+# From so many rows on coins are thrown for each of them.
+MANY = 100_000
+MOST_HALVINGS = 8
+# Rows whose coins are thrown at a time.
+THROWN = 2**22
+
+
+def halvings_of(rate: float) -> int:
+    """k where ``rate`` is 2^-k with k of 1 to ``MOST_HALVINGS``, else 0."""
+    mantissa, exponent = np.frexp(rate)
+    return int(1 - exponent) if mantissa == 0.5 and 1 <= 1 - exponent <= MOST_HALVINGS else 0
+
+
+def by_coins(n: int, halvings: int, rng: np.random.Generator) -> Array:
+    """Sorted rows of ``n``, each with chance exactly 2^-``halvings`` by itself: those whose fair
+    coins all show heads, 64 rows at a time by the AND of random words.
+    """
+    found = []
+    for start in range(0, n, THROWN):
+        rows = min(THROWN, n - start)
+        coins = _words(-(-rows // 64), rng)
+        for _ in range(halvings - 1):
+            coins &= _words(len(coins), rng)
+        heads = np.unpackbits(coins.view(np.uint8), count=rows, bitorder="little")
+        found.append(np.flatnonzero(heads).astype(np.int32 if n < 2**31 else np.int64) + start)
+    return np.concatenate(found)
+
+
+def _words(count: int, rng: np.random.Generator) -> Array:
+    """Uniform words of 64 bits, shape (count,)."""
+    return rng.integers(0, 2**64 - 1, size=count, dtype=np.uint64, endpoint=True)
 
 
 # Up to this many expected rows numpy's binomial draws by inversion (30 in its source), where its

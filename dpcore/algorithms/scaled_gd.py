@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import expm1, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from dpcore.errors import (
     if_given,
     require_below_one,
     require_count,
+    require_fraction,
     require_open_unit,
     require_positive,
 )
@@ -70,6 +71,9 @@ class ScaledGD(Algorithm):
     probabilities are not calibrated. A ``calibration_share`` of mu^2 pays for one histogram of
     scores by label that corrects them (``dpcore.descent.platt``).
 
+    ``sampling_rate`` q below 1 takes a step on a fresh batch: fewer passes over the records for
+    little more noise where n mu is large (at q = 1/16 a training reads a third of the rows' time).
+
     Both adjacencies. Abadi et al. (2016), Algorithm 1, with q = 1, on the scaled columns; the exact
     price is that of Dong, Roth & Su (2022), Corollary 3.3.
     """
@@ -93,6 +97,7 @@ class ScaledGD(Algorithm):
 
     noise_multiplier: float = 2.0
     steps: int = 256
+    sampling_rate: float = 1.0
     clip_norm: float | None = None
     marginal_share: float = 0.1
     horizon: float | None = None
@@ -102,6 +107,7 @@ class ScaledGD(Algorithm):
         require_positive(noise_multiplier=self.noise_multiplier)
         if_given(require_positive, clip_norm=self.clip_norm, horizon=self.horizon)
         require_count(steps=self.steps)
+        require_fraction(sampling_rate=self.sampling_rate)
         require_open_unit(marginal_share=self.marginal_share)
         require_below_one(
             calibration_share=self.calibration_share,
@@ -121,7 +127,9 @@ class ScaledGD(Algorithm):
         marginals = self._priced(
             Marginals.of(problem).sensitivity(problem.adjacency), self.marginal_share
         )
-        gradient = NoisyGradient.of(problem, self.clip(problem), self.noise_multiplier)
+        gradient = NoisyGradient.of(
+            problem, self.clip(problem), self.noise_multiplier, self.sampling_rate
+        )
         if self.calibration_share == 0.0:
             return marginals, gradient, []
         platt.require_log_odds(problem)
@@ -136,9 +144,20 @@ class ScaledGD(Algorithm):
         leave.
         """
         rest = 1.0 - self.marginal_share - self.calibration_share
-        return Gaussian(
-            sensitivity, self.noise_multiplier * sqrt(rest / (share * self.steps)) * sensitivity
-        )
+        return Gaussian(sensitivity, self.per_mu * sqrt(rest / (share * self.steps)) * sensitivity)
+
+    @property
+    def per_mu(self) -> float:
+        """1 / mu of one gradient: the noise multiplier, or that of a full step that costs about as
+        much as one on a batch, mu = q sqrt(e^(1/s^2) - 1) (Bu, Dong, Long & Su 2020, Theorem 5).
+
+        It divides the budget and prices nothing.
+        """
+        if self.sampling_rate == 1.0:
+            return self.noise_multiplier
+        alone = min(self.noise_multiplier**-2.0, 50.0)
+        amplified = self.sampling_rate * sqrt(expm1(alone))
+        return max(self.noise_multiplier, 1.0 / amplified)
 
     def resolved(self, problem: Problem) -> dict[str, Any]:
         """What the fields that were left out come to on ``problem``."""
@@ -150,7 +169,7 @@ class ScaledGD(Algorithm):
 
     def signal(self, problem: Problem) -> float:
         """n * mu of the gradients, halved under replace-one: what the steps can learn from."""
-        mu = sqrt(self.steps) / self.noise_multiplier
+        mu = self.sampling_rate * sqrt(self.steps) / self.noise_multiplier
         return problem.n * mu / problem.sensitivity(1.0)
 
     def advice(self, problem: Problem) -> str:
