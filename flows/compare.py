@@ -99,7 +99,7 @@ def _steps(config: CompareConfig, fresh: bool) -> dict[str, Any]:
         cells = [(by_key[record["cell"]], record) for record in records]
         view_step(store.client, store.experiment, parent, cells, config)
     seconds["flow"] = perf_counter() - started
-    return arrived_at_end(summary(comparison, records, charges, parent, files, seconds, store))
+    return arrived_at_end(summary(comparison, records, charges, parent, files, seconds))
 
 
 def say_first(comparison: Comparison, charges: dict[str, Charge]) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import prefect.runtime.flow_run
 
-from flows.train import Store
 from tasks.compare import tracking as children
 from tasks.compare.cell import SUPPORT, CellRecord, missing_metrics
 from tasks.compare.charge import Charge, charge_words
@@ -96,7 +95,6 @@ def summary(
     parent: str,
     files: Sequence[str],
     seconds: dict[str, float],
-    store: Store,
 ) -> dict[str, Any]:
     """The end of a comparison as one JSON-able object."""
     config = comparison.config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
@@ -13,6 +13,9 @@ from mlflow.exceptions import MlflowException
 from dpcore.errors import InputError
 from tasks.audit.subject import LARGEST_MODEL, Subject, Version, contents, local, model_contents
 from tasks.record import MODEL
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 
 def find_run(client: MlflowClient, run_id: str) -> Run:
@@ -34,6 +37,8 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
     """Everything that the store holds about a run. Raises ``InputError`` where there is no such
     run.
     """
+    from mlflow.exceptions import MlflowException
+
     run = find_run(client, run_id)
     if (root := local(run.info.artifact_uri)) is not None:
         files, odd = contents(root)
@@ -92,6 +97,9 @@ def _model(client: MlflowClient, uri: str) -> tuple[dict[str, bytes], tuple[str,
     """Files of the stored model and what is no plain file there, its place, and the run that stored
     it.
     """
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
     if not uri.startswith("models:/m-"):
         return {}, (), "", ""
     try:
@@ -102,8 +110,6 @@ def _model(client: MlflowClient, uri: str) -> tuple[dict[str, bytes], tuple[str,
         if (root := local(place)) is not None:
             return *contents(root, LARGEST_MODEL), place, str(entry.source_run_id)
         with TemporaryDirectory() as folder:
-            from mlflow.artifacts import download_artifacts
-
             copy = Path(download_artifacts(uri, dst_path=folder, tracking_uri=client.tracking_uri))
             files, odd = contents(copy, LARGEST_MODEL)
             files.pop("registered_model_meta", None)  # written by the download

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
-from dpcore.algorithms import registry
+from dpcore.algorithms import registry as algorithms
 from dpcore.errors import InputError
 from tasks.config import TrainConfig
 from tasks.ledger import Ledger
@@ -43,7 +43,7 @@ def warm(config: RetrainConfig, chosen: TrainConfig, client: MlflowClient, ledge
     job = steps.prepare(chosen)
     planned = steps.plan_training(job)
     if (
-        "start" not in {field.name for field in fields(registry[planned.name])}
+        "start" not in {field.name for field in fields(algorithms[planned.name])}
         or "start" in chosen.algorithm.parameters
     ):
         return Start(chosen, None, f"no warm start: {planned.name} takes no other start")
