@@ -112,12 +112,12 @@ def registered(
     """The run behind a registered model's released version, with what differs between bundle, run
     and registry.
     """
+    from tasks.release.front import same_chain, same_run, where_released
     from tasks.release.gate import load_policy
     from tasks.release.keys import trusted_keys
-    from tasks.release.registered import released, same_chain, same_run
 
     trusted = None if any_signer else trusted_keys(load_policy().trusted_keys)
-    found, shown = released(client, Home.find().root / "releases" / name, name, trusted)
+    found, shown = where_released(client, Home.find().root / "releases" / name, name, trusted)
     subject = read(client, found.manifest.run_id, ledger)
     chain = same_chain(found, ledger or ledger_of(subject))
     return found.manifest.run_id, subject, [*shown, *same_run(found, subject), *chain]

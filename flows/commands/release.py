@@ -29,7 +29,6 @@ from tasks.record.wording import RENDERED, rendered_again
 from tasks.release import front, registry
 from tasks.release import manifest as names
 from tasks.release.bundle import checksums, require_place, write_bundle
-from tasks.release.card import make_card, read_model
 from tasks.release.front import Front, Released
 from tasks.release.gate import (
     Policy,
@@ -41,7 +40,15 @@ from tasks.release.gate import (
     trials_behind,
 )
 from tasks.release.keys import load_key, own_fingerprint, trusted_keys
-from tasks.release.manifest import Approval, Manifest, Position, Price, ReleasedMetric
+from tasks.release.manifest import (
+    Approval,
+    Manifest,
+    Position,
+    Price,
+    ReleasedMetric,
+    make_card,
+    read_model,
+)
 from tasks.release.trials import Trial, newest_of, position, require_chain, require_head
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
@@ -37,7 +36,6 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
     """Everything that the store holds about a run. Raises ``InputError`` where there is no such
     run.
     """
-    from mlflow.exceptions import MlflowException
 
     run = find_run(client, run_id)
     if (root := local(run.info.artifact_uri)) is not None:

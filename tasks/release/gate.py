@@ -18,8 +18,7 @@ from tasks.config.read import load
 from tasks.ledger import Ledger
 from tasks.record.example import fault
 from tasks.record.statement import First, Statement
-from tasks.release.card import read_model
-from tasks.release.manifest import METRICS, TUNING, Price, ReleasedMetric
+from tasks.release.manifest import METRICS, TUNING, Price, ReleasedMetric, read_model
 from tasks.release.trials import Trial, charged, newest_of, search, search_epsilon
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """A ledger that was charged by price rules 1 verifies for ever, and runs of today are charged
-beside it."""
+beside it.
+"""
 
 from __future__ import annotations
 

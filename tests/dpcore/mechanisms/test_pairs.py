@@ -1,5 +1,6 @@
 """The exact pair of a replaced record on a Poisson batch: golden values, and its proof checked from
-outside."""
+outside.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tasks.ledger import Ledger
 from tasks.record import model, stored, tracking
 from tasks.record.statement import Statement
 from tasks.record.wording import to_markdown
-from tasks.release.card import kind_of, purpose
+from tasks.release.manifest import kind_of, purpose
 from tasks.training import evaluate, steps
 
 SCHEMA = """\

@@ -1,5 +1,6 @@
 """Inputs that people brought, through reading, the stored model and `predict`: read, or refused on
-one line that names file, row, column, rule and way out."""
+one line that names file, row, column, rule and way out.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ RELATED = (
 )
 UNRELATED = (
     *("flows/cli.py", "flows/compare.py", "tasks/compare/figures.py", "tasks/compare/page.py"),
-    *("tasks/compare/statistics.py", "tasks/release/card.py", "tasks/report/page.py"),
+    *("tasks/compare/statistics.py", "tasks/release/manifest.py", "tasks/report/page.py"),
 )
 # Libraries that sources of a cell import and that no number goes through.
 NO_NUMBERS = (
