@@ -17,7 +17,7 @@ from rich.table import Table
 from dpcore.errors import InputError, VerificationFailed
 from flows.terminal import print_whole
 from tasks.audit import Audit, Finding, Subject, audit
-from tasks.audit.database import Database
+from tasks.audit.mlflow_run import Database
 from tasks.audit.subject import CONFIG, from_record, ledger_facts
 from tasks.home import Home
 from tasks.ledger import ledger_of_run
@@ -166,7 +166,7 @@ def verdict(report: Audit) -> str:
 
 def measure(subject: Subject) -> dict[str, Any]:
     """Empirical lower bounds for the algorithm of the run, on synthetic data of the same shape."""
-    from tasks.audit.empirical import attack_run
+    from tasks.audit.recompute import attack_run
 
     return attack_run(subject)
 
@@ -175,7 +175,7 @@ def keep(run: str, measured: dict[str, Any]) -> None:
     """Store metrics and figure of an empirical audit with the run; they stand on synthetic data
     alone.
     """
-    from tasks.audit.empirical import FIGURE, metrics_of, write_figure
+    from tasks.audit.recompute import FIGURE, metrics_of, write_figure
     from tasks.record.tracking import log_files, log_metrics
 
     client = open_store()

@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
-from tasks.audit import (
-    rules_content,
-    rules_derived,
-    rules_model,
-    rules_names,
-    rules_record,
-    rules_run,
-    rules_texts,
-)
+from tasks.audit import rules_content, rules_derived, rules_model, rules_record, rules_run
+from tasks.audit import rules_derived as audit_rules_derived
 from tasks.audit.findings import Audit, Finding, Severity, block
 from tasks.audit.rules_run import RETRAIN
 from tasks.audit.subject import LedgerFacts, Subject
@@ -26,9 +19,9 @@ WORST_FIRST = list(Severity)
 OWN_RULES = (
     *rules_run.RULES,
     *rules_derived.RULES,
-    *rules_texts.RULES,
+    *audit_rules_derived.TEXT_RULES,
     *rules_content.RULES,
-    *rules_names.RULES,
+    *audit_rules_derived.NAME_RULES,
     *rules_model.RULES,
 )
 

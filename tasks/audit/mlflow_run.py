@@ -1,7 +1,18 @@
-"""A run of MLflow as the audit sees it, through MLflow's client: any store, any version."""
+"""A run of MLflow as the audit sees it, through MLflow's client: any store, any version.
+
+MLflow's own SQLite database, read directly: a second for an audit instead of the four of
+MLflow's import.
+
+Only where the tables are exactly those of a version that was compared with MLflow's client (tests);
+any other store, or version, is read through the client. One tag is written: what the audit found.
+"""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -114,3 +125,149 @@ def _model(client: MlflowClient, uri: str) -> tuple[dict[str, bytes], tuple[str,
             return files, odd, place, str(entry.source_run_id)
     except (MlflowException, OSError):
         return {}, (), "", ""
+
+
+# Alembic revisions of MLflow's tables: 3.17.
+KNOWN = ("dc11669786a5",)
+READY = 2  # of logged_models.status
+PREFIX = "sqlite:///"
+WAIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The SQLite file of a tracking store."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, uri: str) -> Database | None:
+        """The database behind a tracking URI; None where it is another store or has other
+        tables.
+        """
+        if not uri.startswith(PREFIX) or "?" in uri:
+            return None
+        found = cls(Path(uri.removeprefix(PREFIX)).absolute())
+        try:
+            with found._open() as connection:
+                [(revision,)] = connection.execute(
+                    "select version_num from alembic_version"
+                ).fetchall()
+        except (sqlite3.Error, OSError, ValueError):
+            return None
+        return found if revision in KNOWN else None
+
+    @contextmanager
+    def _open(self, mode: str = "ro") -> Iterator[sqlite3.Connection]:
+        if not self.path.is_file():
+            raise FileNotFoundError(self.path)
+        connection = sqlite3.connect(
+            f"{self.path.as_uri()}?mode={mode}", uri=True, timeout=WAIT_SECONDS
+        )
+        try:
+            with connection:
+                yield connection
+        finally:
+            connection.close()
+
+    def read_run(self, run_id: str) -> Subject | None:
+        """Everything that the store holds about a run; None where it has none that is active and
+        lies on this disk.
+        """
+        with self._open() as connection:
+            query = (
+                "select status, end_time, artifact_uri, lifecycle_stage from runs where run_uuid = "
+                "?"
+            )
+            row = connection.execute(query, (run_id,)).fetchone()
+            if row is None or row[3] != "active":
+                return None
+            params = dict(_pairs(connection, "params", run_id))
+            tags = {
+                key: value
+                for key, value in _pairs(connection, "tags", run_id)
+                if not key.startswith("mlflow.")
+            }
+            metrics = _metrics(connection, run_id)
+            place, model_run = _model_in(connection, tags.get(MODEL, ""))
+            versions = _versions_in(connection, run_id)
+        root, stored = local(row[2]), local(place) if place else None
+        if root is None or (place and stored is None):
+            return None
+        files, odd = contents(root)
+        folder, more = ({}, ()) if stored is None else contents(stored, LARGEST_MODEL)
+        return Subject(
+            run_id=run_id,
+            status=str(row[0]),
+            ended=row[1] is not None,
+            params={key: (value,) for key, value in params.items()},
+            metrics=metrics,
+            tags=tags,
+            artifacts=tuple(files),
+            files=files,
+            model=model_contents(folder),
+            model_run=model_run,
+            folder=folder,
+            odd=(*odd, *(f"model/{path}" for path in more)),
+            place=place,
+            versions=versions,
+            adjacency=params.get("privacy.adjacency", ""),
+        )
+
+    def set_tag(self, run_id: str, key: str, value: str) -> None:
+        """Write a tag of a run, as MLflow's client does."""
+        with self._open("rw") as connection:
+            connection.execute(
+                'insert into tags ("key", value, run_uuid) values (?, ?, ?) '
+                'on conflict ("key", run_uuid) do update set value = excluded.value',
+                (key, value, run_id),
+            )
+
+
+def _pairs(connection: sqlite3.Connection, table: str, run_id: str) -> list[tuple[str, str]]:
+    query = {
+        "params": 'select "key", value from params where run_uuid = ?',
+        "tags": 'select "key", value from tags where run_uuid = ?',
+    }
+    return connection.execute(query[table], (run_id,)).fetchall()
+
+
+def _metrics(connection: sqlite3.Connection, run_id: str) -> dict[str, tuple[float, ...]]:
+    """All values of every metric, in the order in which they were logged."""
+    history = (
+        'select "key", value, is_nan from metrics where run_uuid = ? order by timestamp, step, '
+        "value"
+    )
+    shown = 'select "key", value, is_nan from latest_metrics where run_uuid = ?'
+    found: dict[str, list[float]] = {}
+    for key, value, is_nan in connection.execute(history, (run_id,)):
+        found.setdefault(key, []).append(float("nan") if is_nan else float(value))
+    for key, value, is_nan in connection.execute(shown, (run_id,)):
+        # What MLflow's pages show is kept in a table of its own.
+        if not is_nan and float(value) not in found.get(key, ()):
+            found.setdefault(key, []).append(float(value))
+    return {key: tuple(values) for key, values in found.items()}
+
+
+def _model_in(connection: sqlite3.Connection, uri: str) -> tuple[str, str]:
+    """Where the stored model lies, empty where it is not ready, and the run that stored it."""
+    query = (
+        "select artifact_location, status, source_run_id, lifecycle_stage from logged_models where "
+        "model_id = ?"
+    )
+    row: Any = connection.execute(query, (uri.removeprefix("models:/"),)).fetchone()
+    if not uri.startswith("models:/m-") or row is None or row[3] != "active":
+        return "", ""
+    return (row[0] if row[1] == READY else ""), str(row[2])
+
+
+def _versions_in(connection: sqlite3.Connection, run_id: str) -> tuple[Version, ...]:
+    """Registered versions of the run, with the places that MLflow serves."""
+    query = (
+        "select name, version, source, storage_location from model_versions where run_id = ? order "
+        "by name, version"
+    )
+    rows = connection.execute(query, (run_id,))
+    return tuple(
+        Version(name, str(number), source, place or source) for name, number, source, place in rows
+    )

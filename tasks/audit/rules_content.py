@@ -47,7 +47,7 @@ def state_fault(model: Mapping[str, bytes]) -> str:
     return ""
 
 
-# Measured on synthetic data, as often as somebody asks (``tasks.audit.empirical``).
+# Measured on synthetic data, as often as somebody asks (``tasks.audit.recompute``).
 EMPIRICAL = "internal.empirical."
 # Measures of quality that a release may carry.
 QUALITY = (

@@ -1,19 +1,40 @@
 """Rules that derive what the statement says: from the configuration, the ledger's opening, and the
 statement itself.
+
+Rules on names: what a training of this tool writes is listed, and everything else was added by
+somebody.
+
+A list of what is forbidden finds only what its author thought of: a parameter with a count, levels
+or weights in it would pass.
+
+Rules for the texts beside the statement: readable forms, curve, trace. Each has its hash in the
+commit record.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from math import isclose
 from typing import Any
 
 from dpcore.algorithms.base import under_new_names
-from tasks.audit.findings import Finding, block
-from tasks.audit.rules_run import RETRAIN
-from tasks.audit.subject import CONFIG, STATEMENT, Subject
+from tasks.audit.findings import Finding, block, note, warn
+from tasks.audit.rules_run import RETRAIN, digest
+from tasks.audit.subject import (
+    CONFIG,
+    CURVE,
+    MECHANISMS,
+    METRICS,
+    READABLE,
+    STATEMENT,
+    TRACE,
+    Subject,
+)
+from tasks.record.model import FILE as INVENTORY
 from tasks.record.statement import noise_form
+from tasks.record.wording import RENDERED, rendered_again
 
 ROUNDED = 1e-9
 # Settings that are words for a choice made from public facts, and what a preset fills in.
@@ -117,3 +138,192 @@ def consistent(run: Subject) -> Iterator[Finding]:
 
 
 RULES = (asked, consistent)
+
+PARAMS = frozenset(
+    {
+        *(f"data.{name}" for name in ("name", "n", "dimension", "public")),
+        *(f"preprocess.{name}" for name in ("normalise", "numeric", "intercept")),
+        *(f"objective.{name}" for name in ("loss", "l1", "l2")),
+        *(
+            f"privacy.{name}"
+            for name in ("unit", "adjacency", "epsilon", "delta", "accountant", "conversion")
+        ),
+        "privacy.best_order",
+        "algorithm.name",
+        "algorithm.preset",
+        "config.sha256",
+        "seed",
+    }
+)
+TRAINING = (
+    "data",
+    "releasable",
+    "reasons",
+    "ledger_entry",
+    "ledger_head",
+    "canaries",
+    "model",
+    "algorithm",
+    "flow_run",
+)
+LATER = ("owner", "model", "ended", "audit", "released_as", "recovered", "first_run")
+OTHERS = (
+    "period",
+    "warm_start",
+    "left_out",
+    "public_set",
+    "challenge",
+    "comparison",
+    "kind",
+    "command",
+)
+TAGS = frozenset(f"dpflows.{name}" for name in (*TRAINING, *LATER, *OTHERS)) | {"dpflows"}
+NOT_FINITE = "not_finite."
+FILES = frozenset(
+    {
+        *(
+            CONFIG,
+            STATEMENT,
+            *READABLE,
+            MECHANISMS,
+            CURVE,
+            TRACE,
+            METRICS,
+            INVENTORY,
+            "tables/attributes.json",
+        ),
+        *("figures/budget.png", "figures/canaries.png", "figures/empirical.png", "audit.json"),
+        *(f"report/{name}" for name in ("report.html", "subgroups.json")),
+    }
+)
+GONE = "Delete it from the run, or train again"
+
+
+def parameters(run: Subject) -> Iterator[Finding]:
+    """Every parameter is one that a training writes."""
+    found = run.statement
+    own = (
+        {f"algorithm.{name}" for name in found.training.parameters} if found is not None else set()
+    )
+    for name in run.params:
+        known = name in PARAMS or name in own or (found is None and name.startswith("algorithm."))
+        if not known and not _registered(name):
+            yield _added("param_unknown", name, "parameter")
+
+
+def tags(run: Subject) -> Iterator[Finding]:
+    """Every tag is one that this tool writes, or MLflow itself."""
+    for name in run.tags:
+        undefined = name.startswith(
+            (f"{NOT_FINITE}internal.", f"{NOT_FINITE}released.", f"{NOT_FINITE}spent.")
+        )
+        known = name in TAGS or undefined or name.startswith("mlflow.")
+        if not known and not _registered(name):
+            yield _added("tag_unknown", name, "tag")
+
+
+def files(run: Subject) -> Iterator[Finding]:
+    """Every file is one that a training or an audit writes."""
+    for path in run.artifacts:
+        if path not in FILES and not _registered(path):
+            yield _added("file_unknown", path, "file")
+
+
+def _registered(name: str) -> bool:
+    """Whether a parameter, a tag or a file is one of those that a kind of model or an option adds
+    to its runs.
+    """
+    # With the libraries of a training, which an audit of plain runs need not have.
+    from tasks.kinds import KINDS
+    from tasks.options import OPTIONS
+
+    return any(
+        name in kind.param_names
+        or (
+            kind.report
+            and (name == kind.numbers or re.fullmatch(rf"{kind.figures}/\w+\.png", name))
+        )
+        for kind in KINDS
+    ) or any(name in (*option.files, *option.names) for option in OPTIONS)
+
+
+def _added(code: str, name: str, kind: str) -> Finding:
+    return block(
+        code,
+        name,
+        f"the {kind} {name} was added to the run",
+        "No training of dpflows writes it, so nothing says what of the records it shows",
+        GONE,
+    )
+
+
+NAME_RULES = (parameters, tags, files)
+
+
+def texts(run: Subject) -> Iterator[Finding]:
+    """Readable statement, curve and trace are those that the training wrote."""
+    committed = dict(run.ledger.hashes) if run.ledger is not None else {}
+    for name in (*READABLE, CURVE, TRACE):
+        data = run.files.get(name)
+        if name not in committed:
+            yield from _unvouched(run, name, data)
+        elif data is None:
+            yield block(
+                "text_missing",
+                name,
+                f"{name} is not stored",
+                "It was removed after the training",
+                RETRAIN,
+            )
+        elif digest(data) != committed[name]:
+            yield block(
+                "text_changed",
+                name,
+                f"{name} is not the file whose hash the ledger holds",
+                "It was changed or exchanged after the training, and people read it",
+                RETRAIN,
+            )
+
+
+def _unvouched(run: Subject, name: str, data: bytes | None) -> Iterator[Finding]:
+    """A file of a run from before its hash was kept: what can be made again is compared."""
+    found = run.statement
+    if data is None or found is None:
+        return
+    if name in RENDERED:
+        if rendered_again(found, name) != data:
+            yield warn(
+                "text_unvouched",
+                name,
+                f"{name} is not what this version writes for the statement, and the ledger holds "
+                f"no hash of it",
+                "The wording of another version, or a change: nothing tells them apart",
+                "A release makes the text again from the statement",
+            )
+    elif name == CURVE:
+        if _json(data) != found.renyi.model_dump(mode="json"):
+            yield block(
+                "text_changed",
+                name,
+                "the curve is not that of the statement",
+                "It was changed",
+                RETRAIN,
+            )
+    else:
+        yield note(
+            "text_unvouched",
+            name,
+            "the ledger holds no hash of the trace",
+            "Its names excuse curves of the run, but no metric of quality",
+            "Nothing to do",
+        )
+
+
+def _json(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+TEXT_RULES = (texts,)

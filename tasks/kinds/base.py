@@ -61,7 +61,7 @@ class Words:
     all runs that they stand in for (``covers``); ``reasons`` why it may not be released.
     ``warnings`` are said before anything is spent, ``report`` is for the plan that a person asks
     for; ``params`` and ``tags`` belong to the tracked run, and an audit knows those of
-    ``tasks.audit.rules_names`` alone.
+    ``tasks.audit.rules_derived`` alone.
     """
 
     released: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from tests.mutants.mutant import Mutant
 EVALUATE, RUN, NAMES = (
     "tasks/training/evaluate.py",
     "tasks/record/run.py",
-    "tasks/audit/rules_names.py",
+    "tasks/audit/rules_derived.py",
 )
 TOY, SELECT = "tests/tasks/kinds/test_kinds.py", "tests/tasks/options/test_select_flow.py"
 

@@ -18,7 +18,7 @@ SERVING, PLANNED, RECOVER = (
 )
 
 MUTANTS = [
-    Mutant("tasks/audit/rules_texts.py", "elif digest(data) != "
+    Mutant("tasks/audit/rules_derived.py", "elif digest(data) != "
                                          "committed[name]:", "elif False:", GATE),
     Mutant("tasks/audit/rules_run.py", "if expected is not None and digest(data) != "
                                        "expected:", "if False:", RUNS),

@@ -17,8 +17,7 @@ import pytest
 from flows.cli import run
 from flows.commands.audit import quick
 from tasks.audit import audit
-from tasks.audit.database import KNOWN, Database
-from tasks.audit.mlflow_run import read_run
+from tasks.audit.mlflow_run import KNOWN, Database, read_run
 from tasks.home import Home
 from tests.tasks.release.runs import World
 

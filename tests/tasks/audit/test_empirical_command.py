@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flows.commands import audit as command
-from tasks.audit import empirical
+from tasks.audit import recompute
 from tasks.report import figures
 from tasks.report import page as report_page
 from tasks.report.facts import read_facts
@@ -24,7 +24,7 @@ def test_metrics_and_figure_stay_with_the_run(
 ) -> None:
     """Asked for twice: measurements on synthetic data may be repeated, and speak against no run."""
     run_id = world.train()
-    whole = empirical.attack_run
+    whole = recompute.attack_run
     # a bound of 40 fits is a matter of chance: the stored one must be the last
     for bound in (0.25, 0.125):
         found = {"lower_bound_any_mechanism": bound}
@@ -39,10 +39,10 @@ def test_metrics_and_figure_stay_with_the_run(
             4.0, abs=1e-3
         )
     metrics = world.client.get_run(run_id).data.metrics
-    shown = {key: value for key, value in metrics.items() if key.startswith(empirical.PREFIX)}
-    assert shown == pytest.approx(empirical.metrics_of(report["empirical"])) and len(shown) == 4
+    shown = {key: value for key, value in metrics.items() if key.startswith(recompute.PREFIX)}
+    assert shown == pytest.approx(recompute.metrics_of(report["empirical"])) and len(shown) == 4
     folder = Path(world.client.download_artifacts(run_id, ""))
-    assert (folder / empirical.FIGURE).read_bytes().startswith(b"\x89PNG")
+    assert (folder / recompute.FIGURE).read_bytes().startswith(b"\x89PNG")
     page = run_report(read_facts(folder, run_id, "a run", metrics, [], None))
     assert "2 x 40 fits of this algorithm on synthetic neighbours: epsilon is at least" in page
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tasks.audit import audit
-from tasks.audit.database import Database
+from tasks.audit.mlflow_run import Database
 from tasks.audit.subject import Subject, ledger_facts, local
 from tests.tasks.release.runs import World
 

@@ -16,7 +16,7 @@ import pytest
 from dpcore.errors import InputError
 from tasks import kinds
 from tasks.audit.mlflow_run import read_run
-from tasks.audit.rules_names import RULES
+from tasks.audit.rules_derived import NAME_RULES
 from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.config import parse_compare
@@ -142,7 +142,7 @@ def test_a_toy_kind_trains_end_to_end(
     assert scored["score"][0] < 500 < scored["score"][1]  # the middle of the declared bounds
     subject = read_run(client, summary["run_id"])
     assert json.loads(subject.model["model.json"])["sides"] == {"middle": 0.0}
-    assert [finding for rule in RULES for finding in rule(subject)] == []
+    assert [finding for rule in NAME_RULES for finding in rule(subject)] == []
 
 
 def test_a_toy_kind_is_compared(home: Home, prices: Path, registered: None) -> None:
@@ -196,7 +196,7 @@ def test_an_audit_knows_what_registered_kinds_write_and_nothing_else(
     subject = SimpleNamespace(statement=None, tags={}, **names_of_toy)
 
     def names() -> list[str]:
-        return [finding.subject for rule in RULES for finding in rule(subject)]  # type: ignore[arg-type]
+        return [finding.subject for rule in NAME_RULES for finding in rule(subject)]  # type: ignore[arg-type]
 
     assert names() == ["sides.middle", "report/sides.json", "figures/sides/a.png"]
     monkeypatch.setattr(kinds, "KINDS", (Sides(), *kinds.KINDS))

@@ -16,7 +16,7 @@ from dpcore.errors import BudgetExceeded, InputError
 from flows.cli import run
 from tasks import options
 from tasks.audit.mlflow_run import read_run
-from tasks.audit.rules_names import RULES as NAMES
+from tasks.audit.rules_derived import NAME_RULES as NAMES
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries

@@ -274,7 +274,7 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
-    from tasks.audit.empirical import attack_run
+    from tasks.audit.recompute import attack_run
 
     config = world.config(model={"kind": "linear"}, algorithm=QUICK, evaluate={"baselines": False})
     run_id = world.train(config)
