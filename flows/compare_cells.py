@@ -26,7 +26,7 @@ from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Setting
 from tasks.compare.resume import Comparison
 from tasks.ledger import Reservation
-from tasks.peers.catalogue import end_all
+from tasks.peers import end_all
 
 OPTIONS: dict[str, Any] = {
     "retries": 0,

@@ -20,12 +20,11 @@ from tasks import ledger as ledger_place
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
 from tasks.record import tracking
-from tasks.retraining import champion, drift, schedule
+from tasks.retraining import RetrainConfig, champion, check_retraining, drift, schedule
 from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.backfill import Planned
-from tasks.retraining.config import RetrainConfig, check_retraining
+from tasks.retraining.champion import Start, warm
 from tasks.retraining.schedule import one_at_a_time
-from tasks.retraining.start import Start, warm
 from tasks.schema import find_schema
 
 drift_step = step(drift.release_drift, "release drift figures")

@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from dpcore.errors import DPFlowsError
 from tasks.home import Home
-from tasks.stores.made import ensure_stores
+from tasks.stores import ensure_stores
 
 STARTUP_SECONDS = 120.0
 # What the stores of a first run take, several times over, in bytes.

@@ -27,6 +27,7 @@ from flows import story
 from flows.exit_codes import heed
 from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
+from tasks import training
 from tasks.config import TrainConfig
 from tasks.drawing.words import metric_title, number
 from tasks.home import Home
@@ -39,8 +40,7 @@ from tasks.record import index, outbox, tracking
 from tasks.record import run as record_run
 from tasks.record.statement import Statement
 from tasks.report import attach
-from tasks.stores.made import making_stores
-from tasks.training import evaluate, steps
+from tasks.stores import making_stores
 
 
 def plan_words(planned: Planned) -> str:
@@ -79,16 +79,16 @@ def metric_words(metrics: dict[str, float]) -> str:
 
 
 # Read from top to bottom they tell what a training does.
-plan_step = step(steps.plan_training, "plan noise and price", plan_words)
-afford_step = step(steps.fit_to_ledger, "ask the budget", plan_words)
+plan_step = step(training.plan_training, "plan noise and price", plan_words)
+afford_step = step(training.fit_to_ledger, "ask the budget", plan_words)
 load_step = step(load_records, "read the records")
 preprocess_step = step(build_objective, "encode the columns")
-reserve_step = step(steps.reserve_budget, "reserve the price", reserve_words)
-fit_step = step(steps.fit_model, "fit with noise", fit_words)
+reserve_step = step(training.reserve_budget, "reserve the price", reserve_words)
+fit_step = step(training.fit_model, "fit with noise", fit_words)
 attribute_step = step(quality.write_table, "name the selected attributes")
 convert_step = step(record_run.convert, "state the guarantee", price_words)
 commit_step = step(record_run.commit, "charge and keep the model", statement_words)
-evaluate_step = step(evaluate.measure, "measure quality", metric_words)
+evaluate_step = step(training.measure, "measure quality", metric_words)
 track_step = step(record_run.track, "record in MLflow", str)
 
 
@@ -158,7 +158,7 @@ def train_flow(config: TrainConfig) -> dict[str, Any]:
 def _steps(config: TrainConfig) -> dict[str, Any]:
     """The steps of the flow, in its home."""
     started = perf_counter()
-    job = steps.prepare(config)
+    job = training.prepare(config)
     for warning in job.warnings:
         reporter.get().say(f"Warning: {warning}")
     store = open_store(config)

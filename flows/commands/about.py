@@ -172,7 +172,7 @@ def _models() -> dict[str, Callable[[], type[BaseModel]]]:
         return TrainConfig
 
     def retrain() -> type[BaseModel]:
-        from tasks.retraining.config import RetrainConfig
+        from tasks.retraining import RetrainConfig
 
         return RetrainConfig
 

@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from dpcore.errors import DPFlowsError, InputError
+from tasks import training
 from tasks.config import TrainConfig, parse_config
 from tasks.home import Home
 from tasks.ledger import Ledger, ledger_url
@@ -24,8 +25,7 @@ from tasks.record import run as record_run
 from tasks.record.model import file_hash
 from tasks.record.outbox import Pending
 from tasks.report import attach
-from tasks.stores.made import making_stores
-from tasks.training import steps
+from tasks.stores import making_stores
 
 AGAIN = "dpflows.recovered"
 
@@ -92,7 +92,7 @@ def stored(client: MlflowClient, home: Home, folder: Path, pending: Pending) -> 
     have.
     """
     config = parse_config(json.loads((folder / record_run.CONFIG).read_text(encoding="utf-8")))
-    job = steps.prepare(config)
+    job = training.prepare(config)
     require_intact(folder, pending)
     with Ledger(ledger_url(config, job.schema, home)) as ledger:
         note = settle(ledger, pending)

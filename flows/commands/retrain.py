@@ -16,16 +16,15 @@ from dpcore.errors import InputError
 from flows.commands.train import on_server
 from flows.server import healthy, running_address
 from flows.terminal import Terminal, print_whole, summary_rows
+from tasks import training
 from tasks.home import Home
 from tasks.kinds.charge import require_files
 from tasks.ledger import Blocks, Ledger, ledger_url
-from tasks.retraining import champion, drift, schedule
+from tasks.retraining import RetrainConfig, champion, drift, load_retraining, schedule
 from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.backfill import Planned, rehearse
-from tasks.retraining.config import RetrainConfig, load_retraining
 from tasks.retraining.schedule import break_lock
 from tasks.schema import find_schema
-from tasks.training import steps
 
 
 def run_retraining(
@@ -178,7 +177,7 @@ def refuse_early(
                 found.period,
                 ledger,
             )
-            require_files(steps.prepare(reading.config))
+            require_files(training.prepare(reading.config))
     return None
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from dpcore.train import Planned
 from flows.terminal import Terminal, plan_table, print_whole, summary_table
+from tasks import training
 from tasks.config import TrainConfig, load_config
 from tasks.data import peek
 from tasks.home import Home
@@ -21,9 +22,8 @@ from tasks.kinds.engine import outlook
 from tasks.ledger import Ledger, ledger_url
 from tasks.options.base import entries_of, readable, words_of
 from tasks.record import statement
-from tasks.stores.made import stores_to_make
+from tasks.stores import stores_to_make
 from tasks.stores.moved import require_in_place
-from tasks.training import steps
 
 
 def run_training(config: str | None, overrides: Sequence[str], as_json: bool) -> None:
@@ -53,11 +53,11 @@ def refuse_early(settings: TrainConfig, home: Home) -> tuple[Job, Planned, Plann
     Returns job, plan for the run's own target, and the plan that the ledger admits. The flow does
     the same again, where it is seen.
     """
-    job = steps.prepare(settings)
+    job = training.prepare(settings)
     with Ledger(ledger_url(settings, job.schema, home)) as ledger:
-        admitted = steps.plan_within(job, ledger)
+        admitted = training.plan_within(job, ledger)
     require_files(job)
-    return job, steps.plan_training(job), admitted
+    return job, training.plan_training(job), admitted
 
 
 def look(job: Job) -> None:
@@ -125,10 +125,10 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
     """``dpflows plan``: the price of a training and what the ledger would have left."""
     home = Home.find()
     settings = load_config(config, overrides)
-    job = steps.prepare(settings)
+    job = training.prepare(settings)
     with Ledger(ledger_url(settings, job.schema, home)) as ledger:
         opened = job.public or any(found.name == job.schema.name for found in ledger.datasets())
-        admitted = steps.plan_within(job, ledger) if opened else steps.plan_training(job)
+        admitted = training.plan_within(job, ledger) if opened else training.plan_training(job)
         room = ledger.room(job.schema.name, job.blocks, public=job.public) if opened else None
     report = plan_report(job, admitted)
     if not opened:
@@ -138,7 +138,8 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
         )
     elif room is not None:
         cost = sum(
-            steps.cost_at(events, room) for events in (admitted.events, *entries_of(job).values())
+            training.cost_at(events, room)
+            for events in (admitted.events, *entries_of(job).values())
         )
         report |= {"ledger_order": room.order, "ledger_left": room.left, "ledger_cost": cost}
         report["ledger_left_after"] = room.left - cost

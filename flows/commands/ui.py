@@ -21,7 +21,7 @@ from tasks.compare.tracking import view_of
 from tasks.home import UI_FILE, Home
 from tasks.record import OURS
 from tasks.record.tracking import DATABASES, tracking_client
-from tasks.stores.made import ensure_stores
+from tasks.stores import ensure_stores
 from tasks.stores.moved import require_in_place
 
 STARTUP_SECONDS = 120.0

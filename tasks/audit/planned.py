@@ -32,7 +32,7 @@ from tasks.ledger import RowFacts
 from tasks.ledger.reader import LedgerReader
 from tasks.record.statement import Statement, Training, guarantee, software
 from tasks.schema import find_schema
-from tasks.training.steps import plan_training, prepare
+from tasks.training import plan_training, prepare
 
 ENCODER = "encoder.json"
 # Rounding between versions of the numerical libraries, and how close calibrated noise is to what a

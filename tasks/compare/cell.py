@@ -25,7 +25,7 @@ from tasks.compare.grid import Cell, Plans, Setting, noise_seed
 from tasks.compare.variants import weak
 from tasks.kinds.base import Job
 from tasks.kinds.table import constant
-from tasks.peers.catalogue import PeerRun
+from tasks.peers import PeerRun
 
 Array = np.ndarray
 CellRecord = dict[str, Any]

@@ -33,7 +33,7 @@ from tasks.config.train import (
     Whole,
 )
 from tasks.options import check_options
-from tasks.peers.catalogue import PEERS
+from tasks.peers import PEERS
 from tasks.schema import find_schema
 
 
@@ -280,7 +280,7 @@ class AlgorithmEntry(Section):
 
 
 class PeerEntry(Section):
-    """Another library on the same folds. ``parameters``: those of ``tasks.peers.catalogue``."""
+    """Another library on the same folds. ``parameters``: those of ``tasks.peers``."""
 
     name: str = Field(min_length=1, description=f"one of {', '.join(PEERS)}")
     label: str | None = Field(default=None, min_length=1, description="the name to show")

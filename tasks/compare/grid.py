@@ -33,7 +33,7 @@ from tasks.compare.variants import Jobs, given, levels, objectives_of, spread_ou
 from tasks.config import TrainConfig
 from tasks.kinds import base as kinds_base
 from tasks.kinds.base import Job, check_delta, weak_promise
-from tasks.peers.catalogue import PeerRun
+from tasks.peers import PeerRun
 
 
 @dataclass(frozen=True)

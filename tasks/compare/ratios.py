@@ -21,15 +21,7 @@ from tasks.compare.grouping import SECONDS, Place, Record, collect, done, measur
 from tasks.compare.variants import Jobs, objectives_of, training_config
 from tasks.config.train import AlgorithmSection
 from tasks.drawing.html import Cell, sortable
-from tasks.peers.catalogue import (
-    PEERS,
-    Peer,
-    PeerError,
-    PeerRun,
-    check_problem,
-    find_peer,
-    peer_process,
-)
+from tasks.peers import PEERS, Peer, PeerError, PeerRun, check_problem, find_peer, peer_process
 
 CAPTION = (
     "Same data, folds, adjacency, delta and epsilon. Ratio: mean of our algorithm over mean of the "

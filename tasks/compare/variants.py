@@ -21,6 +21,7 @@ from dpcore.algorithms import make
 from dpcore.algorithms.base import under_new_names
 from dpcore.errors import InputError
 from dpcore.problem import Adjacency
+from tasks import training
 from tasks.compare.config import LINES, AlgorithmEntry, CompareConfig, CompareData
 from tasks.config import TrainConfig
 from tasks.config.train import (
@@ -31,7 +32,6 @@ from tasks.config.train import (
     PrivacySection,
 )
 from tasks.kinds.base import WEAK_EPSILON, Job
-from tasks.training import steps
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class Jobs:
         algorithm = AlgorithmSection(name=config.algorithm.name, preset=config.algorithm.preset)
         base = config.model_copy(update={"privacy": private, "algorithm": algorithm})
         if base.sha256 not in self._known:
-            job = steps.prepare(base, "compare")
+            job = training.prepare(base, "compare")
             self._known[base.sha256] = replace(job, warnings=())
         return given(self._known[base.sha256], config)
 

@@ -34,7 +34,7 @@ from tasks.ledger.engines import (
 )
 from tasks.ledger.records import GENESIS
 from tasks.ledger.witness import Head, Witness, key_digest
-from tasks.stores.made import making_stores
+from tasks.stores import making_stores
 
 log = logging.getLogger(__name__)
 

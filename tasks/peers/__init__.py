@@ -1,1 +1,357 @@
 """Other libraries that train private linear models, each in an interpreter of its own."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from dpcore.errors import (
+    InputError,
+    require_choice,
+    require_count,
+    require_nonnegative,
+    require_positive,
+    unknown_name,
+)
+from dpcore.problem import Adjacency, Problem
+
+WORKER = Path(__file__).with_name("worker.py")
+STARTUP_SECONDS = 180.0
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+Array = np.ndarray
+
+
+class PeerError(Exception):
+    """A library could not be imported, failed in a training or did not answer in time."""
+
+
+class PeerProcess:
+    """One library in one interpreter. Requests wait for each other; after a failure the next one
+    starts it anew.
+
+    ``python`` is the path of an interpreter that has the library; its linear algebra keeps to one
+    thread, as ours does.
+    """
+
+    def __init__(self, python: str, name: str) -> None:
+        self.python, self.name = python, name
+        self.versions: dict[str, str] = {}
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: Queue[str | None] = Queue()
+        self._lock = threading.Lock()
+        self._log: Any = None
+
+    def start(self) -> dict[str, str]:
+        """Start it where it does not run; returns the versions that it has. Raises ``PeerError``
+        with the reason.
+        """
+        with self._lock:
+            self._start()
+        return self.versions
+
+    def ask(self, X: Array, y: Array, asked: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """The answer for rows ``X`` (n, d) with labels ``y`` in {-1, +1}; raises ``PeerError``."""
+        with self._lock, tempfile.TemporaryDirectory(prefix="dpflows-peer-") as folder:
+            self._start()
+            rows = Path(folder) / "rows.npz"
+            np.savez(rows, X=X, y=y)
+            process = self._process
+            assert process is not None and process.stdin is not None
+            try:
+                process.stdin.write(json.dumps({**asked, "rows": str(rows)}) + "\n")
+                process.stdin.flush()
+            except OSError as error:
+                raise self._failed(f"its process ended ({error})") from None
+            found = self._answer(timeout)
+        if "error" in found:
+            raise PeerError(f"{self.name}: {found['error']}")
+        return found
+
+    def end(self) -> None:
+        """End the process at once; a request that waits for it fails. It may be called by any
+        thread.
+        """
+        if (process := self._process) is not None:
+            process.kill()
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                with suppress(OSError):  # what was not read any more
+                    process.stdin.close()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._end()
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
+        command = [self.python, str(WORKER), self.name]
+        pipes = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": self._log,
+            "text": True,
+        }
+        try:
+            # Its own session: an interrupt at the keyboard is ours to handle.
+            self._process = subprocess.Popen(
+                command, env=environment, start_new_session=True, **pipes
+            )
+        except OSError as error:
+            self._end()
+            raise PeerError(f"{self.python} does not start ({error.strerror})") from None
+        self._lines = Queue()
+        threading.Thread(
+            target=_pump, args=(self._process.stdout, self._lines), daemon=True
+        ).start()
+        found = self._answer(STARTUP_SECONDS)
+        if "ready" not in found:
+            self._end()
+            raise PeerError(f"{self.name} cannot be imported ({found.get('missing')})")
+        self.versions = {str(key): str(value) for key, value in found["ready"].items()}
+
+    def _answer(self, timeout: float) -> dict[str, Any]:
+        try:
+            line = self._lines.get(timeout=timeout)
+        except Empty:
+            raise self._failed(f"no answer within {timeout:g} s") from None
+        if line is None:
+            raise self._failed("its process ended without an answer")
+        try:
+            return dict(json.loads(line))
+        except ValueError:
+            raise self._failed("its process answered no JSON") from None
+
+    def _failed(self, what: str) -> PeerError:
+        """End the process; the error holds the last line that it complained with."""
+        last = ""
+        if self._log is not None:
+            self._log.seek(0)
+            last = next(
+                (line.strip() for line in reversed(self._log.read().splitlines()) if line.strip()),
+                "",
+            )
+        self._end()
+        return PeerError(f"{self.name}: {what}" + (f": {last[:200]}" if last else ""))
+
+
+def _pump(stream: Any, lines: Queue[str | None]) -> None:
+    """Move lines to a queue, where one may wait for them with a time limit; None at the end."""
+    with stream:
+        for line in stream:
+            lines.put(line)
+    lines.put(None)
+
+
+_running: dict[tuple[str, str], PeerProcess] = {}
+_missing: dict[tuple[str, str], str] = {}
+_lock = threading.Lock()
+
+
+def peer_process(python: str | None, name: str) -> PeerProcess:
+    """The process of a library, one for each interpreter; raises ``PeerError`` where it cannot be
+    imported.
+
+    Both are found out once in the life of this program.
+    """
+    key = (python or sys.executable, name)
+    with _lock:
+        if key in _missing:
+            raise PeerError(_missing[key])
+        if key not in _running:
+            process = PeerProcess(*key)
+            try:
+                process.start()
+            except PeerError as error:
+                _missing[key] = str(error)
+                raise
+            _running[key] = process
+        return _running[key]
+
+
+@atexit.register
+def end_all() -> None:
+    """End all processes of other libraries."""
+    with _lock:
+        for process in _running.values():
+            process.end()
+        _running.clear()
+        _missing.clear()
+
+
+ACCOUNTANTS = ("prv", "rdp", "gdp")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """``adjacency``: that of the library's proof. ``guarantee`` says in words what is peculiar to
+    it.
+
+    ``defaults`` are the parameters; they were chosen on Adult, which is public: what was best there
+    over the epsilons of ``conf/bench.yaml``. ``install`` makes an environment where the library can
+    be imported.
+    """
+
+    name: str
+    adjacency: Adjacency
+    guarantee: str
+    defaults: Mapping[str, Any]
+    install: str
+
+    def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """``given`` over the defaults; raises ``InputError`` for unknown names and values out of
+        range.
+        """
+        for key in given:
+            if key not in self.defaults:
+                raise unknown_name(f"parameter of {self.name}", key, self.defaults)
+        found = {**self.defaults, **given}
+        for key, value in found.items():
+            if key == "accountant":
+                require_choice(ACCOUNTANTS, accountant=value)
+            elif key in ("momentum", "l2"):
+                require_nonnegative(**{key: value})
+            elif isinstance(self.defaults[key], int):
+                require_count(**{key: value})
+            else:
+                require_positive(**{key: value})
+        return found
+
+    def request(
+        self, parameters: Mapping[str, Any], problem: Problem, epsilon: float, delta: float
+    ) -> dict[str, Any]:
+        """What the library is asked for on ``problem``, without the seed."""
+        asked = {**parameters, "epsilon": epsilon, "delta": delta, "norm_bound": problem.norm_bound}
+        if self.name == "opacus":
+            return asked | {"l2": problem.l2}
+        # Its objective is sum of losses + ||w||^2 / (2 C), with weights for rows that were scaled
+        # to norm 1.
+        ridge = problem.n * problem.l2 / problem.norm_bound**2
+        return asked | ({"C": 1.0 / ridge} if ridge else {})
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "opacus",
+            Adjacency.ADD_REMOVE,
+            "DP-SGD on Poisson batches, priced by its own accountant",
+            {
+                "batch_size": 2048,
+                "epochs": 20,
+                "learning_rate": 8.0,
+                "momentum": 0.0,
+                "clip_norm": 1.0,
+                "accountant": "prv",
+            },
+            "python -m venv peers && peers/bin/pip install opacus",
+        ),
+        Peer(
+            "diffprivlib",
+            Adjacency.REPLACE_ONE,
+            "objective perturbation with delta = 0, which is (epsilon, delta) for every delta; it "
+            "assumes an exact "
+            "minimiser and has an approximate one",
+            {"C": 0.1, "max_iter": 1000, "tol": 1e-4},
+            "python -m venv peers && peers/bin/pip install diffprivlib 'scikit-learn<1.8'",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class PeerRun:
+    """A library with its settings, and where it runs: ``python`` is an interpreter (None: this
+    one).
+    """
+
+    peer: Peer
+    parameters: Mapping[str, Any]
+    python: str | None
+    timeout: float
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.peer.guarantee} "
+            f"({', '.join(f'{key} {value}' for key, value in self.versions.items())})"
+        )
+
+    @property
+    def identity(self) -> list[str]:
+        """What its numbers depend on beside the configuration: versions and the program that calls
+        it.
+        """
+        return [
+            *(f"{key} {value}" for key, value in self.versions.items()),
+            sha256(WORKER.read_bytes()).hexdigest(),
+        ]
+
+    def train(
+        self, objective: Any, problem: Problem, guarantee: tuple[float, float], seed: int | None
+    ) -> dict[str, Any]:
+        """Train on the rows of ``objective`` at ``guarantee`` (epsilon, delta); raises
+        ``PeerError``.
+
+        The noise is the library's own; ``seed`` None leaves it to the operating system.
+        """
+        X = objective.X.toarray() if issparse(objective.X) else objective.X
+        asked = self.peer.request(self.parameters, problem, *guarantee)
+        return peer_process(self.python, self.peer.name).ask(
+            X, objective.y, asked | {"seed": seed}, self.timeout
+        )
+
+
+def find_peer(name: str) -> Peer:
+    """The library ``name``; raises ``UnknownName``."""
+    if name not in PEERS:
+        raise unknown_name("library", name, PEERS)
+    return PEERS[name]
+
+
+def check_problem(peer: Peer, problem: Problem) -> None:
+    """Raise ``InputError`` where the library has no training for ``problem``."""
+    if (
+        problem.kind != "linear"
+        or problem.outputs != 1
+        or problem.loss.name != "logistic"
+        or problem.l1 > 0
+    ):
+        raise InputError(
+            f"Expected a logistic loss of two classes without L1 for {peer.name}, got "
+            f"loss={problem.loss.name!r}, "
+            f"l1={problem.l1:g}, outputs={problem.outputs}; the worker has no other training."
+        )
+    if problem.adjacency is not peer.adjacency:
+        raise InputError(
+            f"Expected adjacency {peer.adjacency} for {peer.name}, whose proof is for that, got "
+            f"{problem.adjacency}; "
+            "add it to privacy.adjacency."
+        )

@@ -26,7 +26,7 @@ from tasks.ledger.reservation import is_gone, this_process
 from tasks.record import MODEL as MODEL_TAG
 from tasks.record import OURS as OURS_TAG
 from tasks.record import OWNER as OWNER_TAG
-from tasks.stores.made import ensure_stores
+from tasks.stores import ensure_stores
 from tasks.stores.moved import require_in_place
 
 # Stores that MLflow opens itself; for others a server decides where artifacts go.

@@ -1,3 +1,155 @@
 """Scheduled retraining: which period is due, which blocks it reads, one at a time, and whether the
 result is better.
+
+Here: its configuration.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+from cronsim import CronSim, CronSimError
+from pydantic import BeforeValidator, Field
+
+from dpcore.errors import InputError
+from tasks.config import TrainConfig
+from tasks.config.read import load
+from tasks.config.train import SCHEMA_VERSION, Number, Section
+from tasks.options.rules import ABSENT, ENCODED, check_facts
+from tasks.options.tune import encodings_of, grid_of
+
+Every = Literal["day", "week", "month", "year"]
+
+
+def _cron(value: object) -> object:
+    """Refuse what is no cron expression of five fields, before a server would."""
+    try:
+        if isinstance(value, str) and len(value.split()) == 5:
+            CronSim(value, datetime(2026, 1, 1))
+            return value
+    except CronSimError:
+        pass
+    raise ValueError("a cron expression of five fields")
+
+
+class ScheduleSection(Section):
+    """``cron`` is in UTC: a local hour exists twice, or not at all, on two nights of the year."""
+
+    cron: Annotated[str, BeforeValidator(_cron)] = Field(
+        default="0 3 * * 1", description="in UTC, for example '0 3 * * 1': Mondays at 03:00"
+    )
+    every: Every = Field(
+        default="week", description="the period that is trained once: day, week, month or year"
+    )
+    tolerance_hours: Number = Field(
+        default=24.0, gt=0, description="how late a run may start and still count as on time"
+    )
+    late: Literal["run_once", "skip"] = Field(
+        default="run_once", description="run_once takes the newest period, skip does nothing"
+    )
+    failed: Literal["skip", "run_again"] = Field(
+        default="skip",
+        description="run_again charges a period again whose first run was charged "
+        "and gave no result",
+    )
+    wait_minutes: Number = Field(
+        default=60.0, ge=0, description="how long to wait for another run on the same data"
+    )
+
+
+class WindowSection(Section):
+    last: str | None = Field(
+        default="12 weeks", description="for example '12 weeks'; null for data without blocks"
+    )
+    since: str | None = Field(
+        default=None, description="the first block that there ever was, for example 2026-W01"
+    )
+    exhausted: Literal["leave_out", "refuse"] = Field(
+        default="leave_out", description="leave_out or refuse"
+    )
+
+
+class ChampionSection(Section):
+    """The new model and the old one, measured on a data set that is declared public."""
+
+    data: str | None = Field(default=None, description="a data schema with `public: true`")
+    path: str | None = Field(
+        default=None, description="its table, where the schema does not say it"
+    )
+    model: str | None = Field(default=None, description="the name of the registered model")
+    metric: Literal["accuracy", "balanced_accuracy", "roc_auc"] = Field(
+        default="balanced_accuracy", description="accuracy, balanced_accuracy or roc_auc"
+    )
+    min_gain: Number = Field(
+        default=0.0, ge=0, description="what the new model must gain over the old one"
+    )
+
+
+class DriftSection(Section):
+    epsilon: Number | None = Field(
+        default=None,
+        gt=0,
+        description="what the newest block pays for a noisy class share and histograms; null: none",
+    )
+
+
+class RetrainConfig(Section):
+    """Everything that decides about one scheduled retraining; ``training`` is a whole training
+    configuration.
+    """
+
+    schema_version: Literal[1] = Field(
+        default=1, description=f"this version of dpflows reads {SCHEMA_VERSION}"
+    )
+    name: str = Field(default="weekly", min_length=1, description="a name for the deployment")
+    schedule: ScheduleSection = Field(
+        default=ScheduleSection(), description="cron, every, tolerance_hours, late"
+    )
+    window: WindowSection = Field(default=WindowSection(), description="last, since and exhausted")
+    warm_start: Literal["none", "previous", "released"] = Field(
+        default="previous",
+        description="none, previous (the newest model of the data set) or released",
+    )
+    champion: ChampionSection = Field(
+        default=ChampionSection(), description="data, model, metric and min_gain"
+    )
+    drift: DriftSection = Field(default=DriftSection(), description="epsilon")
+    training: TrainConfig = Field(default=TrainConfig(), description="as in conf/train.yaml")
+
+
+def load_retraining(name: str | None = None, overrides: Sequence[str] = ()) -> RetrainConfig:
+    """Read conf/retrain.yaml, another file or the built-in one; raises ``InputError`` on one
+    line.
+    """
+    config, where = load(RetrainConfig, name, "retrain.yaml", overrides, "retrain")
+    check_retraining(config, where)
+    return config
+
+
+def check_retraining(config: RetrainConfig, where: str = "configuration") -> None:
+    """Raise ``InputError`` for fields that do not go together."""
+    data = config.training.data
+    if data.period is not None or (config.window.last is not None and data.blocks is not None):
+        key = "data.period" if data.period is not None else "data.blocks"
+        raise InputError(
+            f"{where}: Expected no training.{key} in a retraining, whose window says it, got "
+            f"{data.period or list(data.blocks or ())!r}; leave it out, or set window.last=null "
+            f"for fixed blocks."
+        )
+    if config.champion.data is None and config.champion.model is not None:
+        raise InputError(
+            f"{where}: Expected champion.data with champion.model={config.champion.model!r}, got "
+            f"none; name a data "
+            "schema with `public: true`, or leave both out."
+        )
+    tune = config.training.tune
+    grid = ENCODED if tune is not None and encodings_of(grid_of(tune)) else ABSENT
+    check_facts({"champion.data": config.champion.data or ABSENT, "tune.grid": grid}, f"{where}: ")
+    if config.warm_start == "released" and config.champion.model is None:
+        raise InputError(
+            f"{where}: Expected champion.model with warm_start='released', got none; name the "
+            f"registered model, or "
+            "use warm_start: previous."
+        )

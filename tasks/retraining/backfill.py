@@ -11,16 +11,15 @@ from typing import NamedTuple
 from dpcore.accounting import Events
 from dpcore.accounting.limits import Room, order_index
 from dpcore.errors import BudgetExceeded, InputError
+from tasks import training
 from tasks.kinds.charge import require_files
 from tasks.ledger import Blocks, Ledger
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import cost_units, price_for
 from tasks.options.base import entries_of
-from tasks.retraining import schedule
+from tasks.retraining import RetrainConfig, schedule
 from tasks.retraining import schedule as retraining_schedule
-from tasks.retraining.config import RetrainConfig
 from tasks.schema import find_schema
-from tasks.training import steps
 
 MOST = 1000  # periods in one call
 
@@ -149,8 +148,8 @@ def _plan(
     reading = retraining_schedule.choose(
         config.training, config.window, division, due.until.date(), due.period, view
     )
-    job = steps.prepare(reading.config)
-    planned = steps.plan_within(job, view)
+    job = training.prepare(reading.config)
+    planned = training.plan_within(job, view)
     require_files(job)
     for events in (planned.events, *entries_of(job).values()):
         view.charge(job.schema.name, events, job.blocks, job.public)

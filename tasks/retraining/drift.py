@@ -16,13 +16,13 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import laplace_for
 from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency
+from tasks import training
 from tasks.config import TrainConfig
 from tasks.kinds.base import reading_of
 from tasks.kinds.charge import charge_of
 from tasks.ledger import Ledger, charged_once
 from tasks.options.rules import check_facts, declared
 from tasks.schema import Schema
-from tasks.training import steps
 
 FILE = "drift.json"
 BINS = 10
@@ -88,7 +88,7 @@ def release_drift(epsilon: float, config: TrainConfig, block: str, ledger: Ledge
     it is added, by 2 (1 + B) when it is replaced. A block without room gives no figures, and says
     so; the training stands.
     """
-    job = steps.prepare(config)
+    job = training.prepare(config)
     schema = job.schema
     encoder = schema.encoder(normalise="none", numeric="minmax", intercept=False, sparse=False)
     design, adjacency = encoder.design, job.problem.adjacency

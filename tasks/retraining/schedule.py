@@ -23,6 +23,7 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, Text, select
 from dpcore.accounting.curves import order_budgets
 from dpcore.accounting.limits import order_index
 from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
+from tasks import training
 from tasks.config import TrainConfig
 from tasks.kinds import base
 from tasks.ledger import Blocks, Ledger
@@ -30,8 +31,7 @@ from tasks.ledger.blocks import FORMS
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.reservation import is_gone, this_process
 from tasks.options.base import entries_of
-from tasks.retraining.config import ScheduleSection, WindowSection
-from tasks.training import steps
+from tasks.retraining import ScheduleSection, WindowSection
 
 
 class Due(NamedTuple):
@@ -245,18 +245,18 @@ def _affordable(
     """The blocks with room for the plan of ``config``, or for the worth of its guarantee if that is
     less.
     """
-    job = steps.prepare(config)
-    planned = steps.plan_training(job)
+    job = training.prepare(config)
+    planned = training.plan_training(job)
     name, public = job.schema.name, job.public
     room = ledger.room(name, blocks, public=public)
     if room is None:
         return blocks
     index, target = order_index(room.order), base.target_of(config)
-    cost = steps.cost_at(planned.events, room)
+    cost = training.cost_at(planned.events, room)
     worth = float(order_budgets(target.epsilon, target.delta, target.conversion)[index])
     budget = ledger.dataset(name).budget
     assert budget is not None
-    beside = sum(steps.cost_at(events, room) for events in entries_of(job).values())
+    beside = sum(training.cost_at(events, room) for events in entries_of(job).values())
     share = ((min(cost, worth) if worth > 0 else cost) + beside) / budget * (1 - ROUNDING)
     try:
         return ledger.window(name, blocks, policy=policy, least=share, public=public).kept

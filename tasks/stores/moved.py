@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from dpcore.errors import DPFlowsError, InputError
 from tasks.home import Home
-from tasks.stores.made import making_stores, sqlite_file
+from tasks.stores import making_stores, sqlite_file
 
 # Below the home folder, where the artifacts of experiments lie.
 BELOW = ("artifacts", "experiments")

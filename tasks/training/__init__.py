@@ -1,1 +1,259 @@
-"""The steps of one training."""
+"""The steps of one training, as plain functions: what is decided from public facts, and what sees
+the records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite, nan
+from pathlib import Path
+
+import numpy as np
+
+from dpcore.accounting import Events
+from dpcore.accounting.curves import order_budgets
+from dpcore.accounting.limits import SLACK, PriceCap, Room, order_index
+from dpcore.accounting.observers import Iterates
+from dpcore.errors import BudgetExceeded, InputError
+from dpcore.train import Planned, Result, run
+from tasks.config import TrainConfig
+from tasks.data import Loaded
+from tasks.drawing.curves import curve_figure
+from tasks.home import Home
+from tasks.kinds import kind_of
+from tasks.kinds.base import Job, Metrics, Sealed, check_delta, target_of, weak_promise
+from tasks.kinds.charge import charge_of, require_declared, require_public
+from tasks.kinds.quality import check_subgroup, means_by_group
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger.reader import LedgerReader
+from tasks.options import check_options
+from tasks.options.base import (
+    Run,
+    adapted,
+    build_objective,
+    entries_of,
+    load_records,
+    plan_alone,
+    words_of,
+)
+from tasks.record import outbox
+from tasks.schema import find_schema
+
+
+def prepare(config: TrainConfig, command: str = "train") -> Job:
+    """Everything that follows from configuration and schema; raises ``InputError`` for what does
+    not fit.
+
+    ``command``: what it is for, train or compare; see ``tasks.options.rules``.
+    """
+    schema = find_schema(config.data.name)
+    if schema.block is not None and not config.data.blocks and not schema.public.public:
+        raise InputError(
+            f"Expected data.blocks for schema {schema.name!r}, whose rows lie in blocks "
+            f"({schema.block.by} of "
+            f"{schema.block.column}), got none; list the blocks to read."
+        )
+    options = check_options(config, schema, command)
+    check_subgroup(config, schema)
+    given, known = adapted(config, schema, options)
+    found = kind_of(given, known).describe(given, known)
+    job = replace(found, config=config, schema=schema, options=options)
+    for option in options:
+        option.check(job)
+    job.kind.check(job)
+    warnings = check_delta(config, job.problem.n) + weak_promise(config) + words_of(job).warnings
+    return replace(job, warnings=warnings)
+
+
+def plan_training(job: Job, *limits: Room | PriceCap) -> Planned:
+    """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is
+    read.
+    """
+    plans = (option.plan(job, *limits) for option in job.options)
+    return next((planned for planned in plans if planned is not None), None) or plan_alone(
+        job, *limits
+    )
+
+
+def plan_within(job: Job, ledger: LedgerReader) -> Planned:
+    """The plan of a job that the ledger admits with all that is charged beside it; see
+    ``fit_to_ledger``.
+    """
+    return fit_to_ledger(job, plan_training(job), ledger)
+
+
+def fit_to_ledger(job: Job, planned: Planned, ledger: LedgerReader) -> Planned:
+    """Return a plan that the ledger admits, or raise ``BudgetExceeded``; the ledger is only read.
+
+    Data that are declared public are refused where the ledger holds a budget for their name or for
+    one of their files. The ledger adds up prices at one order. A plan for (epsilon, delta) may cost
+    more there than what its own guarantee is worth at that order; then it gets the little more
+    noise that makes it fit. Where even the worth of the guarantee is not left, the run is refused
+    rather than quietly trained with more noise than was asked for; and where there is no room for
+    it together with what its options charge beside it.
+    """
+    require_public(job, ledger)
+    require_declared(job, ledger)
+    room = ledger.room(job.schema.name, job.blocks, public=job.public)
+    if room is None:
+        return planned
+    if room.ratio(planned.events) > 1 + SLACK:
+        target = target_of(job.config)
+        worth = float(
+            order_budgets(target.epsilon, target.delta, target.conversion)[order_index(room.order)]
+        )
+        if not 0 < worth <= room.left * (1 + SLACK):
+            raise room.refusal(planned.events)
+        planned = plan_training(job, room)
+    require_entries(job, planned, room)
+    return planned
+
+
+def require_entries(job: Job, planned: Planned, room: Room) -> None:
+    """Raise ``BudgetExceeded`` unless there is room for the training and for what its options
+    charge beside it.
+    """
+    beside = entries_of(job)
+    asked = cost_at(planned.events, room) + sum(cost_at(events, room) for events in beside.values())
+    if beside and asked > room.left * (1 + SLACK):
+        names = " and ".join(beside)
+        raise BudgetExceeded(
+            f"Expected room for the training and {names} in {job.schema.name!r}: {room.left:.6g} "
+            f"is left and "
+            f"{asked:.6g} was asked; lower an epsilon, or leave {names} out.",
+            asked=asked,
+            left=room.left,
+        )
+
+
+def cost_at(events: Events, room: Room) -> float:
+    """What ``events`` cost at the order of a budget."""
+    return float(events.price(room.adjacency)[order_index(room.order)])
+
+
+def read_run(job: Job, planned: Planned) -> Run:
+    """The training with its records and sums, and what its options have to read before anything is
+    charged.
+    """
+    loaded = load_records(job)
+    sums = build_objective(job, loaded)
+    run = Run(job, planned, loaded, sums, sums)
+    for option in job.options:
+        run = option.before_reserve(run)
+    return run
+
+
+def reserve_budget(job: Job, planned: Planned, ledger: Ledger) -> Reservation:
+    """Charge the plan; on disk when this returns. Entries of processes that are gone are forfeited
+    on the way.
+
+    The ledger warns when it has seen the files under another name, which has a budget of its own or
+    none.
+    """
+    ledger.reap(kept=[pending.entry for _, pending in outbox.waiting(Home.find())])
+    return replace(charge_of(job), period=job.config.data.period).reserve(ledger, planned.events)
+
+
+def fit_model(
+    job: Job,
+    planned: Planned,
+    objective: Sealed,
+    reservation: Reservation,
+    on_progress: Callable[[int, int], None] | None = None,
+    observers: Sequence[Sealed] = (),
+) -> Result:
+    """Train through the one door; every release is counted in the reservation before its rows are
+    drawn.
+
+    ``observers`` look at what is asked and released: iterates of a curve, canaries.
+    """
+    config, sums = job.config, objective.open()
+    if job.schema.undeclared_columns:
+        raise InputError(
+            f"Expected known bounds and levels in {job.schema.name!r} when the training starts "
+            f"(bounds: "
+            f"{job.schema.bounds}); use `dpflows train`, or declare them."
+        )
+    return run(
+        job.kind.runnable(planned, sums),
+        sums,
+        seed=config.seed,
+        on_charge=reservation.on_charge,
+        on_progress=on_progress,
+        fixed_noise_seed=config.unsafe_fixed_noise_seed,
+        observers=[one for sealed in observers if (one := sealed.open()) is not None],
+    )
+
+
+Array = np.ndarray
+
+
+def measure(
+    job: Job,
+    weights: Array,
+    loaded: Sealed,
+    objective: Sealed,
+    folder: Path | None = None,
+    iterates: Sealed | None = None,
+) -> dict[str, float]:
+    """Exact numbers on records: internal, and released as well where the whole data set is declared
+    public.
+
+    On the test part where there is one, else on the training records. Keys carry their prefix. With
+    ``folder`` the quality by ``evaluate.subgroup`` is written to ``report/subgroups.json``, and
+    what its kind has to show to ``report/NAME.json``: numbers, and curves over the ``iterates``
+    that were kept (``Kind.iterates``).
+    """
+    kind, sums = job.kind, objective.open()
+    data: Loaded = loaded.open()
+    part = kind.held_out(job, data, sums)
+    named = {"": kind.quality(job, part, weights)}
+    if job.config.evaluate.baselines:
+        named |= kind.baselines(job, data.train, part, sums)
+    exact = {
+        f"{name}{key}": value for name, values in named.items() for key, value in values.items()
+    }
+    if data.groups is not None and (each := kind.by_record(job, part, weights)) is not None:
+        metric, values = each
+        exact |= means_by_group(job, values, metric, data.groups, folder)
+    exact |= kind.counts(job, data)
+    found = {f"internal.{key}": value for key, value in exact.items()}
+    if job.public:
+        found |= {f"released.{key}": value for key, value in named[""].items()}
+    if folder is not None and kind.report:
+        seen: Iterates | None = None if iterates is None else iterates.open()
+        path = [] if seen is None else seen.path(weights)
+        curve = kind.curve(job, path, part, sums) if len(path) > 2 else []
+        write(job, folder, named, found, [row for row in curve if all(map(isfinite, row.values()))])
+    return found
+
+
+def write(
+    job: Job, folder: Path, named: Mapping[str, Metrics], found: Metrics, curve: Sequence[Metrics]
+) -> None:
+    """The numbers as JSON, and the curves as figures; ``named``: the metrics of the model and of
+    each baseline.
+    """
+    kind = job.kind
+    stored = {
+        "schema_version": 1,
+        "internal": not job.public,
+        **kind.page(job, named, found),
+        "curve": list(curve),
+    }
+    (folder / kind.numbers).parent.mkdir(parents=True, exist_ok=True)
+    (folder / kind.numbers).write_text(json.dumps(stored, indent=1), encoding="utf-8")
+    if not curve:
+        return
+    (folder / kind.figures).mkdir(parents=True, exist_ok=True)
+    rows = [{"label": f"private {kind.noun}", "curve": curve}]
+    title = f"{job.schema.name}{kind.measured_on}{'' if job.public else ' (internal)'}"
+    for metric in kind.curves(job):
+        lines = {
+            kind.baseline_words.get(name, name.rstrip("_").replace("_", " ")): values[metric]
+            for name, values in named.items()
+            if name and isfinite(values.get(metric, nan))
+        }
+        curve_figure(rows, lines, metric, title, folder / kind.figures / f"{metric}.png")

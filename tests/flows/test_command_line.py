@@ -271,7 +271,7 @@ def test_the_example_of_an_algorithm_is_planned(name: str) -> None:
     import shlex
 
     from flows.commands.about import example_of
-    from tasks.training import steps
+    from tasks import training
 
     words = shlex.split(example_of(registry[name]))
     if words[1] != "train":
@@ -280,7 +280,7 @@ def test_the_example_of_an_algorithm_is_planned(name: str) -> None:
     file = next((word for word in words[2:] if word.endswith(".yaml")), None)
     overrides = [word for before, word in pairwise(words) if before == "--set"]
     config = load_config(None if file is None else str(CONF / Path(file).name), overrides)
-    assert steps.plan_training(steps.prepare(config)).name == name
+    assert training.plan_training(training.prepare(config)).name == name
 
 
 def kind_of(path: Path) -> str | None:

@@ -16,12 +16,12 @@ from sqlalchemy import select
 
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.train import run
+from tasks import training
 from tasks.home import Home
 from tasks.ledger import Ledger, schema
 from tasks.ledger.chain import FIXED
 from tasks.ledger.records import Record
 from tasks.record import tracking
-from tasks.training import steps
 from tests.tasks.training.test_training import config_of
 
 STEPS = [
@@ -194,7 +194,7 @@ def test_failure_closes_the_run_and_charges_what_was_drawn(
 
         return run(planned, objective, on_charge=charge, **others)
 
-    monkeypatch.setattr(steps, "run", failing)
+    monkeypatch.setattr(training, "run", failing)
     experiment = f"failure {state} {status}"
     with pytest.raises(type(error)):
         train(config_of(small, tracking={"experiment": experiment}))

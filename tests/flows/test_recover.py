@@ -16,13 +16,13 @@ import pytest
 
 from flows.cli import run
 from flows.commands.audit import read
+from tasks import training
 from tasks.audit import audit
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger.reservation import _started, this_process
 from tasks.options.noisy_metric import mechanism_of
 from tasks.record import outbox, tracking
 from tasks.record import run as record_run
-from tasks.training import evaluate, steps
 from tests.tasks.release.runs import World
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 # Where a training is killed: what is called there, and what recovery says of it.
 POINTS: dict[str, tuple[Any, str]] = {
     "before the commit": (Reservation, "commit"),
-    "after the commit": (evaluate, "measure"),
+    "after the commit": (training, "measure"),
     "with half of the metrics": (tracking, "log_metrics"),
     "before the model": (record_run, "log_model"),
     "before the folder is removed": (outbox, "remove"),
@@ -198,10 +198,10 @@ def test_a_metric_that_was_never_drawn_is_told_from_one_that_is_lost(
         }
 
     assert "nothing was reserved" in found()["metric_not_drawn"]
-    job = steps.prepare(config)
+    job = training.prepare(config)
     statement = read(world.client, run_id, world.ledger_url).statement
     assert statement is not None
-    charge = replace(steps.charge_of(job), weights_sha256=statement.weights_sha256)
+    charge = replace(training.charge_of(job), weights_sha256=statement.weights_sha256)
     with Ledger(world.ledger_url) as ledger:
         reservation = charge.reserve(ledger, charge.events(mechanism_of(job)))
         assert "not drawn on (reserved)" in found()["metric_not_drawn"]
@@ -222,8 +222,8 @@ def test_entries_of_an_earlier_version_do_not_say_what_a_metric_was_about(
     monkeypatch.setattr("tests.tasks.release.runs.release_metrics", lambda *_: {})
     config = world.config(evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}})
     run_id = world.train(config)
-    job = steps.prepare(config)
+    job = training.prepare(config)
     with Ledger(world.ledger_url) as ledger:
-        charge = steps.charge_of(job)
+        charge = training.charge_of(job)
         charge.reserve(ledger, charge.events(mechanism_of(job))).on_charge()
     assert audit(read(world.client, run_id, world.ledger_url)).codes == {"metrics_missing"}

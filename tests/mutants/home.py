@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-STORES, TEST_STORES = "tasks/stores/made.py", "tests/tasks/stores/test_stores.py"
+STORES, TEST_STORES = "tasks/stores/__init__.py", "tests/tasks/stores/test_stores.py"
 MOVED, TEST_MOVED = "tasks/stores/moved.py", "tests/tasks/stores/test_move.py"
 GATE, TEST_GATE = "tasks/release/gate.py", "tests/tasks/release/test_gate.py"
 BACKFILL, TEST_BACKFILL = "tasks/retraining/backfill.py", "tests/tasks/retraining/test_backfill.py"

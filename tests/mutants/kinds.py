@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 EVALUATE, RUN, NAMES = (
-    "tasks/training/evaluate.py",
+    "tasks/training/__init__.py",
     "tasks/record/run.py",
     "tasks/audit/rules_derived.py",
 )

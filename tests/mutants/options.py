@@ -18,7 +18,7 @@ MUTANTS = [
     ),
     Mutant("tasks/options/__init__.py", "[option.name for option in found])", "[])", TOY),
     Mutant(
-        "tasks/training/steps.py",
+        "tasks/training/__init__.py",
         "    if beside and asked > room.left",
         "    if beside and 0 > room.left",
         TOY,

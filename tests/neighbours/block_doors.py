@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks import training
 from tasks.kinds.base import reading_of
 from tasks.ledger import Blocks, Ledger, RowFacts
 from tasks.options import bounds
@@ -18,7 +19,6 @@ from tasks.options.bounds import private_schema
 from tasks.options.noisy_metric import release_metrics
 from tasks.retraining import drift
 from tasks.schema import find_schema
-from tasks.training import evaluate, steps
 from tests.neighbours.doors import config_of
 from tests.neighbours.replay import Door
 
@@ -38,7 +38,7 @@ def job_of(schema: Path, paths: list[Path], blocks: Sequence[str], **sections: A
     part.
     """
     own = paths[:1] if find_schema(schema).split.kind == "file" else paths
-    return steps.prepare(config_of(schema, own, data={"blocks": list(blocks)}, **sections))
+    return training.prepare(config_of(schema, own, data={"blocks": list(blocks)}, **sections))
 
 
 def metric_door(*blocks: str) -> Door:
@@ -48,7 +48,7 @@ def metric_door(*blocks: str) -> Door:
         job = job_of(
             schema, paths, blocks, evaluate={"release": {"metric": "accuracy", "epsilon": 0.5}}
         )
-        loaded = steps.load_records(job)
+        loaded = training.load_records(job)
         stated = {"weights_sha256": "", "config_sha256": "", "ledger": {"entry": ""}}
         (schema.parent / "privacy").mkdir()
         (schema.parent / "privacy/statement.json").write_text(json.dumps(stated))
@@ -86,11 +86,11 @@ def blocks_training_door(*blocks: str) -> Door:
 
     def door(schema: Path, paths: list[Path]) -> Any:
         job = job_of(schema, paths, blocks)
-        planned, loaded = steps.plan_training(job), steps.load_records(job)
-        sums = steps.build_objective(job, loaded)
-        with opened(schema) as ledger, steps.reserve_budget(job, planned, ledger) as reservation:
-            weights = steps.fit_model(job, planned, sums, reservation).weights
+        planned, loaded = training.plan_training(job), training.load_records(job)
+        sums = training.build_objective(job, loaded)
+        with opened(schema) as ledger, training.reserve_budget(job, planned, ledger) as reservation:
+            weights = training.fit_model(job, planned, sums, reservation).weights
             reservation.commit()
-        return weights.tobytes(), sorted(evaluate.measure(job, weights, loaded, sums).items())
+        return weights.tobytes(), sorted(training.measure(job, weights, loaded, sums).items())
 
     return door

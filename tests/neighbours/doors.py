@@ -10,6 +10,7 @@ from unittest.mock import patch
 import numpy as np
 
 from dpcore.accounting import Target
+from tasks import training
 from tasks.compare import resume
 from tasks.compare.cell import run_cell
 from tasks.compare.charge import charges
@@ -25,7 +26,6 @@ from tasks.options.noisy_metric import release_metrics
 from tasks.profile.private import draft_private, reading_of
 from tasks.retraining import drift
 from tasks.schema import find_schema
-from tasks.training import steps
 from tests.neighbours.replay import Door
 
 DELTA = 1e-4
@@ -65,10 +65,10 @@ def training_door(**sections: Any) -> Door:
     """Plan, load, encode, sum and train; the weights leave."""
 
     def door(schema: Path, paths: list[Path]) -> Any:
-        job = steps.prepare(config_of(schema, paths, **sections))
-        planned = steps.plan_training(job)
-        sums = steps.build_objective(job, steps.load_records(job))
-        return steps.fit_model(job, planned, sums, Uncharged()).weights.tobytes()  # type: ignore[arg-type]
+        job = training.prepare(config_of(schema, paths, **sections))
+        planned = training.plan_training(job)
+        sums = training.build_objective(job, training.load_records(job))
+        return training.fit_model(job, planned, sums, Uncharged()).weights.tobytes()  # type: ignore[arg-type]
 
     return door
 
@@ -80,8 +80,8 @@ def metric_door(**sections: Any) -> Door:
 
     def door(schema: Path, paths: list[Path]) -> Any:
         wanted = {"release": {"epsilon": 0.5, "metric": "accuracy"}, "baselines": False}
-        job = steps.prepare(config_of(schema, paths, evaluate=wanted, **sections))
-        loaded, weights = steps.load_records(job), np.linspace(-1.0, 1.0, job.problem.dimension)
+        job = training.prepare(config_of(schema, paths, evaluate=wanted, **sections))
+        loaded, weights = training.load_records(job), np.linspace(-1.0, 1.0, job.problem.dimension)
         (schema.parent / "privacy").mkdir()
         stated = {"weights_sha256": "", "config_sha256": "", "ledger": {"entry": ""}}
         (schema.parent / "privacy" / "statement.json").write_text(json.dumps(stated))
@@ -97,7 +97,7 @@ def drift_door(block: str, **sections: Any) -> Door:
 
     def door(schema: Path, paths: list[Path]) -> Any:
         config = config_of(schema, paths, **sections)
-        with open_ledger(schema, steps.prepare(config)) as ledger:
+        with open_ledger(schema, training.prepare(config)) as ledger:
             found = drift.release_drift(0.5, config, block, ledger)
         return found.metrics, without_entry(found.text)
 
@@ -108,12 +108,12 @@ def bounds_door(**sections: Any) -> Door:
     """Estimate undeclared bounds and levels within the run; the completed schema leaves."""
 
     def door(schema: Path, paths: list[Path]) -> Any:
-        job = steps.prepare(config_of(schema, paths, **sections))
-        planned = steps.plan_training(job)
-        steps.load_records(job)
+        job = training.prepare(config_of(schema, paths, **sections))
+        planned = training.plan_training(job)
+        training.load_records(job)
         complete, planned, notes = bounds.release_bounds(job, planned, Uncharged())  # type: ignore[arg-type]
-        sums = steps.build_objective(complete, steps.load_records(complete))
-        weights = steps.fit_model(complete, planned, sums, Uncharged()).weights  # type: ignore[arg-type]
+        sums = training.build_objective(complete, training.load_records(complete))
+        weights = training.fit_model(complete, planned, sums, Uncharged()).weights  # type: ignore[arg-type]
         return complete.schema.model_dump_json(exclude={"ledger"}), notes, weights.tobytes()
 
     return door
@@ -154,11 +154,11 @@ def tuning_door(settings: dict[str, Any] | None = None, **sections: Any) -> Door
 
     def door(schema: Path, paths: list[Path]) -> Any:
         wanted = {"grid": settings or SETTINGS, "trials": {"distribution": "poisson", "mean": 4}}
-        job = steps.prepare(config_of(schema, paths, tune=wanted, **sections))
-        planned = steps.plan_training(job)
-        run = steps.read_run(job, planned)
+        job = training.prepare(config_of(schema, paths, tune=wanted, **sections))
+        planned = training.plan_training(job)
+        run = training.read_run(job, planned)
         loaded, sums = run.data, run.sums
-        result = steps.fit_model(job, planned, sums, Uncharged())  # type: ignore[arg-type]
+        result = training.fit_model(job, planned, sums, Uncharged())  # type: ignore[arg-type]
         chosen, planned, _, _ = tune.selected(job, planned, result, loaded, sums)
         return result.weights.tobytes(), result.notes, planned.parameters, chosen.encoder.to_json()
 
@@ -171,12 +171,12 @@ def canary_door(**sections: Any) -> Door:
     """
 
     def door(schema: Path, paths: list[Path]) -> Any:
-        job = steps.prepare(config_of(schema, paths, audit={"canaries": 20}, **sections))
-        planned = steps.plan_training(job)
-        sums = steps.build_objective(job, steps.load_records(job))
+        job = training.prepare(config_of(schema, paths, audit={"canaries": 20}, **sections))
+        planned = training.plan_training(job)
+        sums = training.build_objective(job, training.load_records(job))
         with patch.object(canaries, "secure_generator", lambda: np.random.default_rng(9)):
             mixed, watch = canaries.plant_canaries(job, planned, sums)
-        result = steps.fit_model(job, planned, mixed, Uncharged(), observers=(watch,))  # type: ignore[arg-type]
+        result = training.fit_model(job, planned, mixed, Uncharged(), observers=(watch,))  # type: ignore[arg-type]
         return result.weights.tobytes(), result.notes, words_of(job).tags
 
     return door

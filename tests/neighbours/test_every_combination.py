@@ -286,7 +286,7 @@ CALLERS = {
     "tasks/ledger/charge.py": ("metric", "drift"),
     "tasks/profile/private.py": ("profile",),
     "tasks/options/bounds.py": ("bounds",),
-    "tasks/training/steps.py": ("training", "search", "canaries"),
+    "tasks/training/__init__.py": ("training", "search", "canaries"),
     "tasks/compare/cell.py": ("comparison",),
     **{f"tasks/kinds/{kind}.py": () for kind in ("table", "network", "sessions")},
 }

@@ -18,7 +18,7 @@ from dpcore.losses import Logistic
 from dpcore.problem import Problem
 from dpcore.train import plan
 from tasks.compare.grid import expand
-from tasks.training.steps import prepare
+from tasks.training import prepare
 from tests.tasks.compare.test_engine import comparison_of
 from tests.tasks.training.test_training import config_of
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dpcore.train import run
+from tasks import training
 from tasks.config import load_config
-from tasks.training import steps
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -46,10 +46,10 @@ def test_accuracy(
     settings, bar = BARS[name, epsilon]
     overrides = [f"data.path={shared / 'data' / 'mnist'}", f"privacy.epsilon={epsilon}"]
     overrides += [f"algorithm.{key}={value}" for key, value in settings.items()]
-    job = steps.prepare(load_config(str(ROOT / "conf" / f"{name}.yaml"), overrides))
-    planned = steps.plan_training(job)
+    job = training.prepare(load_config(str(ROOT / "conf" / f"{name}.yaml"), overrides))
+    planned = training.plan_training(job)
     assert planned.spent_epsilon <= epsilon
-    loaded = steps.load_records(job)
-    result = run(planned, steps.build_objective(job, loaded).open(), seed=0)
+    loaded = training.load_records(job)
+    result = run(planned, training.build_objective(job, loaded).open(), seed=0)
     found = job.kind.quality(job, loaded.open().test, result.weights)
     assert 100.0 * found["accuracy"] >= bar - SCATTER

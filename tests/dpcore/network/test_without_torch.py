@@ -30,7 +30,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     "modules",
     [
         "dpcore, dpcore.train, dpcore.algorithms, dpcore.network.spec",
-        "flows.cli, tasks.training.steps, tasks.training.evaluate",
+        "flows.cli, tasks.training, tasks.training",
     ],
 )
 def test_nothing_imports_torch_before_a_network_is_built(modules: str) -> None:
@@ -54,7 +54,7 @@ def test_without_torch_a_network_says_what_to_install() -> None:
 
 def test_without_torch_the_configuration_says_so_before_a_file_is_opened() -> None:
     done = python(
-        BLOCK + "from tasks.config import parse_config\nfrom tasks.training.steps import prepare\n"
+        BLOCK + "from tasks.config import parse_config\nfrom tasks.training import prepare\n"
         "config = parse_config({'data': {'name': 'mnist', 'path': 'nowhere'}, 'model': {'kind': "
         "'mlp'}})\n"
         "try:\n    prepare(config)\nexcept Exception as error:\n    print(type(error).__name__, "

@@ -18,6 +18,7 @@ import pytest
 from dpcore.train import Result
 from flows.cli import run
 from flows.commands.audit import read
+from tasks import training
 from tasks.audit import Severity, Subject
 from tasks.audit.planned import plan_again
 from tasks.audit.rules_derived import asked
@@ -27,7 +28,6 @@ from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
 from tasks.options import bounds, tune
 from tasks.record import run as record_run
-from tasks.training import steps
 from tests.flows.small import SCHEMA, small_frame
 from tests.tasks.release.runs import World
 
@@ -142,7 +142,7 @@ def committed(
         "path": str(folder / "small.csv"),
         **sections.get("data", {}),
     }
-    job = steps.prepare(parse_config(values | {"data": data}))
+    job = training.prepare(parse_config(values | {"data": data}))
     with Ledger(url) as ledger:
         ledger.init(
             "small",
@@ -152,8 +152,8 @@ def committed(
             job.problem.unit,
             blocks=Blocks.of(job.schema),
         )
-        planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
-        with steps.reserve_budget(job, planned, ledger) as reservation:
+        planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
+        with training.reserve_budget(job, planned, ledger) as reservation:
             if bounds.estimate_of(job) is not None:
                 job, planned, _ = bounds.release_bounds(job, planned, reservation)
             reservation.on_charge()
@@ -163,8 +163,8 @@ def committed(
                 name.startswith("preprocess.") for name in sections.get("tune", {}).get("grid", ())
             )
             # columns of a setting are its own
-            loaded: Any = steps.load_records(job) if parts else None
-            sums: Any = steps.build_objective(job, loaded) if parts else None
+            loaded: Any = training.load_records(job) if parts else None
+            sums: Any = training.build_objective(job, loaded) if parts else None
             if parts:
                 tune.with_parts(job, sums.open())
             job, planned, _, _ = tune.selected(job, planned, result, loaded, sums)

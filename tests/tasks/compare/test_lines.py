@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpcore import train as dpcore_train
 from flows.terminal import quality_rows
+from tasks import training
 from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.config import ProtocolSection, load_compare, of_training
@@ -21,7 +22,6 @@ from tasks.compare.export import cells_frame
 from tasks.compare.grid import expand
 from tasks.home import Home
 from tasks.kinds import sessions, table
-from tasks.training import evaluate, steps
 from tests.tasks.compare.test_engine import bench_of, comparison_of, public
 from tests.tasks.training.test_training import config_of
 
@@ -59,10 +59,10 @@ def to_regression(schema: Path) -> np.ndarray:
 
 def measured_by_training(config: Any) -> dict[str, float]:
     """Internal numbers of a training at weights 0: those of the baselines do not depend on it."""
-    job = steps.prepare(config)
-    loaded = steps.load_records(job)
-    objective = steps.build_objective(job, loaded)
-    found = evaluate.measure(job, np.zeros(job.problem.dimension), loaded, objective)
+    job = training.prepare(config)
+    loaded = training.load_records(job)
+    objective = training.build_objective(job, loaded)
+    found = training.measure(job, np.zeros(job.problem.dimension), loaded, objective)
     return {
         key.removeprefix("internal."): value
         for key, value in found.items()

@@ -16,7 +16,7 @@ from dpcore.errors import InputError
 from tasks.compare.config import load_compare
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.config.train import PrivacySection
-from tasks.retraining.config import load_retraining
+from tasks.retraining import load_retraining
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 

@@ -13,12 +13,12 @@ import pytest
 from dpcore.accounting import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
+from tasks import training
 from tasks.data import Reading
 from tasks.kinds.base import reading_of
 from tasks.kinds.charge import charge_of
 from tasks.ledger import Blocks, Ledger, RowFacts
 from tasks.schema import Schema, find_schema
-from tasks.training import steps
 from tests.flows.small import small_frame, write_small
 from tests.tasks.retraining.weekly import write_weekly
 from tests.tasks.training.test_training import config_of
@@ -56,7 +56,7 @@ def test_what_a_job_reads_is_what_it_charges(tmp_path: Path) -> None:
     write_weekly(tmp_path)
     values = config_of(tmp_path / "clinic.yaml").model_dump(mode="json")
     values["data"] |= {"path": str(tmp_path / "clinic.csv"), "blocks": ["2026-W03", "2026-W04"]}
-    job = steps.prepare(type(config_of(tmp_path / "clinic.yaml")).model_validate(values))
+    job = training.prepare(type(config_of(tmp_path / "clinic.yaml")).model_validate(values))
     reading, charge = reading_of(job), charge_of(job)
     assert reading.blocks == charge.blocks == ("2026-W03", "2026-W04")
     one = reading_of(job, ("2026-W04",), ("train",))
@@ -95,14 +95,14 @@ def test_a_name_that_stands_for_other_blocks_reads_nothing(
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.init("small", 3.0, 1e-5, "add_remove", blocks=Blocks.of(found), facts=RowFacts.of(found))
     with pytest.raises(InputError, match=r"no row belongs|Expected data\.blocks"):
-        steps.load_records(steps.prepare(config_of(path, data={"blocks": blocks})))
+        training.load_records(training.prepare(config_of(path, data={"blocks": blocks})))
     events = Events.of([Gaussian(1.0, 20.0)], adjacency="add_remove")
     if blocks:
         with pytest.raises(InputError, match="which names none"):
             ledger.reserve("small", events, [name.strip() for name in blocks])
     assert not ledger.spent("small")
-    job = steps.prepare(config_of(path, data={"blocks": ["a"]}))
-    assert steps.load_records(job).open().train.n == 150
+    job = training.prepare(config_of(path, data={"blocks": ["a"]}))
+    assert training.load_records(job).open().train.n == 150
 
 
 def test_a_side_that_is_not_wanted_is_not_decoded(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_test_table_of_another_private_data_set_is_refused(
         "path": str(tmp_path / "small.csv"),
         "test_path": str(tmp_path / "other.csv"),
     }
-    job = steps.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
+    job = training.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
     head = ledger.head()
     with pytest.raises(InputError, match="belongs to the private 'other'"):
         charge_of(job).reserve(ledger, events)
@@ -188,7 +188,7 @@ def test_both_sides_of_a_charge_are_known_by_their_bytes(tmp_path: Path) -> None
     small_frame(np.random.default_rng(8)).to_csv(tmp_path / "test.csv", index=False)
     values = config_of(tmp_path / "small.yaml").model_dump(mode="json")
     values["data"] |= {"path": str(tmp_path / "small.csv"), "test_path": str(tmp_path / "test.csv")}
-    job = steps.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
+    job = training.prepare(type(config_of(tmp_path / "small.yaml")).model_validate(values))
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.init("small", 3.0, 1e-6, "add_remove")
     events = Events.of([Gaussian(1.0, 50.0)], adjacency="add_remove")

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from dpcore.errors import InputError
-from tasks import kinds
+from tasks import kinds, training
 from tasks.audit.mlflow_run import read_run
 from tasks.audit.rules_derived import NAME_RULES
 from tasks.compare import resume
@@ -26,7 +26,6 @@ from tasks.kinds import base
 from tasks.ledger import Ledger
 from tasks.record import tracking
 from tasks.record.stored import load_model
-from tasks.training import evaluate, steps
 from tests.tasks.compare.test_engine import bench_of
 from tests.tasks.kinds.sides import Sides
 
@@ -80,7 +79,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_its_entry_no_kind_takes_the_configuration(prices: Path) -> None:
     with pytest.raises(InputError, match="use squared or huber_regression"):
-        steps.prepare(config_of(prices))
+        training.prepare(config_of(prices))
 
 
 class Free:
@@ -91,12 +90,12 @@ class Free:
 def test_one_evaluation_serves_a_kind_that_it_never_saw(
     prices: Path, tmp_path: Path, registered: None
 ) -> None:
-    job = steps.prepare(config_of(prices))
+    job = training.prepare(config_of(prices))
     assert (job.kind.name, job.model, job.problem.loss.name) == ("sides", 0.0, "logistic")
-    planned, loaded = steps.plan_training(job), steps.load_records(job)
-    sums, seen = steps.build_objective(job, loaded), base.Sealed(job.kind.iterates(job, planned))
-    weights = steps.fit_model(job, planned, sums, Free(), observers=[seen]).weights  # type: ignore[arg-type]
-    found = evaluate.measure(job, weights, loaded, sums, tmp_path, seen)
+    planned, loaded = training.plan_training(job), training.load_records(job)
+    sums, seen = training.build_objective(job, loaded), base.Sealed(job.kind.iterates(job, planned))
+    weights = training.fit_model(job, planned, sums, Free(), observers=[seen]).weights  # type: ignore[arg-type]
+    found = training.measure(job, weights, loaded, sums, tmp_path, seen)
     towns = [f"subgroup.{town}.{value}" for town in "ab" for value in ("right_side", "rows")]
     expected = ("right_side", "majority_right_side", *towns, "rows_above")
     assert set(found) == {f"internal.{name}" for name in expected}

@@ -14,6 +14,7 @@ import pytest
 from dpcore.errors import InputError
 from dpcore.ranking.sessions import partition_folds
 from dpcore.ranking.synthetic import FEATURES, search
+from tasks import training
 from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.config import load_compare
@@ -21,7 +22,6 @@ from tasks.config import load_config
 from tasks.home import Home
 from tasks.kinds.charge import require_files
 from tasks.schema import find_schema
-from tasks.training import steps
 from tests.dpcore.ranking.parts import partition_parts
 from tests.tasks.compare.test_engine import bench_of
 
@@ -99,8 +99,8 @@ def test_without_files_the_set_is_planned_and_the_way_to_get_it_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPFLOWS_DATA", raising=False)
-    job = steps.prepare(load_config(str(CONF / "mq2007.yaml")))
-    assert (job.schema.name, job.problem.n, steps.plan_training(job).name) == (
+    job = training.prepare(load_config(str(CONF / "mq2007.yaml")))
+    assert (job.schema.name, job.problem.n, training.plan_training(job).name) == (
         "mq2007",
         1017,
         "listnet_one_shot",

@@ -19,6 +19,7 @@ from dpcore.ranking.metrics import NAMED, Conventions
 from dpcore.ranking.sessions import Documents, Sessions
 from dpcore.ranking.synthetic import search
 from flows.cli import run
+from tasks import training
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
 from tasks.kinds import base, sessions
@@ -27,7 +28,6 @@ from tasks.record import model, stored, tracking
 from tasks.record.statement import Statement
 from tasks.record.wording import to_markdown
 from tasks.release.manifest import kind_of, purpose
-from tasks.training import evaluate, steps
 
 SCHEMA = """\
 schema_version: 1
@@ -84,12 +84,12 @@ def fitted(config: TrainConfig) -> tuple[base.Job, np.ndarray, dict[str, float]]
         def on_charge(self) -> None:
             """Nothing is counted."""
 
-    job = steps.prepare(config)
-    planned = steps.plan_training(job)
-    loaded = steps.load_records(job)
-    sums = steps.build_objective(job, loaded)
-    result = steps.fit_model(job, planned, sums, Free())  # type: ignore[arg-type]
-    return job, result.weights, evaluate.measure(job, result.weights, loaded, sums)
+    job = training.prepare(config)
+    planned = training.plan_training(job)
+    loaded = training.load_records(job)
+    sums = training.build_objective(job, loaded)
+    result = training.fit_model(job, planned, sums, Free())  # type: ignore[arg-type]
+    return job, result.weights, training.measure(job, result.weights, loaded, sums)
 
 
 def test_flow_leaves_a_stated_ranking_with_curves_and_a_model_by_query(
@@ -197,7 +197,7 @@ def test_scores_of_the_stored_model_are_those_that_were_measured(
 
     scorer = LinearScorer()
     scorer.load_context(SimpleNamespace(artifacts={"model": str(tmp_path / "m")}))  # type: ignore[arg-type]
-    test = steps.load_records(job).open().test
+    test = training.load_records(job).open().test
     assert isinstance(test, Sessions)
     frame = pd.DataFrame(test.documents.X, columns=[f"feature{i}" for i in range(1, 7)])
     frame["query"] = np.repeat(test.queries, test.documents.lengths)
@@ -221,7 +221,7 @@ def test_built_in_sessions_are_public_and_beat_the_best_feature(
         None, ["data.name=search", "objective.loss=listnet", f"privacy.adjacency={adjacency}"]
     )
     job, _, found = fitted(config)
-    assert (job.problem.unit, steps.plan_training(job).name) == (unit, algorithm)
+    assert (job.problem.unit, training.plan_training(job).name) == (unit, algorithm)
     assert found["released.map"] == found["internal.map"] > found["internal.best_feature_map"]
     assert found["internal.best_feature_map"] > found["internal.random_map"] + 0.1
     assert found["internal.sessions_test"] > found["internal.sessions_empty"] > 0
@@ -230,8 +230,8 @@ def test_built_in_sessions_are_public_and_beat_the_best_feature(
 @pytest.mark.parametrize("name", ["ranking", "mq2008", "mq2007"])
 def test_configurations_of_the_package_are_planned_without_a_file(name: str) -> None:
     root = Path(__file__).resolve().parents[3]
-    job = steps.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
-    planned = steps.plan_training(job)
+    job = training.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
+    planned = training.plan_training(job)
     assert planned.name == "listnet_one_shot" and planned.spent_epsilon <= 1.0
     assert job.problem.documents is None
 
@@ -263,7 +263,7 @@ def test_misfits_are_refused_from_public_facts(
     lists: Path, sections: dict[str, Any], words: str
 ) -> None:
     with pytest.raises((InputError, AssumptionNotMet)) as raised:
-        steps.plan_training(steps.prepare(config_of(lists, **sections)))
+        training.plan_training(training.prepare(config_of(lists, **sections)))
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
@@ -323,11 +323,11 @@ def test_a_budget_of_sessions_has_the_unit_of_its_adjacency(
 
 def test_a_ranking_section_needs_ranking_data() -> None:
     with pytest.raises(InputError, match="no section ranking for data set 'census'"):
-        steps.prepare(load_config(None, ["data.name=census", "ranking.scorer=linear"]))
+        training.prepare(load_config(None, ["data.name=census", "ranking.scorer=linear"]))
 
 
 def test_a_wrong_number_of_sessions_is_refused_before_anything_is_reserved(lists: Path) -> None:
     lists.write_text(lists.read_text().replace("n: 120", "n: 119"))
-    job = steps.prepare(config_of(lists))
+    job = training.prepare(config_of(lists))
     with pytest.raises(InputError, match="exactly n=119 records under replace_labels"):
-        steps.build_objective(job, steps.load_records(job))
+        training.build_objective(job, training.load_records(job))

@@ -15,13 +15,13 @@ import pytest
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.ranking.sessions import Sessions
 from dpcore.ranking.synthetic import search
+from tasks import training
 from tasks.config import TrainConfig, parse_config
 from tasks.data import load
 from tasks.ledger import Blocks, Ledger
-from tasks.retraining.config import WindowSection
+from tasks.retraining import WindowSection
 from tasks.retraining.schedule import choose
 from tasks.schema import find_schema
-from tasks.training import steps
 
 SCHEMA = """\
 schema_version: 1
@@ -74,10 +74,10 @@ def edited(log: Path, row: int, column: str, value: object) -> None:
 
 
 def test_rows_of_a_query_are_one_session_wherever_they_stand(log: Path) -> None:
-    job = steps.prepare(config_of(log, list(WEEKS[1:])))
+    job = training.prepare(config_of(log, list(WEEKS[1:])))
     assert (job.problem.n, job.problem.unit, job.blocks) == (80, "session_labels", WEEKS[1:])
     assert job.problem.dimension == 6  # three features as given, and their ranks
-    train = steps.load_records(job).open().train
+    train = training.load_records(job).open().train
     assert isinstance(train, Sessions)
     made = search(120, seed=5)
     assert set(train.queries) == {f"s{number}" for number in range(40, 120)}
@@ -95,13 +95,13 @@ def test_a_week_pays_for_its_own_sessions_and_a_spent_one_is_left_out(log: Path)
     ledger = Ledger(f"sqlite:///{log.with_name('ledger.db')}")
     schema = find_schema(log)
     ledger.init("log", 1.0, 1e-3, "replace_labels", "session_labels", blocks=Blocks.of(schema))
-    job = steps.prepare(config_of(log, [WEEKS[0]], privacy=PRIVACY | {"epsilon": 0.2}))
-    planned = steps.plan_training(job)
-    sums = steps.build_objective(job, steps.load_records(job))
+    job = training.prepare(config_of(log, [WEEKS[0]], privacy=PRIVACY | {"epsilon": 0.2}))
+    planned = training.plan_training(job)
+    sums = training.build_objective(job, training.load_records(job))
     for _ in range(30):
         try:
-            with steps.reserve_budget(job, planned, ledger) as reservation:
-                steps.fit_model(job, planned, sums, reservation)
+            with training.reserve_budget(job, planned, ledger) as reservation:
+                training.fit_model(job, planned, sums, reservation)
                 reservation.commit({})
         except BudgetExceeded:
             break
@@ -111,20 +111,20 @@ def test_a_week_pays_for_its_own_sessions_and_a_spent_one_is_left_out(log: Path)
     window = WindowSection(last="3 weeks", exhausted="leave_out")
     reading = choose(config_of(log), window, Blocks.of(schema), date(2026, 1, 25), WEEKS[2], ledger)
     assert (reading.kept, reading.left_out) == (WEEKS[1:], WEEKS[:1])
-    assert steps.prepare(reading.config).problem.n == 80
+    assert training.prepare(reading.config).problem.n == 80
 
 
 def test_a_session_in_two_blocks_is_named(log: Path) -> None:
     table = pd.read_csv(log.with_name("log.csv"))
     row = int(np.flatnonzero(table["day"] == "2026-01-20")[0])
     edited(log, row, "query", "s3")
-    job = steps.prepare(config_of(log, [WEEKS[2]]))
+    job = training.prepare(config_of(log, [WEEKS[2]]))
     with pytest.raises(
         InputError,
         match=r"column 'day': '2026-W0\d'; its session 's3' began in "
         r"block",
     ) as raised:
-        steps.load_records(job)
+        training.load_records(job)
     assert "\n" not in str(raised.value)
 
 
@@ -134,21 +134,21 @@ def test_a_document_without_query_is_named(log: Path) -> None:
         str(pd.read_csv(log.with_name("log.csv"))["day"][4])
     ]
     with pytest.raises(InputError, match="data row 5, column 'query': no value"):
-        steps.load_records(steps.prepare(config_of(log, [week])))
+        training.load_records(training.prepare(config_of(log, [week])))
     for other in set(WEEKS) - {week}:  # what nobody pays for refuses nothing
-        steps.load_records(steps.prepare(config_of(log, [other])))
+        training.load_records(training.prepare(config_of(log, [other])))
 
 
 def test_another_number_of_sessions_is_refused_where_it_is_public(log: Path) -> None:
     log.write_text(log.read_text().replace("rows_per_block: 40", "rows_per_block: 30"))
-    job = steps.prepare(config_of(log, [WEEKS[0]]))
+    job = training.prepare(config_of(log, [WEEKS[0]]))
     with pytest.raises(InputError, match="exactly n=30"):
-        steps.build_objective(job, steps.load_records(job))
+        training.build_objective(job, training.load_records(job))
     nominal = config_of(
         log, [WEEKS[0]], privacy={"epsilon": 1.0, "delta": 1e-4, "adjacency": "add_remove"}
     )
-    job = steps.prepare(nominal)
-    assert steps.build_objective(job, steps.load_records(job)).open().n == 40
+    job = training.prepare(nominal)
+    assert training.build_objective(job, training.load_records(job)).open().n == 40
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,13 @@ def test_what_does_not_fit_is_refused_before_a_file_is_opened(
     log.write_text(log.read_text().replace(*change))
     log.with_name("log.csv").unlink()
     with pytest.raises(InputError) as raised:
-        steps.prepare(config_of(log, [WEEKS[0]], **sections))
+        training.prepare(config_of(log, [WEEKS[0]], **sections))
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_blocks_must_be_listed(log: Path) -> None:
     with pytest.raises(InputError, match=r"Expected data.blocks for schema 'log'.*list the blocks"):
-        steps.prepare(config_of(log))
+        training.prepare(config_of(log))
 
 
 def test_a_hash_split_keeps_sessions_whole(log: Path) -> None:

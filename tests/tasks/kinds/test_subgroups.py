@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from dpcore.errors import InputError
+from tasks import training
 from tasks.data import load
 from tasks.data.rows import NO_VALUE, check_group, group_names
 from tasks.kinds.quality import SUBGROUPS, plain_names
 from tasks.schema import Schema, find_schema
-from tasks.training import evaluate, steps
 from tests.tasks.training.test_training import config_of
 
 
@@ -73,7 +73,7 @@ def test_a_column_that_makes_no_groups_is_refused(name: str, words: str) -> None
 def test_it_is_refused_before_a_file_is_opened(small: Path) -> None:
     small.with_name("small.csv").unlink()
     with pytest.raises(InputError, match=r"column of evaluate.subgroup 'town'"):
-        steps.prepare(config_of(small, evaluate={"subgroup": "town"}))
+        training.prepare(config_of(small, evaluate={"subgroup": "town"}))
 
 
 @pytest.mark.parametrize(("column", "least"), [("city", 50), ("age", 90)])
@@ -83,10 +83,10 @@ def test_metrics_are_those_of_the_rows_of_each_group(
     config = config_of(
         small, evaluate={"subgroup": column, "subgroup_least": least, "baselines": False}
     )
-    job = steps.prepare(config)
-    loaded = steps.load_records(job)
+    job = training.prepare(config)
+    loaded = training.load_records(job)
     weights = np.array([1.0, -0.5, 0.5, -0.4])
-    found = evaluate.measure(job, weights, loaded, steps.build_objective(job, loaded), tmp_path)
+    found = training.measure(job, weights, loaded, training.build_objective(job, loaded), tmp_path)
     frame = pd.read_csv(small.with_name("small.csv"))
     right = (job.encoder.transform(frame) @ weights >= 0) == (frame["paid"] == "yes")
     groups = (

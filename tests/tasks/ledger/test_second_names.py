@@ -13,11 +13,11 @@ from sqlalchemy import select
 from dpcore.accounting import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import Gaussian
+from tasks import training
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger, chain, ledger_url, schema
 from tasks.ledger.charge import FOR, charge_also, others
 from tasks.ledger.records import Record
-from tasks.training import steps
 from tests.ledger_fixtures import facts_of
 from tests.tasks.training.test_training import config_of
 
@@ -27,8 +27,8 @@ def ledger(small: Path) -> Ledger:
     """A ledger that charged the small table as the private data set ``small``."""
     opened = Ledger(f"sqlite:///{small.with_name('ledger.db')}")
     opened.init("small", 3.0, 1e-4, "add_remove")
-    job = steps.prepare(config_of(small))
-    steps.reserve_budget(job, steps.plan_training(job), opened).commit()
+    job = training.prepare(config_of(small))
+    training.reserve_budget(job, training.plan_training(job), opened).commit()
     return opened
 
 
@@ -41,8 +41,8 @@ def second(small: Path, name: str, public: bool) -> Path:
 
 
 def admitted(schema: Path, ledger: Ledger, table: Path) -> object:
-    job = steps.prepare(config_of(schema, data={"path": str(table)}))
-    return steps.fit_to_ledger(job, steps.plan_training(job), ledger)
+    job = training.prepare(config_of(schema, data={"path": str(table)}))
+    return training.fit_to_ledger(job, training.plan_training(job), ledger)
 
 
 @pytest.mark.parametrize("name", ["small", "other"])
@@ -99,11 +99,11 @@ def test_public_runs_are_fingerprinted_so_that_a_later_private_name_is_warned(
     small: Path, tmp_path: Path
 ) -> None:
     with Ledger(tmp_path / "fresh.db") as ledger:
-        job = steps.prepare(config_of(second(small, "open", public=True)))
-        steps.reserve_budget(job, steps.plan_training(job), ledger).commit()
+        job = training.prepare(config_of(second(small, "open", public=True)))
+        training.reserve_budget(job, training.plan_training(job), ledger).commit()
         ledger.init("small", 3.0, 1e-4, "add_remove")
-        job = steps.prepare(config_of(small))
-        [note] = steps.reserve_budget(job, steps.plan_training(job), ledger).notes
+        job = training.prepare(config_of(small))
+        [note] = training.reserve_budget(job, training.plan_training(job), ledger).notes
         assert "'open'" in note
 
 
@@ -114,13 +114,13 @@ def test_an_entry_is_known_as_private_by_its_name_and_by_its_bytes(
     audit asks this.
     """
     with Ledger(tmp_path / "fresh.db") as ledger:
-        job = steps.prepare(config_of(second(small, "open", public=True)))
-        public = steps.reserve_budget(job, steps.plan_training(job), ledger)
+        job = training.prepare(config_of(second(small, "open", public=True)))
+        public = training.reserve_budget(job, training.plan_training(job), ledger)
         public.commit()
         assert ledger.private_as(public.entry_id) == ()
         ledger.init("small", 3.0, 1e-4, "add_remove")
-        job = steps.prepare(config_of(small))
-        private = steps.reserve_budget(job, steps.plan_training(job), ledger)
+        job = training.prepare(config_of(small))
+        private = training.reserve_budget(job, training.plan_training(job), ledger)
         private.commit()
         assert (
             ledger.private_as(public.entry_id) == ledger.private_as(private.entry_id) == ("small",)
@@ -131,15 +131,15 @@ def test_an_entry_is_known_as_private_by_its_name_and_by_its_bytes(
 def test_a_configuration_names_no_other_ledger_than_the_schema(small: Path, tmp_path: Path) -> None:
     """A fresh file would be a fresh budget for the same records."""
     other = f"sqlite:///{tmp_path / 'other.db'}"
-    job = steps.prepare(config_of(small, ledger={"url": other}))
+    job = training.prepare(config_of(small, ledger={"url": other}))
     with pytest.raises(InputError, match=r"got ledger.url=.*second budget"):
         ledger_url(job.config, job.schema, Home(tmp_path))
-    same = steps.prepare(
+    same = training.prepare(
         config_of(small, ledger={"url": f"sqlite:///{small.with_name('ledger.db')}"})
     )
     assert ledger_url(same.config, same.schema, Home(tmp_path)) == same.schema.ledger
     small.write_text(small.read_text().replace(f"ledger: {job.schema.ledger}\n", ""))
-    free = steps.prepare(config_of(small, ledger={"url": other}))
+    free = training.prepare(config_of(small, ledger={"url": other}))
     assert ledger_url(free.config, free.schema, Home(tmp_path)) == other
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from dpcore.errors import InputError
+from tasks import training
 from tasks.home import Home
 from tasks.options import canaries
 from tasks.record import tracking
-from tasks.training import steps
 from tests.flows.test_flow import ledger, runs_of, states
 from tests.tasks.training.test_training import config_of
 
@@ -70,7 +70,7 @@ def test_what_has_no_theorem_is_refused_in_words(
 ) -> None:
     """Already by ``prepare``, with which ``plan`` and ``train`` begin."""
     with pytest.raises(InputError, match=word):
-        steps.prepare(config_of(small, **(AUDIT | sections)))
+        training.prepare(config_of(small, **(AUDIT | sections)))
 
 
 def test_canaries_that_share_columns_are_warned_of(home: Home, small: Path) -> None:
@@ -79,7 +79,7 @@ def test_canaries_that_share_columns_are_warned_of(home: Home, small: Path) -> N
     """
     assert any(
         "hide each other" in warning
-        for warning in steps.prepare(config_of(small, **AUDIT)).warnings
+        for warning in training.prepare(config_of(small, **AUDIT)).warnings
     )
-    job = steps.prepare(config_of(small, audit={}, privacy={"adjacency": "replace_one"}))
+    job = training.prepare(config_of(small, audit={}, privacy={"adjacency": "replace_one"}))
     assert canaries.count_of(job.config, job.problem.dimension) == canaries.LEAST

@@ -17,6 +17,7 @@ from dpcore.accounting.curves import ORDERS
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import Exponential
 from dpcore.train import plan, replan, run
+from tasks import training
 from tasks.audit.recompute import own_epsilon
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
@@ -24,7 +25,6 @@ from tasks.options import bounds
 from tasks.record import run as record_run
 from tasks.record.statement import Statement
 from tasks.schema import find_schema
-from tasks.training import steps
 from tests.flows.test_flow import states
 from tests.tasks.training.test_training import config_of
 
@@ -76,12 +76,12 @@ def config(path: Path, **sections: dict[str, object]) -> Any:
 
 def train_by_hand(job: Any, ledger: Ledger, folder: Path) -> tuple[Any, Any, Statement]:
     """Job, plan and statement of a training without an orchestrator."""
-    planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
-    steps.build_objective(job, steps.load_records(job))
-    with steps.reserve_budget(job, planned, ledger) as reservation:
+    planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
+    training.build_objective(job, training.load_records(job))
+    with training.reserve_budget(job, planned, ledger) as reservation:
         job, planned, _ = bounds.release_bounds(job, planned, reservation)
-        objective = steps.build_objective(job, steps.load_records(job))
-        result = steps.fit_model(job, planned, objective, reservation)
+        objective = training.build_objective(job, training.load_records(job))
+        result = training.fit_model(job, planned, objective, reservation)
         statement = record_run.commit(
             folder, job, planned, record_run.convert(planned), result, ledger, reservation
         )
@@ -94,7 +94,7 @@ def test_estimate_and_training_meet_the_epsilon_together(
 ) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.init("open", 40.0, 1e-4, adjacency)
-    job = steps.prepare(config(write(tmp_path, "private"), privacy={"adjacency": adjacency}))
+    job = training.prepare(config(write(tmp_path, "private"), privacy={"adjacency": adjacency}))
     assert "is the most columns" in job.warnings[0]
     done, planned, statement = train_by_hand(job, ledger, tmp_path / "run")
     assert done.warnings == ()
@@ -154,16 +154,16 @@ def test_bad_rows_are_refused_before_anything_is_charged(
 ) -> None:
     table = frame().astype({"age": float})
     table.loc[7, "age"] = np.nan
-    job = steps.prepare(config(write(tmp_path, "private", table)))
+    job = training.prepare(config(write(tmp_path, "private", table)))
     with pytest.raises(InputError, match=r"column 'age'.*no value"):
-        steps.load_records(job)
+        training.load_records(job)
     assert states(ledger) == []
 
 
 def test_a_failure_after_the_estimate_stays_charged(
     home: Home, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = steps.prepare(config(write(tmp_path, "private")))
+    job = training.prepare(config(write(tmp_path, "private")))
 
     def lost(*_: object, **__: object) -> None:
         raise InputError("gone")
@@ -185,43 +185,43 @@ def test_nothing_is_read_by_the_estimate_before_its_charge(
     monkeypatch.setattr(
         options_bounds, "_columns", lambda *a: (seen.append(states(ledger)), read(*a))[1]
     )
-    train_by_hand(steps.prepare(config(write(tmp_path, "private"))), ledger, tmp_path / "run")
+    train_by_hand(training.prepare(config(write(tmp_path, "private"))), ledger, tmp_path / "run")
     assert seen == [["reserved"]]
 
 
 def test_a_budget_without_room_for_both_is_refused(home: Home, tmp_path: Path) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.init("open", 5.0, 1e-4, "add_remove")
-    job = steps.prepare(config(write(tmp_path, "private")))
+    job = training.prepare(config(write(tmp_path, "private")))
     with pytest.raises(BudgetExceeded):
-        steps.fit_to_ledger(job, steps.plan_training(job), ledger)
+        training.fit_to_ledger(job, training.plan_training(job), ledger)
 
 
 def test_the_training_does_not_start_without_the_estimate(
     home: Home, tmp_path: Path, ledger: Ledger
 ) -> None:
-    job = steps.prepare(config(write(tmp_path, "private")))
-    planned = steps.plan_training(job)
-    objective = steps.build_objective(job, steps.load_records(job))
+    job = training.prepare(config(write(tmp_path, "private")))
+    planned = training.plan_training(job)
+    objective = training.build_objective(job, training.load_records(job))
     with (
-        steps.reserve_budget(job, planned, ledger) as reservation,
+        training.reserve_budget(job, planned, ledger) as reservation,
         pytest.raises(InputError, match="known bounds"),
     ):
-        steps.fit_model(job, planned, objective, reservation)
+        training.fit_model(job, planned, objective, reservation)
     with pytest.raises(InputError, match="releases before the training"):
         run(planned, objective.open())
     assert states(ledger) == ["reserved", "cancelled"]
 
 
 def test_from_data_trains_and_never_leaves(home: Home, tmp_path: Path, ledger: Ledger) -> None:
-    job = steps.prepare(config(write(tmp_path, "from_data")))
+    job = training.prepare(config(write(tmp_path, "from_data")))
     assert bounds.estimate_of(job) is None and "never released" in job.warnings[0]
     job = bounds.read_bounds(job)
     assert (job.schema.columns["age"].low, job.schema.columns["age"].high) == (18, 89)
-    planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
-    objective = steps.build_objective(job, steps.load_records(job))
-    with steps.reserve_budget(job, planned, ledger) as reservation:
-        result = steps.fit_model(job, planned, objective, reservation)
+    planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
+    objective = training.build_objective(job, training.load_records(job))
+    with training.reserve_budget(job, planned, ledger) as reservation:
+        result = training.fit_model(job, planned, objective, reservation)
         price = record_run.convert(planned)
         statement = record_run.commit(
             tmp_path / "run", job, planned, price, result, ledger, reservation
@@ -252,8 +252,8 @@ def test_an_algorithm_priced_by_its_columns_stays_within_what_was_reserved(
 
 
 def test_what_compares_retrainings_needs_declared_bounds(tmp_path: Path) -> None:
+    from tasks.retraining import ChampionSection
     from tasks.retraining.champion import require_public
-    from tasks.retraining.config import ChampionSection
     from tasks.retraining.drift import require_drift
 
     schema = find_schema(str(write(tmp_path, "private")))
@@ -273,7 +273,7 @@ def test_a_source_of_bounds_that_nothing_needs_is_refused(tmp_path: Path, bounds
     with pytest.raises(
         InputError, match=f"for bounds: {bounds}, but every column of 'open' is declared"
     ):
-        steps.prepare(config(path))
+        training.prepare(config(path))
 
 
 def test_a_training_on_blocks_estimates_and_charges_those_alone(home: Home, tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_training_on_blocks_estimates_and_charges_those_alone(home: Home, tmp_
     schema = find_schema(str(path))
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.init("open", 20.0, 1e-4, "add_remove", blocks=Blocks.of(schema))
-    job = steps.prepare(config(path, data={"blocks": ["2025"]}))
+    job = training.prepare(config(path, data={"blocks": ["2025"]}))
     estimate = bounds.estimate_of(job)
     assert estimate is not None and estimate.n == job.problem.n == 4000
     done, _, statement = train_by_hand(job, ledger, tmp_path / "run")
@@ -302,7 +302,7 @@ def test_a_share_that_cannot_pay_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         BudgetExceeded, match=r"of 2 columns of 'open', got bounds_share=1e-09, .*for example 0\.1"
     ) as e:
-        steps.prepare(config_of(path))
+        training.prepare(config_of(path))
     assert len(str(e.value).splitlines()) == 1
 
 

@@ -15,6 +15,7 @@ from dpcore.accounting import Events
 from dpcore.errors import BudgetExceeded, InputError
 from flows.cli import run
 from tasks import options
+from tasks import training as tasks_training
 from tasks.audit.mlflow_run import read_run
 from tasks.audit.rules_derived import NAME_RULES as NAMES
 from tasks.home import Home
@@ -25,7 +26,6 @@ from tasks.options.base import Option
 from tasks.options.rules import Rule
 from tasks.record import tracking
 from tasks.release.gate import charged
-from tasks.training import steps
 from tests.tasks.options.headcount import EPSILON, FILE, Headcount
 from tests.tasks.training.test_training import config_of
 
@@ -73,7 +73,7 @@ def ledger(small: Path) -> Ledger:
 
 
 def test_without_its_entry_nobody_counts(small: Path) -> None:
-    assert steps.prepare(config_of(small, **ASKED)).options == ()
+    assert tasks_training.prepare(config_of(small, **ASKED)).options == ()
 
 
 def test_a_toy_option_trains_charges_and_speaks(
@@ -157,17 +157,17 @@ def test_commands_speak_of_it_and_ask_for_room_for_both(
         report["ledger_cost"] > alone["ledger_cost"] > 0 and report["epsilon"] == alone["epsilon"]
     )
 
-    job = steps.prepare(config_of(small, **ASKED))
+    job = tasks_training.prepare(config_of(small, **ASKED))
     ledger.init("other", 1.0, 1e-4, "add_remove")
     with Ledger(f"sqlite:///{small.with_name('second.db')}") as other:
         other.init("small", 1.0, 1e-4, "add_remove")
-        steps.plan_within(steps.prepare(config_of(small)), other)
+        tasks_training.plan_within(tasks_training.prepare(config_of(small)), other)
         with pytest.raises(
             BudgetExceeded,
             match=r"room for the training and headcount in 'small'.*leave "
             r"headcount out",
         ):
-            steps.plan_within(job, other)
+            tasks_training.plan_within(job, other)
         assert entries(other, "small") == []
 
 
@@ -177,7 +177,7 @@ def test_its_rows_in_the_table_refuse_and_stand_on_the_page(small: Path, registe
     small.write_text(text.replace('label: {column: paid, positive: "yes", negative: "no"}', label))
     wanted = config_of(small, objective={"loss": "squared"}, **ASKED)
     with pytest.raises(InputError) as raised:
-        steps.prepare(wanted)
+        tasks_training.prepare(wanted)
     assert str(raised.value) == (
         "Expected no headcount for data set 'small', whose label is of kind regression, got one: "
         "heads are "
@@ -203,7 +203,7 @@ NAMED = re.compile(
 ELSEWHERE = {
     # What a retraining or a second plan has to know of a search: which columns it may change, what
     # it selected.
-    "tasks/retraining/config.py",
+    "tasks/retraining/__init__.py",
     "tasks/audit/planned.py",
     # A model that was killed before its noisy metric was drawn says so.
     "flows/commands/recover.py",

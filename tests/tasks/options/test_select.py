@@ -76,10 +76,10 @@ def model_folder(client, run_) -> Path:
 def test_a_plan_shows_both_phases(small: Path, home: Home) -> None:
     from flows.commands.train import plan_report
     from flows.terminal import cell_text, plan_table
-    from tasks.training import steps
+    from tasks import training
 
-    job = steps.prepare(config_of(small, **SECTIONS))
-    report = plan_report(job, steps.plan_training(job))
+    job = training.prepare(config_of(small, **SECTIONS))
+    report = plan_report(job, training.plan_training(job))
     select, train = report["phases"]
     assert (select["phase"], select["keep"], train["algorithm"]) == ("select", 1, "ssadmm")
     assert select["share"] + train["share"] == 1.0
@@ -88,15 +88,15 @@ def test_a_plan_shows_both_phases(small: Path, home: Home) -> None:
 
 
 def test_more_columns_than_there_are_are_not_kept(small: Path) -> None:
-    from tasks.training import steps
+    from tasks import training
 
-    steps.prepare(config_of(small, **SECTIONS | {"select": {"keep": 3}}))
+    training.prepare(config_of(small, **SECTIONS | {"select": {"keep": 3}}))
     with pytest.raises(
         InputError,
         match=r"select\.keep of at most 3, .*got select\.keep=1000: all "
         r"would be kept",
     ):
-        steps.prepare(config_of(small, **SECTIONS | {"select": {"keep": 1000}}))
+        training.prepare(config_of(small, **SECTIONS | {"select": {"keep": 1000}}))
     alone = {"name": "two_phase", "keep": 4}
     with pytest.raises(InputError, match=r"got algorithm\.keep=4"):
-        steps.prepare(config_of(small, algorithm=alone))
+        training.prepare(config_of(small, algorithm=alone))

@@ -14,10 +14,10 @@ from dpcore.algorithms import registry
 from dpcore.algorithms.two_phase import SECOND
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.estimators import DPClassifier
+from tasks import training
 from tasks.config import TrainConfig, parse_config
 from tasks.kinds import quality
 from tasks.options.select import algorithm_of
-from tasks.training import steps
 
 SPARSE = {
     "data": {"name": "sparse-linear"},
@@ -43,7 +43,7 @@ def test_a_selection_before_any_clipping_trainer_has_one_price(trainer: str) -> 
         algorithm={"name": trainer, "steps": 7},
         objective=objective,
     )
-    planned = steps.plan_training(steps.prepare(chosen))
+    planned = training.plan_training(training.prepare(chosen))
     assert planned.name == "two_phase" and len(planned.events) == 8
     assert 0.4999 <= planned.spent_epsilon <= 0.5
     first, *rest = [(item.sensitivity / item.sigma) ** 2 for item in planned.events]
@@ -66,7 +66,7 @@ def test_select_is_the_algorithm_two_phase_written_as_a_step() -> None:
     )
     second = {"second": "ssadmm", "settings": {"horizon": 0.08, "steps": 9}}
     whole = config(algorithm={"name": "two_phase", "keep": 25, "share": 0.2, **second})
-    plans = [steps.plan_training(steps.prepare(chosen)) for chosen in (step, whole)]
+    plans = [training.plan_training(training.prepare(chosen)) for chosen in (step, whole)]
     assert plans[0] == plans[1]
 
 
@@ -84,7 +84,7 @@ def test_auto_trains_by_ssadmm_and_a_given_noise_multiplier_rules_both_phases() 
 def test_what_cannot_follow_a_selection_is_refused(name: str) -> None:
     words = "selects by itself" if name == "two_phase" else "price is not one of clipping alone"
     with pytest.raises(InputError, match=rf"beside select, got '{name}'.*{words}"):
-        steps.prepare(config(select={"keep": 5}, algorithm={"name": name}))
+        training.prepare(config(select={"keep": 5}, algorithm={"name": name}))
 
 
 @pytest.mark.parametrize(
@@ -101,19 +101,19 @@ def test_settings_of_a_selection_out_of_range_are_refused(
 
 def test_ranked_lists_have_no_columns_to_select() -> None:
     with pytest.raises(InputError, match=r"no section select.*relevance"):
-        steps.prepare(config(data={"name": "search"}, select={"keep": 5}))
+        training.prepare(config(data={"name": "search"}, select={"keep": 5}))
 
 
 def test_a_wrong_setting_of_the_trainer_is_refused_before_a_plan() -> None:
     with pytest.raises(InputError, match="step"):
-        steps.prepare(config(select={}, algorithm={"name": "ssadmm", "stepz": 3}))
+        training.prepare(config(select={}, algorithm={"name": "ssadmm", "stepz": 3}))
     with pytest.raises(AssumptionNotMet, match="L1"):
-        steps.plan_training(steps.prepare(config(select={}, algorithm={"name": "dp_adam"})))
+        training.plan_training(training.prepare(config(select={}, algorithm={"name": "dp_adam"})))
 
 
 def test_the_constant_column_may_be_left_out() -> None:
-    with_one = steps.prepare(config())
-    without = steps.prepare(config(preprocess={**SPARSE["preprocess"], "intercept": False}))
+    with_one = training.prepare(config())
+    without = training.prepare(config(preprocess={**SPARSE["preprocess"], "intercept": False}))
     assert with_one.problem.dimension == without.problem.dimension + 1 == 101
     assert with_one.problem.intercept and not without.problem.intercept
     assert "intercept" not in without.encoder.design.names
@@ -127,8 +127,8 @@ def test_the_table_ranks_weights_and_leaves_zeros_and_the_constant_out(tmp_path:
     chosen = config(
         data={"name": "census"}, preprocess={"numeric": "hats(3)"}, algorithm={"name": "ssadmm"}
     )
-    job = steps.prepare(chosen)
-    planned = steps.plan_training(job)
+    job = training.prepare(chosen)
+    planned = training.plan_training(job)
     names = job.encoder.design.names
     weights = np.zeros(len(names))
     weights[names.index("age~1")], weights[names.index("sex=male")], weights[-1] = -2.0, 1.0, 9.0
@@ -141,15 +141,15 @@ def test_the_table_ranks_weights_and_leaves_zeros_and_the_constant_out(tmp_path:
 
 
 def test_every_column_of_the_design_belongs_to_a_declared_attribute() -> None:
-    job = steps.prepare(config(data={"name": "bike-dates"}, objective={"loss": "squared"}))
+    job = training.prepare(config(data={"name": "bike-dates"}, objective={"loss": "squared"}))
     owners = quality.attributes(job.encoder)
     assert len(owners) == job.problem.dimension - 1
     assert set(owners) <= {name for name, column in job.schema.columns.items() if column.feature}
 
 
 def test_dense_models_have_no_table() -> None:
-    job = steps.prepare(config(objective={"l1": 0.0}, algorithm={"name": "dp_sgd"}))
-    planned = steps.plan_training(job)
+    job = training.prepare(config(objective={"l1": 0.0}, algorithm={"name": "dp_sgd"}))
+    planned = training.plan_training(job)
     assert not quality.is_sparse(job, planned)
     assert (
         quality.columns_words(job, planned, np.ones(101))
@@ -159,7 +159,7 @@ def test_dense_models_have_no_table() -> None:
 
 
 def test_coverage_of_a_declared_truth() -> None:
-    job = steps.prepare(config())
+    job = training.prepare(config())
     weights = np.zeros(101)
     weights[:16], weights[30:50], weights[-1] = 3.0, 1.0, 100.0
     found = quality.truth_covered(job, weights)
@@ -167,7 +167,9 @@ def test_coverage_of_a_declared_truth() -> None:
     assert found["coverage_at_40"] == pytest.approx(0.8 + 0.2 * 4 / 64)
     assert found["support_precision"] == pytest.approx(16 / 36)
     assert set(found) > {f"coverage_at_{count}" for count in (20, 25, 30, 40)}
-    assert quality.truth_covered(steps.prepare(config(data={"name": "census"})), np.zeros(60)) == {}
+    assert (
+        quality.truth_covered(training.prepare(config(data={"name": "census"})), np.zeros(60)) == {}
+    )
 
 
 def test_a_truth_must_name_declared_columns() -> None:

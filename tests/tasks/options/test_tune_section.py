@@ -17,14 +17,14 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import Composition, Gaussian, RepeatNegativeBinomial
 from dpcore.mechanisms.repeated import Repeated
 from flows.cli import run
+from tasks import training as training_steps
 from tasks.config import TrainConfig, load_config
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.options import tune as options_tune
 from tasks.release.gate import Candidate, Policy, decide
 from tasks.release.trials import charged, search_epsilon
-from tasks.retraining.config import RetrainConfig, check_retraining
-from tasks.training import steps as training_steps
+from tasks.retraining import RetrainConfig, check_retraining
 from tests.tasks.training.test_training import config_of
 
 CONF = Path(__file__).resolve().parents[3] / "conf"

@@ -17,6 +17,7 @@ from dpcore.train import Planned
 from flows.cli import run
 from flows.commands.audit import read
 from flows.terminal import summary_rows
+from tasks import training
 from tasks.audit import audit
 from tasks.audit.recompute import agrees, independent_epsilon
 from tasks.config import TrainConfig
@@ -25,7 +26,6 @@ from tasks.ledger import Ledger
 from tasks.record import statement, tracking
 from tasks.record.statement import Statement
 from tasks.release.trials import charged
-from tasks.training import steps
 from tests.flows.test_flow import records
 from tests.tasks.options.test_tune_section import tuned_config
 from tests.tasks.release.runs import World
@@ -159,7 +159,7 @@ def test_audit_finds_nothing_in_a_tuned_run(shared_world: World, tuned_run: str)
 
 
 def plan_of(world: World, **sections: Any) -> Planned:
-    return steps.plan_training(steps.prepare(settings_of(world, **sections)))
+    return training.plan_training(training.prepare(settings_of(world, **sections)))
 
 
 def test_exact_noise_is_named(shared_world: World) -> None:

@@ -15,6 +15,7 @@ import pytest
 from dpcore.errors import InputError
 from dpcore.losses import Logistic
 from dpcore.problem import Adjacency, Problem
+from tasks import peers
 from tasks.compare import resume
 from tasks.compare.batch import batches_of, run_batch
 from tasks.compare.cell import run_cell
@@ -22,8 +23,7 @@ from tasks.compare.config import CompareConfig, load_compare
 from tasks.compare.grid import expand
 from tasks.compare.ratios import missing_words, peer_settings, ratios
 from tasks.home import Home
-from tasks.peers import catalogue
-from tasks.peers.catalogue import PEERS, PeerError, PeerProcess, PeerRun, peer_process
+from tasks.peers import PEERS, PeerError, PeerProcess, PeerRun, peer_process
 from tests.tasks.compare.cells import cell, failed
 from tests.tasks.compare.test_engine import bench_of, comparison_of, public
 from tests.tasks.peers.fake_peer import fake_python
@@ -34,7 +34,7 @@ BOTH = {"epsilon": [1.0], "delta": 1e-4, "adjacency": ["add_remove", "replace_on
 @pytest.fixture(autouse=True)
 def processes_end() -> Iterator[None]:
     yield
-    catalogue.end_all()
+    peers.end_all()
 
 
 def with_peers(schema: Path, python: str, **values: Any) -> CompareConfig:
@@ -108,7 +108,7 @@ def test_an_interpreter_that_is_not_there_is_refused_before_anything_starts(
             r"peers.python='/",
         ):
             resume.make_comparison(with_peers(small, python), home)
-    assert not catalogue._missing
+    assert not peers._missing
 
 
 @pytest.mark.parametrize(

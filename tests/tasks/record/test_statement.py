@@ -13,24 +13,24 @@ import pytest
 
 from dpcore.accounting.curves import epsilon_of
 from dpcore.accounting.events import Events
+from tasks import training
 from tasks.drawing.curves import budget_figure, changing
 from tasks.ledger import Ledger
 from tasks.record import run
 from tasks.record import statement as words
-from tasks.training import steps
 from tests.tasks.training.test_training import config_of
 
 
 @pytest.fixture
 def stated(small: Path, tmp_path: Path) -> words.Statement:
     """The statement of a run on the small table, with its files in the working directory."""
-    job = steps.prepare(config_of(small, algorithm={"sampling_rate": 0.1}))
+    job = training.prepare(config_of(small, algorithm={"sampling_rate": 0.1}))
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         ledger.init("small", 3.0, 1e-4, "add_remove")
-        planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
-        objective = steps.build_objective(job, steps.load_records(job))
-        with steps.reserve_budget(job, planned, ledger) as reservation:
-            result = steps.fit_model(job, planned, objective, reservation)
+        planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
+        objective = training.build_objective(job, training.load_records(job))
+        with training.reserve_budget(job, planned, ledger) as reservation:
+            result = training.fit_model(job, planned, objective, reservation)
             price = run.convert(planned)
             return run.commit(tmp_path / "out", job, planned, price, result, ledger, reservation)
 
@@ -63,11 +63,11 @@ def test_statement_is_whole(stated: words.Statement) -> None:
 
 def test_every_reason_against_a_release_is_named(small: Path) -> None:
     values = config_of(small, privacy={"delta": 0.01}, algorithm={"preset": "paper"})
-    planned = steps.plan_training(steps.prepare(values))
+    planned = training.plan_training(training.prepare(values))
     reasons = words.unreleasable(planned, bounds=(False, "bounds were read"), fixed_noise=True)
     assert len(reasons) == 3
     assert "delta=0.01 is not below 1/n" in reasons[0]
-    planned = steps.plan_training(steps.prepare(config_of(small)))
+    planned = training.plan_training(training.prepare(config_of(small)))
     assert words.unreleasable(planned, bounds=(True, ""), fixed_noise=False) == []
 
 

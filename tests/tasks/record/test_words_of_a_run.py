@@ -18,13 +18,13 @@ from rich.console import Console
 from dpcore.errors import InputError
 from flows.cli import run
 from flows.terminal import Terminal, plan_table, summary_rows
+from tasks import training
 from tasks.compare.config import parse_compare
 from tasks.config import parse_config
 from tasks.config.train import AlgorithmSection
 from tasks.ledger.records import UNIT
 from tasks.record.statement import LedgerEntry, Statement
 from tasks.record.wording import spent_words, to_html, to_markdown, two_epsilons
-from tasks.training import steps
 from tests.tasks.training.test_training import config_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -119,7 +119,7 @@ def test_no_delta_is_refused_with_the_way_to_pure_privacy(small: Path) -> None:
         privacy = {"epsilon": 1.0, "delta": 1e-300, "adjacency": "replace_one"}
         config = config_of(small, privacy=privacy)
         config = config.model_copy(update={"algorithm": AlgorithmSection(name=name, noise="gamma")})
-        planned = steps.plan_training(steps.prepare(config))
+        planned = training.plan_training(training.prepare(config))
         assert planned.spent_epsilon == pytest.approx(1.0, rel=1e-3)
 
 
@@ -131,7 +131,7 @@ def test_an_undeclared_label_names_the_way_to_leave_it_out(small: Path) -> None:
         match=r"'maybe' is not a declared label.*label\.undeclared: "
         r"drop",
     ):
-        steps.load_records(steps.prepare(config_of(small)))
+        training.load_records(training.prepare(config_of(small)))
 
 
 def test_init_says_what_it_did_and_what_comes_next(

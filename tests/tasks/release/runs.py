@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks import training
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.ledger import Ledger
@@ -15,7 +16,6 @@ from tasks.options import tune
 from tasks.options.noisy_metric import release_metrics
 from tasks.record import run, tracking
 from tasks.report import attach
-from tasks.training import evaluate, steps
 from tests.flows.small import write_small
 from tests.tasks.training.test_training import config_of
 
@@ -43,23 +43,23 @@ class World:
     def train(self, config: TrainConfig | None = None) -> str:
         """Train, commit and track as the flow does; return the run's id."""
         config = config or self.config()
-        job = steps.prepare(config)
+        job = training.prepare(config)
         client = self.client
         with Ledger(self.ledger_url) as ledger:
-            planned = steps.fit_to_ledger(job, steps.plan_training(job), ledger)
-            read = steps.read_run(job, planned)
+            planned = training.fit_to_ledger(job, training.plan_training(job), ledger)
+            read = training.read_run(job, planned)
             loaded, objective = read.data, read.known
             experiment = tracking.ensure_experiment(client, self.home, EXPERIMENT)
             run_id = tracking.open_run(client, experiment, None, {})
             folder = self.home.outbox / run_id
-            with steps.reserve_budget(job, planned, ledger) as reservation:
-                result = steps.fit_model(job, planned, objective, reservation)
+            with training.reserve_budget(job, planned, ledger) as reservation:
+                result = training.fit_model(job, planned, objective, reservation)
                 job, planned, loaded, objective = tune.selected(
                     job, planned, result, loaded, objective
                 )
                 price = run.convert(planned)
                 statement = run.commit(folder, job, planned, price, result, ledger, reservation)
-            metrics = evaluate.measure(job, result.weights, loaded, objective, folder)
+            metrics = training.measure(job, result.weights, loaded, objective, folder)
             metrics |= release_metrics(job, result.weights, loaded, ledger, folder)
             run.track(client, run_id, folder, job, planned, statement, result, metrics, attach)
         tracking.close_run(client, run_id, "FINISHED")

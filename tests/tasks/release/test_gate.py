@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from dpcore.ranking.model import RankingModel
+from tasks import training
 from tasks.record import model
 from tasks.record.example import fault
 from tasks.release import registry
 from tasks.release.gate import Candidate, Champion, Policy, decide
 from tasks.release.registry import model_uri
 from tasks.schema import Schema, find_schema
-from tasks.training import steps
 from tests.tasks.kinds.test_ranking_flow import SCHEMA as RANKING
 from tests.tasks.release.runs import World
 from tests.tasks.release.test_release import policy, release
@@ -138,13 +138,13 @@ def test_a_model_that_is_a_constant_is_seen_on_made_up_rows(kind: str, tmp_path:
 def test_a_constant_model_is_not_released(
     world: World, key: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit = steps.fit_model
+    fit = training.fit_model
 
     def flat(*given: object) -> object:
         result = fit(*given)  # type: ignore[arg-type]
         return replace(result, weights=np.zeros_like(result.weights))
 
-    monkeypatch.setattr(steps, "fit_model", flat)
+    monkeypatch.setattr(training, "fit_model", flat)
     code, answer = release(world, world.train(), "flat", key, capsys)
     assert code == 4
     assert "gives every row the same score" in answer["error"]

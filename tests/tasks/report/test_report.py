@@ -17,7 +17,7 @@ import pytest
 
 from flows.cli import run
 from flows.commands import ui as command
-from tasks import report
+from tasks import report, training
 from tasks.ledger import Ledger
 from tasks.report.facts import Facts, Share, Step, read_facts, share_of
 from tasks.report.page import (
@@ -28,7 +28,6 @@ from tasks.report.page import (
     quality_table,
     run_report,
 )
-from tasks.training import steps
 from tests.tasks.release.runs import World
 
 
@@ -313,7 +312,7 @@ def test_every_kind_of_run_renders(facts: Facts, kind: str) -> None:
 
 
 def test_share_counts_what_was_charged_before_by_and_after_a_run(world: World) -> None:
-    events = steps.plan_training(steps.prepare(world.config())).events
+    events = training.plan_training(training.prepare(world.config())).events
     with Ledger(world.ledger_url) as ledger:
         entries = [ledger.reserve("small", events) for _ in range(4)]
         entries[3].cancel()

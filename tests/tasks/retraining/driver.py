@@ -15,7 +15,8 @@ from typing import Any
 
 import psutil
 
-from tasks.training import evaluate, steps
+from flows.cli import main
+from tasks import training
 
 POINT, EVENT, *COMMAND = sys.argv[1:]
 
@@ -37,7 +38,7 @@ def happen() -> None:
                     child.kill()
 
 
-real_run, real_measure = steps.run, evaluate.measure
+real_run, real_measure = training.run, training.measure
 
 
 def run(planned: Any, objective: Any, on_charge: Callable[[], None], **others: Any) -> Any:
@@ -68,8 +69,6 @@ def measure(*arguments: Any) -> Any:
     return real_measure(*arguments)
 
 
-steps.run, evaluate.measure = run, measure  # type: ignore[assignment]
-
-from flows.cli import main  # noqa: E402
+training.run, training.measure = run, measure  # type: ignore[assignment]
 
 main(COMMAND)

@@ -15,8 +15,8 @@ from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries
+from tasks.retraining import RetrainConfig, ScheduleSection
 from tasks.retraining.backfill import periods, rehearse
-from tasks.retraining.config import RetrainConfig, ScheduleSection
 from tasks.retraining.schedule import due, last_day, period_end
 from tests.tasks.retraining.test_deployment import write_config
 from tests.tasks.retraining.weekly import config_of

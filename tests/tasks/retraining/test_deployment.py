@@ -20,7 +20,7 @@ from flows.cli import run
 from tasks.home import Home
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries
-from tasks.retraining.config import RetrainConfig
+from tasks.retraining import RetrainConfig
 from tests.tasks.retraining.weekly import config_of
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -22,12 +22,12 @@ from mlflow.exceptions import MlflowException
 
 from dpcore.errors import DPFlowsError
 from flows.server import get_json
+from tasks import training
 from tasks.home import Home
 from tasks.ledger import Ledger, LedgerUnavailable
 from tasks.ledger.reader import LedgerReader
 from tasks.record import tracking
 from tasks.retraining.schedule import break_lock
-from tasks.training import steps
 from tests.flows.test_flow import runs_of, states
 from tests.tasks.retraining.test_deployment import write_config
 from tests.tasks.training.test_training import config_of
@@ -270,7 +270,7 @@ def test_a_locked_ledger_spends_nothing_or_leaves_the_run_charged(
         train(config_of(small, tracking={"experiment": "locked"}))
     assert (states(ledger), ledger.room("small").left) == ([], whole)
 
-    real, holders = steps.run, []
+    real, holders = training.run, []
 
     def run_and_lock(*arguments: Any, **others: Any) -> Any:
         result = real(*arguments, **others)
@@ -278,7 +278,7 @@ def test_a_locked_ledger_spends_nothing_or_leaves_the_run_charged(
         holders[-1].__enter__()
         return result
 
-    monkeypatch.setattr(steps, "run", run_and_lock)
+    monkeypatch.setattr(training, "run", run_and_lock)
     with pytest.raises(
         LedgerUnavailable,
         match=r"locked.*stays reserved, which is charged in "

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from dpcore.preprocess.design import Data
+from tasks import training
 from tasks.data import Loaded, Report
 from tasks.kinds import base
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries, entry
 from tasks.options.noisy_metric import release_metrics
 from tasks.retraining import drift
-from tasks.training import steps
 from tests.tasks.retraining.weekly import config_of
 
 
@@ -36,7 +36,7 @@ def test_every_door_draws_the_noise_of_the_run(clinic: Ledger, tmp_path: Path, f
     values["data"]["blocks"] = ["2026-W02", "2026-W03"]
     values["evaluate"]["release"] = {"metric": "accuracy", "epsilon": 0.2}
     config = type(given).model_validate(values)
-    job = steps.prepare(config)
+    job = training.prepare(config)
     drift.release_drift(0.2, config, "2026-W03", clinic)
     rows = Data(
         np.zeros((4, job.problem.dimension)), np.array([1.0, -1.0, 1.0, -1.0]), job.encoder.design
@@ -46,8 +46,8 @@ def test_every_door_draws_the_noise_of_the_run(clinic: Ledger, tmp_path: Path, f
     stated = {"weights_sha256": "", "config_sha256": "", "ledger": {"entry": ""}}
     (tmp_path / "privacy/statement.json").write_text(json.dumps(stated))
     release_metrics(job, np.zeros(job.problem.dimension), loaded, clinic, tmp_path)
-    planned = steps.plan_training(job)
-    steps.reserve_budget(job, planned, clinic).cancel()
+    planned = training.plan_training(job)
+    training.reserve_budget(job, planned, clinic).cancel()
     kinds = [(item["kind"], bool(item.get("rounding"))) for item in charged(clinic)]
     assert kinds == [("laplace", form == "discrete")] * 2 + [("gaussian", form == "discrete")]
     stored = json.loads((tmp_path / "privacy/metrics.json").read_text())

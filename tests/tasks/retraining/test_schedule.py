@@ -18,9 +18,8 @@ from dpcore.errors import BudgetExceeded, InputError
 from dpcore.mechanisms import Gaussian
 from tasks.ledger import Blocks, Ledger
 from tasks.ledger.reservation import this_process
+from tasks.retraining import ScheduleSection, WindowSection, champion, load_retraining
 from tasks.retraining import schedule as retraining_schedule
-from tasks.retraining import start
-from tasks.retraining.config import ScheduleSection, WindowSection, load_retraining
 from tasks.retraining.schedule import (
     Busy,
     break_lock,
@@ -218,11 +217,11 @@ def test_a_backfilled_period_starts_from_no_later_model(
         ("undated", plain.entry_id),
         ("lost", "?"),
     ]
-    monkeypatch.setattr(start, "finished_runs", lambda client, dataset: runs)
+    monkeypatch.setattr(champion, "finished_runs", lambda client, dataset: runs)
     config: Any = SimpleNamespace(warm_start="previous")
 
     def chosen(period: str | None) -> str | None:
-        return start._source(config, None, "clinic", clinic, period)  # type: ignore[arg-type]
+        return champion._source(config, None, "clinic", clinic, period)  # type: ignore[arg-type]
 
     assert (chosen("2026-W06"), chosen("2026-W05"), chosen(None)) == ("late", "late", "late")
     assert (chosen("2026-W04"), chosen("2026-W02"), chosen("2026-W01")) == (

@@ -16,10 +16,10 @@ from dpcore.objective import LinearObjective
 from dpcore.objective.users import UserObjective
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import plan
+from tasks import training as training_steps
 from tasks.config import TrainConfig, parse_config
 from tasks.ledger import Blocks, Ledger
 from tasks.schema import find_schema
-from tasks.training import steps as training_steps
 from tests.flows.small import small_frame
 
 SCHEMA = """\

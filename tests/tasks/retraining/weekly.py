@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.retraining.config import RetrainConfig
+from tasks.retraining import RetrainConfig
 from tests.flows.small import small_frame
 
 MONDAY = date(2026, 1, 5)  # of 2026-W02

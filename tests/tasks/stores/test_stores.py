@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import DPFlowsError
+from tasks import stores as stores_made
 from tasks.home import Home
-from tasks.stores import made as stores_made
-from tasks.stores.made import Database, ensure_stores, making_stores, revision
+from tasks.stores import Database, ensure_stores, making_stores, revision
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -80,7 +80,7 @@ def test_a_maker_that_is_killed_leaves_no_half_store(tmp_path: Path) -> None:
 def test_the_lock_holds_as_long_as_a_child_of_a_killed_maker_works(tmp_path: Path) -> None:
     """An upgrade in place goes on in the child; nobody may begin another one beside it."""
     code = (
-        "import os, subprocess, sys; from pathlib import Path; from tasks.stores.made import "
+        "import os, subprocess, sys; from pathlib import Path; from tasks.stores import "
         "making_stores\n"
         "with making_stores(Path(sys.argv[1])) as lock:\n"
         "    subprocess.Popen([sys.executable, '-c', 'input()'], pass_fds=(lock,)); print('held', "
@@ -102,8 +102,7 @@ def test_the_lock_holds_as_long_as_a_child_of_a_killed_maker_works(tmp_path: Pat
             [
                 sys.executable,
                 "-c",
-                f"from tasks.stores.made import *\nwith making_stores(Path({str(tmp_path)!r})): "
-                f"pass",
+                f"from tasks.stores import *\nwith making_stores(Path({str(tmp_path)!r})): pass",
             ],
             cwd=ROOT,
         )
@@ -247,7 +246,7 @@ ENSURE = """
 import sys
 from pathlib import Path
 from tasks.home import Home
-from tasks.stores.made import ensure_stores, revision
+from tasks.stores import ensure_stores, revision
 home = Home(Path(sys.argv[1])).prepare()
 ensure_stores(home)
 print(revision(home.root / "mlflow.db"), revision(home.prefect / "prefect.db"))

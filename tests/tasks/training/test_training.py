@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from dpcore.errors import BudgetExceeded, InputError
+from tasks import training
 from tasks.config import TrainConfig, parse_config
 from tasks.kinds import base, table
 from tasks.kinds.charge import require_files
 from tasks.ledger import Ledger
-from tasks.training import evaluate, steps
 
 
 def config_of(schema: Path, **sections: dict[str, object]) -> TrainConfig:
@@ -32,7 +32,7 @@ def config_of(schema: Path, **sections: dict[str, object]) -> TrainConfig:
 
 def test_problem_follows_from_declarations_alone(small: Path) -> None:
     small.with_name("small.csv").unlink()
-    job = steps.prepare(config_of(small))
+    job = training.prepare(config_of(small))
     assert (job.problem.n, job.problem.dimension, job.problem.norm_bound) == (300, 4, 1.0)
     with pytest.raises(InputError, match="does not exist"):
         require_files(job)
@@ -57,7 +57,7 @@ def test_misfits_are_refused_with_a_way_out(
     small: Path, section: str, values: dict[str, object], words: str
 ) -> None:
     with pytest.raises(InputError) as raised:
-        steps.plan_training(steps.prepare(config_of(small, **{section: values})))
+        training.plan_training(training.prepare(config_of(small, **{section: values})))
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -71,41 +71,41 @@ def test_loss_that_the_proof_does_not_allow_is_refused(small: Path) -> None:
     with pytest.raises(
         InputError, match="Expected a smooth loss for 'output_gd', got loss='hinge'"
     ):
-        steps.plan_training(steps.prepare(config_of(small, **sections)))
+        training.plan_training(training.prepare(config_of(small, **sections)))
 
 
 def test_delta_of_a_paper_is_allowed_and_marked(small: Path) -> None:
-    job = steps.prepare(config_of(small, privacy={"delta": 0.01}, algorithm={"preset": "paper"}))
+    job = training.prepare(config_of(small, privacy={"delta": 0.01}, algorithm={"preset": "paper"}))
     assert "can never be released" in job.warnings[0]
 
 
 def test_ledger_admits_a_run_of_its_whole_budget_and_then_refuses(
     small: Path, tmp_path: Path
 ) -> None:
-    job = steps.prepare(config_of(small))
+    job = training.prepare(config_of(small))
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        planned = steps.plan_training(job)
+        planned = training.plan_training(job)
         with pytest.raises(InputError, match="ledger init"):
-            steps.fit_to_ledger(job, planned, ledger)
+            training.fit_to_ledger(job, planned, ledger)
         ledger.init("small", 1.0, 1e-4, "add_remove")
-        admitted = steps.fit_to_ledger(job, planned, ledger)
+        admitted = training.fit_to_ledger(job, planned, ledger)
         assert admitted.spent_epsilon <= 1.0
-        with steps.reserve_budget(job, admitted, ledger) as reservation:
+        with training.reserve_budget(job, admitted, ledger) as reservation:
             reservation.on_charge()
             reservation.commit()
         with pytest.raises(BudgetExceeded) as raised:
-            steps.fit_to_ledger(job, planned, ledger)
+            training.fit_to_ledger(job, planned, ledger)
         assert raised.value.left is not None
 
 
 def test_a_run_is_refused_rather_than_trained_with_more_noise_than_asked_for(
     small: Path, tmp_path: Path
 ) -> None:
-    job = steps.prepare(config_of(small))
+    job = training.prepare(config_of(small))
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         ledger.init("small", 0.5, 1e-4, "add_remove")
         with pytest.raises(BudgetExceeded):
-            steps.fit_to_ledger(job, steps.plan_training(job), ledger)
+            training.fit_to_ledger(job, training.plan_training(job), ledger)
 
 
 def test_sealed_values_neither_print_nor_travel() -> None:
@@ -116,10 +116,10 @@ def test_sealed_values_neither_print_nor_travel() -> None:
 
 
 def test_numbers_on_private_rows_are_internal(small: Path) -> None:
-    job = steps.prepare(config_of(small))
-    loaded = steps.load_records(job)
-    objective = steps.build_objective(job, loaded)
-    found = evaluate.measure(job, np.array([0.1, 0.2, -0.1, 0.0]), loaded, objective)
+    job = training.prepare(config_of(small))
+    loaded = training.load_records(job)
+    objective = training.build_objective(job, loaded)
+    found = training.measure(job, np.array([0.1, 0.2, -0.1, 0.0]), loaded, objective)
     assert {name.partition(".")[0] for name in found} == {"internal"}
     assert {
         "internal.accuracy",
@@ -129,45 +129,47 @@ def test_numbers_on_private_rows_are_internal(small: Path) -> None:
 
 
 def test_an_epsilon_that_protects_hardly_anybody_is_said(small: Path) -> None:
-    assert not steps.prepare(config_of(small, privacy={"epsilon": 8.0})).warnings
-    (warning,) = steps.prepare(config_of(small, privacy={"epsilon": 99.0})).warnings
+    assert not training.prepare(config_of(small, privacy={"epsilon": 8.0})).warnings
+    (warning,) = training.prepare(config_of(small, privacy={"epsilon": 99.0})).warnings
     assert "privacy.epsilon=99 protects hardly anybody" in warning
 
 
 def test_an_error_says_in_which_section_it_stands(small: Path) -> None:
     with pytest.raises(InputError, match=r"^algorithm dp_sgd: Expected a whole number steps"):
-        steps.plan_training(steps.prepare(config_of(small, algorithm={"steps": -5})))
+        training.plan_training(training.prepare(config_of(small, algorithm={"steps": -5})))
     with pytest.raises(InputError, match=r"^preprocess: Expected numeric"):
-        steps.prepare(config_of(small, preprocess={"numeric": "hats(x)"}))
+        training.prepare(config_of(small, preprocess={"numeric": "hats(x)"}))
 
 
 def test_declared_class_weights_multiply_the_constants_and_are_stated(small: Path) -> None:
-    plain = steps.prepare(config_of(small))
+    plain = training.prepare(config_of(small))
     label = 'label: {column: paid, positive: "yes", negative: "no"'
     text = small.read_text()
     small.write_text(text.replace(label, f"{label}, weights: {{positive: 3, negative: 1}}"))
-    job = steps.prepare(config_of(small))
+    job = training.prepare(config_of(small))
     assert job.problem.lipschitz == 3 * plain.problem.lipschitz
     assert job.problem.loss.name == "logistic, class weights 3 (positive) and 1 (negative)"
     auto = config_of(small, algorithm={"name": "auto"})
     assert table.encoding_of(auto, job.problem.loss, job.schema)["numeric"] == "hats(8)"
-    rows = steps.build_objective(job, steps.load_records(job)).open()
-    even = steps.build_objective(plain, steps.load_records(plain)).open()
+    rows = training.build_objective(job, training.load_records(job)).open()
+    even = training.build_objective(plain, training.load_records(plain)).open()
     w = np.zeros(4)
     assert rows.value_sum(w)[0] == pytest.approx(np.log(2) * np.where(even.y > 0, 3, 1).sum())
-    planned = steps.plan_training(job)
-    assert planned.parameters["clip_norm"] == 3 * steps.plan_training(plain).parameters["clip_norm"]
+    planned = training.plan_training(job)
+    assert (
+        planned.parameters["clip_norm"] == 3 * training.plan_training(plain).parameters["clip_norm"]
+    )
 
     small.write_text(text.replace(label, f"{label}, weights: {{positive: balanced}}"))
     with pytest.raises(InputError, match=r"label\.weights\.positive.*'balanced'"):
-        steps.prepare(config_of(small))
+        training.prepare(config_of(small))
     small.write_text(text.replace(label, f"{label}, weights: {{positve: 2}}"))
     with pytest.raises(
         InputError,
         match=r"unknown key label\.weights\.positve; did you mean "
         r"positive",
     ):
-        steps.prepare(config_of(small))
+        training.prepare(config_of(small))
 
 
 @pytest.mark.parametrize(
@@ -187,25 +189,25 @@ def test_class_weights_are_refused_for_a_network(small: Path) -> None:
     label = 'label: {column: paid, positive: "yes", negative: "no"'
     small.write_text(small.read_text().replace(label, f"{label}, weights: {{positive: 3}}"))
     with pytest.raises(InputError, match=r"no label\.weights in schema 'small' for a network"):
-        steps.prepare(config_of(small, model={"kind": "mlp"}))
+        training.prepare(config_of(small, model={"kind": "mlp"}))
 
 
 @pytest.mark.parametrize("name", ["a9a", "bank-dat", "mnist"])
 def test_the_default_algorithm_takes_files_of_numbers(name: str) -> None:
     values = {"data": {"name": name}, "privacy": {"delta": 1e-8}}
-    job = steps.prepare(
+    job = training.prepare(
         parse_config(values | ({"objective": {"loss": "softmax"}} if name == "mnist" else {}))
     )
-    assert steps.plan_training(job).name == "scaled_gd"
+    assert training.plan_training(job).name == "scaled_gd"
 
 
 def test_without_a_constant_column_no_weights_stand_for_the_majority(small: Path) -> None:
-    job = steps.prepare(config_of(small, preprocess={"intercept": False}))
+    job = training.prepare(config_of(small, preprocess={"intercept": False}))
     assert baselines_of(job) == ["non_private_"]
-    assert baselines_of(steps.prepare(config_of(small))) == ["majority_", "non_private_"]
+    assert baselines_of(training.prepare(config_of(small))) == ["majority_", "non_private_"]
 
 
 def baselines_of(job: base.Job) -> list[str]:
-    loaded = steps.load_records(job)
-    rows, sums = loaded.open().train, steps.build_objective(job, loaded).open()
+    loaded = training.load_records(job)
+    rows, sums = loaded.open().train, training.build_objective(job, loaded).open()
     return list(job.kind.baselines(job, rows, rows, sums))

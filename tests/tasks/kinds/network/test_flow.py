@@ -21,13 +21,13 @@ from dpcore.network.spec import NetworkSpec
 from dpcore.preprocess.design import Data
 from flows.cli import run
 from flows.commands.audit import read
+from tasks import training
 from tasks.audit import audit
 from tasks.config import TrainConfig, load_config, parse_config
 from tasks.home import Home
 from tasks.kinds.quality import SUBGROUPS
 from tasks.record import stored as record_stored
 from tasks.record import tracking
-from tasks.training import evaluate, steps
 from tests.flows.small import small_frame
 from tests.tasks.kinds.network.conftest import SIDE, pictures
 from tests.tasks.release.runs import World
@@ -133,7 +133,7 @@ def test_a_table_is_trained_on_audited_and_released(
     network.load_state(state)
     frame = small_frame(np.random.default_rng(1), 30).drop(columns="paid")
     scored = record_stored.load_model(uri).predict(frame)
-    scores = network.scores_of(steps.prepare(config).encoder.transform(frame))
+    scores = network.scores_of(training.prepare(config).encoder.transform(frame))
     np.testing.assert_array_equal(scored["score"], scores[:, 1] - scores[:, 0])
     assert list(scored["label"]) == ["yes" if lead > 0 else "no" for lead in scored["score"]]
 
@@ -171,10 +171,10 @@ def test_groups_of_a_column_are_measured(world: World, tmp_path: Path) -> None:
     config = world.config(
         model={"kind": "linear"}, evaluate={"subgroup": "city", "baselines": False}
     )
-    job = steps.prepare(config)
-    loaded = steps.load_records(job)
+    job = training.prepare(config)
+    loaded = training.load_records(job)
     weights = np.random.default_rng(0).normal(size=job.problem.dimension)
-    found = evaluate.measure(job, weights, loaded, steps.build_objective(job, loaded), tmp_path)
+    found = training.measure(job, weights, loaded, training.build_objective(job, loaded), tmp_path)
     frame = pd.read_csv(world.folder / "small.csv")
     assert job.model is not None
     network = job.model.build()
@@ -227,8 +227,8 @@ def test_what_does_not_go_with_a_network_is_refused(
     small: Path, sections: dict[str, Any], words: str
 ) -> None:
     with pytest.raises((InputError, AssumptionNotMet), match=words):
-        steps.plan_training(
-            steps.prepare(config_of(small, **({"model": {"kind": "mlp"}} | sections)))
+        training.plan_training(
+            training.prepare(config_of(small, **({"model": {"kind": "mlp"}} | sections)))
         )
 
 
@@ -241,9 +241,9 @@ def test_what_does_not_go_with_a_network_is_refused(
 )  # fmt: skip
 def test_the_examples_meet_their_budget(name: str, kind: str, parameters: int) -> None:
     root = Path(__file__).resolve().parents[4]
-    job = steps.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
+    job = training.prepare(load_config(str(root / "conf" / f"{name}.yaml")))
     assert (job.model.kind, job.problem.dimension) == (kind, parameters)
-    planned = steps.plan_training(job)
+    planned = training.plan_training(job)
     assert 0.99 * job.config.privacy.epsilon <= planned.spent_epsilon <= job.config.privacy.epsilon
 
 
@@ -259,9 +259,9 @@ def test_cifar_files_are_read_and_trained_on(home: Home, tmp_path: Path) -> None
         (tmp_path / f"{name}.bin").write_bytes(rows.tobytes())
     root = Path(__file__).resolve().parents[4]
     settings = ("data.path=.", "algorithm.steps=2", "algorithm.sampling_rate=0.0001")
-    job = steps.prepare(load_config(str(root / "conf" / "cifar10_cnn.yaml"), settings))
-    loaded = steps.load_records(job)
-    sums = steps.build_objective(job, loaded).open().inner
+    job = training.prepare(load_config(str(root / "conf" / "cifar10_cnn.yaml"), settings))
+    loaded = training.load_records(job)
+    sums = training.build_objective(job, loaded).open().inner
     assert isinstance(sums, NetworkObjective) and isinstance(loaded.open().train, Data)
     assert sums.n == 60 and sums.x.shape == (60, 3, 32, 32)
     first = np.frombuffer((tmp_path / "data_batch_1.bin").read_bytes(), np.uint8)
@@ -280,8 +280,8 @@ def test_quality_on_another_set_and_the_empirical_audit(world: World) -> None:
     run_id = world.train(config)
     stored = read(world.client, run_id, world.ledger_url)
     assert "linear models" in attack_run(stored)["skipped"]
-    job = steps.prepare(config)
-    part = steps.load_records(job).open().train
+    job = training.prepare(config)
+    part = training.load_records(job).open().train
     with np.load(io.BytesIO(stored.model["weights.npz"])) as arrays:
         found = job.kind.quality(job, part, arrays["weights"])
     assert found["accuracy"] == pytest.approx(
