@@ -6,6 +6,8 @@ Workers answer with plain records; only this process writes to MLflow and ledger
 # No postponed annotations here: a deployed flow is rebuilt from its annotations where this module
 # has no name yet.
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,24 +22,93 @@ from prefect import flow
 from dpcore.errors import DPFlowsError
 from flows import story
 from flows.compare_cells import run_cells, task_runner
-from flows.compare_summary import grouped_reasons, make_facts, summary
 from flows.steps import StepFailed, reporter, step
 from flows.train import Store, completed, open_store, reserved
 from flows.train import arrived as arrived_at_end
 from tasks.compare import charge as compare_charge
 from tasks.compare import resume
 from tasks.compare import tracking as children
-from tasks.compare.cell import CellRecord
-from tasks.compare.charge import Charge
+from tasks.compare.cell import SUPPORT, CellRecord
+from tasks.compare.charge import Charge, charge_words
 from tasks.compare.config import CompareConfig
+from tasks.compare.export import summary
+from tasks.compare.folds import is_redrawn
 from tasks.compare.page import report
 from tasks.compare.resume import Comparison
 from tasks.compare.tracking import write_view
+from tasks.compare.variants import spread_out
 from tasks.config import TrainConfig
 from tasks.home import Home
 from tasks.kinds.charge import charge_of
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.record import tracking
+from tasks.record.sources import code_version
+from tasks.report.facts import machine
+
+
+def grouped_reasons(comparison: Comparison) -> dict[str, str]:
+    """Why parts of the grid were left out: reason -> where."""
+    found: dict[str, list[str]] = {}
+    for item in comparison.left_out:
+        found.setdefault(item.reason, []).append(f"{item.label} ({item.where})")
+    return {
+        reason: ", ".join(labels[:3]) + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
+        for reason, labels in found.items()
+    }
+
+
+def make_facts(
+    comparison: Comparison, charges: dict[str, Charge], seconds: float
+) -> dict[str, Any]:
+    """What stands beside the numbers in tables, figures and page."""
+    config, protocol = comparison.config, comparison.config.protocol
+    redrawn = sorted({setting.data for setting in comparison.settings if is_redrawn(setting.job)})
+    public = {setting.data: setting.job.public for setting in comparison.settings}
+    left_out = [f"left out: {who}: {why}" for why, who in grouped_reasons(comparison).items()]
+    return {
+        "title": config.title,
+        "protocol": f"{protocol.name}: {protocol.words}",
+        "folds": protocol.folds,
+        "repeats": protocol.partitions,
+        "draws": protocol.noise_draws,
+        "metrics": named_metrics(config),
+        "effects": [effect.to_dict() for effect in spread_out(config.algorithms)[1]],
+        "public": public,
+        "generated anew for each repeat": (", ".join(redrawn) or None)
+        if protocol.partitions > 1
+        else None,
+        "charge": charge_words(charges, list(comparison.private_jobs)),
+        "paired": "every algorithm and epsilon meets the same folds and the same public seeds; "
+        "noise is its own",
+        "reproducible": config.reproducible,
+        "seed": config.seed,
+        "seconds": round(seconds, 3),
+        "libraries": libraries(comparison) or None,
+        "machine": machine(),
+        "config": config.model_dump_json(),
+        "warnings": [*comparison.warnings, *left_out],
+        "code": code_version(),
+    }
+
+
+def named_metrics(config: CompareConfig) -> list[str]:
+    """The metrics that the configuration names, ``coverage`` by each of its numbers."""
+    named = [name for name in config.metrics or () if name != "coverage"]
+    if config.coverage is None or "coverage" not in (config.metrics or ()):
+        return named
+    return [*named, *(f"coverage_at_{k}" for k in config.coverage.counts), *SUPPORT]
+
+
+def libraries(comparison: Comparison) -> dict[str, str]:
+    """The libraries that trained some of the settings: versions, and what is peculiar to their
+    guarantee.
+    """
+    runs = {
+        setting.peer.peer.name: setting.peer
+        for setting in comparison.settings
+        if setting.peer is not None
+    }
+    return {name: run.words for name, run in runs.items()}
 
 
 def load_rows(comparison: Comparison) -> None:

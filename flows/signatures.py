@@ -161,7 +161,7 @@ def move(
     """Move a home folder (DPFLOWS_HOME), or put right one that was moved or restored from a
     backup.
     """
-    from flows.commands.move import move_home
+    from flows.commands.recover import move_home
 
     move_home(old, new, as_json)
 
@@ -328,7 +328,7 @@ def verify(
     """Verify a bundle: signature, checksums, statement, epsilon. Needs no data or server; runs
     nothing of it.
     """
-    from flows.commands.verify import verify_bundle
+    from flows.commands.audit import verify_bundle
 
     verify_bundle(bundle, key, expect, as_json, any_signer)
 

@@ -1,5 +1,7 @@
 """``dpflows recover``: store in MLflow what was trained and charged by processes that were killed
 before they did.
+
+``dpflows move``: a home folder at a new path.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from tasks.record.model import file_hash
 from tasks.record.outbox import Pending
 from tasks.report import attach
 from tasks.stores import making_stores
+from tasks.stores.moved import move
 
 AGAIN = "dpflows.recovered"
 
@@ -205,3 +208,25 @@ def run_of(client: MlflowClient, home: Home, config: TrainConfig, name: str) -> 
         return tracking.open_run(
             client, experiment, config.tracking.name, {"dpflows.first_run": name}
         )
+
+
+def move_home(old: Path, new: Path, as_json: bool) -> None:
+    """Move the folder, or put right one that was moved or restored, and say what changed."""
+    found = move(old.expanduser(), new.expanduser())
+    answer = {
+        "schema_version": 1,
+        "old": str(old.expanduser().absolute()),
+        "new": str(new.expanduser().absolute()),
+        "places": found.places,
+        "missing": list(found.missing),
+    }
+    if as_json:
+        sys.stdout.write(json.dumps(answer) + "\n")
+        return
+    sys.stdout.write(
+        f"{found.places} places in MLflow's store lead to {answer['new']} now; ledger, statements "
+        f"and bundles hold "
+        f"none. Set DPFLOWS_HOME={answer['new']}.\n"
+    )
+    for place in found.missing:
+        sys.stdout.write(f"Not there: {place} (in a store, but not in the folder).\n")

@@ -1,16 +1,28 @@
-"""The numbers of a comparison as files that any program reads: cells, curves, summary and facts."""
+"""The numbers of a comparison as files that any program reads: cells, curves, summary and facts.
+
+What is said at the end of a comparison: the facts beside its numbers, and the summary of a
+command.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
+import prefect.runtime.flow_run
 
+from tasks.compare import tracking as children
+from tasks.compare.cell import CellRecord, missing_metrics
+from tasks.compare.charge import Charge
 from tasks.compare.grouping import Record, metrics_of
+from tasks.compare.ratios import ratios, rows_of
+from tasks.compare.resume import Comparison
 from tasks.compare.statistics import Summary, resampling, summarise
 from tasks.drawing.chart import write_frame, write_text
 
@@ -216,3 +228,97 @@ def _typed(frame: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
 
 def _one_type(column: pd.Series) -> bool:
     return len({type(item) for item in column if item is not None}) <= 1
+
+
+def summary(
+    comparison: Comparison,
+    records: Sequence[CellRecord],
+    charges: dict[str, Charge],
+    parent: str,
+    files: Sequence[str],
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    """The end of a comparison as one JSON-able object."""
+    config = comparison.config
+    states = Counter(record["status"] for record in records)
+    return {
+        "schema_version": 1,
+        "data": [data.name for data in config.data],
+        "protocol": config.protocol.words,
+        "cells": {
+            "all": len(comparison.cells),
+            "done": states["done"],
+            "failed": states["failed"],
+            "kept": len(comparison.finished),
+        },
+        "children": len(comparison.settings),
+        "left_out": [f"{item.label} ({item.where}): {item.reason}" for item in comparison.left_out],
+        "failures": failures(records),
+        "metrics": list(config.metrics or ()),
+        "missing_metrics": missing_metrics(records, config.metrics or ()),
+        "charged": {
+            data: {"cells": c.cells, "cost": c.cost, "order": c.room.order}
+            for data, c in charges.items()
+        },
+        "means": means(comparison, records),
+        "ratios": rows_of(ratios(records, {"metrics": config.metrics or ()})),
+        "experiment": config.tracking.experiment,
+        "run_id": parent,
+        "flow_run_id": str(prefect.runtime.flow_run.id or ""),
+        "report": list(files),
+        "seconds": seconds,
+    }
+
+
+def failures(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
+    """Failed cells, the same failure once with how often it was seen."""
+    seen = Counter((r["data"], r["label"], r["error"]) for r in records if r["status"] == "failed")
+    return [
+        {"data": data, "label": label, "error": error, "cells": n}
+        for (data, label, error), n in seen.items()
+    ]
+
+
+def deviation(records: Sequence[CellRecord], metric: str) -> float | None:
+    """Standard deviation of ``metric`` over (repeat, fold) cells, draws averaged first; None for
+    fewer than two.
+    """
+    draws: dict[tuple[int, int], list[float]] = {}
+    for record in records:
+        if (value := record["metrics"].get(metric)) is not None:
+            draws.setdefault((record["repeat"], record["fold"]), []).append(value)
+    return stdev(map(fmean, draws.values())) if len(draws) > 1 else None
+
+
+def means(comparison: Comparison, records: Sequence[CellRecord]) -> list[dict[str, Any]]:
+    """Mean metrics of each setting with their spread over cells, in their order."""
+    groups: dict[str, list[CellRecord]] = {}
+    for cell, record in zip(comparison.cells, records, strict=False):
+        groups.setdefault(children.child_name(cell.setting, comparison.config), []).append(record)
+    return [group_means(name, own) for name, own in groups.items()]
+
+
+def group_means(name: str, own: Sequence[CellRecord]) -> dict[str, Any]:
+    """Means of one setting over its finished cells."""
+    done = [record for record in own if record["status"] == "done"]
+    columns = {
+        key: children.known([r["metrics"].get(key) for r in done])
+        for key in children.names_of(done)
+    }
+    metrics = {key: sum(values) / len(values) for key, values in columns.items() if values}
+    times = [record["seconds"] for record in done]
+    return {
+        "name": name,
+        **{
+            key: own[0][key]
+            for key in ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")
+        },
+        "noise_multiplier": own[0].get("noise_multiplier"),
+        "spent_epsilon": max(
+            filter(None, (record["spent_epsilon"] for record in done)), default=None
+        ),
+        "cells": len(done),
+        "metrics": metrics,
+        "sd": {key: sd for key in metrics if (sd := deviation(done, key)) is not None},
+        "seconds": sum(times) / len(times) if times else None,
+    }

@@ -56,7 +56,7 @@ MUTANTS = [
         "flows/commands/compare.py", "natural_width(table) > width and", "False and", TEST_COMMAND
     ),
     Mutant(
-        "flows/compare_summary.py",
+        "tasks/compare/export.py",
         "map(fmean, draws.values())",
         "sum(draws.values(), [])",
         TEST_COMMAND,

@@ -18,10 +18,10 @@ from dpcore.errors import InputError
 from flows import cli
 from flows.commands import compare
 from flows.commands.compare import ratio_table, summary_table
-from flows.compare_summary import deviation
 from flows.terminal import print_whole
 from tasks.compare import resume
 from tasks.compare.config import ProtocolSection, load_compare, of_training
+from tasks.compare.export import deviation
 from tasks.compare.ratios import ratios, rows_of
 from tasks.home import Home
 from tasks.report import facts as report_facts
