@@ -6,8 +6,6 @@ Workers answer with plain records; only this process writes to MLflow and ledger
 # No postponed annotations here: a deployed flow is rebuilt from its annotations where this module
 # has no name yet.
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

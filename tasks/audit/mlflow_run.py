@@ -17,19 +17,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from mlflow.entities import Run
-from mlflow.exceptions import MlflowException
-
 from dpcore.errors import InputError
 from tasks.audit.subject import LARGEST_MODEL, Subject, Version, contents, local, model_contents
 from tasks.record import MODEL
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 
 def find_run(client: MlflowClient, run_id: str) -> Run:
     """The run of that id. Raises ``InputError`` where there is none, or it was deleted."""
+    from mlflow.exceptions import MlflowException
+
     try:
         run = client.get_run(run_id)
     except MlflowException:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from tasks.ledger.records import Record, canonical
 from tasks.record.model import FILE as LIST
-from tasks.release.believed import (
+from tasks.release.keys import load_key, sign
+from tasks.release.manifest import MANIFEST, SIGNATURE
+from tests.tasks.release.believed import (
     BUNDLE_FIELDS,
     BUNDLE_FILES,
     CONFIG_FIELDS,
@@ -23,8 +25,6 @@ from tasks.release.believed import (
     RUN_FILES,
     STATEMENT_FIELDS,
 )
-from tasks.release.keys import load_key, sign
-from tasks.release.manifest import MANIFEST, SIGNATURE
 from tests.tasks.release.scene import Scene
 
 KINDS = ("edit", "swap", "remove", "link", "duplicate", "downgrade")

@@ -19,10 +19,10 @@ from flows.commands.audit import registered
 from tasks.audit import Severity, audit
 from tasks.audit.rules_model import WRITTEN_LATER
 from tasks.record.model import CODE_FOLDER
-from tasks.release.believed import BUNDLE_FILES, MODEL_FILES, RUN_FILES, TABLE
 from tasks.release.bundle import open_bundle
 from tasks.release.keys import load_key, own_fingerprint
 from tasks.release.verify import verify_files
+from tests.tasks.release.believed import BUNDLE_FILES, MODEL_FILES, RUN_FILES, TABLE
 from tests.tasks.release.scene import Scene
 from tests.tasks.release.tampering import ALL, Tampering
 

@@ -23,10 +23,10 @@ from tasks.ledger.facts import Marks
 from tasks.ledger.records import Record
 from tasks.record.outbox import Pending
 from tasks.record.statement import Statement
-from tasks.release.believed import FIELDS, TABLES
 from tasks.release.front import Front
 from tasks.release.manifest import Manifest
 from tests.tasks.ledger.conftest import gaussian
+from tests.tasks.release.believed import FIELDS, TABLES
 from tests.tasks.release.runs import World
 from tests.tasks.release.scene import Scene
 
