@@ -14,12 +14,12 @@ from dpcore.losses import Logistic
 from dpcore.objective import LinearObjective, compiled, shards
 from dpcore.objective.shards import ShardedObjective, ShardedRows
 from dpcore.preprocess.coding import Coding
+from tasks import training
 from tasks.data import shards as spool
 from tasks.data import store
 from tasks.data.load import load
 from tasks.data.shards import Storage
 from tasks.schema import find_schema
-from tasks.training import evaluate, steps
 from tests.tasks.training.test_training import config_of
 
 RNG = np.random.default_rng(0)
@@ -145,15 +145,15 @@ def test_a_training_on_shards_gives_what_one_in_memory_gives(
             config = config.model_copy(
                 update={"algorithm": config.algorithm.model_validate({"name": name})}
             )
-        job = steps.prepare(config)
-        run = steps.read_run(job, steps.plan_training(job))
+        job = training.prepare(config)
+        run = training.read_run(job, training.plan_training(job))
         if engine:
             assert isinstance(run.sums.open(), ShardedObjective)
         from dpcore.train import run as fit
 
         sums = run.sums.open()
         result = fit(job.kind.runnable(run.planned, sums), sums, seed=0, fixed_noise_seed=1)
-        metrics = evaluate.measure(job, result.weights, run.data, run.known)
+        metrics = training.measure(job, result.weights, run.data, run.known)
         found.append((result.weights, metrics["internal.accuracy"]))
     assert np.abs(found[0][0] - found[1][0]).max() < 1e-4 * max(np.abs(found[0][0]).max(), 1.0)
     assert abs(found[0][1] - found[1][1]) < 0.02
@@ -174,7 +174,7 @@ def test_what_does_not_go_on_shards_is_refused_from_declarations(small: Path) ->
                 if v is not None and k != "steps"
             }
             named = config.algorithm.model_validate({"name": config.algorithm.name, **given})
-            steps.prepare(config.model_copy(update={"algorithm": named}))
+            training.prepare(config.model_copy(update={"algorithm": named}))
 
 
 def test_pandas_frames_of_dictionaries_are_coded_alike(small: Path) -> None:

@@ -250,7 +250,7 @@ import os, signal, sys
 from pathlib import Path
 from dpcore.train.search import Tuned
 from dpcore.mechanisms.repeated import Repeated
-from tasks.training import steps as training
+from tasks import training
 from tasks.ledger import Ledger
 from tests.tasks.options.test_tune_section import tuned_config
 

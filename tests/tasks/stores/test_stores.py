@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 MAKER = """
 import os, sqlite3, sys, time
 from pathlib import Path
-from tasks.stores import made as stores
+from tasks import stores
 from tasks.home import Home
 
 folder, pause = Path(sys.argv[1]), float(sys.argv[2])
