@@ -84,7 +84,7 @@ class Column:
                 f"unknown-level rule of column {self.name!r}", self.unknown, UNKNOWN_RULES
             )
         if self.numeric is not None:
-            numeric_map(self.numeric)
+            numeric_maps(self.numeric)
         if self.kind in ("categorical", "ordinal"):
             self._check_levels()
         elif self.kind in ("numeric", "date"):
@@ -271,20 +271,44 @@ def date_bound(column: Column, side: str) -> float:
 
 
 def numeric_map(text: str) -> tuple[str, int]:
-    """Parse ``minmax``, ``log``, ``centred``, ``hats`` or ``hats(k)`` into (name, number of
-    columns).
+    """Parse one map into (name, number of columns): ``minmax``, ``log``, ``centred``, ``hats(k)``,
+    ``bins(k)``.
+
+    ``hats`` is ``hats(8)``. Raises ``InputError`` for anything else.
     """
     if text in ("minmax", "log", "centred"):
         return text, 1
     if text == "hats":
         return "hats", 8
-    digits = text[5:-1] if text.startswith("hats(") and text.endswith(")") else ""
-    if digits.isascii() and digits.isdigit() and len(digits) < 10 and 2 <= int(digits) <= MOST_HATS:
-        return "hats", int(digits)
+    name, digits = text[:4], text[5:-1] if text[4:5] == "(" and text.endswith(")") else ""
+    known = name in ("hats", "bins") and digits.isascii() and digits.isdigit() and len(digits) < 10
+    if known and 2 <= int(digits) <= MOST_HATS:
+        return name, int(digits)
     raise InputError(
-        "Expected numeric to be minmax, log, centred, hats or hats(k) with k >= 2, "
-        f"at most {MOST_HATS}, got numeric={text!r}."
+        "Expected numeric to be minmax, log, centred, hats, hats(k) or bins(k) with k >= 2, "
+        f"at most {MOST_HATS}, or one of these with +bins(k), got numeric={text!r}."
     )
+
+
+def numeric_maps(text: str) -> tuple[str, int]:
+    """Parse ``MAP`` or ``MAP+bins(k)`` into the first map and the number of fine bins that go with
+    it (0: none).
+
+    Fine bins are a second map of the same column, for those of a declared span of ``WIDE_SPAN`` or
+    more.
+    """
+    first, plus, second = text.partition("+")
+    numeric_map(first)
+    if not plus:
+        return first, 0
+    name, count = numeric_map(second)
+    if name != "bins" or first == "centred":
+        raise InputError(
+            "Expected bins(k) after the + and a map onto [0, 1] before it, as in "
+            "hats(8)+bins(256), "
+            f"got numeric={text!r}."
+        )
+    return first, count
 
 
 def signed_log(values: np.ndarray, low: float) -> np.ndarray:
@@ -311,6 +335,21 @@ def unit_interval(values: np.ndarray, low: float, high: float, log: bool = False
         clipped, low, high = signed_log(clipped, low), float(bounds[0]), float(bounds[1])
     share: np.ndarray = np.clip((clipped - low) / (high - low), 0.0, 1.0)
     return share
+
+
+def from_unit(u: np.ndarray, low: float, high: float, log: bool = False) -> np.ndarray:
+    """The values in [low, high] that ``unit_interval`` maps to ``u``, up to rounding."""
+    if not log or high <= low:
+        return np.asarray(np.clip(low + u * (high - low), low, high))
+    first, last = signed_log(np.array([low, high]), low)
+    scaled = first + u * (last - first)
+    values = np.sign(scaled) * np.expm1(np.abs(scaled)) + (low if low > 0 else 0.0)
+    return np.asarray(np.clip(values, low, high))
+
+
+def bins(u: np.ndarray, count: int) -> np.ndarray:
+    """The bin (n,) of each u in [0, 1] among ``count`` of equal width; 1 belongs to the last."""
+    return np.minimum((u * count).astype(np.int32), count - 1)
 
 
 def hats(u: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -29,12 +29,14 @@ class Block:
     """Columns that belong to one attribute.
 
     ``one_hot``: parts are >= 0 and sum to at most 1 in every row (levels, hat functions, a lone 0/1
-    column).
-    ``numeric``: one column with values in [0, 1].
+    column). ``numeric``: one column with values in [0, 1]. ``fine``: these columns tell finer what
+    other columns tell already; an algorithm that releases marginals may leave the block out where
+    they say that it carries too little.
     """
 
     columns: tuple[int, ...]
     kind: str = "one_hot"
+    fine: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ("one_hot", "numeric"):
@@ -46,6 +48,8 @@ class Block:
                 f"Expected at least one column in a block, one if numeric, got "
                 f"columns={self.columns!r}."
             )
+        if self.fine and self.kind != "one_hot":
+            raise InputError(f"Expected kind one_hot for a fine block, got kind={self.kind!r}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

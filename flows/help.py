@@ -40,6 +40,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "dpflows predict RUN rows.csv -o scores.csv",
         "dpflows predict runs/releases/visits/3 rows.csv",
     ),
+    "explain": (
+        "dpflows explain RUN -o terms.svg",
+        "dpflows explain runs/releases/visits/3 --row rows.csv",
+    ),
     "ui": ("dpflows ui --prefect", "dpflows ui --report"),
     "audit": ("dpflows audit RUN --replan",),
     "release": ("dpflows release RUN --to visits --approved-by 'A. Person'",),
@@ -66,6 +70,7 @@ LINES: dict[str, str] = {
     "show": "Show one training: guarantee, parameters, numbers, releases.",
     "recover": "Store in MLflow what a killed process had trained.",
     "predict": "Score a table with a trained model or a signed bundle.",
+    "explain": "Say what a linear model says of columns, and of a row.",
     "plan": "Show price and noise; no record is read, nothing charged.",
     "algorithms": "List the algorithms, or show one with its parameters.",
     "config": "Show a configuration with its defaults, or a JSON schema.",

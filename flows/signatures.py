@@ -208,6 +208,36 @@ def predict(
     predict_file(model, file, output, as_json, any_signer)
 
 
+def explain(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Run id, models:/... URI, folder, NAME[@ALIAS] of a registered model, or a signed "
+            "bundle."
+        ),
+    ],
+    row: Annotated[
+        Path | None,
+        typer.Option("--row", metavar="FILE", help="A table: why each of its rows got its score."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="SVG file for the picture of the terms.")
+    ] = None,
+    any_signer: Annotated[
+        bool,
+        typer.Option(
+            "--any-signer", help="Of a bundle: take any valid signature, whoever it is of."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what an additive model says: its term for each column, and why a row got its score."""
+    begin("explanation: loading")
+    from flows.commands.explain import explain_model
+
+    explain_model(model, row, output, as_json, any_signer)
+
+
 def ui(
     run: Annotated[
         str | None, typer.Argument(help="With --report: run id; default: the latest training.")
@@ -455,6 +485,7 @@ COMMANDS = (
     show,
     recover,
     predict,
+    explain,
     plan,
     algorithms,
     config,

@@ -61,6 +61,11 @@ class ADMMObjP(Algorithm):
     )
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "x of each iteration"
+    hidden_noise: ClassVar[str] = (
+        "noise enters the objective, and what it does to the minimiser follows from the curvature "
+        "at the records, for "
+        "which there is no public number"
+    )
     argument: ClassVar[str] = (
         "Each x is the approximate minimiser of an objective with a random linear term, and a "
         "record changes that "

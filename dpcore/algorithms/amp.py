@@ -42,6 +42,11 @@ class ApproximateMinimaPerturbation(Algorithm):
     )
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "approximate minimiser of the perturbed objective"
+    hidden_noise: ClassVar[str] = (
+        "noise enters the objective, and what it does to the minimiser follows from the curvature "
+        "at the records, for "
+        "which there is no public number"
+    )
     argument: ClassVar[str] = (
         "A record changes the gradient of the perturbed objective by at most L, twice that when "
         "replaced, and the "

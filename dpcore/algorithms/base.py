@@ -53,6 +53,13 @@ class Trainer(Protocol):
     @property
     def noise_multiplier(self) -> float: ...
 
+    @property
+    def hidden_noise(self) -> str: ...
+
+    def marginals(self, problem: Problem, first: Any) -> dict[str, Array]: ...
+
+    def weight_noise(self, problem: Problem) -> float | None: ...
+
     def plan(self, problem: Problem) -> Sequence[Mechanism]: ...
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array: ...
@@ -96,8 +103,15 @@ class Algorithm(ABC):
     # of records, beside the sums that every objective has (``OFFERED``)
     asks: ClassVar[frozenset[str]] = frozenset()
     default_l2: ClassVar[float] = 0.0  # the ridge where the caller names none
-    # what the price rests on, the norm of rows or their "blocks"
-    bounds_rows_by: ClassVar[str] = "norm"
+    bounds_rows_by: ClassVar[str] = (
+        "norm"  # what the price rests on, the norm of rows or their "blocks"
+    )
+    # Why ``weight_noise`` gives nothing, in one sentence.
+    hidden_noise: ClassVar[str] = (
+        "noise enters every step, and how much of it later steps take back follows from the "
+        "curvature at the records, "
+        "for which there is no public number"
+    )
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     # parameters by the name that they had until the last minor version
     renamed: ClassVar[dict[str, str]] = {}
@@ -139,6 +153,18 @@ class Algorithm(ABC):
         others.
         """
         return []
+
+    def marginals(self, problem: Problem, first: Any) -> dict[str, Array]:
+        """Column ``means`` and ``variances`` (features,) where the ``first`` release tells them;
+        else empty.
+        """
+        return {}
+
+    def weight_noise(self, problem: Problem) -> float | None:
+        """Standard deviation of the noise in each weight, where it is independent and public; None
+        elsewhere.
+        """
+        return None
 
     def advice(self, problem: Problem) -> str:
         """What public facts say against a run (too little signal to learn from); empty where

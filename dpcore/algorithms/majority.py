@@ -32,6 +32,7 @@ class Majority(Algorithm):
     requires: ClassVar[Requires] = Requires(linear=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "exact majority class"
+    hidden_noise: ClassVar[str] = "there is no noise in it"
     private: ClassVar[bool] = False
     small: ClassVar[dict[str, Any]] = {}
 

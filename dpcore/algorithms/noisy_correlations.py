@@ -79,6 +79,10 @@ class NoisyCorrelations(Algorithm):
         noisy = budget.release(mechanism, correlations)
         return prox_l1(step * noisy / problem.n, step * problem.l1, problem.intercept)
 
+    def weight_noise(self, problem: Problem) -> float | None:
+        """``noise``; an L1 step shrinks it by an amount that depends on the weights."""
+        return None if problem.l1 > 0 else self.noise(problem)
+
     def noise(self, problem: Problem) -> float:
         """Standard deviation of the noise in a returned weight, before the L1 step."""
         return (

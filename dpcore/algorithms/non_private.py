@@ -29,6 +29,7 @@ class NonPrivate(Algorithm):
     requires: ClassVar[Requires] = Requires(l1=False, sessions=True, softmax=True)
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH | {Adjacency.REPLACE_LABELS}
     releases: ClassVar[str] = "exact minimiser"
+    hidden_noise: ClassVar[str] = "there is no noise in it"
     private: ClassVar[bool] = False
     small: ClassVar[dict[str, Any]] = {"steps": 50}
 

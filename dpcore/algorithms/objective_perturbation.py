@@ -66,6 +66,11 @@ class ObjectivePerturbationGLM(Algorithm):
     )
     adjacencies: ClassVar[frozenset[Adjacency]] = BOTH
     releases: ClassVar[str] = "minimiser of the perturbed objective"
+    hidden_noise: ClassVar[str] = (
+        "noise enters the objective, and what it does to the minimiser follows from the curvature "
+        "at the records, for "
+        "which there is no public number"
+    )
     argument: ClassVar[str] = (
         "A record changes the gradient of the objective by at most L, twice that when replaced, "
         "and its Hessian "

@@ -151,6 +151,12 @@ class OutputGD(Algorithm):
         jump = eta * problem.sensitivity(problem.lipschitz) / problem.n
         return jump * geometric(rho, steps)
 
+    def weight_noise(self, problem: Problem) -> float:
+        """Root mean square of one coordinate; Gaussian, or with ``noise="gamma"`` longer in its
+        tails.
+        """
+        return self.spread(problem) * self.sensitivity(problem)
+
     def plan(self, problem: Problem) -> list[Mechanism]:
         sensitivity = self.sensitivity(problem)
         noise = GammaNorm if self.noise == "gamma" else Gaussian

@@ -44,6 +44,10 @@ HORIZON = 0.8
 LEAST_VARIANCE = 1e-3
 # Range of the released variance of a numeric column in [0, 1].
 NUMERIC_VARIANCE = (1e-4, 0.25)
+# Share of the rows in the largest bin above which a fine block is used: what is left is less than
+# the equal share, one of seven, of a stretch between two of the eight hats that the column has
+# beside it.
+DOMINANT = 6.0 / 7.0
 # Enlarges the marginals' sensitivity to cover blocks whose sum passes 1 by rounding.
 ROUNDED = 1.0 + 10 * SUM_TOLERANCE
 # Below this n * mu the descent returns about the majority class (measured on subsets of Adult).
@@ -62,14 +66,15 @@ class ScaledGD(Algorithm):
     ``problem.sensitivity(C)``; the marginals' sigma is a ratio of it.
 
     A row becomes s (x - m) / R with s_j = (v_j + v0)^(-1/2) from the noisy means m and variances v,
-    v0 = 0.001 + noise of a mean, and R such that the mean squared norm is about 1; the constant
-    column becomes 2 (1 + v0)^(-1/2) / R. In this space w <- w - eta (1 - t/T) V, V <- b V + (sum_i
-    clip(g_i, C) + noise) / n, from w = 0. The step sizes sum to H = 0.8 n mu_g / S (0.2 for
-    residuals), S the sensitivity: stopping there plays the ridge 1/H, proportional to the noise. A
-    ridge and an L1 penalty of the problem act on the returned weights. Each record's clipped
-    gradient is the slope of a convex loss (logistic, then linear), so labels are predicted well but
-    probabilities are not calibrated. A ``calibration_share`` of mu^2 pays for one histogram of
-    scores by label that corrects them (``dpcore.descent.platt``).
+    v0 = 0.001 + noise of a mean, and R such that the mean squared norm is about 1 (a fine block has
+    scale 0 unless one of its bins holds nearly all rows, by m, and does not count in R); the
+    constant column becomes 2 (1 + v0)^(-1/2) / R. In this space w <- w - eta (1 - t/T) V, V <- b V
+    + (sum_i clip(g_i, C) + noise) / n, from w = 0. The step sizes sum to H = 0.8 n mu_g / S (0.2
+    for residuals), S the sensitivity: stopping there plays the ridge 1/H, proportional to the
+    noise. A ridge and an L1 penalty of the problem act on the returned weights. Each record's
+    clipped gradient is the slope of a convex loss (logistic, then linear), so labels are predicted
+    well but probabilities are not calibrated. A ``calibration_share`` of mu^2 pays for one
+    histogram of scores by label that corrects them (``dpcore.descent.platt``).
 
     ``sampling_rate`` q below 1 takes a step on a fresh batch: fewer passes over the records for
     little more noise where n mu is large (at q = 1/16 a training reads a third of the rows' time).
@@ -166,6 +171,13 @@ class ScaledGD(Algorithm):
     def horizon_of(self, problem: Problem) -> float:
         """The horizon H."""
         return HORIZON * step_share(problem) if self.horizon is None else self.horizon
+
+    def marginals(self, problem: Problem, first: Array) -> dict[str, Array]:
+        """Means and variances of the columns as the first release gave them: post-processing of it
+        alone.
+        """
+        means, variances = Marginals.of(problem).moments(first, problem.n)
+        return {"means": means, "variances": variances}
 
     def signal(self, problem: Problem) -> float:
         """n * mu of the gradients, halved under replace-one: what the steps can learn from."""
@@ -264,10 +276,11 @@ class Marginals:
     def sensitivity(self, adjacency: Adjacency) -> float:
         """L2 sensitivity of the release.
 
-        Add/remove, per block of k >= 2 parts h >= 0 with sum s <= 1: |h - 1/k|^2 <= s^2 - 2 s/k +
-        1/k, convex in s, so at most 1 - 1/k; 1/4 for a lone part, 1/4 + 1/64 for a numeric column.
-        Replace-one: |h - h'|^2 <= 2 per block and 1 for a lone part; for a numeric (a - b)^2 (1 +
-        (a + b)^2) <= 1 with a, b in [-1/2, 1/2].
+        Every block counts, a fine block too: whether it is used is read from this release, so it is
+        paid for first. Add/remove, per block of k >= 2 parts h >= 0 with sum s <= 1: |h - 1/k|^2 <=
+        s^2 - 2 s/k + 1/k, convex in s, so at most 1 - 1/k; 1/4 for a lone part, 1/4 + 1/64 for a
+        numeric column. Replace-one: |h - h'|^2 <= 2 per block and 1 for a lone part; for a numeric
+        (a - b)^2 (1 + (a + b)^2) <= 1 with a, b in [-1/2, 1/2].
         """
         total = 0.0
         for block in self.blocks:
@@ -291,25 +304,59 @@ class Marginals:
         spread = (rows.square_sum()[:features] - totals)[self.numeric] + batch.n / 8.0
         return np.concatenate([totals - batch.n * self.centers, spread])
 
-    def scaling(self, released: Array, noise: float, problem: Problem) -> Scaling:
-        """Shift and scale of the columns from the released sums; ``noise`` is the std of a released
-        mean.
+    def moments(self, released: Array, n: int) -> tuple[Array, Array]:
+        """Means and variances of the columns from the released sums, within their ranges;
+        (features,) each.
         """
         features = len(self.centers)
-        means = np.clip(self.centers + released[:features] / problem.n, 0.0, 1.0)
+        means = np.clip(self.centers + released[:features] / n, 0.0, 1.0)
         variances = means * (1.0 - means)
-        seconds = released[features:] / problem.n + 0.125
+        seconds = released[features:] / n + 0.125
         variances[self.numeric] = np.clip(
             seconds - (means[self.numeric] - 0.5) ** 2, *NUMERIC_VARIANCE
         )
+        return means, variances
+
+    def idle(self, means: Array) -> Array:
+        """Columns of the fine blocks that stay unused, by the released ``means`` alone; a mask
+        (features,).
+
+        A fine block is used where its largest bin holds more than ``DOMINANT``: then nearly all
+        rows lie in one bin, the others have values of their own, and coarser columns cannot tell
+        those apart.
+        """
+        mask = np.zeros(len(self.centers), dtype=bool)
+        for block in self.blocks:
+            columns = list(block.columns)
+            mask[columns] = block.fine and not (self.intercept and means[columns].max() > DOMINANT)
+        return mask
+
+    def scaling(self, released: Array, noise: float, problem: Problem) -> Scaling:
+        """Shift and scale of the columns from the released sums; ``noise`` is the std of a released
+        mean.
+
+        Fine blocks that are used do not count in R: the typical row, in the largest bin, has next
+        to nothing of them, and 256 noisy variances would say more of the noise than of the rows.
+        """
+        features = len(self.centers)
+        means, variances = self.moments(released, problem.n)
         floor = LEAST_VARIANCE + noise
         scale = (variances + floor) ** -0.5
+        scale[self.idle(means)] = 0.0
+        counted = scale * ~self.fine
         if not self.intercept:  # without a constant column nothing could undo a shift
-            scale /= np.sqrt(np.sum(scale**2 * (variances + means**2)))
+            scale /= np.sqrt(np.sum(counted**2 * (variances + means**2)))
             return Scaling(np.zeros(features), scale, False)
         constant = 2.0 * (1.0 + floor) ** -0.5
-        radius = np.sqrt(np.sum(scale**2 * variances) + constant**2)
+        radius = np.sqrt(np.sum(counted**2 * variances) + constant**2)
         return Scaling(np.append(means, 0.0), np.append(scale, constant) / radius, True)
+
+    @property
+    def fine(self) -> Array:
+        """Which columns belong to fine blocks, a mask (features,)."""
+        mask = np.zeros(len(self.centers), dtype=bool)
+        mask[[column for block in self.blocks if block.fine for column in block.columns]] = True
+        return mask
 
 
 @dataclass(frozen=True, slots=True)

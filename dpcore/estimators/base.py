@@ -5,10 +5,10 @@ run.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -30,6 +30,7 @@ from dpcore.estimators.rows import (
     as_blocks,
     bounds_by_column,
     named_rows,
+    row_pieces,
     short,
     takes_sparse,
 )
@@ -41,6 +42,11 @@ from dpcore.penalties import ranked_columns
 from dpcore.problem import Adjacency, Problem
 from dpcore.train import Planned, Result, plan, run
 from dpcore.train.planning import resolve
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dpcore.preprocess import Encoder, MatrixEncoder
 
 # Ridge of an algorithm whose proof needs strong convexity, where the caller named none.
 LEAST_RIDGE = 1e-3
@@ -275,6 +281,7 @@ class PrivateEstimator(BaseEstimator):
         result = self._run(planned, objective(mapped, y, loss), fitted)
         self.weights_: Array = self.weights_.reshape(outputs, rows.dimension)
         self.trace_ = result.trace
+        self.marginals_ = result.marginals
         if self.l1 > 0 or registry[planned.name].selects:
             coef, _ = rows.unmap(self.weights_)
             names = getattr(self, "feature_names_in_", np.arange(X.shape[1]))
@@ -333,6 +340,53 @@ class PrivateEstimator(BaseEstimator):
             InternalWarning,
             stacklevel=4,
         )
+
+    def explain(self, encoder: Encoder | MatrixEncoder | None = None) -> pd.DataFrame:
+        """What the model says, as a frame with a line for each point of each term.
+
+        A score is a constant and one term a column (of a one-hot block one term), centred on its
+        mean under released marginals where there are some. ``encoder``: the one that made ``X``;
+        terms are then over its columns' own units. Columns of the frame: ``term``, ``at`` (a level,
+        a number, a pair of a cross), ``output`` (the class), ``value`` (log-odds, score or label
+        units), ``band`` (two standard deviations of the noise where that is public, else NaN) and
+        ``importance`` (standard deviation of the term). ``attrs["constant"]`` is the rest of a
+        score, ``attrs["band"]`` says why there is none. It is post-processing and costs nothing.
+        """
+        from dpcore.preprocess.terms import additive
+
+        check_is_fitted(self, "weights_")
+        weights, scale, shift = self._explained()
+        found = additive(
+            self._pieces(encoder),
+            weights,
+            self.rows_.constant,
+            self.marginals_ or None,
+            self.planned_.algorithm.weight_noise(self.planned_.problem),
+            scale,
+            shift,
+        )
+        frame = found.frame(self._output_names(len(weights)))
+        frame.attrs["band"] = self.planned_.algorithm.hidden_noise
+        return frame
+
+    def _pieces(self, encoder: Encoder | MatrixEncoder | None) -> Any:
+        """The terms of the caller's columns, or those of ``encoder``."""
+        rows = self.rows_
+        if encoder is not None:
+            from dpcore.preprocess.terms import require_additive
+
+            require_additive(rows.dimension, encoder, rows.columns)
+            return encoder
+        names = [str(name) for name in getattr(self, "feature_names_in_", np.arange(rows.columns))]
+        return row_pieces(rows, names)
+
+    def _explained(self) -> tuple[Array, float, float]:
+        """Weights (outputs, d), and the map from scores to the label's unit."""
+        return self.weights_.reshape(-1, self.rows_.dimension), 1.0, 0.0
+
+    def _output_names(self, outputs: int) -> Sequence[str]:
+        """What the outputs are called; one has no name."""
+        return [""] if outputs == 1 else [str(name) for name in getattr(self, "classes_", [])]
 
     def _scores(self, X: Any) -> Array:
         """Scores (n, k) of the model for rows brought within the same bounds as in training."""

@@ -309,6 +309,10 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
             self._train(X, np.clip(targets, -1.0, 1.0), loss, 1, LinearObjective, fitted)
         return self
 
+    def _explained(self) -> tuple[Array, float, float]:
+        middle, half = self._target
+        return self.weights_.reshape(-1, self.rows_.dimension), half, middle
+
     def _target_map(self, low: float, high: float) -> tuple[float, float]:
         """Middle and half width of what is mapped onto [-1, 1]; about 0 where the model has no
         constant to shift by.

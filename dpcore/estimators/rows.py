@@ -209,6 +209,34 @@ def bounds_by_column(bounds: Any, names: Iterable[str] | None) -> Any:
     return [low for low, _ in pairs], [high for _, high in pairs]
 
 
+def row_pieces(rows: RowMap, names: Sequence[str]) -> list[Any]:
+    """The terms of a caller's columns: a line from low to high, or the columns of a block as bars.
+
+    A constant that the caller brought as the last column is no term.
+    """
+    from dpcore.preprocess.terms import bars, line  # pandas, which a fit of arrays does not need
+
+    owner = {column: block for block in rows.blocks for column in block.columns}
+    ends = (rows.low - rows.shift) / rows.scale, (rows.high - rows.shift) / rows.scale
+    found = []
+    for column in range(rows.columns - (rows.intercept == "last")):
+        block = owner.get(column)
+        if block is None or len(block.columns) == 1:
+            low, high = float(rows.low[column]), float(rows.high[column])
+            values = (float(ends[0][column]), float(ends[1][column]))
+            found.append(line(names[column], low, high, column, values))
+        elif column == block.columns[0]:
+            labels = [names[one] for one in block.columns]
+            found.append(bars(shared_name(labels), labels, block.columns))
+    return found
+
+
+def shared_name(labels: Sequence[str]) -> str:
+    """What names of one block have in common, as ``job`` of ``job=clerk`` and ``job=cook``."""
+    heads = {label.partition("=")[0] for label in labels}
+    return heads.pop() if len(heads) == 1 else f"{labels[0]} to {labels[-1]}"
+
+
 def takes_sparse(bounds: Any, intercept: Any) -> bool:
     """Whether rows that are mostly 0 stay so: where nothing is shifted and 0 lies within the
     bounds.

@@ -42,10 +42,11 @@ class Coding:
 
     @classmethod
     def of(cls, encoder: Any) -> Coding | None:
-        """None of another encoder, where a column has more levels than a code, or rows are
+        """None of another encoder, where a column has more levels than a code, columns are
+        crossed, or rows are
         rounded to single precision as a whole.
         """
-        if not isinstance(encoder, Encoder) or encoder.dtype != "float64":
+        if not isinstance(encoder, Encoder) or encoder.dtype != "float64" or encoder.crosses:
             return None
         parts = encoder.parts
         if not parts or any(part.width + 1 > MOST_LEVELS for part in parts):
@@ -83,15 +84,21 @@ def positions_of(part: ColumnEncoder) -> Array | None:
     A position is the number in [0, 1] itself, or the place between two hats in units of their
     distance.
     """
-    if isinstance(part, RankPart):
+    if isinstance(part, RankPart) and part.map != "bins":
         numbers = np.arange(len(part.column.levels), dtype=float)
         return part.position(numbers)
     return None
 
 
+def levelled(part: ColumnEncoder) -> bool:
+    """Whether a row has exactly one of the part's columns, with the value 1, or none."""
+    bins = isinstance(part, NumberPart) and part.map == "bins"
+    return bins or isinstance(part, LevelPart | DateLevelPart)
+
+
 def columns_of(part: ColumnEncoder, positions: Array | None, width: int) -> Columns:
     """Basis and slopes of one part; its last code is the empty row, for cells without a level."""
-    if isinstance(part, LevelPart | DateLevelPart):
+    if levelled(part):
         levels = np.arange(part.width)
         return Columns(
             part.names[0], _table(levels, part.start + levels, 1.0, part.width + 1, width)
@@ -140,7 +147,7 @@ def coded(
     part: ColumnEncoder, positions: Array | None, index: Array, value: Array
 ) -> tuple[Array, Array | None]:
     """Code and fraction of each row from the slots (rows, slots) that the part filled."""
-    if isinstance(part, LevelPart | DateLevelPart):
+    if levelled(part):
         return np.where(value[:, 0] != 0.0, index[:, 0] - part.start, part.width), None
     assert isinstance(part, NumberPart)
     if positions is not None:

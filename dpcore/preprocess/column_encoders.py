@@ -1,7 +1,7 @@
 """Parts of an encoder: each turns one column of a frame into (column index, value) slots of the
 design matrix.
 
-Parts of a date column, and the list of all parts of declared columns.
+Parts of a date column.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from dpcore.features import (
     WIDE_SPAN,
     ZEROS,
     Column,
+    bins,
     date_bound,
+    from_unit,
     hats,
     number_of,
     numeric_map,
@@ -36,55 +38,68 @@ FILL_RULE = "declare a fill for the column, or correct the row"
 class ColumnEncoder(ABC):
     """Columns ``start .. start + width`` of the design, filled through ``slots`` entries a row from
     slot ``slot``.
+
+    A row is a point first (the place of its level, or a number; negative levels and ``blank`` rows
+    have no value), and ``basis`` says which columns stand for a point. ``levels`` are the names of
+    the points, None where they are numbers.
     """
 
     slots = 1
     block = "one_hot"  # kind of its block; "" for values below 0, which no block allows
+    fine = False
+    levels: tuple[str, ...] | None = None
 
-    def __init__(self, column: Column, names: tuple[str, ...]) -> None:
+    def __init__(self, column: Column, names: tuple[str, ...], name: str | None = None) -> None:
         self.column, self.names, self.width = column, names, len(names)
+        self.name = name or column.name  # what it is of: a column, or one part of a date
         self.start = self.slot = 0
 
     @abstractmethod
-    def encode(
-        self,
-        cells: pd.Series,
-        index: np.ndarray,
-        value: np.ndarray,
-        tally: EncodingReport,
-        strip: bool,
+    def points(
+        self, cells: pd.Series, tally: EncodingReport, strip: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """The point of each cell (n,), and the rows whose parts are all zeros (None: no row)."""
+
+    @abstractmethod
+    def basis(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Columns of this part (from 0) and their values at ``points``, (m, slots) each."""
+
+    def write(
+        self, points: np.ndarray, blank: np.ndarray | None, index: np.ndarray, value: np.ndarray
     ) -> None:
-        """Fill this part's slots of ``index`` (columns) and ``value``, (rows, all slots) each;
-        count in ``tally``.
+        """Fill this part's slots of ``index`` (columns of the design) and ``value``, (rows, slots)
+        each.
         """
+        columns, value[:] = self.basis(points)
+        index[:] = self.start + columns
+        if blank is not None:
+            value[blank] = 0.0
 
 
 class LevelPart(ColumnEncoder):
     """One-hot by declared levels; each row has at most one 1."""
 
     def __init__(self, column: Column, strip: bool) -> None:
-        levels = column.levels[1:] if column.drop_first else column.levels
         other = ("(other)",) if column.unknown == "other" else ()
-        super().__init__(column, tuple(f"{column.name}={level}" for level in levels + other))
+        self.levels = column.levels + other
+        shown = self.levels[int(column.drop_first) :]
+        super().__init__(column, tuple(f"{column.name}={level}" for level in shown))
         self.codes = level_names(column, strip)
 
-    def encode(
-        self,
-        cells: pd.Series,
-        index: np.ndarray,
-        value: np.ndarray,
-        tally: EncodingReport,
-        strip: bool,
-    ) -> None:
+    def points(
+        self, cells: pd.Series, tally: EncodingReport, strip: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         codes, uniques = factors(cells)
         levels = level_codes(self.column, self.codes, uniques, strip)
         levels = settle_levels(self.column, self.codes, codes, levels, uniques, tally, strip)
-        place = levels - int(self.column.drop_first)
         if self.column.unknown == "other":
-            place[levels == UNKNOWN] = self.width - 1
+            levels = np.where(levels == UNKNOWN, len(self.column.levels), levels)
+        return levels[codes], None
+
+    def basis(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        place = points.astype(np.int32) - int(self.column.drop_first)
         on = place >= 0
-        index[:, 0] = (self.start + np.where(on, place, 0))[codes]
-        value[:, 0] = on[codes]
+        return np.where(on, place, 0)[:, None], on[:, None].astype(float)
 
 
 class HashPart(LevelPart):
@@ -93,6 +108,7 @@ class HashPart(LevelPart):
     def __init__(self, column: Column, strip: bool) -> None:
         names = tuple(f"{column.name}#{place}" for place in range(column.buckets))
         ColumnEncoder.__init__(self, column, names)
+        self.levels = names
         self.codes = Buckets(column.buckets)
 
 
@@ -116,44 +132,65 @@ def bucket_of(text: str, count: int) -> int:
 
 
 class NumberPart(ColumnEncoder):
-    """A number in [0, 1]: one column, or hat functions of it."""
+    """A number in [0, 1]: one column, hat functions of it, or bins; ``fine`` bins tell more of what
+    others encode.
+    """
 
     def __init__(
-        self, column: Column, numeric: str, low: float, high: float, name: str | None = None
+        self,
+        column: Column,
+        numeric: str,
+        low: float,
+        high: float,
+        name: str | None = None,
+        fine: bool = False,
     ) -> None:
-        self.map, count = numeric_map(column.numeric or numeric)
+        self.map, count = numeric_map(numeric)
         name = name or column.name
+        mark = "#" if self.map == "bins" else "~"
         super().__init__(
-            column, (name,) if count == 1 else tuple(f"{name}~{j}" for j in range(count))
+            column, (name,) if count == 1 else tuple(f"{name}{mark}{j}" for j in range(count)), name
         )
-        self.low, self.high, self.count = low, high, count
-        self.log = self.map in ("log", "hats") and high - low >= WIDE_SPAN
-        if count > 1:
-            self.slots = 2
+        self.low, self.high, self.count, self.fine = low, high, count, fine
+        self.log = self.map in ("log", "hats", "bins") and high - low >= WIDE_SPAN
+        self.slots = 2 if self.map == "hats" else 1
         self.block = "one_hot" if count > 1 or column.kind == "flag" else "numeric"
+        self.levels = ("0", "1") if column.kind == "flag" else None
         if self.map == "centred":
             self.block = ""
 
-    def encode(
-        self,
-        cells: pd.Series,
-        index: np.ndarray,
-        value: np.ndarray,
-        tally: EncodingReport,
-        strip: bool,
-    ) -> None:
+    def points(
+        self, cells: pd.Series, tally: EncodingReport, strip: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         numbers, blank = self.numbers(cells, tally, strip)
-        outside = (numbers < self.low) | (numbers > self.high)
-        tally.count("clipped", self.names[0], outside)
-        u = unit_interval(numbers, self.low, self.high, self.log)
-        if self.count == 1:
-            index[:, 0], value[:, 0] = self.start, 2.0 * u - 1.0 if self.map == "centred" else u
-        else:
+        tally.count(
+            "clipped",
+            self.column.name if self.map == "bins" else self.names[0],
+            self.outside(numbers),
+        )
+        return numbers, blank
+
+    def outside(self, numbers: np.ndarray) -> np.ndarray:
+        """Which numbers lie beyond the declared bounds."""
+        return (numbers < self.low) | (numbers > self.high)
+
+    def basis(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        u = unit_interval(points, self.low, self.high, self.log)
+        if self.map == "hats":
             j, left, right = hats(u, self.count)
-            index[:, 0], index[:, 1] = self.start + j, self.start + j + 1
-            value[:, 0], value[:, 1] = left, right
-        if blank is not None:
-            value[blank] = 0.0
+            return np.stack([j, j + 1], axis=1), np.stack([left, right], axis=1)
+        if self.map == "bins":
+            return bins(u, self.count)[:, None], np.ones((len(u), 1))
+        value = 2.0 * u - 1.0 if self.map == "centred" else u
+        return np.zeros((len(u), 1), dtype=np.int32), value[:, None]
+
+    def own_points(self) -> np.ndarray:
+        """A number for each column: its knot, the middle of its bin, or both ends of a single
+        column.
+        """
+        count = self.count if self.count > 1 else 2
+        u = (np.arange(count) + 0.5) / count if self.map == "bins" else np.linspace(0.0, 1.0, count)
+        return from_unit(u, self.low, self.high, self.log)
 
     def position(self, numbers: np.ndarray) -> np.ndarray:
         """Where numbers stand: in [0, 1], or between hats, in units of their distance."""
@@ -200,6 +237,7 @@ class RankPart(NumberPart):
 
     def __init__(self, column: Column, numeric: str, strip: bool) -> None:
         super().__init__(column, numeric, 0.0, len(column.levels) - 1.0)
+        self.levels = column.levels
         self.codes = level_names(column, strip)
 
     def numbers(
@@ -408,54 +446,19 @@ class DateLevelPart(ColumnEncoder):
 
     def __init__(self, column: Column, part: str) -> None:
         labels = WEEKDAYS if part == "weekday" else tuple(str(m) for m in range(1, 13))
-        super().__init__(column, tuple(f"{column.name}.{part}={label}" for label in labels))
-        self.part = part
+        name = f"{column.name}.{part}"
+        super().__init__(column, tuple(f"{name}={label}" for label in labels), name)
+        self.part, self.levels = part, labels
 
-    def encode(
-        self,
-        cells: pd.Series,
-        index: np.ndarray,
-        value: np.ndarray,
-        tally: EncodingReport,
-        strip: bool,
-    ) -> None:
+    def points(
+        self, cells: pd.Series, tally: EncodingReport, strip: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         codes, uniques = date_factors(self.column, cells, tally, strip)
-        index[:, 0] = (
-            self.start
-            + np.append([int(part_of(m, self.part)) for m in uniques], 0).astype(np.int32)[codes]
-        )
-        value[:, 0] = codes >= 0
-        blanks(codes, tally, self)
+        places = np.append([int(part_of(m, self.part)) for m in uniques], 0).astype(np.int32)[codes]
+        return places, blanks(codes, tally, self)
 
-
-def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list[ColumnEncoder]:
-    """The parts of declared columns, each with its place in the design matrix and in the slots."""
-    parts = [part for column in columns for part in _parts(column, numeric, strip)]
-    start = slot = 0
-    for part in parts:
-        part.start, part.slot = start, slot
-        start, slot = start + part.width, slot + part.slots
-    return parts
-
-
-def _parts(column: Column, numeric: str, strip: bool) -> list[ColumnEncoder]:
-    match column.kind:
-        case "categorical":
-            return [(HashPart if column.buckets else LevelPart)(column, strip)]
-        case "ordinal":
-            return [RankPart(column, numeric, strip)]
-        case "flag":
-            return [NumberPart(column, "minmax", 0.0, 1.0)]
-        case "numeric":
-            assert column.low is not None and column.high is not None
-            return [NumberPart(column, numeric, float(column.low), float(column.high))]
-        case _:
-            return [
-                DateLevelPart(column, name)
-                if name in ("month", "weekday")
-                else DatePart(column, numeric, name)
-                for name in column.parts
-            ]
+    def basis(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return points.astype(np.int32)[:, None], np.ones((len(points), 1))
 
 
 def date_factors(

@@ -19,11 +19,20 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from dpcore.errors import InputError, unknown_name
-from dpcore.features import Column, numeric_map
+from dpcore.features import Column, numeric_maps
 from dpcore.identity import check_distinct, declared_names
-from dpcore.preprocess.column_encoders import ColumnEncoder, build_parts
+from dpcore.preprocess.column_encoders import ColumnEncoder
 from dpcore.preprocess.design import Design, EncodingReport
 from dpcore.preprocess.frames import as_frame
+from dpcore.preprocess.parts import (
+    CROSS_WIDTH,
+    Cross,
+    CrossPart,
+    Slots,
+    build_parts,
+    cross_parts,
+    place,
+)
 from dpcore.problem import Block
 from dpcore.rounding import shortened
 
@@ -37,12 +46,14 @@ class Encoder(TransformerMixin, BaseEstimator):
 
     ``columns``: declared ``Column`` objects (or their dicts), in output order. ``numeric``:
     ``minmax`` (one column), ``log`` (one column, on the signed log scale where the declared span is
-    at least 200), ``hats(k)`` (k overlapping parts that sum to 1; ``hats`` is 8 of them) or
-    ``centred`` (one column onto [-1, 1], which is in no block). ``intercept`` appends a constant 1
-    *before* the rows are normalised.
-    ``normalise``: ``none`` (bound sqrt(attributes + 1): each attribute's parts have norm at most
-    1), ``cap`` (rows longer than 1 are shortened to 1) or ``unit`` (rows have length 1; a zero row
-    stays zero).
+    at least 200), ``hats(k)`` (k overlapping parts that sum to 1; ``hats`` is 8 of them),
+    ``bins(k)`` (k parts, one of which is 1) or ``centred`` (one column onto [-1, 1], which is in no
+    block). ``+bins(k)`` behind one of them adds k fine bins for columns of a declared span of at
+    least 200, on the signed log scale. ``crosses``: pairs of columns whose product is encoded
+    beside them, as in ``[["month", {"duration": "bins(6)"}]]``; none has more than ``cross_width``
+    columns. ``intercept`` appends a constant 1 *before* the rows are normalised. ``normalise``:
+    ``none`` (bound sqrt(attributes + 1): each attribute's parts have norm at most 1), ``cap`` (rows
+    longer than 1 are shortened to 1) or ``unit`` (rows have length 1; a zero row stays zero).
     ``sparse``: CSR or dense; ``auto`` decides from the declared widths. ``strip``: ignore blanks
     around text.
 
@@ -59,6 +70,8 @@ class Encoder(TransformerMixin, BaseEstimator):
         sparse: bool | str = "auto",
         strip: bool = True,
         dtype: str = "float64",
+        crosses: Sequence[Any] = (),
+        cross_width: int = CROSS_WIDTH,
     ) -> None:
         self.columns = columns
         self.normalise = normalise
@@ -67,6 +80,8 @@ class Encoder(TransformerMixin, BaseEstimator):
         self.sparse = sparse
         self.strip = strip
         self.dtype = dtype
+        self.crosses = crosses
+        self.cross_width = cross_width
 
     def fit(self, X: Any = None, y: Any = None) -> Encoder:
         """Check the declarations; rows are not looked at."""
@@ -80,6 +95,17 @@ class Encoder(TransformerMixin, BaseEstimator):
     def design(self) -> Design:
         """Names, blocks and norm bound, from the declarations alone."""
         return self._compiled().design
+
+    @property
+    def parts(self) -> tuple[ColumnEncoder, ...]:
+        """The parts that fill the slots, in their order; crosses last."""
+        plan = self._compiled()
+        return (*plan.parts, *plan.crosses)
+
+    @property
+    def crossed(self) -> dict[str, int]:
+        """How many columns each cross adds, from the declarations alone."""
+        return {cross.name: cross.width for cross in self._compiled().crosses}
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -104,11 +130,6 @@ class Encoder(TransformerMixin, BaseEstimator):
         return assemble(
             index, shorten(value, self.normalise, self.dtype), plan.design.dimension, plan.sparse
         )
-
-    @property
-    def parts(self) -> list[ColumnEncoder]:
-        """The parts that fill the slots, in their order."""
-        return self._compiled().parts
 
     def slots(self, frame: pd.DataFrame, tally: EncodingReport) -> tuple[np.ndarray, np.ndarray]:
         """Columns and values, (rows, slots) each, of rows that are not shortened yet.
@@ -135,23 +156,53 @@ class Encoder(TransformerMixin, BaseEstimator):
             name = part.column.name
             if name not in found:
                 raise unknown_column(name, frame.columns)
+            if not part.fine:  # a fine part follows a part of the same column
+                points, blank = part.points(_cells(frame, found, name), tally, self.strip)
             here = slice(part.slot, part.slot + part.slots)
-            cells = frame[found[name]]
-            part.encode(
-                cells if found[name] == name else cells.rename(name),
-                index[:, here],
-                value[:, here],
-                tally,
-                self.strip,
-            )
+            part.write(points, blank, index[:, here], value[:, here])
         tally.raise_faults()
+        for cross in plan.crosses:
+            sides = [
+                self._slots(side, frame, found, index, value) for side in (cross.one, cross.other)
+            ]
+            columns, values = cross.product(*sides)
+            here = slice(cross.slot, cross.slot + cross.slots)
+            index[:, here], value[:, here] = cross.start + columns, values
         if self.intercept:
             index[:, -1] = plan.design.dimension - 1
             value[:, -1] = 1.0
         return index, value
 
+    def _slots(
+        self,
+        part: ColumnEncoder,
+        frame: pd.DataFrame,
+        found: Any,
+        index: np.ndarray,
+        value: np.ndarray,
+    ) -> Slots:
+        """Columns and values of one side of a cross: those of its own part, or cut anew for the
+        cross.
+        """
+        if any(part is own for own in self._compiled().parts):
+            here = slice(part.slot, part.slot + part.slots)
+            return index[:, here] - part.start, value[:, here]
+        # what is clipped or filled was counted where the column itself was encoded
+        points, blank = part.points(
+            _cells(frame, found, part.column.name), EncodingReport(), self.strip
+        )
+        columns, values = part.basis(points)
+        if blank is not None:
+            values[blank] = 0.0
+        return columns, values
+
     def to_dict(self) -> dict[str, Any]:
-        settings = {k: v for k, v in self.get_params(deep=False).items() if k != "columns"}
+        """Settings and columns as plain JSON values; crosses only where there are some."""
+        left_out = {"columns", "crosses", "cross_width"}
+        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in left_out}
+        if self.crosses:
+            pairs = [_cross(pair).to_list() for pair in self.crosses]
+            settings |= {"crosses": pairs, "cross_width": self.cross_width}
         return {
             "encoder": "table",
             **settings,
@@ -173,17 +224,22 @@ class Encoder(TransformerMixin, BaseEstimator):
         )
 
     def _compiled(self) -> _Plan:
-        key = (
-            self.columns,
+        settings = (
             self.normalise,
             self.numeric,
             self.intercept,
             self.sparse,
             self.dtype,
             self.strip,
+            self.cross_width,
         )
+        key = (self.columns, self.crosses, *settings)
         cached: tuple[tuple[Any, ...], _Plan] | None = self.__dict__.get("_cache")
-        if cached is None or cached[0][0] is not key[0] or cached[0][1:] != key[1:]:
+        if (
+            cached is None
+            or any(old is not new for old, new in zip(cached[0][:2], key, strict=False))
+            or (cached[0][2:] != settings)
+        ):
             cached = self.__dict__["_cache"] = (key, _Plan(self))
         return cached[1]
 
@@ -208,14 +264,20 @@ class _Plan:
 
     def __init__(self, encoder: Encoder) -> None:
         check_settings(encoder.normalise, encoder.sparse, encoder.dtype)
-        numeric_map(encoder.numeric)
+        numeric_maps(encoder.numeric)
         columns = [_column(c) for c in encoder.columns]
         _check_columns(columns, encoder.strip)
         self.parts: list[ColumnEncoder] = build_parts(columns, encoder.numeric, encoder.strip)
+        crosses = [_cross(pair) for pair in encoder.crosses]
+        self.crosses: list[CrossPart] = cross_parts(
+            crosses, columns, self.parts, encoder.cross_width, encoder.strip
+        )
+        every = [*self.parts, *self.crosses]
+        place(every)
         intercept = bool(encoder.intercept)
-        self.slots = sum(p.slots for p in self.parts) + intercept
-        attributes = len(self.parts) + intercept
-        labels = (*chain.from_iterable(p.names for p in self.parts), *["intercept"] * intercept)
+        self.slots = sum(p.slots for p in every) + intercept
+        attributes = len(every) + intercept
+        labels = (*chain.from_iterable(p.names for p in every), *["intercept"] * intercept)
         if not labels:
             raise InputError(
                 "Expected at least one column to encode, got none; declare columns or an intercept."
@@ -223,7 +285,7 @@ class _Plan:
         # rows can only grow under "unit" without a constant column, and then hats no longer sum to
         # at most 1
         whole = encoder.normalise != "unit" or encoder.intercept
-        blocks = tuple(chain.from_iterable(part_blocks(p, whole) for p in self.parts))
+        blocks = tuple(chain.from_iterable(part_blocks(p, whole) for p in every))
         bound = math.sqrt(attributes) if encoder.normalise == "none" else 1.0
         self.design = Design(names=labels, blocks=blocks, norm_bound=bound, intercept=intercept)
         self.sparse = (
@@ -242,7 +304,7 @@ def part_blocks(part: ColumnEncoder, whole: bool) -> tuple[Block, ...]:
         return ()
     if part.block == "numeric" or (part.slots > 1 and not whole):
         return tuple(Block((j,), "numeric") for j in columns)
-    return (Block(columns, "one_hot"),)
+    return (Block(columns, "one_hot", part.fine),)
 
 
 def shorten(value: Any, normalise: str, dtype: str) -> Any:
@@ -304,6 +366,18 @@ def unknown_column(name: str, present: Any) -> InputError:
     """The error for a declared column that a table lacks."""
     near = str(unknown_name("column", name, [str(c) for c in present])).partition(";")[2]
     return InputError(f"Expected column {name!r}, which the table lacks; its columns differ:{near}")
+
+
+def _cells(frame: pd.DataFrame, found: Mapping[str, Any], name: str) -> pd.Series:
+    """The declared column ``name`` of a table, under that name; ``found`` says how the table spells
+    it.
+    """
+    cells: pd.Series = frame[found[name]]
+    return cells if found[name] == name else cells.rename(name)
+
+
+def _cross(pair: Any) -> Cross:
+    return pair if isinstance(pair, Cross) else Cross.of(pair)
 
 
 def _column(column: Column | Mapping[str, Any]) -> Column:

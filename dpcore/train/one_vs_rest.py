@@ -83,6 +83,19 @@ class OneVsRest:
         """
         return self.inner.accountant
 
+    @property
+    def hidden_noise(self) -> str:
+        """Why the inner algorithm gives no noise of a weight."""
+        return self.inner.hidden_noise
+
+    def marginals(self, problem: Problem, first: Any) -> dict[str, Array]:
+        """Those that the first class's run released: columns are the same for all classes."""
+        return self.inner.marginals(one_class(problem), first)
+
+    def weight_noise(self, problem: Problem) -> float | None:
+        """The inner algorithm's, which the runs of all classes share."""
+        return self.inner.weight_noise(one_class(problem))
+
     def advice(self, problem: Problem) -> str:
         """The inner algorithm's warning."""
         return self.inner.advice(one_class(problem))

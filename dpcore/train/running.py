@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.events import Events
-from dpcore.accounting.observers import Observer
+from dpcore.accounting.observers import Call, Observer, Query
 from dpcore.errors import InputError
 from dpcore.losses import Array
+from dpcore.mechanisms import Mechanism
 from dpcore.objective import Objective
 from dpcore.train.planning import Planned
 
@@ -37,6 +39,21 @@ class Result:
     trace: list[dict[str, float]] = field(repr=False)
     seconds: float
     fixed_noise: bool = False
+    marginals: dict[str, Array] = field(default_factory=dict, repr=False)
+
+
+class First:
+    """An observer that keeps the value of the first release."""
+
+    value: Any = None
+    seen = False
+
+    def asked(self, call: Call) -> None:
+        """A call tells nothing of the value."""
+
+    def released(self, mechanism: Mechanism, rows: Array | None, query: Query, value: Any) -> None:
+        if not self.seen:
+            self.value, self.seen = value, True
 
 
 def run(
@@ -72,7 +89,7 @@ def run(
         on_progress=on_progress,
         fixed_noise_seed=fixed_noise_seed,
         door=door,
-        observers=observers,
+        observers=[*observers, first := First()],
     )
     start = perf_counter()
     # a warning would tell of the records, and turned into an error lose what is paid
@@ -83,7 +100,10 @@ def run(
     seconds = perf_counter() - start
     events = budget.events
     points = trace(planned, events, budget.notes)
-    return Result(weights, events, budget.notes, points, seconds, fixed_noise_seed is not None)
+    marginals = planned.algorithm.marginals(planned.problem, first.value) if first.seen else {}
+    return Result(
+        weights, events, budget.notes, points, seconds, fixed_noise_seed is not None, marginals
+    )
 
 
 def _own(planned: Planned) -> Events:

@@ -166,6 +166,21 @@ class Tuned:
         """Those of the algorithm that is tuned."""
         return self.settings[0].algorithm.adjacencies
 
+    @property
+    def hidden_noise(self) -> str:
+        """A search keeps one of its trials, and which says something about the noise in it."""
+        return (
+            "the model was chosen among trials by a noisy score, which depends on the noise in it"
+        )
+
+    def marginals(self, problem: Problem, first: Any) -> dict[str, Array]:
+        """What the trials release on the way is not published."""
+        return {}
+
+    def weight_noise(self, problem: Problem) -> float | None:
+        """See ``hidden_noise``."""
+        return None
+
     def advice(self, problem: Problem) -> str:
         """The first warning of a setting."""
         found = (self._noisy(setting).advice(setting.problem) for setting in self.settings)

@@ -47,19 +47,9 @@ def predict_file(
         raise InputError(
             f"Expected a table to score, got {str(file)!r}, which is no file; correct the path."
         )
-    if is_bundle(Path(model)):
-        uri, scorer = released_model(Path(model), any_signer)
-        scored = scorer.predict(None, read_table(file, scorer.encoder, scorer.card))
-    else:
-        if any_signer:
-            raise InputError(
-                f"Expected --any-signer with a bundle, got {model!r}, which is none; leave it out."
-            )
-        home = Home.find().prepare()
-        uri = model_uri(tracking_client(home), model)
-        loaded = load_model(uri)
-        scorer = loaded.unwrap_python_model()
-        scored = loaded.predict(read_table(file, scorer.encoder, scorer.card))
+    uri, scorer, loaded = found_model(model, any_signer)
+    table = read_table(file, scorer.encoder, scorer.card)
+    scored = scorer.predict(None, table) if loaded is None else loaded.predict(table)
     if output is not None:
         write_table(scored, output)
         done = {"model": uri, "rows": len(scored), "output": str(output)}
@@ -74,6 +64,19 @@ def predict_file(
         )
     else:
         sys.stdout.write(scored.to_csv(index=False))
+
+
+def found_model(model: str, any_signer: bool) -> tuple[str, Any, Any]:
+    """Name, scorer and MLflow's wrapper (None of a bundle) of a stored model or a bundle."""
+    if is_bundle(Path(model)):
+        return *released_model(Path(model), any_signer), None
+    if any_signer:
+        raise InputError(
+            f"Expected --any-signer with a bundle, got {model!r}, which is none; leave it out."
+        )
+    uri = model_uri(tracking_client(Home.find().prepare()), model)
+    loaded = load_model(uri)
+    return uri, loaded.unwrap_python_model(), loaded
 
 
 def is_bundle(path: Path) -> bool:

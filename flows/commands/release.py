@@ -24,6 +24,7 @@ from tasks.audit.mlflow_run import find_run
 from tasks.home import Home, one_at_a_time
 from tasks.ledger import Ledger
 from tasks.record import index
+from tasks.record.explain import Explanation
 from tasks.record.statement import Statement, now
 from tasks.record.wording import RENDERED, rendered_again
 from tasks.release import front, registry
@@ -352,6 +353,7 @@ def make_bundle(
 ) -> tuple[Manifest, dict[str, bytes]]:
     """Manifest and files of a release, from what the run holds and nothing else."""
     model, stored = subject.model, subject.files
+    terms = Explanation.of_files(model)
     card = make_card(
         asked.name,
         version,
@@ -360,6 +362,7 @@ def make_bundle(
         price,
         metrics,
         asked.approval,
+        terms,
     )
     tuning = {"schema_version": 1, "trials": [json.loads(one.events.to_json()) for one in trials]}
     files = {
@@ -371,6 +374,7 @@ def make_bundle(
         names.TUNING: json.dumps(tuning, indent=1, sort_keys=True).encode(),
         names.CONFIG: stored["config.json"],
         names.README: card.encode(),
+        **({} if terms is None else {names.TERMS: terms.picture().encode()}),
         **({names.STATE: model["state.safetensors"]} if "state.safetensors" in model else {}),
         **{name: _readable(name, subject, statement) for name in RENDERED},
         **({names.METRICS: stored[names.METRICS]} if names.METRICS in stored else {}),

@@ -193,7 +193,8 @@ FILES = frozenset(
             "tables/attributes.json",
         ),
         *("figures/budget.png", "figures/canaries.png", "figures/empirical.png", "audit.json"),
-        *(f"report/{name}" for name in ("report.html", "subgroups.json")),
+        *(f"report/{name}" for name in ("report.html", "subgroups.json", "terms.json")),
+        "figures/terms.svg",
     }
 )
 GONE = "Delete it from the run, or train again"

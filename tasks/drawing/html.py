@@ -77,17 +77,21 @@ def grid(caption: str, names: Sequence[str], lines: Iterable[Sequence[str]]) -> 
 
 
 def figure(
-    png: bytes, description: str, caption: str | None = None, width: int | None = None
+    image: bytes,
+    description: str,
+    caption: str | None = None,
+    width: int | None = None,
+    kind: str = "png",
 ) -> str:
     """A picture inside the page, at most ``width`` wide (CSS pixels); ``description`` says in words
     what it shows.
 
     ``caption`` stands below it, by default the description.
     """
-    data = base64.b64encode(png).decode()
+    data = base64.b64encode(image).decode()
     size = "" if width is None else f' width="{width}"'
     return (
-        f'<figure><img src="data:image/png;base64,{data}" '
+        f'<figure><img src="data:image/{kind};base64,{data}" '
         f'alt="{escape(description, quote=True)}"{size}>'
         f"<figcaption>{escape(description if caption is None else caption)}</figcaption></figure>"
     )

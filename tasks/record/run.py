@@ -23,6 +23,7 @@ from tasks.options.base import words_of
 from tasks.record import MODEL, outbox, tracking
 from tasks.record import model as record_model
 from tasks.record import statement as words
+from tasks.record.explain import of_training, write_terms
 from tasks.record.model import file_hash, log_model, requirements_of, save_model
 from tasks.record.outbox import Pending, keep_metrics
 from tasks.record.stored import start_without_price
@@ -74,7 +75,7 @@ def commit(
     """
     place = folder / "model"
     place.mkdir(parents=True, exist_ok=True)
-    card = job.kind.save(place, job, planned, result.weights)
+    card = {**job.kind.save(place, job, planned, result.weights), **of_training(planned, result)}
     save_model(place, result.weights, job.encoder, job.schema, job.problem.loss.name, card)
     weights = file_hash(folder / "model" / "weights.npz")
     statement = make_statement(job, planned, price, result, ledger, reservation, weights)
@@ -282,6 +283,7 @@ def send(
     if (folder / quality.TABLE).is_file():
         tracking.log_files(client, run_id, folder, [quality.TABLE])
         client.set_tag(run_id, quality.TABLE_TAG, quality.TABLE_NOTE)
+    tracking.log_files(client, run_id, folder, write_terms(folder))
     page = attach(
         client,
         run_id,

@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpcore.problem import Adjacency
+from tasks.record.explain import Explanation
 from tasks.record.statement import First, Statement
 from tasks.record.wording import plain_words, promise_and_charge
 
@@ -30,6 +31,7 @@ STATEMENT, MECHANISMS, TUNING = (
     "privacy/tuning.json",
 )
 METRICS, CONFIG, README = "privacy/metrics.json", "config.json", "README.md"
+TERMS = "terms.svg"  # of an additive model alone: what README.md shows
 REQUIRED = (WEIGHTS, ENCODER, CARD, STATEMENT, MECHANISMS, TUNING, CONFIG, README)
 
 
@@ -128,6 +130,7 @@ def make_card(
     price: Price,
     metrics: Sequence[ReleasedMetric],
     approval: Approval,
+    terms: Explanation | None = None,
 ) -> str:
     """Markdown from public facts and released numbers alone."""
     task = TASKS.get(model["label"]["kind"], "tabular-classification")
@@ -188,6 +191,7 @@ def make_card(
         "",
         *(_metric_lines(metrics) or ["None."]),
         "",
+        *_terms(terms),
         "## Limits",
         "",
         *[f"- {text}" for text in statement.limits],
@@ -199,6 +203,30 @@ def make_card(
         "Check it with `dpflows verify` before use.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _terms(found: Explanation | None) -> list[str]:
+    """What the model says: its terms as a table and a picture; nothing of a model without terms."""
+    if found is None:
+        return []
+    rows = [
+        f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in found.lines()
+    ]
+    return [
+        "## What the model says",
+        "",
+        f"A score is a constant and one term a column, in {found.unit}. All of it follows from "
+        "what was released, and costs nothing.",
+        "",
+        f"![Terms of the model by column]({TERMS})",
+        "",
+        "| column | importance | lowest | highest |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+        *found.notes,
+        "",
+    ]
 
 
 def _metric_lines(metrics: Sequence[ReleasedMetric]) -> list[str]:

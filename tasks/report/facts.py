@@ -28,6 +28,7 @@ from tasks import kinds
 from tasks.kinds.quality import SUBGROUPS
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.summary import entries
+from tasks.record.explain import TERMS
 from tasks.record.statement import Statement, software
 
 
@@ -131,6 +132,7 @@ class Facts:
     draws: Sequence[Mapping[str, float]] = ()
     share: Share | None = None
     subgroups: Mapping[str, Any] | None = None
+    terms: Mapping[str, Any] | None = None
     noisy: Mapping[str, Any] | None = None
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     conventions: Mapping[str, Any] = field(default_factory=dict)
@@ -199,6 +201,7 @@ def read_facts(
         draws=[finite_under(one) for one in draws],
         share=share,
         subgroups=read_json(folder / SUBGROUPS),
+        terms=read_json(folder / TERMS),
         noisy=read_json(folder / METRICS),
         pictures=pictures,
         conventions=exact.get("conventions", {}),

@@ -25,6 +25,7 @@ from tasks.report import figures
 from tasks.report import figures as report_figures
 from tasks.report.facts import Facts
 from tasks.report.figures import Row
+from tasks.report.terms import term_section
 
 BASELINES = {
     "majority_": "majority class",
@@ -148,6 +149,7 @@ def run_report(facts: Facts) -> str:
         _promise,
         _budget,
         _quality,
+        _terms,
         _groups,
         _steps,
         _attacks,
@@ -331,6 +333,10 @@ def _spread_words(facts: Facts) -> str:
         f"differs. Each of "
         "them was charged."
     )
+
+
+def _terms(facts: Facts) -> Iterator[str]:
+    yield from term_section(facts.terms)
 
 
 def _groups(facts: Facts) -> Iterator[str]:

@@ -119,6 +119,7 @@ def test_default_run_can_be_scored(
     first_run: tuple[Path, dict[str, Any], str, set[str]],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, summary, _, _ = first_run
     for name in [name for name in os.environ if name.startswith(("DPFLOWS", "MLFLOW"))]:
@@ -134,6 +135,17 @@ def test_default_run_can_be_scored(
     header, line = (tmp_path / "scores.csv").read_text().splitlines()
     assert header == "label,score"
     assert line.split(",")[0] in ("high", "low")
+    capsys.readouterr()
+    picture = tmp_path / "terms.svg"
+    asked = ["explain", summary["run_id"], "--json"]
+    assert run([*asked, "--row", str(rows), "--output", str(picture)]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    score = float(line.split(",")[1])
+    assert row["constant"] + sum(term["adds"] for term in row["terms"]) == pytest.approx(score)
+    assert {"age", "sex"} <= {term["term"] for term in row["terms"]}
+    assert picture.read_text().startswith("<svg")
+    assert run(["explain", summary["run_id"]]) == 0
+    assert "importance" in capsys.readouterr().out
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from sklearn.metrics import r2_score
@@ -15,6 +16,8 @@ from sklearn.metrics import r2_score
 from dpcore.algorithms import registry
 from dpcore.errors import InputError
 from dpcore.estimators import DPClassifier, DPRanker, DPRegressor
+from dpcore.features import Column
+from dpcore.preprocess import Encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 RNG = np.random.default_rng(1)
@@ -75,6 +78,48 @@ def test_the_coefficients_of_every_algorithm_are_those_of_predict_where_they_exi
         )
         if intercept is False:
             assert model.intercept_ == 0.0 and model.predict(np.zeros((1, 4)))[0] == 0.0
+
+
+def test_terms_add_up_to_the_score_of_a_classifier_and_of_a_regressor() -> None:
+    low, high = X.min(axis=0), X.max(axis=0)
+    labels = np.where(TARGET > 4.0, 1, -1)
+    settings = {"epsilon": 50.0, "bounds": (low, high), "n": 300}
+    classifier = DPClassifier(classes=[-1, 1], **settings).fit(X, labels)
+    regressor = DPRegressor(target_bounds=(LOW, HIGH), **settings).fit(X, TARGET)
+    for model, scores in (
+        (classifier, classifier.decision_function(X)),
+        (regressor, regressor.predict(X)),
+    ):
+        said = model.explain()
+        assert list(said.columns) == ["term", "at", "output", "value", "band", "importance"]
+        total = np.full(len(X), said.attrs["constant"][""])
+        for column in range(4):
+            term = said[said["term"] == str(column)]
+            total += np.interp(X[:, column], term["at"].astype(float), term["value"])
+        assert total == pytest.approx(scores, abs=1e-6)
+        assert said["band"].isna().all() and "curvature" in said.attrs["band"]
+
+
+def test_terms_of_an_encoder_are_over_its_own_columns() -> None:
+    """Also with the constant in the encoder; another encoder is refused."""
+    frame = pd.DataFrame({"x": X[:, 0], "job": np.where(X[:, 1] > 0, "cook", "clerk")})
+    columns = (
+        Column(name="x", low=-2, high=3),
+        Column(name="job", kind="categorical", levels=("cook", "clerk")),
+    )
+    for intercept, last in ((False, True), (True, "last")):
+        encoder = Encoder(columns, "none", "hats(8)", intercept=intercept)
+        rows, labels = encoder.transform(frame), np.where(TARGET > 4.0, 1, -1)
+        blocks = encoder.design.blocks
+        model = DPClassifier(classes=[-1, 1], n=300, intercept=last, blocks=blocks)
+        said = model.fit(rows, labels).explain(encoder)
+        assert set(said["term"]) == {"x", "job"}
+        assert set(said[said["term"] == "job"]["at"]) == {"cook", "clerk"}
+        assert said["importance"].max() > 0
+        bare = model.explain()
+        assert len(bare) == rows.shape[1] - int(intercept)
+        with pytest.raises(InputError, match="encoder that made"):
+            model.explain(Encoder(columns, "none", "hats(3)"))
 
 
 @pytest.mark.parametrize("name", ["auto", "dp_sgd", "objective_perturbation"])

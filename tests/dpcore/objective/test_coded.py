@@ -102,7 +102,9 @@ def passes(request) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("numeric", ["hats(8)", "minmax", "log", "centred"])
+@pytest.mark.parametrize(
+    "numeric", ["hats(8)", "minmax", "log", "centred", "bins(5)", "hats(8)+bins(64)"]
+)
 @pytest.mark.parametrize("normalise", ["none", "cap", "unit"])
 def test_a_coded_table_answers_what_the_matrix_answers(
     normalise: str, numeric: str, intercept: bool

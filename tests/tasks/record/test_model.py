@@ -14,6 +14,7 @@ from tasks import record
 from tasks.home import Home
 from tasks.record import model, tracking
 from tasks.record import stored as record_stored
+from tasks.record.explain import Explanation
 from tasks.release.registry import model_uri
 from tasks.schema import find_schema
 from tests.flows.small import small_frame
@@ -50,6 +51,31 @@ def test_prediction_equals_the_product_of_encoded_row_and_weights(
     expected = find_schema(str(small)).encoder().transform(frame) @ weights
     np.testing.assert_allclose(scored["score"], expected, rtol=0, atol=1e-12)
     assert list(scored["label"]) == ["yes" if score >= 0 else "no" for score in expected]
+
+
+def test_a_stored_model_is_explained_from_its_files_alone(small: Path, tmp_path: Path) -> None:
+    """Also one of a regression, in the label's unit; what a row gets adds up to its score."""
+    schema = find_schema(str(small))
+    encoder, weights = schema.encoder(), np.array([1.0, 0.5, -0.5, -0.4])
+    model.save_model(tmp_path, weights, encoder, schema, "logistic")
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    found = Explanation.of_files(files)
+    assert found is not None and found.unit == "log-odds of 'yes'"
+    assert {term.name for term in found.model.terms} == {"age", "city"}
+    assert any("from before" in note for note in found.notes)
+    frame = small_frame(np.random.default_rng(1), 20).drop(columns="paid")
+    for row, x in zip(found.rows(encoder, frame), encoder.transform(frame), strict=True):
+        assert row["score"] == pytest.approx(float(x @ weights), abs=1.0)  # shortened constant
+        assert row["score"] == pytest.approx(
+            row["constant"] + sum(term["adds"] for term in row["terms"])
+        )
+    card = json.loads(files["model.json"])
+    card["label"] = {"kind": "regression", "column": "y", "bounds": [0, 10], "scaled_to": [-1, 1]}
+    scaled = Explanation.of(encoder, card, weights)
+    assert scaled.model.terms[0].values == pytest.approx(5.0 * found.model.terms[0].values)
+    for broken in ({**card, "network": {}}, {**card, "label": {"kind": "relevance"}}):
+        with pytest.raises(InputError, match="linear model of a table"):
+            Explanation.of(encoder, broken, weights)
 
 
 def test_stored_files_are_plain_and_hold_no_row_of_the_data(

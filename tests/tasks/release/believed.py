@@ -134,6 +134,7 @@ BUNDLE_FILES = (
     ),
     Believed("bundle", "signature.json", "who released", By.SIGNATURE),
     Believed("bundle", "README.md", "what people read", By.SIGNATURE),
+    Believed("bundle", "terms.svg", "what people see of the terms", By.SIGNATURE),
     Believed("bundle", "config.json", "what was asked for", By.COMMIT),
     Believed("bundle", "model/weights.npz", "the model", By.COMMIT),
     Believed("bundle", "model/encoder.json", "preprocessing", By.COMMIT),

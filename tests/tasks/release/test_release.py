@@ -123,7 +123,10 @@ def test_required_metric_has_to_be_released(
     events = Events.from_json(json.dumps(stored["mechanisms"]))
     assert [item.pure_epsilon for item in events] == pytest.approx([0.05])
     assert stored["ledger_entry"]
-    assert "internal" not in (bundle / "README.md").read_text()
+    card = (bundle / "README.md").read_text()
+    assert "internal" not in card
+    assert "## What the model says" in card and "| age |" in card and "](terms.svg)" in card
+    assert (bundle / "terms.svg").read_text().startswith("<svg")
 
 
 def test_noisy_metrics_must_fit_the_ledger_before_training(world: World) -> None:

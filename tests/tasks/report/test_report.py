@@ -81,6 +81,7 @@ def test_every_run_has_its_report_in_mlflow(
         "What an attacker may learn",
         "Budget",
         "How good the model is",
+        "What the model says",
         "Steps",
         "Limits",
         trained,
@@ -104,7 +105,8 @@ def test_page_needs_nothing_from_elsewhere_and_can_be_read_without_pictures(fact
     text = run_report(facts)
     page = Page(text)
     assert page.sources and all(
-        source.startswith("data:image/png;base64,") for source in page.sources
+        source.startswith(("data:image/png;base64,", "data:image/svg+xml;base64,"))
+        for source in page.sources
     )
     assert not {"script", "link", "iframe", "object"} & set(page.tags)
     assert "@import" not in text and "url(" not in text

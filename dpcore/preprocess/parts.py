@@ -1,0 +1,218 @@
+"""The list of all parts of declared columns, and crosses of two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpcore.errors import InputError, unknown_name
+from dpcore.features import WIDE_SPAN, Column, numeric_maps
+from dpcore.preprocess.column_encoders import (
+    ColumnEncoder,
+    DateLevelPart,
+    DatePart,
+    HashPart,
+    LevelPart,
+    NumberPart,
+    RankPart,
+)
+from dpcore.preprocess.design import EncodingReport
+
+Slots = tuple[np.ndarray, np.ndarray]  # columns and values, (rows, slots) each
+
+# The most columns of one cross where no limit is declared.
+CROSS_WIDTH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Cross:
+    """Two columns whose product is encoded; ``maps``: how a number is cut for it, None for its own
+    map.
+
+    A column is named as its parts are: ``when.month`` for the month of a date column ``when``.
+    """
+
+    names: tuple[str, str]
+    maps: tuple[str | None, str | None] = (None, None)
+
+    def __post_init__(self) -> None:
+        if self.names[0] == self.names[1]:
+            raise InputError(
+                f"Expected two columns in a cross, got {self.names[0]!r} twice; drop one."
+            )
+
+    @classmethod
+    def of(cls, items: Any) -> Cross:
+        """``[month, {duration: bins(6)}]`` or the like; raises ``InputError`` for anything that is
+        not two columns.
+        """
+        members = [_member(item) for item in items] if isinstance(items, list | tuple) else []
+        if len(members) != 2:
+            raise InputError(
+                f"Expected two columns in a cross, as in [month, {{duration: bins(6)}}], got "
+                f"{items!r}; name two."
+            )
+        (one, first), (other, second) = members
+        return cls((one, other), (first, second))
+
+    def to_list(self) -> list[Any]:
+        """The form that ``of`` reads."""
+        pairs = zip(self.names, self.maps, strict=True)
+        return [name if numeric is None else {name: numeric} for name, numeric in pairs]
+
+
+def _member(item: Any) -> tuple[str, str | None]:
+    """Name and map of one side of a cross."""
+    if isinstance(item, Mapping) and len(item) == 1:
+        [(name, numeric)] = item.items()
+        if isinstance(numeric, str):
+            return str(name), numeric
+    if isinstance(item, str):
+        return item, None
+    raise InputError(
+        f"Expected a column's name or {{name: map}} in a cross, got {item!r}; write it so."
+    )
+
+
+class CrossPart(ColumnEncoder):
+    """The product of two parts: column (i, j) is a_i b_j.
+
+    Parts that are >= 0 and sum to at most 1 in each of the two have a product that is >= 0 and sums
+    to at most 1, so a cross is a block like any other and has the price of one.
+    """
+
+    def __init__(self, one: ColumnEncoder, other: ColumnEncoder) -> None:
+        names = tuple(f"{a} & {b}" for a in one.names for b in other.names)
+        super().__init__(one.column, names, f"{one.name} x {other.name}")
+        self.one, self.other = one, other
+        self.slots = one.slots * other.slots
+        lone = one.block == other.block == "numeric"
+        self.block = "numeric" if lone else "one_hot"
+
+    def points(
+        self, cells: pd.Series, tally: EncodingReport, strip: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        raise NotImplementedError("A cross reads two columns.")
+
+    def basis(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``points`` (m, 2): those of the two parts."""
+        return self.product(self.one.basis(points[:, 0]), self.other.basis(points[:, 1]))
+
+    def product(self, one: Slots, other: Slots) -> Slots:
+        """Columns and values of the cross from those of its two parts, (rows, slots) each."""
+        columns = one[0][:, :, None] * self.other.width + other[0][:, None, :]
+        values = one[1][:, :, None] * other[1][:, None, :]
+        rows = len(columns)
+        return columns.reshape(rows, self.slots), values.reshape(rows, self.slots)
+
+
+def build_parts(columns: list[Column], numeric: str, strip: bool = True) -> list[ColumnEncoder]:
+    """The parts of declared columns, each with its place in the design matrix and in the slots."""
+    parts = [
+        part for column in columns for part in parts_of(column, column.numeric or numeric, strip)
+    ]
+    place(parts)
+    return parts
+
+
+def parts_of(column: Column, numeric: str, strip: bool) -> list[ColumnEncoder]:
+    """The parts of one column, a number by the map ``numeric``; no place is set."""
+    first, fine = numeric_maps(numeric)
+    match column.kind:
+        case "categorical":
+            return [(HashPart if column.buckets else LevelPart)(column, strip)]
+        case "ordinal":
+            return [RankPart(column, first, strip)]
+        case "flag":
+            return [NumberPart(column, "minmax", 0.0, 1.0)]
+        case "date":
+            return [date_part(column, part, first) for part in column.parts]
+    assert column.low is not None and column.high is not None
+    low, high = float(column.low), float(column.high)
+    coarse: list[ColumnEncoder] = [NumberPart(column, first, low, high)]
+    if not fine or high - low < WIDE_SPAN:
+        return coarse
+    return [*coarse, NumberPart(column, f"bins({fine})", low, high, fine=True)]
+
+
+def date_part(column: Column, part: str, numeric: str) -> ColumnEncoder:
+    return (
+        DateLevelPart(column, part)
+        if part in ("month", "weekday")
+        else DatePart(column, numeric, part)
+    )
+
+
+def place(parts: Sequence[ColumnEncoder]) -> None:
+    """Give each part its place behind the others."""
+    start = slot = 0
+    for part in parts:
+        part.start, part.slot = start, slot
+        start, slot = start + part.width, slot + part.slots
+
+
+def cross_parts(
+    crosses: Sequence[Cross],
+    columns: Sequence[Column],
+    parts: Sequence[ColumnEncoder],
+    most: int,
+    strip: bool,
+) -> list[CrossPart]:
+    """The parts of ``crosses``; a side without a map of its own is one of ``parts``.
+
+    Raises ``InputError`` for a name that is none, a map that does not fit, and a cross of more than
+    ``most`` columns.
+    """
+    sides = {part.name: part for part in parts if not part.fine}
+    declared = {column.name: column for column in columns}
+    found = []
+    for cross in crosses:
+        one, other = (
+            _side(name, numeric, sides, declared, strip)
+            for name, numeric in zip(cross.names, cross.maps, strict=True)
+        )
+        part = CrossPart(one, other)
+        if part.width > most:
+            raise InputError(
+                f"Expected at most cross_width={most} columns in a cross, got {one.width} x "
+                f"{other.width} = "
+                f"{part.width} of {part.name}; cut numbers into fewer bins, as in "
+                f"{{{other.name}: bins(6)}}, or raise "
+                "cross_width."
+            )
+        found.append(part)
+    return found
+
+
+def _side(
+    name: str,
+    numeric: str | None,
+    sides: Mapping[str, ColumnEncoder],
+    declared: Mapping[str, Column],
+    strip: bool,
+) -> ColumnEncoder:
+    if name not in sides:
+        raise unknown_name("column of a cross", name, sides)
+    part = sides[name]
+    if numeric is not None:
+        if name not in declared or declared[name].kind not in ("numeric", "ordinal"):
+            raise InputError(
+                f"Expected a map in a cross for a numeric or ordinal column, got {numeric!r} for "
+                f"{name!r}; leave it out."
+            )
+        if numeric_maps(numeric)[1]:
+            raise InputError(
+                f"Expected one map in a cross, got {numeric!r} for {name!r}; name one of the two."
+            )
+        [part] = parts_of(declared[name], numeric, strip)
+    if not part.block:
+        raise InputError(
+            f"Expected values in [0, 1] in a cross, got numeric='centred' for {name!r}; give it a "
+            f"map of its own, "
+            f"as in {{{name}: bins(6)}}."
+        )
+    return part
