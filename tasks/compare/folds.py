@@ -235,7 +235,7 @@ def partition_files(job: Job, folds: int) -> list[Part]:
 
 def data_files(job: Job) -> list[Part]:
     """The files of the training part; none for generated data."""
-    if job.schema.source.kind != "file" and job.config.data.path is None:
+    if not job.schema.source.stands and job.config.data.path is None:
         return []
     return source_paths(job.schema, job.config.data.path, job.schema.source.path)
 

@@ -148,7 +148,7 @@ def peek(
 
     Nothing is kept. A table that is fetched or generated is not looked at.
     """
-    if path is None and schema.source.kind != "file":
+    if path is None and not schema.source.stands:
         return
     files = source_paths(schema, path, schema.source.path)
     tests = test_files(schema, files, test_path)

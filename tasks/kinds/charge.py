@@ -23,7 +23,7 @@ def require_files(job: Job) -> list[Part]:
     Nothing is opened.
     """
     found: list[Part] = []
-    if job.config.data.path is not None or job.schema.source.kind == "file":
+    if job.config.data.path is not None or job.schema.source.stands:
         found = source_paths(job.schema, job.config.data.path, job.schema.source.path)
     if job.config.data.test_path is not None:
         source_paths(job.schema, job.config.data.test_path, job.schema.split.path, "data.test_path")

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,17 @@ from tasks.readers import numbers, tables
 from tasks.readers.arff import is_arff
 from tasks.readers.cell_numbers import column_numbers
 from tasks.readers.chunk import Chunk, EmptyTable, Mine, chunk_rows
-from tasks.readers.parts import SCHEME, Part, is_wild, partition, parts_at, require_once, table_kind
+from tasks.readers.parts import (
+    SCHEME,
+    Part,
+    SqlTable,
+    is_wild,
+    partition,
+    parts_at,
+    require_once,
+    table_kind,
+)
+from tasks.readers.sql import read_sql, sql_table
 from tasks.readers.text import as_declared, check_names, dtype_of, number_marks, read_text
 from tasks.schema import Schema
 
@@ -106,6 +117,8 @@ def whole_table(schema: Schema, parts: Sequence[Part]) -> pd.DataFrame:
 def _reader(
     schema: Schema, part: Part, skip_lines: int | None, mine: Mine | None
 ) -> Iterator[Chunk]:
+    if isinstance(part, SqlTable):
+        return read_sql(schema, part, mine)
     form = format_of(schema.source.format, part)
     if form == "csv":
         return read_text(schema, part, skip_lines, mine)
@@ -197,7 +210,7 @@ def frame_chunks(
 
 def _plain_columns(schema: Schema, where: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns of one value a cell; raises ``InputError`` where another one is used."""
-    nested = [name for name in frame if _is_nested(frame[name])]
+    nested = [str(name) for name in frame if _is_nested(frame[name])]
     for name in nested:
         if dtype_of(schema, name) is not None or name in schema.split.by:
             raise InputError(
@@ -250,10 +263,12 @@ def source_paths(
     Raises ``InputError`` for a missing file, with the way to get it, and for one that is named
     twice.
     """
+    if path is None and schema.source.kind == "sql" and what == "data.path":
+        return [sql_table(schema)]
     if path is None:
-        places: list[str | Path] = [_declared_place(name) for name in declared]
+        places: list[Any] = [_declared_place(name) for name in declared]
     else:
-        given = [path] if isinstance(path, str | Path) else list(path)
+        given: list[Any] = [path] if isinstance(path, str | Part) else list(path)
         folders = all(not is_wild(g) and Path(g).is_dir() for g in given)
         names = [Path(d).name for d in declared if Path(d).suffix and not is_wild(d)]
         if folders and names and len(names) == len(declared):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
 import re
 import zipfile
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from glob import glob  # as the shell does: ``Path.glob`` takes no absolute pattern
-from io import BufferedReader, RawIOBase
+from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -110,7 +111,43 @@ class Remote:
         return self.url
 
 
-Part = Path | Remote
+LARGE = 2**40  # how many rows there are is not asked, so they are kept as those of a large file are
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTable:
+    """A table or view with its condition, in place of a file; a text stands for its bytes."""
+
+    address: str
+    table: str
+    where: str
+
+    name = "a table of a database"
+    suffix = ""
+    place = ""
+
+    def open(self, mode: str = "rb") -> BytesIO:
+        """What stands for the bytes of a file: address without password, table and condition."""
+        told = {"url": self.address, "table": self.table, "where": " ".join(self.where.split())}
+        return BytesIO(json.dumps(told, sort_keys=True).encode())
+
+    def stat(self) -> Facts:
+        return Facts(0, LARGE, 0)
+
+    def is_file(self) -> bool:
+        return True
+
+    def is_dir(self) -> bool:
+        return False
+
+    def resolve(self) -> SqlTable:
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.address} table {self.table}"
+
+
+Part = Path | Remote | SqlTable
 
 
 def is_url(place: str | Path) -> bool:

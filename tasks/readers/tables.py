@@ -156,6 +156,7 @@ def readable_table(part: Part, what: str) -> Iterator[None]:
         KeyError,
         NotImplementedError,
         IndexError,
+        ArithmeticError,
     ) as error:
         words = " ".join(str(error).split())[:200]
         raise InputError(f"{part}: not readable as {what}: {words}; check the file.") from None

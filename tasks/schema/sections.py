@@ -204,9 +204,11 @@ class SourceSpec(Strict):
     ``tag``: a column that says which file a row came from, with one of ``tags`` a file; ``how``:
     how to get a missing file. ``format`` is needed where first bytes do not tell it: of files of
     numbers. ``sheet`` names one of a workbook;
-    ``value_labels``: labelled codes of SPSS and Stata are their labels."""
+    ``value_labels``: labelled codes of SPSS and Stata are their labels. ``kind: sql``: the rows of
+    one ``table`` or plain view that meet ``where``, a condition on the row itself, at the
+    SQLAlchemy URL in the environment variable ``url_from``."""
 
-    kind: Literal["file", "generator", "openml", "kddcup99"] = "file"
+    kind: Literal["file", "sql", "generator", "openml", "kddcup99"] = "file"
     format: Literal[
         "csv", "parquet", "feather", "arff", "excel", "stata", "sas", "spss",
         "svmlight", "letor", "idx", "dat", "cifar10",
@@ -214,6 +216,9 @@ class SourceSpec(Strict):
     path: Texts = ()
     sheet: str | None = None
     value_labels: bool = True
+    url_from: str = "DPFLOWS_SOURCE_URL"
+    table: str | None = None
+    where: str = ""
     tag: str | None = None
     tags: Texts = ()
     generator: str | None = None
@@ -221,6 +226,26 @@ class SourceSpec(Strict):
     data_id: int | None = None
     rename: dict[str, str] = {}
     how: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether the rows stand somewhere, in files or a database, and are not made or fetched."""
+        return self.kind in ("file", "sql")
+
+    @model_validator(mode="after")
+    def _one_table(self) -> SourceSpec:
+        """A database is named by a variable of the environment: its URL may hold a password."""
+        if self.kind == "sql" and not self.table:
+            raise ValueError("kind: sql needs table, the name of one table or view")
+        if self.kind != "sql" and (self.table or self.where):
+            raise ValueError("table and where are of kind: sql, got kind: " + self.kind)
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.url_from):
+            raise ValueError(
+                "url_from names a variable of the environment that holds the URL, got another "
+                "text; "
+                "write for example DPFLOWS_SOURCE_URL."
+            )
+        return self
 
     @model_validator(mode="after")
     def _tagged(self) -> SourceSpec:

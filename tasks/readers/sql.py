@@ -1,0 +1,367 @@
+"""One table or view of a database, read as it stands: row by row, read-only, without a password in
+any store.
+
+A row of the result has to be a row of one record, or a price would be paid for other rows. So a
+source is a table or a plain view and a condition on the row itself; joins, aggregates, windows,
+DISTINCT, LIMIT and sub-queries are refused.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+from sqlalchemy import (
+    URL,
+    Connection,
+    and_,
+    column,
+    create_engine,
+    inspect,
+    not_,
+    or_,
+    select,
+    table,
+)
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from dpcore.errors import InputError
+from tasks.readers.arrow import needed
+from tasks.readers.cell_numbers import column_numbers
+from tasks.readers.chunk import Chunk, Fault, Mine, chunk_rows, no_rows
+from tasks.readers.parts import SqlTable
+from tasks.readers.text import as_declared, check_names, dtype_of, number_marks
+from tasks.schema import Schema
+
+
+def sql_table(schema: Schema) -> SqlTable:
+    """The declared source; raises ``InputError`` for no address, without showing it."""
+    return SqlTable(_plain(_url(schema)), str(schema.source.table), schema.source.where)
+
+
+def _url(schema: Schema) -> URL:
+    variable = schema.source.url_from
+    if not os.environ.get(variable):
+        raise InputError(
+            f"Expected the SQLAlchemy URL of {schema.name!r} in the environment variable "
+            f"{variable}, got none; set it, "
+            "for example to postgresql+psycopg2://user:password@host/database."
+        )
+    try:
+        return make_url(os.environ[variable])
+    except (ArgumentError, ValueError):
+        raise InputError(
+            f"Expected an SQLAlchemy URL in the environment variable {variable}, got a text that "
+            f"is none; correct it."
+        ) from None
+
+
+def _plain(url: URL) -> str:
+    """A URL without password and without options, which may hold others."""
+    return url._replace(password=None).set(query={}).render_as_string()
+
+
+def read_sql(schema: Schema, part: SqlTable, mine: Mine | None = None) -> Iterator[Chunk]:
+    """Yield the rows that meet the condition, streamed; columns that nothing is made of are not
+    asked for.
+    """
+    with _connected(schema) as connection:
+        names, given, kind = _described(schema, part, connection)
+        wanted = [k for k, n in enumerate(names) if dtype_of(schema, n) or needed(schema, n)]
+        columns: list[Any] = [column(given[k]) for k in wanted]
+        query = select(*columns).select_from(kind)
+        if part.where.strip():
+            query = query.where(condition(part.where, given))
+        step = chunk_rows(len(wanted))
+        found = connection.execution_options(stream_results=True, yield_per=step).execute(query)
+        start = 0
+        for rows in found.partitions(step):
+            cells = zip(*rows, strict=True)
+            frame = pd.DataFrame(
+                {names[k]: _series(list(values)) for k, values in zip(wanted, cells, strict=True)}
+            )
+            yield _numbered(schema, frame)
+            start += len(frame)
+    if not start:
+        raise no_rows(part)
+
+
+def _series(values: list[Any]) -> Any:
+    """The cells as they are: whole numbers beside gaps would become others."""
+    return pd.Series(values, dtype=object if None in values else None)
+
+
+def _numbered(schema: Schema, frame: pd.DataFrame) -> Chunk:
+    faults: list[Fault] = []
+    for name, missing in number_marks(schema, [str(name) for name in frame]).items():
+        if frame[name].dtype == object or isinstance(frame[name].dtype, pd.StringDtype):
+            frame[name], found = column_numbers(name, frame[name], missing, schema.text)
+            faults += found
+    return Chunk(frame, faults=tuple(faults))
+
+
+@contextmanager
+def _connected(schema: Schema) -> Iterator[Connection]:
+    """A connection that only reads; errors of the database lose the password."""
+    url = _url(schema)
+    try:
+        engine = create_engine(url)
+        try:
+            with engine.connect() as connection:
+                if url.get_backend_name() == "postgresql":
+                    connection = connection.execution_options(postgresql_readonly=True)
+                elif url.get_backend_name() == "sqlite":
+                    connection.exec_driver_sql("PRAGMA query_only = ON")
+                yield connection
+        finally:
+            engine.dispose()
+    except (SQLAlchemyError, NoSuchModuleError, ImportError) as error:
+        words = " ".join(str(getattr(error, "orig", None) or error).split())
+        if url.password:
+            words = words.replace(str(url.password), "***")
+        raise InputError(
+            f"Expected to read {schema.source.table!r} at {_plain(url)}, got: {words[:200]}; "
+            f"correct the environment "
+            f"variable {schema.source.url_from}, or the table."
+        ) from None
+
+
+def _described(
+    schema: Schema, part: SqlTable, connection: Connection
+) -> tuple[list[str], list[str], Any]:
+    """Names of the columns as the schema spells them and as the database does, and the table."""
+    place, _, name = part.table.rpartition(".")
+    asked = inspect(connection)
+    home = place or None
+    views = asked.get_view_names(schema=home)
+    if name not in views and name not in asked.get_table_names(schema=home):
+        raise InputError(
+            f"Expected a table or view at {part}, got none of that name; correct source.table."
+        )
+    _require_plain_view(asked, part, name, home, views)
+    given = [str(column["name"]) for column in asked.get_columns(name, schema=home)]
+    names = as_declared(schema, given)
+    check_names(schema, str(part), names)
+    return names, given, table(name, *(column(g) for g in given), schema=home)
+
+
+# What takes a row of a view from more than one row, or fewer rows than there are.
+MIXING = re.compile(
+    r"\b(join|group|having|distinct|limit|top|fetch|offset|over|union|intersect|except|minus|with|lateral|cross)\b",
+    re.IGNORECASE,
+)
+ROWWISE = frozenset(
+    [
+        "cast",
+        "coalesce",
+        "nullif",
+        "lower",
+        "upper",
+        "trim",
+        "ltrim",
+        "rtrim",
+        "round",
+        "abs",
+        "substr",
+        "substring",
+        "length",
+        "date",
+        "extract",
+        "in",
+        "and",
+        "or",
+        "not",
+        "as",
+        "varchar",
+        "numeric",
+        "decimal",
+        "char",
+        "when",
+        "then",
+        "else",
+        "between",
+        "from",
+        "where",
+        "select",
+        "view",
+        "replace",
+    ]
+)
+
+
+def _require_plain_view(
+    asked: Any, part: SqlTable, name: str, home: str | None, views: Sequence[str]
+) -> None:
+    """Raise ``InputError`` for a view of which a row may be more than one row of one table."""
+    if name not in views:
+        return
+    text = asked.get_view_definition(name, schema=home) or ""
+    bare = re.sub(r"'(?:[^']|'')*'", "''", text)
+    body = re.sub(r"(?is)^.*?\bas\b\s*(?=select\b|\()", "", bare, count=1)
+    source = re.search(r"(?is)\bfrom\b(.*?)(?:\bwhere\b|;|$)", body)
+    mixed = MIXING.search(body)
+    calls = {word.lower() for word in re.findall(r"([A-Za-z_]\w*)\s*\(", body)} - ROWWISE
+    single = (
+        len(re.findall(r"(?i)\bselect\b", body)) == 1
+        and source is not None
+        and "," not in source[1]
+    )
+    if mixed or calls or not single:
+        found = (
+            mixed[0].upper() if mixed else next(iter(sorted(calls)), "more than one table or query")
+        )
+        raise InputError(
+            f"Expected a table, or a view whose rows are rows of one table, at {part}, got a view "
+            f"with {found}: what one "
+            "record moves could not be told; export its result as a table with one record a row."
+        )
+    for other in views:
+        if (
+            other != name
+            and source is not None
+            and re.search(rf"\b{re.escape(other)}\b", source[1])
+        ):
+            _require_plain_view(asked, part, other, home, views)
+
+
+TOKEN = re.compile(
+    r"""\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|'(?P<text>(?:[^']|'')*)'"""
+    r"""|"(?P<quoted>[^"]+)"|(?P<word>[^\W\d]\w*)|(?P<mark><=|>=|<>|!=|[=<>(),]))"""
+)
+COMPARISONS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def condition(text: str, columns: Sequence[str]) -> Any:
+    """A condition on one row as an expression with its values bound, never as text.
+
+    Comparisons of a column with a value, IN, BETWEEN, LIKE, IS [NOT] NULL, joined by AND, OR, NOT
+    and brackets. Raises ``InputError`` for anything else.
+    """
+    return _Condition(text, columns).whole()
+
+
+class _Condition:
+    """A reader of conditions, by recursive descent."""
+
+    def __init__(self, text: str, columns: Sequence[str]) -> None:
+        self.text, self.columns, self.place = text, set(columns), 0
+        self.tokens: list[tuple[str, str]] = []
+        place = 0
+        while text[place:].strip():
+            found = TOKEN.match(text, place)
+            if found is None:
+                raise self.refused(text[place:].strip()[:20])
+            self.tokens.append((str(found.lastgroup), found[str(found.lastgroup)]))
+            place = found.end()
+
+    def refused(self, what: str) -> InputError:
+        return InputError(
+            f"Expected a condition on the row itself in source.where, got {self.text!r} with "
+            f"{what!r}; compare columns "
+            "with values by =, <>, <, <=, >, >=, IN, BETWEEN, LIKE, IS NULL, joined by AND, OR and "
+            "NOT."
+        )
+
+    def next(self, *kinds: str) -> tuple[str, str]:
+        kind, token = (
+            self.tokens[self.place] if self.place < len(self.tokens) else ("end", "the end")
+        )
+        if kinds and kind not in kinds:
+            raise self.refused(token)
+        self.place += 1
+        return kind, token
+
+    def takes(self, *words: str) -> bool:
+        """Whether the next tokens are these; they are passed over then."""
+        found = [
+            token.upper()
+            for kind, token in self.tokens[self.place : self.place + len(words)]
+            if kind != "text"
+        ]
+        if found != list(words):
+            return False
+        self.place += len(words)
+        return True
+
+    def must(self, word: str) -> None:
+        if not self.takes(word):
+            raise self.refused(self.next()[1])
+
+    def whole(self) -> Any:
+        found = self.either()
+        if self.place < len(self.tokens):
+            raise self.refused(self.next()[1])
+        return found
+
+    def either(self) -> Any:
+        parts = [self.both()]
+        while self.takes("OR"):
+            parts.append(self.both())
+        return or_(*parts) if len(parts) > 1 else parts[0]
+
+    def both(self) -> Any:
+        parts = [self.one()]
+        while self.takes("AND"):
+            parts.append(self.one())
+        return and_(*parts) if len(parts) > 1 else parts[0]
+
+    def one(self) -> Any:
+        if self.takes("NOT"):
+            return not_(self.one())
+        if self.takes("("):
+            found = self.either()
+            self.must(")")
+            return found
+        _, name = self.next("word", "quoted")
+        if name not in self.columns:
+            raise self.refused(name)
+        return self.compared(column(name))
+
+    def compared(self, cells: Any) -> Any:
+        if self.takes("IS", "NOT", "NULL"):
+            return cells.is_not(None)
+        if self.takes("IS", "NULL"):
+            return cells.is_(None)
+        negated = self.takes("NOT")
+        found = self.ranged(cells)
+        if found is not None:
+            return not_(found) if negated else found
+        _, mark = self.next("mark")
+        if negated or mark not in COMPARISONS:
+            raise self.refused(mark)
+        return COMPARISONS[mark](cells, self.value())
+
+    def ranged(self, cells: Any) -> Any:
+        if self.takes("IN", "("):
+            values = [self.value()]
+            while self.takes(","):
+                values.append(self.value())
+            self.must(")")
+            return cells.in_(values)
+        if self.takes("BETWEEN"):
+            low = self.value()
+            self.must("AND")
+            return cells.between(low, self.value())
+        return cells.like(str(self.value())) if self.takes("LIKE") else None
+
+    def value(self) -> Any:
+        if self.takes("TRUE") or self.takes("FALSE"):
+            return self.tokens[self.place - 1][1].upper() == "TRUE"
+        kind, token = self.next("number", "text")
+        if kind == "text":
+            return token.replace("''", "'")
+        return int(token) if re.fullmatch(r"[+-]?\d+", token) else float(token)
