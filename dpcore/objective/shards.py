@@ -7,6 +7,7 @@ order of the sums is not, so results are the same bit for bit wherever they were
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf
 from typing import Any, Protocol
@@ -225,7 +226,17 @@ class ShardedObjective:
         return PerShard(pieces), [len(piece) for piece in pieces]
 
 
-class ShardedRows:
+class InShards(ABC):
+    """Rows that no matrix holds, in place of one: how many, how wide, and their sums."""
+
+    shape: tuple[int, int]
+
+    @abstractmethod
+    def objective(self, y: Array, made: type[LinearObjective], loss: Loss) -> ShardedObjective:
+        """The sums over these rows with labels ``y`` (n,)."""
+
+
+class ShardedRows(InShards):
     """Coded rows in shards, in place of a matrix: its shape, and its products with weights."""
 
     def __init__(self, parts: Sequence[CodedRows]) -> None:

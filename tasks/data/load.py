@@ -274,6 +274,9 @@ def _read(
         place = chunk.source or source
         if part.tally.source != place:
             part.tally.tell(*tallies[1:])
+            for side in (part, test):
+                if side is not None and isinstance(side.X, CodedStore):
+                    side.X.cut_here()
         for tally in tallies:
             tally.begin(place, chunk.start if chunk.source else row)
         start, row = row, row + chunk.rows

@@ -70,6 +70,12 @@ class CodedStore:
             while self.folder is not None and self._rows >= SHARD_ROWS:
                 self._cut()
 
+    def cut_here(self) -> None:
+        """End a shard with the last row of a file, so that shards are the same whoever reads it."""
+        if self.folder is not None and self._rows:
+            self._shards.append(self._mapped(self._joined()))
+            self._held, self._rows = [], 0
+
     def finish(self) -> CodedRows | ShardedRows:
         """The rows for the sums; without any, an empty table."""
         if self.folder is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -18,7 +19,7 @@ from dpcore.errors import InputError, unknown_name
 from dpcore.losses import Logistic, Loss, Weighted, losses, plain_name
 from dpcore.objective import LinearObjective
 from dpcore.objective.multiclass import MulticlassObjective, Softmax
-from dpcore.objective.shards import ShardedObjective, ShardedRows
+from dpcore.objective.shards import InShards, ShardedObjective, ShardedRows
 from dpcore.objective.users import UserObjective
 from dpcore.preprocess.design import Data
 from dpcore.problem import Adjacency, Problem
@@ -26,7 +27,8 @@ from dpcore.train import Planned, plan, run
 from dpcore.train.planning import encoding, resolve_name
 from tasks.config import TrainConfig
 from tasks.config.train import ObjectiveSection, PreprocessSection
-from tasks.data import Loaded, Reading
+from tasks.data import Loaded, Reading, Report
+from tasks.data.workers import Cluster, RemoteRows, Source, connect
 from tasks.kinds.base import Array, Job, Kind, Metrics, Words
 from tasks.kinds.engine import choose, use_compiled
 from tasks.kinds.quality import (
@@ -38,6 +40,7 @@ from tasks.kinds.quality import (
     right_or_error,
     truth_covered,
 )
+from tasks.readers import source_paths
 from tasks.schema import Schema
 
 
@@ -87,7 +90,9 @@ class Table(Kind):
         (``tasks.kinds.engine``).
         """
         choice = choose(job)
-        use_compiled(choice)
+        fast = use_compiled(choice)
+        if choice.kind == "dask":
+            return on_workers(job, rows, fast)
         named = job.config.evaluate.subgroup
         return rows.load(job.encoder, job.problem.adjacency, named, choice.storage)
 
@@ -98,7 +103,7 @@ class Table(Kind):
                 f"label of kind relevance."
             )
         made = MulticlassObjective if job.schema.label.kind == "classes" else LinearObjective
-        if isinstance(part.X, ShardedRows):
+        if isinstance(part.X, InShards):
             return part.X.objective(part.y, made, job.problem.loss)
         return made(part.X, part.y, job.problem.loss)
 
@@ -115,6 +120,8 @@ class Table(Kind):
         says which matter.
         """
         loss = "" if job.algorithm.name == "majority" else job.problem.loss.name
+        if isinstance(part.X, RemoteRows):
+            return by_counts(self.sums(job, part), weights)
         part = few(part)
         return predicted(job, part, weights, loss) | truth_covered(job, weights)
 
@@ -127,7 +134,7 @@ class Table(Kind):
         The baselines are fitted to single rows in memory; the sums of a training by users are those
         of other terms.
         """
-        if job.schema.unit != "record" or isinstance(train.X, ShardedRows):
+        if job.schema.unit != "record" or isinstance(train.X, InShards):
             return {}
         problem, simplest = self.exact_problem(job), self.simplest(job)
         names = {
@@ -327,6 +334,51 @@ def l2_of(config: TrainConfig, loss: Loss, unit: str = "record") -> float:
         return config.objective.l2
     name = resolve_name(config.algorithm.name, plain_name(loss), unit=unit)
     return float(registry[name].default_l2)
+
+
+def on_workers(job: Job, rows: Reading, fast: bool) -> Loaded:
+    """The rows of ``rows`` on the workers of a cluster, which are told declarations alone."""
+    engine = job.config.engine
+    assert engine is not None
+    files = source_paths(job.schema, rows.path, job.schema.source.path)
+    if not files or job.schema.split.kind not in ("none", "hash"):
+        raise InputError(
+            f"Expected files without a test part, or one by a hash of the row, for "
+            f"engine.kind=dask, got "
+            f"split.kind={job.schema.split.kind} in {job.schema.name!r}; use engine.kind=shards."
+        )
+    tls = {"ca": engine.ca, "cert": engine.cert, "key": engine.key}
+    source = Source(
+        uuid4().hex, job.schema, job.encoder, tuple(files), rows.blocks, job.problem.loss, fast
+    )
+    cluster = Cluster(source, *connect(engine.address, engine.workers, tls))
+    sides: list[Any] = [RemoteRows(cluster, side) for side in ("train", "test")]
+    made = [Data(X, np.broadcast_to(np.nan, X.shape[0]), job.encoder.design) for X in sides]
+    report = Report(made[0].n, made[1].n, {}, {})
+    return Loaded(made[0], made[1] if made[1].n else None, report, ", ".join(map(str, files)))
+
+
+# Cells of scores that quality is read from where single scores are not at hand.
+CELLS = np.concatenate([[-1e30], np.linspace(-20.0, 20.0, 4001), [1e30]])
+
+
+def by_counts(sums: LinearObjective | ShardedObjective, weights: Array) -> Metrics:
+    """Accuracy, balanced accuracy and ROC AUC from counts of scores by label; ties within a cell of
+    width 0.01 count half.
+    """
+    right, wrong = sums.score_counts(weights, CELLS)
+    above = CELLS[:-1] >= 0.0
+    positive, negative = float(right.sum()), float(wrong.sum())
+    hits, rejections = float(right[above].sum()), float(wrong[~above].sum())
+    below = np.cumsum(wrong) - wrong
+    pairs = float(right @ (below + wrong / 2.0))
+    return {
+        "accuracy": (hits + rejections) / (positive + negative),
+        "balanced_accuracy": (hits / positive + rejections / negative) / 2.0
+        if positive and negative
+        else np.nan,
+        "roc_auc": pairs / (positive * negative) if positive and negative else np.nan,
+    }
 
 
 # Records of a sharded part that metrics are measured on: evenly spread, so that they fit in memory.

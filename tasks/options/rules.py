@@ -162,6 +162,10 @@ RULES = (
          "canaries are rows in memory; leave one out"),
     Rule("engine.kind=shards", "command", ("train",),
          "folds are cut in memory; leave it out"),
+    Rule("engine.kind=dask", "label", ("binary",),
+         "quality is read from counts of two classes; use engine.kind=shards"),
+    Rule("engine.kind=dask", "evaluate.release", (ABSENT,),
+         "its counts would need every row here; leave it out"),
     Rule("engine.kind=dask", "command", ("train",),
          "folds are cut in memory; leave it out"),
 )  # fmt: skip
