@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpcore.accounting import gaussian_filter
 from dpcore.accounting.curves import ORDERS, curve_of
 from dpcore.accounting.events import Events, curves_of
 from dpcore.accounting.limits import SLACK
 from dpcore.accounting.observers import Call, Observer, Query, View
-from dpcore.errors import BudgetExceeded, DPFlowsError, InputError, here, require_maker
+from dpcore.errors import (
+    BudgetExceeded,
+    DPFlowsError,
+    InputError,
+    PriceUnknown,
+    here,
+    require_maker,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.noise import plain_generator, secure_generator
@@ -118,7 +127,8 @@ class Budget:
     order then gives the run that whole curve. ``noise`` is the form of the noise
     (``dpcore.noise.FORMS``), in which ``planned`` was priced too. A budget refuses in another
     process than the one that made it, and cannot be pickled. ``observers`` are told of what is
-    asked and what is released. ``open_door`` makes one.
+    asked and what is released. ``in_mu``: a ledger counts mu^2, so an adaptive run keeps below that
+    of ``planned`` as well, under each relation. ``open_door`` makes one.
     """
 
     def __init__(
@@ -132,6 +142,7 @@ class Budget:
         on_charge: Callable[[], None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         observers: Sequence[Observer] = (),
+        in_mu: bool = False,
     ) -> None:
         self._maker = here()
         self.planned = planned
@@ -149,7 +160,10 @@ class Budget:
         self._expected = iter(planned)
         self._total = len(planned)
         # A planned run releases what was priced; only an adaptive one needs a cap.
-        self._cap = planned.prices() * (1.0 + SLACK) if adaptive else np.zeros((1, len(ORDERS)))
+        self._in_mu = in_mu and adaptive
+        self._cap = (
+            self._prices(planned) * (1.0 + SLACK) if adaptive else np.zeros((1, ORDERS.size))
+        )
         self._spent = np.zeros_like(self._cap)
         self._ran: list[Mechanism] = []
 
@@ -197,7 +211,7 @@ class Budget:
         """Rényi curve of what has been released so far: a diagnostic of an adaptive run, not its
         guarantee.
         """
-        curve: Array = self._spent[0]
+        curve: Array = self._spent[0, : len(ORDERS)]
         return curve
 
     @property
@@ -207,9 +221,15 @@ class Budget:
 
     def _curves(self, mechanism: Mechanism) -> Array:
         """What one release costs, in the rows of the cap."""
-        return (
-            curves_of(mechanism, self.planned.adjacency) if self.adaptive else curve_of(mechanism)
-        )
+        if not self.adaptive:
+            return curve_of(mechanism)
+        curves = curves_of(mechanism, self.planned.adjacency, self.planned.rules)
+        if not self._in_mu:
+            return curves
+        return with_mu(curves, Events.of([mechanism], adjacency=self.planned.adjacency))
+
+    def _prices(self, events: Events) -> Array:
+        return with_mu(events.prices(), events) if self._in_mu else events.prices()
 
     def _charge(self, mechanism: Mechanism) -> None:
         spent = self._spent + self._curves(mechanism)
@@ -265,6 +285,7 @@ def open_door(
     secret: np.random.Generator | None = None,
     door: Callable[..., Budget] | None = None,
     observers: Sequence[Observer] = (),
+    in_mu: bool = False,
 ) -> Budget:
     """The only maker of a budget over ``records``, which are what a query of it is asked on.
 
@@ -287,7 +308,20 @@ def open_door(
         on_charge=on_charge,
         on_progress=on_progress,
         observers=observers,
+        **({"in_mu": True} if in_mu else {}),
     )
+
+
+def with_mu(curves: Array, events: Events) -> Array:
+    """``curves`` with a column more: mu^2 of ``events`` under the relation of each row, infinite
+    where none is known.
+    """
+    relations = (events.adjacency, Adjacency.REPLACE_ONE)[: len(curves)]
+    squared = np.full((len(curves), 1), np.inf)
+    for row, relation in enumerate(relations):
+        with suppress(PriceUnknown):
+            squared[row] = gaussian_filter.cost_of(events, relation)
+    return np.hstack([curves, squared])
 
 
 class Released(NamedTuple):

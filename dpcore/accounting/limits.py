@@ -15,7 +15,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpcore.accounting.curves import CONVERSIONS, ORDERS, epsilon_of, order_budget
+from dpcore.accounting import gaussian_filter
+from dpcore.accounting.curves import (
+    CONVERSIONS,
+    ORDERS,
+    epsilon_of,
+    order_budget,
+    order_budgets,
+)
 from dpcore.accounting.events import Events
 from dpcore.accounting.exact import (
     SHARE,
@@ -175,32 +182,62 @@ def target_among(limits: Sequence[Limit]) -> Target | None:
 @dataclass(frozen=True, slots=True)
 class Room:
     """What a ledger has left at the one order of a data set, for runs priced under its
-    ``adjacency``.
+    ``adjacency``; without an order what is left of mu^2 (``gaussian_filter``).
     """
 
-    order: float
+    order: float | None
     left: float
     adjacency: Adjacency
     name: str = "ledger"
 
     def ratio(self, events: Events) -> float:
-        asked = self._asked(events)
+        asked = self.cost(events)
         if asked == 0:
             return 0.0
         return asked / self.left if self.left > 0 else inf
 
-    def _asked(self, events: Events) -> float:
+    def cost(self, events: Events) -> float:
+        """What ``events`` are charged; raises ``PriceUnknown`` where there is no price."""
+        if self.order is None:
+            return gaussian_filter.cost_of(events, self.adjacency)
         return float(events.price(self.adjacency)[order_index(self.order)])
 
+    def worth(self, target: Target) -> float:
+        """What the guarantee of ``target`` is worth here: the most that a run which has it and
+        nothing else is charged.
+        """
+        if self.order is None:
+            return gaussian_filter.budget_of(target.epsilon, target.delta)
+        budgets = order_budgets(target.epsilon, target.delta, target.conversion)
+        return float(budgets[order_index(self.order)])
+
+    @property
+    def where(self) -> str:
+        """In what it counts."""
+        return "in mu^2" if self.order is None else f"at its order {self.order:g}"
+
     def refusal(self, events: Events) -> BudgetExceeded:
-        asked = self._asked(events)
+        asked = self.cost(events)
         return BudgetExceeded(
-            f"Expected a run within the budget of {self.name!r}: at its order {self.order:g} "
+            f"Expected a run within the budget of {self.name!r}: {self.where} "
             f"{self.left:.6g} is left "
             f"and {asked:.6g} was asked; lower epsilon, or wait for new blocks.",
             asked=asked,
             left=self.left,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A run that a ledger will be charged for, whichever room it has: the noise is that of the
+    curve, which is what is charged.
+    """
+
+    def ratio(self, events: Events) -> float:
+        return 0.0
+
+    def refusal(self, events: Events) -> BudgetExceeded:
+        return BudgetExceeded("Expected no refusal of a run without a limit.", asked=0.0, left=inf)
 
 
 def order_index(order: float) -> int:
@@ -358,3 +395,7 @@ class PriceCap:
             asked=ratio,
             left=1.0 if ratio < inf else 0.0,
         )
+
+
+# What a run may have to fit beside its own target.
+Further = Room | PriceCap | Charged

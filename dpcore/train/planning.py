@@ -9,7 +9,7 @@ from typing import Any
 
 from dpcore.accounting.calibrate import calibrate, check_limits, planned_events
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import SLACK, Limit, LimitAfter, PriceCap, Target, target_among
+from dpcore.accounting.limits import SLACK, Limit, LimitAfter, PriceCap, Room, Target, target_among
 from dpcore.algorithms import Algorithm, check_assumptions, make
 from dpcore.algorithms.base import Trainer
 from dpcore.errors import InputError
@@ -282,11 +282,15 @@ def replan(planned: Planned, problem: Problem, keep_noise: bool = False) -> Plan
     """
     check_assumptions(planned.algorithm, problem)
     reserved = planned_events(planned.algorithm, planned.problem, planned.noise)
-    cap, algorithm = PriceCap(reserved), planned.algorithm
+    caps: list[Limit] = [PriceCap(reserved)]
+    for room in planned.limits:
+        if isinstance(room, Room) and room.order is None:  # a ledger that counts mu^2 reserved that
+            caps.append(replace(room, left=room.cost(reserved)))
+    algorithm = planned.algorithm
     own = planned_events(algorithm, problem, planned.noise)
-    ratio = cap.ratio(own)
+    ratio = max(cap.ratio(own) for cap in caps)
     if not (ratio <= 1.0 + SLACK if keep_noise else abs(ratio - 1.0) <= SLACK):
-        algorithm = calibrate(algorithm, problem, cap, noise=planned.noise)
+        algorithm = calibrate(algorithm, problem, *caps, noise=planned.noise)
         own = planned_events(algorithm, problem, planned.noise)
-    check_limits(own, cap)
+    check_limits(own, *caps)
     return replace(planned, algorithm=algorithm, problem=problem, own=own)

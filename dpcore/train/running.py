@@ -11,6 +11,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget, open_door
 from dpcore.accounting.events import Events
+from dpcore.accounting.limits import Room
 from dpcore.accounting.observers import Call, Observer, Query
 from dpcore.errors import InputError
 from dpcore.losses import Array
@@ -90,6 +91,7 @@ def run(
         fixed_noise_seed=fixed_noise_seed,
         door=door,
         observers=[*observers, first := First()],
+        in_mu=any(isinstance(one, Room) and one.order is None for one in planned.limits),
     )
     start = perf_counter()
     # a warning would tell of the records, and turned into an error lose what is paid

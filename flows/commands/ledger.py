@@ -58,6 +58,13 @@ def init(
     order: Annotated[
         float | None, typer.Option(help="Another order than the one that follows from the target.")
     ] = None,
+    filter: Annotated[
+        str,
+        typer.Option(
+            help="rdp counts at one Rényi order; gdp adds mu^2: for full-batch Gaussian and pure "
+            "releases alone, 5 to 9 % less noise for them."
+        ),
+    ] = "rdp",
     by: Annotated[
         str | None,
         typer.Option(help="Without schema: value, day, week, month, year or hash of --column."),
@@ -113,8 +120,10 @@ def init(
     with Ledger(ledger or ledger_for(schema, Home.find())) as opened:
         facts = None if schema is None else RowFacts.of(schema)
         dataset = opened.init(
-            known, epsilon, delta, adjacency, chosen, conversion, order, blocks, facts
+            known, epsilon, delta, adjacency, chosen, conversion, order, blocks, facts, filter
         )
+        if filter == "gdp":
+            typer.echo(GDP_ADVICE, err=True)
         if schema is None:
             typer.echo(
                 f"No schema is called {name!r} yet: its name must be spelt like this.", err=True
@@ -126,6 +135,10 @@ def init(
         )
 
 
+GDP_ADVICE = (
+    "This budget counts mu^2: full-batch Gaussian and pure releases fit it best. Training on "
+    "random batches is charged as if on all rows; for that open data with the default filter."
+)
 # The largest delta of a budget for data whose n is not declared yet: up to 100,000 units it is
 # below 1/n.
 UNKNOWN_N_DELTA = 1e-5

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import SLACK, Room, order_index
+from dpcore.accounting.limits import SLACK, Room
 from dpcore.errors import InputError
 from tasks.compare.config import CompareConfig
 from tasks.compare.grid import Cell, Plans
@@ -40,9 +40,8 @@ class Charge:
             else ""
         )
         return (
-            f"{self.data}: {self.cells + self.lines} cells{exact} cost {self.cost:.6g} at the "
-            f"ledger's order "
-            f"{self.room.order:g}; {self.room.left:.6g} is left, {after:.6g} after it."
+            f"{self.data}: {self.cells + self.lines} cells{exact} cost {self.cost:.6g} in the "
+            f"ledger ({self.room.where}); {self.room.left:.6g} is left, {after:.6g} after it."
         )
 
 
@@ -83,7 +82,7 @@ def compose(cells: Sequence[Cell], config: CompareConfig, plans: Plans) -> Event
 
 def times(events: Events, count: int) -> Events:
     """``events`` as often as ``count`` cells run them."""
-    if len(events.order) == 1:
+    if len(events.order) == 1 and events.table[0].charges(2) == 2:
         index, each = events.order[0]
         return Events(events.table, ((index, each * count),), events.adjacency, events.unit)
     return Events(events.table, events.order * count, events.adjacency, events.unit)
@@ -107,12 +106,27 @@ def charge_for(
         raise InputError(
             f"Expected a ledger with a limit for private data {job.schema.name!r}, got one without."
         )
-    cost = float(events.price(room.adjacency)[order_index(room.order)])
+    if room.order is None:
+        _require_planned(private, config, plans)
+    cost = room.cost(events)
     found = Charge(job.schema.name, len(private), len(cells) - len(private), events, cost, room)
     if not room.ratio(events) <= 1 + SLACK:
         refusal = room.refusal(events)
         raise type(refusal)(f"{found.words} {refusal}", asked=refusal.asked, left=refusal.left)
     return found
+
+
+def _require_planned(cells: Sequence[Cell], config: CompareConfig, plans: Plans) -> None:
+    """Raise ``InputError`` for adaptive runs of a comparison, which keep below their curve alone,
+    where a ledger counts mu^2.
+    """
+    for cell in cells:
+        planned = plans.of(cell.setting, cell.setting.problem(config.protocol.folds, cell.fold))
+        if planned.algorithm.adaptive:
+            raise InputError(
+                f"Expected planned algorithms in a comparison on data opened with filter=gdp, got "
+                f"the adaptive {planned.name!r}; leave it out, or train it alone."
+            )
 
 
 def charges(comparison: Comparison, home: Home) -> dict[str, Charge]:

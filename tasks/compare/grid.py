@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import product
 from typing import Any
 
-from dpcore.accounting.limits import Target
+from dpcore.accounting.limits import Charged, Target
 from dpcore.algorithms import check_assumptions, make
 from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.problem import Problem
@@ -285,7 +285,8 @@ class Plans:
         """
         algorithm, noise = setting.config.algorithm, setting.config.privacy.noise
         parameters = setting.parameters()
-        limits = (setting.target,) if setting.private else ()
+        charged = () if setting.job.public else (Charged(),)
+        limits = (setting.target, *charged) if setting.private else ()
         key = (
             algorithm.name,
             json.dumps(parameters, sort_keys=True),

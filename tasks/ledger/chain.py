@@ -230,7 +230,7 @@ def refusal(target: Dataset, block: str, cost: float, spent: int) -> BudgetExcee
     left = left_of(target.budget, spent)
     where = f"{target.name!r}" if block == ALL else f"block {block} of {target.name!r}"
     return BudgetExceeded(
-        f"Expected a run within the budget of {where}: at its order {target.order:g} the run costs "
+        f"Expected a run within the budget of {where}: {target.counting} the run costs "
         f"{cost:.6g} and "
         f"{left:.6g} of {target.budget:.6g} is left; nothing was reserved. The guarantee is "
         f"{target.guarantee()}; "

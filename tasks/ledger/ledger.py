@@ -19,7 +19,6 @@ from uuid import uuid4
 from sqlalchemy import Connection, select
 
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import order_index
 from dpcore.errors import DPFlowsError, InputError, require_choice
 from dpcore.problem import Adjacency
 from tasks.ledger import chain, schema
@@ -29,6 +28,7 @@ from tasks.ledger.engines import NOTHING_SPENT
 from tasks.ledger.facts import Marks, RowFacts
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import (
+    FILTERS,
     LARGEST,
     UNITS,
     Dataset,
@@ -57,9 +57,13 @@ class Ledger(LedgerReader):
         order: float | None = None,
         blocks: Blocks | None = None,
         facts: RowFacts | None = None,
+        filter: str = "rdp",
     ) -> Dataset:
         """Open ``dataset`` with its budget, once and for all; return it with its order and its
         budget there.
+
+        ``filter``: ``rdp`` counts prices at one Rényi order, ``gdp`` adds mu^2 of releases that are
+        Gaussian or pure and takes no others (``dpcore.accounting.gaussian_filter``).
 
         ``facts`` says what maps a row to its unit and block; left out, the first reservation fixes
         it.
@@ -82,7 +86,8 @@ class Ledger(LedgerReader):
             )
         if facts is not None:
             facts.require_of(unit, blocks, dataset)
-        chosen, budget = choose_order(epsilon, delta, conversion, order)
+        require_choice(FILTERS, filter=filter)
+        chosen, budget = choose_order(epsilon, delta, conversion, order, filter)
         opened = Dataset(
             _named(dataset),
             epsilon,
@@ -94,6 +99,7 @@ class Ledger(LedgerReader):
             budget,
             blocks,
             facts=facts,
+            filter=filter,
         )
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
             if (found := self._find(connection, dataset)) is not None:
@@ -163,7 +169,7 @@ class Ledger(LedgerReader):
         body |= {} if reading is None else {"reading": reading}
         entry = uuid4().hex
         with self._writing(NOTHING_SPENT) as (connection, log_chain):
-            found = self._find(connection, dataset)
+            found = chain.find_dataset(connection, dataset)  # not what was remembered of it
             if found is None:
                 _require_unlike(connection, dataset)
                 log_chain.append("opened", dataset, target.to_body())
@@ -389,9 +395,7 @@ def _charge(
         }, 0
     charged = target.blocks.charged(blocks, target.unit)
     _require_names(target, charged)
-    adjacency, curve = price_for(target, events)
-    assert target.order is not None and target.budget is not None
-    cost = float(curve[order_index(target.order)])
+    adjacency, cost = price_for(target, events)
     # A cost that no database integer can hold (infinity: an unknown price) is more than any budget.
     units = cost_units(cost) if cost < LARGEST else target.limit + 1
     return common | {

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from sqlalchemy import Connection, select
 
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import Room, order_index
+from dpcore.accounting.limits import Room
 from dpcore.errors import InputError, VerificationFailed, require_choice, unknown_name
 from tasks.ledger import chain, schema
 from tasks.ledger import facts as ledger_facts
@@ -141,7 +141,7 @@ class LedgerReader:
             assert connection is not None
             charged = None if blocks is None else found.blocks.charged(blocks, found.unit)
             spent = chain.counted(connection, found, charged)
-        assert found.order is not None and found.adjacency is not None
+        assert found.adjacency is not None
         fullest = max(spent.values(), default=0)
         return Room(found.order, found.left(fullest), found.adjacency, dataset)
 
@@ -240,10 +240,10 @@ class LedgerReader:
         found = self.dataset(dataset)
         charges = {name: found.blocks.charged([name], found.unit) for name in names}
         spent = self.spent(dataset, {block for charged in charges.values() for block in charged})
-        assert found.order is not None and found.adjacency is not None and found.budget is not None
+        assert found.adjacency is not None and found.budget is not None
         cost = least * found.budget
         if events is not None:
-            cost = max(cost, float(price_for(found, events)[1][order_index(found.order)]))
+            cost = max(cost, price_for(found, events)[1])
         worst = {name: max(spent[block] for block in charged) for name, charged in charges.items()}
         kept = tuple(
             name

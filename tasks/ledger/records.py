@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpcore.accounting import gaussian_filter
 from dpcore.accounting.curves import order_budget, order_budgets
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import SLACK, order_index
+from dpcore.accounting.limits import SLACK, Room, order_index
 from dpcore.errors import AssumptionNotMet, InputError, PriceUnknown
-from dpcore.losses import Array
 from dpcore.problem import Adjacency
 from tasks.ledger.blocks import Blocks
 from tasks.ledger.facts import RowFacts
@@ -41,17 +41,29 @@ LARGEST = 2.0**20
 
 
 def choose_order(
-    epsilon: float, delta: float, conversion: str = "cks", order: float | None = None
-) -> tuple[float, float]:
-    """Return (a, B(a)) with a = argmax B(a)/a over the grid, or at the declared ``order``.
+    epsilon: float,
+    delta: float,
+    conversion: str = "cks",
+    order: float | None = None,
+    filter: str = "rdp",
+) -> tuple[float | None, float]:
+    """Return (a, B(a)) with a = argmax B(a)/a over the grid, or at the declared ``order``; for
+    filter gdp (None, the largest mu^2).
 
-    Both depend on (epsilon, delta, conversion) alone. Raises InputError where no budget is
-    positive, for an order off the grid, and for an epsilon too large to be counted.
+    All depend on (epsilon, delta, conversion) alone. Raises InputError where no budget is positive,
+    for an order off the grid, and for an epsilon too large to be counted.
     """
     if epsilon >= LARGEST / 2:
         raise InputError(
             f"Expected epsilon < {LARGEST / 2:.0f}, got epsilon={epsilon!r}; that bounds nothing."
         )
+    if filter == "gdp":
+        if order is not None:
+            raise InputError(
+                f"Expected no order with filter=gdp, which counts mu^2, got order={order!r}; leave "
+                "one of them out."
+            )
+        return None, gaussian_filter.budget_of(epsilon, delta)
     if order is None:
         return order_budget(epsilon, delta, conversion)
     budget = float(order_budgets(epsilon, delta, conversion)[order_index(order)])
@@ -95,6 +107,9 @@ GENESIS = sha256(b"dpflows ledger 1").hexdigest()
 
 OF = "of"
 """Under which name the entry of a number about a model holds the hash of the model's weights."""
+
+# How a data set counts: prices at one Rényi order, or mu^2 of Gaussian and pure releases.
+FILTERS = ("rdp", "gdp")
 
 UNITS = ("record", "user", "session", "session_labels")
 
@@ -164,6 +179,7 @@ class Dataset:
     blocks: Blocks
     opened_at: str = ""
     facts: RowFacts | None = None
+    filter: str = "rdp"
 
     @property
     def limited(self) -> bool:
@@ -198,14 +214,28 @@ class Dataset:
             "Put public.n back, or read fewer blocks; a budget is never changed."
         )
 
+    def cost(self, events: Events, adjacency: Adjacency) -> float:
+        """Return what ``events`` are charged under ``adjacency``; raises PriceUnknown."""
+        assert self.adjacency is not None
+        return Room(self.order, 0.0, adjacency).cost(events)
+
+    @property
+    def counting(self) -> str:
+        """Return in words where the budget counts."""
+        return "in mu^2" if self.order is None else f"at its order {self.order:g}"
+
     def guarantee(self) -> str:
         """Return the whole guarantee in one line."""
         if not self.limited:
             return "public data: runs are recorded, none is refused"
+        counted = (
+            f"gdp filter, mu^2 at most {self.budget:.6g}"
+            if self.order is None
+            else f"RDP filter at order {self.order:g}, budget {self.budget:.6g}, {self.conversion}"
+        )
         return (
             f"({self.epsilon:g}, {self.delta:g})-DP per {self.unit} under {self.adjacency} in "
-            f"every block (RDP filter "
-            f"at order {self.order:g}, budget {self.budget:.6g}, {self.conversion})"
+            f"every block ({counted})"
         )
 
     def to_body(self) -> dict[str, Any]:
@@ -220,6 +250,7 @@ class Dataset:
             "budget": self.budget,
             "blocks": self.blocks.to_dict(),
             **({} if self.facts is None else {"facts": self.facts.to_dict()}),
+            **({} if self.filter == "rdp" else {"filter": self.filter}),
         }
 
     @classmethod
@@ -232,7 +263,13 @@ class Dataset:
             key: body[key] for key in ("epsilon", "delta", "unit", "conversion", "order", "budget")
         }
         facts = RowFacts.from_dict(body["facts"]) if "facts" in body else None
-        found = {"adjacency": adjacency, "blocks": blocks, "facts": facts, **fields}
+        found = {
+            "adjacency": adjacency,
+            "blocks": blocks,
+            "facts": facts,
+            "filter": body.get("filter", "rdp"),
+            **fields,
+        }
         return cls(name=record.dataset, opened_at=record.created_at, **found)
 
 
@@ -281,13 +318,11 @@ def priced_under(dataset: Dataset, events: Events) -> Adjacency:
     return budget
 
 
-def price_for(dataset: Dataset, events: Events) -> tuple[Adjacency, Array]:
-    """Return (adjacency, Rényi curve on the grid) of ``events`` as ``dataset`` is charged for
-    them.
-    """
+def price_for(dataset: Dataset, events: Events) -> tuple[Adjacency, float]:
+    """Return (adjacency, cost) of ``events`` as ``dataset`` is charged for them."""
     adjacency = priced_under(dataset, events)
     try:
-        return adjacency, events.price(adjacency)
+        return adjacency, dataset.cost(events, adjacency)
     except PriceUnknown as error:
         raise PriceUnknown(
             f"The budget of {dataset.name!r} ({adjacency}) has no price for this run: {error}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from math import exp
+from math import exp, sqrt
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from sqlalchemy import Connection, func, select
 from dpcore.accounting.curves import ORDERS, epsilon_of
 from dpcore.accounting.events import Events
 from dpcore.errors import InputError
+from dpcore.mechanisms import gaussian_epsilon
 from tasks.ledger import chain, schema
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import UNIT, Dataset, Record, canonical
@@ -38,7 +39,8 @@ def promise(dataset: Dataset) -> dict[str, Any]:
         "delta": dataset.delta,
         "unit": dataset.unit,
         "adjacency": None if dataset.adjacency is None else str(dataset.adjacency),
-        "accountant": "rdp filter at one order",
+        "accountant": "gdp filter" if dataset.filter == "gdp" else "rdp filter at one order",
+        "filter": dataset.filter,
         "conversion": dataset.conversion,
         "order": dataset.order,
         "budget": dataset.budget,
@@ -89,7 +91,9 @@ def _fits(dataset: Dataset, left: float) -> float:
     """Return the epsilon of a Gaussian run that costs ``left`` at the order: its curve is left * a
     / order.
     """
-    assert dataset.order is not None and dataset.delta is not None
+    assert dataset.delta is not None
+    if dataset.order is None:
+        return gaussian_epsilon(dataset.delta, sqrt(left))
     return epsilon_of(ORDERS * (left / dataset.order), dataset.delta, dataset.conversion)
 
 
@@ -239,6 +243,8 @@ def realised_epsilon(
     if not dataset.limited:
         return {}
     assert dataset.delta is not None
+    if dataset.order is None:
+        return _realised_by_mu(dataset.delta, known or entries(ledger, name))
     mixes: dict[str, Counter[tuple[str, str]]] = {}
     for entry in known if known is not None else entries(ledger, name):
         if entry["state"] != "cancelled":
@@ -255,6 +261,15 @@ def realised_epsilon(
         block: epsilon_of(np.asarray(total), dataset.delta, dataset.conversion)
         for block, total in totals.items()
     }
+
+
+def _realised_by_mu(delta: float, charged: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the exact epsilon of the mu^2 that each block has spent."""
+    totals: Counter[str] = Counter()
+    for entry in charged:
+        if entry["state"] != "cancelled":
+            totals.update(dict.fromkeys(entry["blocks"], entry["cost"]))
+    return {block: gaussian_epsilon(delta, sqrt(total)) for block, total in totals.items()}
 
 
 def _curve(connection: Connection, digest: str, adjacency: str) -> Any:

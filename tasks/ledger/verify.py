@@ -15,11 +15,20 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from dpcore.accounting.events import Events
-from dpcore.accounting.limits import order_index
+from dpcore.accounting.limits import Room
 from dpcore.errors import DPFlowsError
+from dpcore.problem import Adjacency
 from tasks.ledger import chain, schema
 from tasks.ledger.facts import RowFacts, carried
-from tasks.ledger.records import GENESIS, Dataset, Record, choose_order, cost_units, priced_under
+from tasks.ledger.records import (
+    FILTERS,
+    GENESIS,
+    Dataset,
+    Record,
+    choose_order,
+    cost_units,
+    priced_under,
+)
 from tasks.ledger.witness import given_back
 
 SHOWN = 20
@@ -137,10 +146,11 @@ class _Replay:
         self.balances = balances
         self.next_balance = next(balances, None) if balances is not None else None
         self.rounded = 0
+        self.lists: set[tuple[str, str]] = set()
         self.silent = 0
         self.events = lru_cache(maxsize=256)(_reader(text_of))
-        self.curve = lru_cache(maxsize=None)(
-            lambda digest, adjacency: self.events(digest).price(adjacency)
+        self.cost = lru_cache(maxsize=None)(
+            lambda digest, adjacency, order: Room(order, 0.0, adjacency).cost(self.events(digest))
         )
 
     def take(self, record: Record, head: str | None) -> None:
@@ -198,8 +208,20 @@ class _Replay:
             return
         if dataset.limited:
             assert dataset.epsilon is not None and dataset.delta is not None
+            if dataset.filter not in FILTERS or (dataset.order is None) != (
+                dataset.filter == "gdp"
+            ):
+                self.report.problem(
+                    f"record {record.seq}: filter {dataset.filter!r} of {dataset.name!r} does not "
+                    f"go with order {dataset.order}"
+                )
+                return
             _, budget = choose_order(
-                dataset.epsilon, dataset.delta, dataset.conversion, dataset.order
+                dataset.epsilon,
+                dataset.delta,
+                dataset.conversion,
+                dataset.order,
+                dataset.filter,
             )
             if not _close(budget, dataset.budget):
                 self.report.problem(
@@ -265,7 +287,7 @@ class _Replay:
         self.payers[record.entry] = record.dataset
         self._same_rows(record, dataset, body.get("facts"))
         events = self.events(body["events"])
-        curve = self.curve(body["events"], body["adjacency"])
+        self.lists.add((body["events"], Adjacency(body["adjacency"])))
         relation = priced_under(dataset, events) if dataset.limited else events.adjacency
         if (body["adjacency"], body.get("unit", events.unit)) != (str(relation), events.unit):
             self.report.problem(
@@ -275,8 +297,7 @@ class _Replay:
             )
         if not dataset.limited:
             return
-        assert dataset.order is not None
-        cost = float(curve[order_index(dataset.order)])
+        cost = self.cost(body["events"], body["adjacency"], dataset.order)
         if not _close(cost, body["cost"]) or body["units"] != cost_units(body["cost"]):
             self.report.problem(
                 f"record {record.seq}: charged {body['cost']}, but its mechanisms cost {cost}"
@@ -378,7 +399,7 @@ class _Replay:
             report.notes.append(
                 f"{still_open} entries are reserved and not closed; they are charged in full"
             )
-        report.mechanism_lists = self.curve.cache_info().currsize
+        report.mechanism_lists = len(self.lists)
         report.head, report.seconds = self.last if report.records else "", seconds
         return report
 

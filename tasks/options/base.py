@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpcore.accounting import Events
-from dpcore.accounting.limits import Limit, PriceCap, Room
+from dpcore.accounting.limits import Further
 from dpcore.errors import InputError
 from dpcore.problem import Problem
 from dpcore.train import Planned, Result, plan
@@ -108,7 +108,7 @@ class Option:
         share too small.
         """
 
-    def plan(self, job: Job, *limits: Room | PriceCap) -> Planned | None:
+    def plan(self, job: Job, *limits: Further) -> Planned | None:
         """The plan of a training with this option, within the target and ``limits``; None for the
         plain one.
         """
@@ -174,7 +174,7 @@ def entries_of(job: Job) -> dict[str, Events]:
     return {name: events for name, events in found.items() if events is not None}
 
 
-def plan_alone(job: Job, *limits: Room | PriceCap, before: Events | None = None) -> Planned:
+def plan_alone(job: Job, *limits: Further, before: Events | None = None) -> Planned:
     """The plan of the job's algorithm, after releases ``before`` it, within the target of the
     configuration and ``limits``."""
     algorithm, noise = job.algorithm, job.config.privacy.noise
@@ -199,7 +199,7 @@ def _plan(
     noise: str,
     problem: Problem,
     before: Events | None,
-    *limits: Limit,
+    *limits: Further,
 ) -> Planned:
     """A plan follows from its arguments alone; the command line asks for the same one before and in
     the flow.

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dpcore.accounting import Events, Target
-from dpcore.accounting.limits import PriceCap, Room
+from dpcore.accounting.limits import Further
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.preprocess.column_encoders import factors, named, parse_number
 from dpcore.preprocess.estimate import (
@@ -330,7 +330,7 @@ class Bounds(Option):
     def before_plan(self, job: Job) -> Job:
         return read_bounds(job)
 
-    def plan(self, job: Job, *limits: Room | PriceCap) -> Planned | None:
+    def plan(self, job: Job, *limits: Further) -> Planned | None:
         estimate = estimate_of(job)
         if estimate is None:
             return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpcore.accounting import ORDERS
 from dpcore.accounting.curves import epsilon_of
-from dpcore.accounting.limits import PriceCap, Room, Target
+from dpcore.accounting.limits import Further, Target
 from dpcore.errors import InputError, unknown_name
 from dpcore.mechanisms.repeated import Repeated
 from dpcore.problem import Problem
@@ -65,7 +65,7 @@ REASONS = {
 }
 
 
-def plan_tuned(job: Job, target: Target, *limits: Room | PriceCap) -> Planned:
+def plan_tuned(job: Job, target: Target, *limits: Further) -> Planned:
     """Plan the search that the configuration asks for; no record is read.
 
     Raises ``InputError`` for a grid that moves more than the training.
@@ -74,7 +74,7 @@ def plan_tuned(job: Job, target: Target, *limits: Room | PriceCap) -> Planned:
 
 
 @lru_cache(maxsize=8)
-def _plan(config: str, problem: Problem, *limits: Target | Room | PriceCap) -> Planned:
+def _plan(config: str, problem: Problem, *limits: Target | Further) -> Planned:
     """A plan follows from its arguments alone; the command line asks for the same one before and in
     the flow.
     """
@@ -267,7 +267,7 @@ class Tune(Option):
         others = hook != "before_reserve" or encodings_of(grid_of(job.config.tune))
         return super().title(hook, job) if others else ""
 
-    def plan(self, job: Job, *limits: Room | PriceCap) -> Planned | None:
+    def plan(self, job: Job, *limits: Further) -> Planned | None:
         return plan_tuned(job, target_of(job.config), *limits)
 
     def before_reserve(self, run: Run) -> Run:

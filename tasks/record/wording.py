@@ -84,6 +84,7 @@ def spent_words(ledger: LedgerEntry) -> list[str]:
     from tasks.ledger.records import UNIT
 
     limit = ledger.limit_units
+    where = "of mu^2" if ledger.order is None else f"at Rényi order {ledger.order:g}"
     if not limit:
         return [
             f"{block}: a Rényi cost of {units / UNIT:.4g}"
@@ -92,8 +93,7 @@ def spent_words(ledger: LedgerEntry) -> list[str]:
         ]
     return [
         f"{block}: {percent(units / limit)} of its budget ({units / UNIT:.4g} of "
-        f"{limit / UNIT:.4g} at Rényi order "
-        f"{ledger.order:g})"
+        f"{limit / UNIT:.4g} {where})"
         for block, units in ledger.spent_units.items()
     ]
 

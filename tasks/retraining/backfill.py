@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from dpcore.accounting import Events
-from dpcore.accounting.limits import Room, order_index
+from dpcore.accounting.limits import Room
 from dpcore.errors import BudgetExceeded, InputError
 from tasks import training
 from tasks.kinds.charge import require_files
 from tasks.ledger import Blocks, Ledger
 from tasks.ledger.reader import LedgerReader
-from tasks.ledger.records import cost_units, price_for
+from tasks.ledger.records import cost_units
 from tasks.options.base import entries_of
 from tasks.retraining import RetrainConfig, schedule
 from tasks.retraining import schedule as retraining_schedule
@@ -72,7 +72,7 @@ class Rehearsal(LedgerReader):
         if room is None:
             return
         known = self.dataset(dataset)
-        units = cost_units(float(price_for(known, events)[1][order_index(room.order)]))
+        units = cost_units(room.cost(events))
         for block in known.blocks.charged(blocks, known.unit):
             self.pending[block] = self.pending.get(block, 0) + units
 

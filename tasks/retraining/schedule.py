@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, Text, select
 
-from dpcore.accounting.curves import order_budgets
-from dpcore.accounting.limits import order_index
 from dpcore.errors import BudgetExceeded, DPFlowsError, InputError
 from tasks import training
 from tasks.config import TrainConfig
@@ -251,9 +249,7 @@ def _affordable(
     room = ledger.room(name, blocks, public=public)
     if room is None:
         return blocks
-    index, target = order_index(room.order), base.target_of(config)
-    cost = training.cost_at(planned.events, room)
-    worth = float(order_budgets(target.epsilon, target.delta, target.conversion)[index])
+    cost, worth = training.cost_at(planned.events, room), room.worth(base.target_of(config))
     budget = ledger.dataset(name).budget
     assert budget is not None
     beside = sum(training.cost_at(events, room) for events in entries_of(job).values())

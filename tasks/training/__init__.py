@@ -7,14 +7,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from pathlib import Path
 
 import numpy as np
 
 from dpcore.accounting import Events
-from dpcore.accounting.curves import order_budgets
-from dpcore.accounting.limits import SLACK, PriceCap, Room, order_index
+from dpcore.accounting.limits import SLACK, Charged, Further, Room
 from dpcore.accounting.observers import Iterates
 from dpcore.errors import BudgetExceeded, InputError
 from dpcore.train import Planned, Result, run
@@ -67,10 +66,11 @@ def prepare(config: TrainConfig, command: str = "train") -> Job:
     return replace(job, warnings=warnings)
 
 
-def plan_training(job: Job, *limits: Room | PriceCap) -> Planned:
+def plan_training(job: Job, *limits: Further) -> Planned:
     """Calibrate the algorithm to the run's own (epsilon, delta) and to further limits; no record is
-    read.
+    read. Private data are charged to a ledger, so their noise is that of the curve.
     """
+    limits = limits or (() if job.public else (Charged(),))
     plans = (option.plan(job, *limits) for option in job.options)
     return next((planned for planned in plans if planned is not None), None) or plan_alone(
         job, *limits
@@ -99,11 +99,10 @@ def fit_to_ledger(job: Job, planned: Planned, ledger: LedgerReader) -> Planned:
     room = ledger.room(job.schema.name, job.blocks, public=job.public)
     if room is None:
         return planned
+    if room.order is None:
+        planned = plan_training(job, replace(room, left=inf))  # an adaptive run keeps its own mu^2
     if room.ratio(planned.events) > 1 + SLACK:
-        target = target_of(job.config)
-        worth = float(
-            order_budgets(target.epsilon, target.delta, target.conversion)[order_index(room.order)]
-        )
+        worth = room.worth(target_of(job.config))
         if not 0 < worth <= room.left * (1 + SLACK):
             raise room.refusal(planned.events)
         planned = plan_training(job, room)
@@ -129,8 +128,8 @@ def require_entries(job: Job, planned: Planned, room: Room) -> None:
 
 
 def cost_at(events: Events, room: Room) -> float:
-    """What ``events`` cost at the order of a budget."""
-    return float(events.price(room.adjacency)[order_index(room.order)])
+    """What ``events`` cost in the counting of a budget."""
+    return room.cost(events)
 
 
 def read_run(job: Job, planned: Planned) -> Run:

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 PAIRS, TESTS = "dpcore/mechanisms/pairs.py", "tests/dpcore/mechanisms/test_pairs.py"
 EXACT, LIMITS = "dpcore/accounting/exact.py", "dpcore/accounting/limits.py"
 PLD = "tests/dpcore/accounting/test_pld.py"
+FILTER, MU = "dpcore/accounting/gaussian_filter.py", "tests/tasks/ledger/test_gdp_filter.py"
 EVENTS, KEPT = "dpcore/accounting/events.py", "tests/stored/test_first_rules.py"
 
 MUTANTS = [
@@ -51,5 +52,30 @@ MUTANTS = [
         "return Poisson(rate).amplify(gaussian, problem.adjacency, kept)",
         "return on_batch(problem, rate, gaussian)",
         "tests/dpcore/algorithms/test_noisy_gradients.py",
+    ),
+    # a ledger that counts mu^2: no amplification, nothing that only a curve knows, fixed at opening
+    Mutant(
+        FILTER,
+        "return inner.ratio**2",
+        "return (inner.ratio * getattr(getattr(mechanism, 'sampler', None), 'rate', 1.0)) ** 2",
+        MU,
+    ),
+    Mutant(
+        FILTER,
+        '    raise PriceUnknown(\n        f"A filter of',
+        "    return float(restate.__globals__['curve_by'](mechanism, 2)[10])\n"
+        '    raise PriceUnknown(\n        f"A filter of',
+        MU,
+    ),
+    Mutant(FILTER, "delta * (1.0 - KEPT)", "delta", MU),
+    Mutant(FILTER, "-2.0 * float(ndtri_exp", "-1.9 * float(ndtri_exp", MU),
+    Mutant(
+        "tasks/ledger/ledger.py",
+        "chain.find_dataset(connection, dataset)  # not what was remembered of it",
+        "self._find(connection, dataset)",
+        MU,
+    ),
+    Mutant(
+        "dpcore/accounting/budget.py", "self._in_mu = in_mu and adaptive", "self._in_mu = False", MU
     ),
 ]
