@@ -10,7 +10,7 @@ any other store, or version, is read through the client. One tag is written: wha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dpcore.errors import InputError
-from tasks.audit.subject import LARGEST_MODEL, Subject, Version, contents, local, model_contents
+from tasks.audit.subject import (
+    LARGEST_MODEL,
+    Subject,
+    Version,
+    attached,
+    contents,
+    local,
+    model_contents,
+)
 from tasks.record import MODEL
 
 if TYPE_CHECKING:
@@ -63,7 +71,7 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
         metrics={
             key: _history(client, run_id, key, shown) for key, shown in run.data.metrics.items()
         },
-        tags={key: value for key, value in run.data.tags.items() if not key.startswith("mlflow.")},
+        tags=dict(run.data.tags),
         artifacts=tuple(files),
         files=files,
         model=model_contents(folder),
@@ -72,6 +80,7 @@ def read_run(client: MlflowClient, run_id: str) -> Subject:
         odd=(*odd, *(f"model/{path}" for path in more)),
         place=place,
         versions=_versions(client, run_id),
+        attached=_attached(client, run),
         adjacency=run.data.params.get("privacy.adjacency", ""),
     )
 
@@ -99,6 +108,30 @@ def _versions(client: MlflowClient, run_id: str) -> tuple[Version, ...]:
             str(client.get_model_version_download_uri(one.name, str(one.version))),
         )
         for one in rows
+    )
+
+
+def _attached(client: MlflowClient, run: Run) -> tuple[str, ...]:
+    """What no training writes, of the run, its model and its versions."""
+    from mlflow.exceptions import MlflowException
+
+    model: list[tuple[str, str]] = []
+    uri = run.data.tags.get(MODEL, "")
+    if uri.startswith("models:/m-"):
+        try:
+            entry: Any = client.get_logged_model(uri.removeprefix("models:/"))
+        except MlflowException:
+            entry = None
+        if entry is not None:
+            model += [("param", name) for name in entry.params]
+            model += [("tag", name) for name in entry.tags]
+            model += [("metric", one.key) for one in entry.metrics or ()]
+    versions = client.search_model_versions(f"run_id = '{run.info.run_id}'")
+    return attached(
+        (one.dataset.name for one in (run.inputs.dataset_inputs if run.inputs else ())),
+        model,
+        ((one.name, str(one.version), tag) for one in versions for tag in one.tags),
+        run.data.metrics,
     )
 
 
@@ -183,14 +216,11 @@ class Database:
             if row is None or row[3] != "active":
                 return None
             params = dict(_pairs(connection, "params", run_id))
-            tags = {
-                key: value
-                for key, value in _pairs(connection, "tags", run_id)
-                if not key.startswith("mlflow.")
-            }
+            tags = dict(_pairs(connection, "tags", run_id))
             metrics = _metrics(connection, run_id)
             place, model_run = _model_in(connection, tags.get(MODEL, ""))
             versions = _versions_in(connection, run_id)
+            beside = _attached_in(connection, run_id, tags.get(MODEL, ""), metrics)
         root, stored = local(row[2]), local(place) if place else None
         if root is None or (place and stored is None):
             return None
@@ -211,6 +241,7 @@ class Database:
             odd=(*odd, *(f"model/{path}" for path in more)),
             place=place,
             versions=versions,
+            attached=beside,
             adjacency=params.get("privacy.adjacency", ""),
         )
 
@@ -259,6 +290,36 @@ def _model_in(connection: sqlite3.Connection, uri: str) -> tuple[str, str]:
     if not uri.startswith("models:/m-") or row is None or row[3] != "active":
         return "", ""
     return (row[0] if row[1] == READY else ""), str(row[2])
+
+
+def _attached_in(
+    connection: sqlite3.Connection, run_id: str, uri: str, metrics: Iterable[str]
+) -> tuple[str, ...]:
+    """What no training writes, of the run, its model and its versions."""
+    datasets = (
+        "select d.name from inputs i join datasets d on d.dataset_uuid = i.source_id where "
+        "i.source_type = 'DATASET' and i.destination_id = ?"
+    )
+    of_model = {
+        "param": "select param_key from logged_model_params where model_id = ?",
+        "tag": "select tag_key from logged_model_tags where model_id = ?",
+        "metric": "select metric_name from logged_model_metrics where model_id = ?",
+    }
+    tags = (
+        'select v.name, v.version, t."key" from model_versions v join model_version_tags t on '
+        "t.name = v.name and t.version = v.version where v.run_id = ?"
+    )
+    number = uri.removeprefix("models:/")
+    return attached(
+        (name for (name,) in connection.execute(datasets, (run_id,))),
+        (
+            (kind, name)
+            for kind, query in of_model.items()
+            for (name,) in connection.execute(query, (number,))
+        ),
+        ((name, str(version), tag) for name, version, tag in connection.execute(tags, (run_id,))),
+        metrics,
+    )
 
 
 def _versions_in(connection: sqlite3.Connection, run_id: str) -> tuple[Version, ...]:

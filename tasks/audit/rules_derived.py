@@ -33,7 +33,7 @@ from tasks.audit.subject import (
     Subject,
 )
 from tasks.record.model import FILE as INVENTORY
-from tasks.record.statement import noise_form
+from tasks.record.statement import noise_form, note_of
 from tasks.record.wording import RENDERED, rendered_again
 
 ROUNDED = 1e-9
@@ -178,6 +178,16 @@ OTHERS = (
     "command",
 )
 TAGS = frozenset(f"dpflows.{name}" for name in (*TRAINING, *LATER, *OTHERS)) | {"dpflows"}
+# What MLflow writes itself, and its pages where somebody renames a run or gives it a colour.
+MLFLOW_TAGS = frozenset(
+    f"mlflow.{name}"
+    for name in (
+        *("runName", "runColor", "user", "source.name", "source.type", "source.git.commit"),
+        *("source.git.branch", "source.git.repoURL", "parentRunId", "rootRunId", "loggedArtifacts"),
+        *("note.content", "log-model.history"),
+    )
+)
+NOTE = "mlflow.note.content"
 NOT_FINITE = "not_finite."
 FILES = frozenset(
     {
@@ -218,9 +228,32 @@ def tags(run: Subject) -> Iterator[Finding]:
         undefined = name.startswith(
             (f"{NOT_FINITE}internal.", f"{NOT_FINITE}released.", f"{NOT_FINITE}spent.")
         )
-        known = name in TAGS or undefined or name.startswith("mlflow.")
-        if not known and not _registered(name):
+        if not (name in TAGS or name in MLFLOW_TAGS or undefined or _registered(name)):
             yield _added("tag_unknown", name, "tag")
+    written, found = run.tags.get(NOTE), run.statement
+    if written is not None and found is not None and written != note_of(found):
+        yield warn(
+            "note_changed",
+            NOTE,
+            "the description of the run is not the one that a training writes",
+            "Nothing says what of the records it tells, and MLflow's pages show it",
+            "Read it, and delete what is no public fact",
+        )
+
+
+def beside(run: Subject) -> Iterator[Finding]:
+    """Nothing is attached to the run, its model or its versions that no training or release
+    writes.
+    """
+    for what in run.attached:
+        yield block(
+            "attached",
+            what,
+            f"{what} was added in MLflow",
+            "No training or release of dpflows writes it, so nothing says what of the records it "
+            "shows",
+            GONE,
+        )
 
 
 def files(run: Subject) -> Iterator[Finding]:
@@ -258,7 +291,7 @@ def _added(code: str, name: str, kind: str) -> Finding:
     )
 
 
-NAME_RULES = (parameters, tags, files)
+NAME_RULES = (parameters, tags, files, beside)
 
 
 def texts(run: Subject) -> Iterator[Finding]:

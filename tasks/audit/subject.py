@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,39 @@ class Version:
     location: str
 
 
+# Tags of a registered version that a release writes.
+VERSION_TAGS = frozenset(
+    {
+        *("dpflows.run_id", "dpflows.serial", "dpflows.bundle", "dpflows.released_at"),
+        *("epsilon", "delta", "adjacency", "approved_by", "approved_at"),
+    }
+)
+VERSION_METRIC = "dpflows.metric."
+# Tags of a logged model: ours, and those that MLflow keeps for itself.
+MODEL_TAGS = frozenset({"data", "mlflow.modelVersions"})
+
+
+def attached(
+    datasets: Iterable[str],
+    model: Iterable[tuple[str, str]],
+    versions: Iterable[tuple[str, str, str]],
+    metrics: Iterable[str],
+) -> tuple[str, ...]:
+    """Words for what no training or release attaches: data sets of a run, (kind, name) of a logged
+    model's parameters, tags and metrics, (name, number, tag) of versions; ``metrics`` of the run.
+    """
+    own = frozenset(metrics)
+    known = {"param": frozenset[str](), "tag": MODEL_TAGS, "metric": own}
+    found = [f"dataset {name}" for name in datasets]
+    found += [f"{kind} {name} of the model" for kind, name in model if name not in known[kind]]
+    found += [
+        f"tag {tag} of version {number} of {name}"
+        for name, number, tag in versions
+        if tag not in VERSION_TAGS and not tag.startswith(VERSION_METRIC)
+    ]
+    return tuple(sorted(set(found)))
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A run record. ``params`` and ``metrics`` keep every value that was ever given under a name.
@@ -73,7 +106,8 @@ class Subject:
     ``files`` are contents by their path in the run, ``folder`` all of the stored model by their
     path there, ``model`` those that it is scored with by their bare name; all are empty for a
     record that comes without them. ``odd`` are links and the like in either. ``versions`` are the
-    registered versions of the run. ``ledger`` is None where there is no ledger to ask.
+    registered versions of the run, ``attached`` words for what else MLflow holds of it, its model
+    and its versions, and no training writes. ``ledger`` is None where there is no ledger to ask.
     """
 
     run_id: str
@@ -90,6 +124,7 @@ class Subject:
     odd: tuple[str, ...] = ()
     place: str = ""
     versions: tuple[Version, ...] = ()
+    attached: tuple[str, ...] = ()
     ledger: LedgerFacts | None = None
     metric_ledger: LedgerFacts | None = None
     adjacency: str = ""

@@ -335,13 +335,6 @@ def run_tags(job: Job, statement: words.Statement, own: Words) -> dict[str, str]
     """Where to find the run in the ledger, whether it may be released, and the guarantee in words
     for the UI.
     """
-    promise = statement.guarantee
-    note = (
-        f"Epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, "
-        f"{promise.adjacency}, by "
-        f"{promise.accountant} ({promise.conversion}). Metrics named internal are exact numbers on "
-        f"records."
-    )
     return {
         "dpflows.data": job.schema.name,
         "dpflows.releasable": "yes" if statement.releasable else "no",
@@ -349,5 +342,5 @@ def run_tags(job: Job, statement: words.Statement, own: Words) -> dict[str, str]
         **own.tags,
         "dpflows.ledger_entry": statement.ledger.entry,
         "dpflows.ledger_head": statement.ledger.head,
-        "mlflow.note.content": note,
+        "mlflow.note.content": words.note_of(statement),
     }

@@ -215,6 +215,16 @@ def guarantee(planned: Planned) -> Guarantee:
     )
 
 
+def note_of(statement: Statement) -> str:
+    """What MLflow's page of a run says on top: the guarantee in one sentence."""
+    promise = statement.guarantee
+    return (
+        f"Epsilon {promise.epsilon:.6g} at delta {promise.delta:g} for one {promise.unit}, "
+        f"{promise.adjacency}, by {promise.accountant} ({promise.conversion}). Metrics named "
+        f"internal are exact numbers on records."
+    )
+
+
 def renyi(planned: Planned) -> Renyi:
     """The curve of the whole plan with its best order at the target's delta."""
     target = planned.target

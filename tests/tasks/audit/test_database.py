@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 
 import pytest
+from mlflow.entities import Dataset, DatasetInput
 
 from flows.cli import run
 from flows.commands.audit import quick
@@ -38,6 +39,36 @@ def test_the_run_is_the_one_that_the_client_reads(shared_world: World, trained: 
     assert direct is not None
     assert asdict(direct) == asdict(through_client)
     assert direct.model["weights.npz"] and direct.files["privacy/statement.json"]
+
+
+def test_what_somebody_attaches_in_mlflow_is_named(world: World) -> None:
+    """A data set with its profile, a parameter, a tag and a metric of the logged model, a tag of a
+    version, a description: places of a run that no training fills.
+    """
+    run_id = world.train()
+    client, direct = world.client, database(world.home).read_run(run_id)
+    assert direct is not None and direct.attached == ()
+    uri = client.get_run(run_id).data.tags["dpflows.model"]
+    model = uri.removeprefix("models:/")
+    rows = Dataset("rows of June", "digest", "local", "{}", profile='{"positives": 412}')
+    client.log_inputs(run_id, [DatasetInput(rows)])
+    client.log_model_params(model, {"positives": "412"})
+    client.set_logged_model_tags(model, {"levels": "north, south"})
+    client.create_registered_model("attached")
+    version = client.create_model_version("attached", uri, run_id)
+    client.set_model_version_tag("attached", version.version, "positives", "412")
+    client.set_tag(run_id, "mlflow.note.content", "412 positives")
+    client.set_tag(run_id, "mlflow.positives", "412")
+    direct, through_client = database(world.home).read_run(run_id), read_run(client, run_id)
+    assert direct is not None and asdict(direct) == asdict(through_client)
+    assert direct.attached == (
+        "dataset rows of June",
+        "param positives of the model",
+        "tag levels of the model",
+        "tag positives of version 1 of attached",
+    )
+    findings = audit(direct).findings
+    assert {"attached", "note_changed", "tag_unknown"} <= {one.code for one in findings}
 
 
 def test_what_the_pages_show_is_read_too(world: World) -> None:

@@ -64,6 +64,10 @@ def stored(*extra: str) -> Callable[[Subject], Subject]:
     return lambda found: replace(found, artifacts=(*found.artifacts, *extra))
 
 
+def attached(what: str) -> Callable[[Subject], Subject]:
+    return lambda found: replace(found, attached=(*found.attached, what))
+
+
 def weights(value: float) -> bytes:
     sink = io.BytesIO()
     np.savez(sink, weights=np.full(4, value))
@@ -111,6 +115,8 @@ TAMPERED: dict[str, tuple[Callable[[Subject], Subject], str]] = {
     "parameter with weights": (param("algorithm.exact_weights", "[0.1, 0.2]"), "param_unknown"),
     "tag with levels": (tag("levels_seen", "north,south"), "tag_unknown"),
     "tag of ours with a count": (tag("dpflows.rows", "1021"), "tag_unknown"),
+    "tag in MLflow's own words": (tag("mlflow.positives", "412"), "tag_unknown"),
+    "data set with a profile": (attached("dataset rows of June"), "attached"),
     "undefined number of no metric": (tag("not_finite.rows", "1021"), "tag_unknown"),
     "file beside the run": (stored("privacy/levels.json"), "file_unknown"),
     "file among the figures": (stored("figures/ages.png"), "file_unknown"),

@@ -250,7 +250,11 @@ TAGS = (
                               "dpflows.run_id epsilon"),
     Fields("tag", By.OURS, "dpflows.bundle dpflows.serial dpflows.released_at dpflows.owner "
                            "dpflows.flow_run"),
+    Fields("tag", By.FINDS, "mlflow.note.content"),
+    Fields("tag", By.SHOWN, "dpflows.reasons dpflows.data dpflows.period dpflows.algorithm delta "
+                            "approved_by approved_at"),
     Fields("param", By.DERIVED, "privacy.epsilon privacy.delta privacy.adjacency config.sha256"),
+    Fields("param", By.SHOWN, "privacy.unit privacy.accountant data.name data.n data.dimension"),
     # Of records of other tools, which nobody vouches for.
     Fields("setting", By.FINDS, """evaluated_on test_set evaluate.set bounds_source bounds data.bounds conversion
         privacy.conversion delta privacy.delta n_train n data.n privacy.adjacency sampler"""),
@@ -271,6 +275,18 @@ TABLES = (
                                         "lifecycle_stage"),
     Fields("logged_models", By.UNREAD, """experiment_id name creation_timestamp_ms last_updated_timestamp_ms model_type
         status_message"""),
+    Fields("logged_model_params", By.FINDS, "model_id param_key"),
+    Fields("logged_model_params", By.UNREAD, "experiment_id param_value"),
+    Fields("logged_model_tags", By.FINDS, "model_id tag_key"),
+    Fields("logged_model_tags", By.UNREAD, "experiment_id tag_value"),
+    Fields("logged_model_metrics", By.FINDS, "model_id metric_name"),
+    Fields("logged_model_metrics", By.UNREAD, """metric_timestamp_ms metric_step metric_value experiment_id run_id
+        dataset_uuid dataset_name dataset_digest"""),
+    Fields("inputs", By.FINDS, "source_type source_id destination_id"),
+    Fields("inputs", By.UNREAD, "input_uuid destination_type step"),
+    Fields("datasets", By.FINDS, "dataset_uuid name"),
+    Fields("datasets", By.UNREAD, """experiment_id digest dataset_source_type dataset_source dataset_schema
+        dataset_profile"""),
     Fields("model_versions", By.DERIVED, "name version source storage_location run_id"),
     Fields("model_versions", By.UNREAD, """workspace creation_time last_updated_time description user_id current_stage
         run_link status status_message"""),
