@@ -40,7 +40,9 @@ class CodedStore:
 
     def __init__(self, coding: Coding, folder: Path | None, name: str) -> None:
         self.coding, self.folder, self.name = coding, folder, name
+        # in memory; of shards the room of one is filled again and again
         self._held: list[Table] = []
+        self._room: Table | None = None
         self._rows = 0
         self._shards: list[Table] = []
 
@@ -65,39 +67,53 @@ class CodedStore:
 
     def append(self, tables: list[Table]) -> None:
         for table in tables:
-            self._held.append(table)
-            self._rows += table.n
-            while self.folder is not None and self._rows >= SHARD_ROWS:
-                self._cut()
+            if self.folder is None:
+                self._held.append(table)
+            else:
+                self._fill(table)
+
+    def _fill(self, table: Table) -> None:
+        """Copy rows into the room of a shard, which is written whenever it is full."""
+        start = 0
+        while start < table.n:
+            room = self._empty_room()
+            count = min(table.n - start, SHARD_ROWS - self._rows)
+            for part, piece in zip(_parts(room), _parts(table), strict=True):
+                part[:, self._rows : self._rows + count] = piece[:, start : start + count]
+            start, self._rows = start + count, self._rows + count
+            if self._rows == SHARD_ROWS:
+                self.cut_here()
+
+    def _empty_room(self) -> Table:
+        if self._room is None:
+            layout = self.coding.layout
+            self._room = Table(
+                np.empty((layout.narrow, SHARD_ROWS), np.uint8),
+                np.empty((layout.wide, SHARD_ROWS), np.uint16),
+                np.empty((layout.fractions, SHARD_ROWS), np.float32),
+            )
+        return self._room
 
     def cut_here(self) -> None:
         """End a shard with the last row of a file, so that shards are the same whoever reads it."""
-        if self.folder is not None and self._rows:
-            self._shards.append(self._mapped(self._joined()))
-            self._held, self._rows = [], 0
+        if self.folder is None or not self._rows:
+            return
+        filled = Table(*(part[:, : self._rows] for part in _parts(self._empty_room())))
+        self._shards.append(self._mapped(filled))
+        self._rows = 0
+        if (told := written.get()) is not None:
+            told(sum(table.n for table in self._shards))
 
     def finish(self) -> CodedRows | ShardedRows:
         """The rows for the sums; without any, an empty table."""
-        if self.folder is None:
-            return self.coding.rows(self._joined())
-        if self._rows or not self._shards:
-            self._shards.append(self._mapped(self._joined()))
-            self._held, self._rows = [], 0
-        return ShardedRows([self.coding.rows(table) for table in self._shards])
-
-    def _joined(self) -> Table:
         layout = self.coding.layout
-        empty = [np.zeros(0, dtype=int)] * len(layout.columns)
-        return Table.joined(self._held or [Table.of(layout, empty, empty[: layout.fractions])])
-
-    def _cut(self) -> None:
-        """Write the first shard's worth of what is held."""
-        whole = self._joined()
-        self._shards.append(self._mapped(whole.take(slice(0, SHARD_ROWS))))
-        self._held = [whole.take(slice(SHARD_ROWS, whole.n))]
-        self._rows = self._held[0].n
-        if (told := written.get()) is not None:
-            told(len(self._shards) * SHARD_ROWS)
+        nothing = [np.zeros(0, dtype=int)] * len(layout.columns)
+        empty = Table.of(layout, nothing, nothing[: layout.fractions])
+        if self.folder is None:
+            return self.coding.rows(Table.joined(self._held) if self._held else empty)
+        self.cut_here()
+        self._room = None
+        return ShardedRows([self.coding.rows(table) for table in self._shards or [empty]])
 
     def _mapped(self, table: Table) -> Table:
         """The same table in files, read-only for all that is asked of it."""
@@ -109,6 +125,10 @@ class CodedStore:
         )
 
 
+def _parts(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return table.narrow, table.wide, table.fractions
+
+
 def _stored(path: Path, part: np.ndarray) -> np.ndarray:
     """An array in a file of mode 0600, mapped; pages that somebody writes to stay with that
     process.
@@ -117,7 +137,8 @@ def _stored(path: Path, part: np.ndarray) -> np.ndarray:
         return part
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(np.ascontiguousarray(part).data)
+        for column in part:
+            file.write(np.ascontiguousarray(column).data)
     return np.memmap(path, dtype=part.dtype, mode="c", shape=part.shape)
 
 

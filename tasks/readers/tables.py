@@ -36,7 +36,11 @@ def read_parquet(schema: Schema, part: Part, mine: Mine | None = None) -> Iterat
     """
     require_rows(part)
     refuse_packed(part, "Parquet")
-    with readable_table(part, "Parquet"), opened(part) as source, pq.ParquetFile(source) as file:
+    with (
+        readable_table(part, "Parquet"),
+        opened(part) as source,
+        pq.ParquetFile(source, read_dictionary=levels_of(schema, part)) as file,
+    ):
         given = file.schema_arrow
         names, wanted = read_columns(schema, part, given)
         if not file.metadata.num_rows:
@@ -48,6 +52,22 @@ def read_parquet(schema: Schema, part: Part, mine: Mine | None = None) -> Iterat
             chunk = arrow_chunk(schema, part, piece, start, mine)
             start += chunk.rows
             yield chunk
+
+
+def levels_of(schema: Schema, part: Part) -> list[str]:
+    """Columns of texts that are declared as levels: their pages are read as the codes that they
+    hold, and each text once.
+    """
+    if not isinstance(part, Path):
+        return []
+    given = pq.read_schema(part)
+    leveled = {
+        name for name, spec in schema.columns.items() if spec.kind in ("categorical", "ordinal")
+    }
+    pairs = zip(given, as_declared(schema, given.names), strict=True)
+    return [
+        field.name for field, name in pairs if name in leveled and pa.types.is_string(field.type)
+    ]
 
 
 def read_feather(schema: Schema, part: Part, mine: Mine | None = None) -> Iterator[Chunk]:

@@ -97,7 +97,7 @@ def test_the_folder_is_private_and_gone_when_the_rows_are_read(
     spool.written.reset(token)
     assert set(seen) == {0o600, 0o700}
     assert list((tmp_path / "spool").iterdir()) == []
-    assert told == [64, 128, 192, 256]
+    assert told == [64, 128, 192, 256, 300]
 
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(
