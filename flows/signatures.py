@@ -358,7 +358,7 @@ def verify(
     """Verify a bundle: signature, checksums, statement, epsilon. Needs no data or server; runs
     nothing of it.
     """
-    from flows.commands.audit import verify_bundle
+    from flows.commands.verify import verify_bundle
 
     verify_bundle(bundle, key, expect, as_json, any_signer)
 

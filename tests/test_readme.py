@@ -1,4 +1,4 @@
-"""What the README shows, runs as shown; what it lists, is complete."""
+"""What the README shows, runs as shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from dpcore.algorithms import registry
 from tasks.compare.config import load_compare
 from tasks.compare.grid import expand
 
@@ -43,15 +42,9 @@ def test_python_snippets_run(snippet: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_commands_run_as_shown(tmp_path: Path) -> None:
-    """Those that neither install nor train; the flow's own tests run `dpflows train` in an empty
-    folder.
-    """
-    commands = [
-        line
-        for line in COMMANDS
-        if line.startswith("dpflows ") and not line.startswith("dpflows train")
-    ]
-    assert commands
+    """Those that install nothing, after the first `dpflows train`."""
+    commands = ["dpflows train", *(line for line in COMMANDS if line.startswith("dpflows "))]
+    assert len(commands) > 5
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DPFLOWS_HOME": str(tmp_path / "runs")}
     for line in commands:
         arguments = [sys.executable, "-m", "flows.cli", *line.split()[1:]]
@@ -61,11 +54,8 @@ def test_commands_run_as_shown(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{line}: {done.stderr}"
 
 
-def test_every_algorithm_is_listed() -> None:
-    table = TEXT.partition("## Algorithms")[2].partition("## ")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| `")]
-    listed = {name for line in rows for name in re.findall(r"`(\w+)`", line.split("|")[1])}
-    assert listed == {*registry, "auto"}
+def test_it_is_read_in_five_minutes() -> None:
+    assert len(TEXT.splitlines()) <= 120
 
 
 def test_the_two_commands_stand_there() -> None:

@@ -100,7 +100,7 @@ def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
     No code of the bundle is run: its weights, encoder and card are read by this version's scorer,
     from the very bytes that were checked.
     """
-    from flows.commands.audit import listed
+    from flows.commands.verify import listed
     from tasks.record.scoring import LinearScorer
 
     bundle = open_bundle(path)

@@ -22,7 +22,7 @@ from tasks.audit.recompute import close
 from tasks.audit.rules_run import RETRAIN, digest, entry_of
 from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject
 from tasks.drawing.curves import CURVE_POINTS, curve_name, thin
-from tasks.record import model as record_model
+from tasks.record import inventory
 from tasks.record.example import is_example
 
 STATE = "state.safetensors"
@@ -165,7 +165,7 @@ def _not_of(run: Subject, facts: LedgerFacts) -> str:
         return "kind: they cannot be read"
     if found is None:
         return ""
-    listed = run.ledger is not None and record_model.KEY in run.ledger.hashes
+    listed = run.ledger is not None and inventory.KEY in run.ledger.hashes
     pairs: dict[str, tuple[Any, Any]] = {
         "data set": (facts.dataset, found.ledger.dataset),
         "charge": (facts.events_sha256, digest(events)),

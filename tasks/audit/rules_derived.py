@@ -32,7 +32,7 @@ from tasks.audit.subject import (
     TRACE,
     Subject,
 )
-from tasks.record.model import FILE as INVENTORY
+from tasks.record.inventory import FILE as INVENTORY
 from tasks.record.statement import noise_form, note_of
 from tasks.record.wording import RENDERED, rendered_again
 

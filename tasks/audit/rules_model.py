@@ -21,7 +21,7 @@ from tasks.audit.findings import Finding, block, warn
 from tasks.audit.rules_content import STATE
 from tasks.audit.rules_run import MODEL_FILES, RETRAIN, digest
 from tasks.audit.subject import Subject
-from tasks.record import MODEL, model
+from tasks.record import MODEL, inventory
 from tasks.record.example import example_columns, is_example
 
 # What MLflow itself writes into the folder of a model.
@@ -93,8 +93,8 @@ def folder(run: Subject) -> Iterator[Finding]:
     if not run.folder:
         return
     committed = dict(run.ledger.hashes) if run.ledger is not None else {}
-    if model.KEY in committed:
-        yield from _listed(run, committed[model.KEY])
+    if inventory.KEY in committed:
+        yield from _listed(run, committed[inventory.KEY])
     else:
         yield from _unlisted(run)
     for path in DERIVED:
@@ -105,18 +105,18 @@ def folder(run: Subject) -> Iterator[Finding]:
 
 
 def _listed(run: Subject, expected: str) -> Iterator[Finding]:
-    text = run.files.get(model.FILE)
+    text = run.files.get(inventory.FILE)
     if text is None or digest(text) != expected:
         state = "is not stored" if text is None else "is not the one whose hash the ledger holds"
         yield block(
             "model_list_changed",
-            model.FILE,
+            inventory.FILE,
             f"the list of the model's files {state}",
             SERVED,
             RETRAIN,
         )
         return
-    files, packages = model.read_inventory(text)
+    files, packages = inventory.read_inventory(text)
     yield from _compared(run.folder, files)
     if PACKAGES in run.folder and run.folder[PACKAGES].decode(errors="replace").split() != list(
         packages
@@ -130,8 +130,8 @@ def _unlisted(run: Subject) -> Iterator[Finding]:
     """A run from before the list: weights and cards by the ledger's hashes, code by what this
     version writes.
     """
-    ours = model.code_hashes()
-    own = {f"{model.WEIGHTS_FOLDER}/{name}" for name in (*MODEL_FILES.values(), STATE)}
+    ours = inventory.code_hashes()
+    own = {f"{inventory.WEIGHTS_FOLDER}/{name}" for name in (*MODEL_FILES.values(), STATE)}
     code = {path: digest(data) for path, data in run.folder.items() if _is_code(path)}
     unknown = {
         path: data for path, data in run.folder.items() if path not in own and path not in code
@@ -151,8 +151,8 @@ def _unlisted(run: Subject) -> Iterator[Finding]:
 
 
 def _is_code(path: str) -> bool:
-    return path == model.SCORER or (
-        path.startswith(f"{model.CODE_FOLDER}/") and path.endswith((".py", ".typed"))
+    return path == inventory.SCORER or (
+        path.startswith(f"{inventory.CODE_FOLDER}/") and path.endswith((".py", ".typed"))
     )
 
 
@@ -227,10 +227,10 @@ def _card(run: Subject) -> str:
     if (
         flavor != "python_function"
         or plain != LOADER
-        or (name, artifact["path"]) != ("model", model.WEIGHTS_FOLDER)
+        or (name, artifact["path"]) != ("model", inventory.WEIGHTS_FOLDER)
     ):
         return "it names another loader, or another folder of weights"
-    if Path(loader["model_code_path"]).name != model.SCORER:
+    if Path(loader["model_code_path"]).name != inventory.SCORER:
         return "it names another scorer"
     if _pythons(run) != {str(loader["python_version"])}:
         return "it names another Python than the environments"
@@ -296,7 +296,7 @@ def _python(run: Subject) -> str:
 
 def _packages(run: Subject) -> str:
     lines: Sequence[str] = run.folder[PACKAGES].decode().splitlines()
-    listed = run.ledger is not None and model.KEY in run.ledger.hashes
+    listed = run.ledger is not None and inventory.KEY in run.ledger.hashes
     pinned = [PINNED.fullmatch(line) for line in lines]
     plain = all(one is not None and (listed or one[1] in FIRST_PACKAGES) for one in pinned)
     return "" if plain else "it installs something else"

@@ -24,7 +24,7 @@ from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import GENESIS
 from tasks.ledger.schema import DRAWN
 from tasks.ledger.verify import Verification
-from tasks.record.model import WEIGHTS_FOLDER
+from tasks.record.inventory import WEIGHTS_FOLDER
 from tasks.record.statement import Statement
 
 

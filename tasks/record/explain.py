@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from dpcore.errors import InputError
 from dpcore.preprocess import Encoder, MatrixEncoder, encoder_from_json
 from dpcore.preprocess.terms import Additive, Term, additive
 from dpcore.train import Planned, Result
 from tasks.drawing.terms import point_name, sheet_svg
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KEY = "explain"
 FILES = ("model.json", "encoder.json", "weights.npz")

@@ -20,16 +20,13 @@ from tasks.kinds.base import Job, Words
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.ledger.reservation import this_process
 from tasks.options.base import words_of
-from tasks.record import MODEL, outbox, tracking, view
-from tasks.record import model as record_model
+from tasks.record import MODEL, inventory, outbox, tracking
 from tasks.record import statement as words
 from tasks.record.explain import of_training, write_terms
-from tasks.record.index import MAIN
 from tasks.record.model import file_hash, log_model, requirements_of, save_model
 from tasks.record.outbox import Pending, keep_metrics
 from tasks.record.stored import start_without_price
 from tasks.record.wording import RENDERED as READABLE
-from tasks.schema import find_schema
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -45,7 +42,7 @@ MECHANISMS = "privacy/mechanisms.json"
 CURVE = "privacy/curve.json"
 TRACE = "privacy/trace.json"
 FIGURE = "figures/budget.png"
-FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, record_model.FILE, FIGURE)
+FILES = (CONFIG, STATEMENT, *READABLE, MECHANISMS, CURVE, TRACE, inventory.FILE, FIGURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +85,7 @@ def commit(
         CURVE: price.renyi.model_dump_json(indent=1),
         TRACE: json.dumps([dict(row) for row in result.trace]),
         **{name: render(statement) for name, render in READABLE.items()},
-        record_model.FILE: record_model.inventory(
-            folder / "model", requirements_of(folder / "model")
-        ),
+        inventory.FILE: inventory.inventory(folder / "model", requirements_of(folder / "model")),
     }
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +128,7 @@ HASHED = {
     "config": CONFIG,
     "statement": STATEMENT,
     "mechanisms": MECHANISMS,
-    record_model.KEY: record_model.FILE,
+    inventory.KEY: inventory.FILE,
     **{name: name for name in (*READABLE, CURVE, TRACE)},
 }
 # Files of the model whose hashes close the ledger's entry too, beside the weights.
@@ -277,8 +272,6 @@ def send(
     tracking.log_metrics(client, run_id, {**metrics, **spent}, resumed=True)
     for key, value in pending.tags.items():
         client.set_tag(run_id, key, value)
-    declared = find_schema(job.config.data.name).model_dump_json()
-    view.log_dataset(client, run_id, job.schema.name, declared, job.problem.n)
     added = [name for option in job.options for name in option.files]
     tracking.log_files(
         client, run_id, folder, [name for name in (*FILES, *added) if (folder / name).is_file()]
@@ -298,35 +291,9 @@ def send(
     tracking.log_files(client, run_id, folder, page)
     encoder = encoder_from_json((folder / "model" / "encoder.json").read_text(encoding="utf-8"))
     uri = log_model(client, run_id, folder / "model", encoder, job.schema)
-    score_model(client, run_id, uri, {**metrics, **spent})
-    experiment = client.get_run(run_id).info.experiment_id
-    view.show_trainings(client, experiment, main_metrics(metrics))
     client.set_tag(run_id, MODEL, uri)
     outbox.remove(folder)
     return uri
-
-
-def score_model(client: MlflowClient, run_id: str, uri: str, metrics: Mapping[str, float]) -> None:
-    """Show the numbers of the run at its model too: the same points, not new ones."""
-    from mlflow.entities import Metric
-
-    model = uri.removeprefix("models:/")
-    points = [
-        Metric(key, one.value, one.timestamp, one.step, model_id=model, run_id=run_id)
-        for key in metrics
-        for one in client.get_metric_history(run_id, key)[-1:]
-    ]
-    if points:
-        client.log_batch(run_id, metrics=points)
-
-
-def main_metrics(metrics: Mapping[str, float]) -> list[str]:
-    """What the table of runs shows of the quality: a released number before an internal one."""
-    for prefix in ("released.", "internal."):
-        for name in MAIN:
-            if f"{prefix}{name}" in metrics:
-                return [f"{prefix}{name}"]
-    return []
 
 
 def run_params(

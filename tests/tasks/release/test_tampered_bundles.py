@@ -15,7 +15,7 @@ import pytest
 
 from dpcore.errors import InputError
 from flows.cli import run
-from flows.commands.audit import words
+from flows.commands.verify import words
 from tasks.release.bundle import read_bundle
 from tasks.release.keys import load_key, sign
 from tasks.release.manifest import MANIFEST, SIGNATURE

@@ -1,0 +1,171 @@
+"""The pages under ``docs``: what they show runs as shown, what they list is what the code says,
+and their links lead somewhere.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", flags=re.S | re.M)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+# What a reader has to put in: the run that was trained last, and the key of this page.
+START = """set -e
+dpflows() { "$PYTHON" -m flows.cli "$@"; }
+python() { "$PYTHON" "$@"; }
+RUN() { dpflows runs --json | "$PYTHON" -c \
+'import json, sys; print(json.load(sys.stdin)["runs"][0]["run_id"])'; }
+FINGERPRINT() { dpflows key show; }
+"""
+
+
+def script_of(text: str) -> str:
+    """A page as one shell script: files with a title are written, commands run in their order."""
+    lines = [START]
+    for language, title, body in FENCE.findall(text):
+        if title:
+            lines += [f"mkdir -p {shlex.quote(os.path.dirname(title) or '.')}"]  # noqa: PTH120
+            lines += [f"cat > {shlex.quote(title)} <<'END_OF_FILE'\n{body}END_OF_FILE"]
+        elif language == "python":
+            lines += [f"python - <<'END_OF_FILE'\n{body}END_OF_FILE"]
+        elif language == "console":
+            for line in body.splitlines():
+                assert line.startswith("$ "), f"a line of a console block is no command: {line}"
+                lines += [re.sub(r"\b(RUN|FINGERPRINT)\b", r'"$(\1)"', line[2:])]
+    return "\n".join(lines) + "\n"
+
+
+def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if "DPFLOWS" not in name}
+    environment |= {"PYTHONPATH": str(ROOT), "PYTHON": sys.executable, "COLUMNS": "80"}
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+def runs_something(path: Path) -> bool:
+    return any(
+        language == "console" or (language == "python" and not title)
+        for language, title, _ in FENCE.findall(path.read_text(encoding="utf-8"))
+    )
+
+
+def reference() -> Any:
+    spec = importlib.util.spec_from_file_location("reference", DOCS / "reference.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_pages_are_what_the_code_says() -> None:
+    """``python docs/reference.py`` makes them anew."""
+    for path, text in reference().pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: make it anew"
+
+
+def test_every_algorithm_and_every_key_is_in_the_reference() -> None:
+    from dpcore.algorithms import registry
+    from flows.commands.about import _models
+
+    algorithms = (DOCS / "reference" / "algorithms.md").read_text(encoding="utf-8")
+    found = set(re.findall(r"^## (\w+)", algorithms, flags=re.M))
+    assert found == set(registry)
+    configuration = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
+    for make in _models().values():
+        for name in make().model_fields:
+            assert f"| `{name}` |" in configuration, name
+
+
+def anchors(text: str) -> set[str]:
+    """Names of the headings of a page, as they stand in links."""
+    plain = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    headings = re.findall(r"^#+ (.+)$", plain, flags=re.M)
+    return {re.sub(r"[^\w -]", "", one).strip().lower().replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *PAGES], ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for target in LINK.findall(re.sub(r"`[^`]*`", "", text)):
+        if re.match(r"\w+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        other = (path.parent / name).resolve() if name else path
+        assert other.is_file(), f"{path.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(other.read_text(encoding="utf-8")), f"{path.name}: {target}"
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "conf" / "mkdocs.yml").read_text(), re.M))
+    assert listed == {path.relative_to(DOCS).as_posix() for path in PAGES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if runs_something(path)], ids=lambda path: path.stem
+)
+def test_pages_run_as_shown(path: Path, tmp_path: Path) -> None:
+    script = script_of(path.read_text(encoding="utf-8"))
+    if path.stem == "networks":
+        pytest.importorskip("torch")
+    done = run_script(script, tmp_path)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+TABLES = {"bank": "bank/bank-full.csv.gz", "credit": "credit/credit-card-clients.csv.gz"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLES)
+def test_the_tutorials_commands_bring_an_unknown_table_to_a_release(
+    name: str, tmp_path: Path
+) -> None:
+    """The reviewer takes every bound of the draft as it is: what is tested is the way, not the
+    privacy of the draft."""
+    shared = Path(os.environ.get("DPFLOWS_SHARED", str(ROOT.parent / "shared")))
+    table = (shared / "data" / TABLES[name]).resolve()
+    if not table.is_file():
+        pytest.skip("the data are not here")
+    commands = [
+        "dpflows init .",
+        f"dpflows profile {table} --name mine -o conf/data/mine.yaml",
+        "sed -i /^drafted/d conf/data/mine.yaml",
+        "dpflows ledger init mine --epsilon 3 --delta 1e-6",
+        "dpflows plan --set data.name=mine",
+        "dpflows train --set data.name=mine",
+        "dpflows runs",
+        "dpflows audit $(RUN)",
+        "dpflows key new release.pem",
+        "export DPFLOWS_SIGNING_KEY=$PWD/release.pem",
+        "dpflows release $(RUN) --to mine --approved-by 'A. Person'",
+        "dpflows verify runs/releases/mine/1 --key $(FINGERPRINT)",
+        f"dpflows predict runs/releases/mine/1 {table} -o scores.csv",
+    ]
+    assert len(commands) <= 15
+    done = run_script(START + "\n".join(commands), tmp_path)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-2000:]}"
+    assert (tmp_path / "scores.csv").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q"]
+    command += ["-f", str(ROOT / "conf" / "mkdocs.yml"), "-d", str(tmp_path / "site")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "reference" / "algorithms.html").is_file()
