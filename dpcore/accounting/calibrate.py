@@ -13,7 +13,7 @@ from dpcore.accounting.events import Events
 from dpcore.accounting.exact import SHARE
 from dpcore.accounting.limits import SLACK, Limit, Target
 from dpcore.errors import PriceUnknown
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import InTurn, Mechanism, Rounds
 from dpcore.problem import Problem
 
 # Relative gap between the noise that is returned and noise that no longer fits.
@@ -147,11 +147,20 @@ def planned_events(algorithm: Planner, problem: Problem, noise: str = "rounded")
     """What ``algorithm`` would release on ``problem``, with noise of the form ``noise``
     (``FORMS``).
     """
-    mechanisms = algorithm.plan(problem)
-    if noise != "rounded":
-        formed = {id(mechanism): mechanism.with_noise(noise) for mechanism in mechanisms}
-        mechanisms = [formed[id(mechanism)] for mechanism in mechanisms]
+    mechanisms = _formed(algorithm.plan(problem), noise)
     return Events.of(mechanisms, adjacency=problem.adjacency, unit=problem.unit)
+
+
+def _formed(mechanisms: Sequence[Mechanism], noise: str) -> Sequence[Mechanism]:
+    """Each of ``mechanisms`` with its noise in the form ``noise``; equal objects stay one."""
+    if noise == "rounded":
+        return mechanisms
+    if isinstance(mechanisms, Rounds):
+        return replace(mechanisms, block=_formed(mechanisms.block, noise))
+    if isinstance(mechanisms, InTurn):
+        return InTurn(tuple(_formed(part, noise) for part in mechanisms.parts))
+    formed = {id(mechanism): mechanism.with_noise(noise) for mechanism in mechanisms}
+    return [formed[id(mechanism)] for mechanism in mechanisms]
 
 
 def check_limits(events: Events, *limits: Limit) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from itertools import chain, repeat
 from math import inf
 from typing import Any
 
@@ -16,7 +17,7 @@ from dpcore.accounting.first_rules import first
 from dpcore.errors import InputError, PriceUnknown, unknown_name
 from dpcore.losses import Array
 from dpcore.mechanisms import to_dict
-from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, Mechanism, on_grid
+from dpcore.mechanisms.base import MECHANISMS, SAMPLERS, InTurn, Mechanism, Rounds, on_grid
 from dpcore.mechanisms.repeated import Composition, Repeated
 from dpcore.problem import Adjacency
 from dpcore.sampling import Poisson, Sampled
@@ -114,6 +115,10 @@ VERSION = 1
 RULES = 2
 
 
+# A list of more runs than this is kept as one round of it and how often that runs.
+MOST_RUNS = 10_000
+
+
 @dataclass(frozen=True)
 class Events:
     """An ordered list of releases under one unit of privacy and one adjacency, stored run-length
@@ -121,8 +126,9 @@ class Events:
 
     ``table`` holds distinct mechanisms, ``order`` pairs (index into the table, how many times in a
     row), ``rules`` the number of the price rules that charge it: a text without one is of the
-    first. This is the only place where a price is multiplied by a count. ``to_json`` and
-    ``from_json`` are inverse bit for bit, so the price can be computed again from the text alone.
+    first. The whole order runs ``rounds`` times, once where a text names no number. This is the
+    only place where a price is multiplied by a count. ``to_json`` and ``from_json`` are inverse bit
+    for bit, so the price can be computed again from the text alone.
     """
 
     table: tuple[Mechanism, ...]
@@ -130,6 +136,7 @@ class Events:
     adjacency: Adjacency
     unit: str = "record"
     rules: int = RULES
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         if self.rules not in range(1, RULES + 1):
@@ -149,7 +156,18 @@ class Events:
     def of(
         cls, mechanisms: Iterable[Mechanism], *, adjacency: Adjacency | str, unit: str = "record"
     ) -> Events:
-        """Encode mechanisms in the order in which they run."""
+        """Encode mechanisms in the order in which they run; many ``Rounds`` at the cost of one."""
+        if isinstance(mechanisms, Rounds):
+            once = cls.of(mechanisms.block, adjacency=adjacency, unit=unit)
+            if len(once.order) == 1 and once.rounds == 1:
+                return replace(once, order=((0, len(mechanisms)),))
+            if once.rounds * len(once.order) * mechanisms.times > MOST_RUNS:
+                return replace(once, rounds=once.rounds * mechanisms.times)
+            if once.rounds == 1 and once.order and once.order[0][0] != once.order[-1][0]:
+                return replace(once, order=once.order * mechanisms.times)
+        if isinstance(mechanisms, InTurn):
+            parts = [cls.of(part, adjacency=adjacency, unit=unit) for part in mechanisms.parts]
+            return reduce(cls.then, parts)
         table: dict[Mechanism, int] = {}
         order: list[tuple[int, int]] = []
         for mechanism, count in _runs(mechanisms):
@@ -164,7 +182,7 @@ class Events:
         """Each distinct mechanism with the number of times it runs."""
         totals = [0] * len(self.table)
         for index, count in self.order:
-            totals[index] += count
+            totals[index] += count * self.rounds
         return tuple(zip(self.table, totals, strict=True))
 
     @cached_property
@@ -172,7 +190,7 @@ class Events:
         """Each distinct mechanism with the number of its prices: releases of an epoch share one."""
         totals = [0] * len(self.table)
         for index, count in self.order:
-            totals[index] += self.table[index].charges(count)
+            totals[index] += self.table[index].charges(count) * self.rounds
         return tuple(zip(self.table, totals, strict=True))
 
     @property
@@ -181,12 +199,16 @@ class Events:
         return self.rules > 1 and any(on_grid(mechanism) for mechanism in self.table)
 
     def __len__(self) -> int:
-        return sum(count for _, count in self.order)
+        return sum(count for _, count in self.order) * self.rounds
+
+    @property
+    def runs(self) -> Iterable[tuple[int, int]]:
+        """``order`` as often as it runs, one pair after the other."""
+        return chain.from_iterable(repeat(self.order, self.rounds))
 
     def __iter__(self) -> Iterator[Mechanism]:
-        for index, count in self.order:
-            for _ in range(count):
-                yield self.table[index]
+        for index, count in self.runs:
+            yield from repeat(self.table[index], count)
 
     def price(self, adjacency: Adjacency | str | None = None) -> Array:
         """Rényi curve of the whole list on ``ORDERS``: the sum of the parts. Mironov (2017),
@@ -218,12 +240,12 @@ class Events:
     def prefix(self, releases: int) -> Events:
         """The first ``releases`` releases."""
         kept, left = [], releases
-        for index, count in self.order:
+        for index, count in self.runs:
             if left <= 0:
                 break
             kept.append((index, min(count, left)))
             left -= count
-        return replace(self, order=tuple(kept))
+        return replace(self, order=tuple(kept), rounds=1)
 
     def then(self, other: Events) -> Events:
         """These releases and after them those of ``other``, which have the same unit and
@@ -238,13 +260,13 @@ class Events:
             )
         places = {mechanism: index for index, mechanism in enumerate(self.table)}
         moved = [places.setdefault(mechanism, len(places)) for mechanism in other.table]
-        table, order = tuple(places), [*self.order]
-        for index, count in other.order:
+        table, order = tuple(places), [*self.runs]
+        for index, count in other.runs:
             apart = table[moved[index]].charges(2) < 2  # an epoch ends with the run that began it
             if order and order[-1][0] == moved[index] and not apart:
                 count += order.pop()[1]
             order.append((moved[index], count))
-        return replace(self, table=table, order=tuple(order))
+        return replace(self, table=table, order=tuple(order), rounds=1)
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, shortest floats that read back equal."""
@@ -256,6 +278,7 @@ class Events:
                 "mechanisms": [to_dict(mechanism) for mechanism in self.table],
                 "order": [list(run) for run in self.order],
                 **({} if self.rules == 1 else {"rules": self.rules}),
+                **({} if self.rounds == 1 else {"rounds": self.rounds}),
             },
             sort_keys=True,
             separators=(",", ":"),
@@ -275,17 +298,17 @@ class Events:
             table = tuple(from_dict(item) for item in stored["mechanisms"])
             order = tuple((_whole(index), _whole(count)) for index, count in stored["order"])
             adjacency, unit = Adjacency(stored["adjacency"]), str(stored["unit"])
-            rules = _whole(stored.get("rules", 1))
+            rules, rounds = (_whole(stored.get(name, 1)) for name in ("rules", "rounds"))
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise InputError(
                 f"Expected stored events as JSON, got {text[:60]!r} ({error!r})."
             ) from error
-        if any(count < 1 or not 0 <= index < len(table) for index, count in order):
+        if rounds < 1 or any(count < 1 or not 0 <= index < len(table) for index, count in order):
             raise InputError(
                 "Expected every run of stored events to name a mechanism of the table "
                 "at least once."
             )
-        return cls(table, order, adjacency, unit, rules)
+        return cls(table, order, adjacency, unit, rules, rounds)
 
 
 def _whole(value: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, sqrt
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ from dpcore.descent.gradient import RANKING_HORIZON, ranks_columns, slope_at_sta
 from dpcore.descent.minimise import minimise
 from dpcore.errors import if_given, require_choice, require_count, require_positive
 from dpcore.losses import Array, capped
-from dpcore.mechanisms import AMP, Mechanism
+from dpcore.mechanisms import AMP, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.penalties import penalties, penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
@@ -121,10 +122,10 @@ class ADMMObjP(Algorithm):
             problem, self.noise_multiplier, "gaussian", ridge, self.tolerance, OUTPUT_RATIO, True
         )
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         # what the problem has no such penalty for is refused before it is charged
         penalty_of(problem, self.penalty)
-        return [self.iteration(self.minimised(problem))] * self.steps
+        return Rounds([self.iteration(self.minimised(problem))], self.steps)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return z (exactly sparse) or x after the last iteration, shape (d,)."""

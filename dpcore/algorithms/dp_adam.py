@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import Mechanism, Rounds
 from dpcore.problem import Adjacency, Problem, Requires
 
 # First step size times norm_bound (a coordinate moves by about this much a step): STEP *
@@ -99,8 +100,8 @@ class DPAdam(Algorithm):
             problem, self.clip(problem), self.noise_multiplier, self.sampling_rate
         )
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
-        return [self.gradient(problem).mechanism] * self.steps
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
+        return Rounds([self.gradient(problem).mechanism], self.steps)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, shape (d,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from dpcore.algorithms.base import Algorithm, register
 from dpcore.descent.admm import ADMMSettings, Iterate
 from dpcore.errors import AssumptionNotMet, require_count
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.mechanisms import Gaussian, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.penalties import penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
@@ -61,7 +62,7 @@ class DPADMM(ADMMSettings, Algorithm):
         ADMMSettings.__post_init__(self)
         require_count(parties=self.parties)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         if self.parties > problem.n:
             raise AssumptionNotMet(
                 f"Expected at most n={problem.n} parties for 'dp_admm', got "
@@ -71,7 +72,7 @@ class DPADMM(ADMMSettings, Algorithm):
         # what the problem has no such penalty for is refused before it is charged
         penalty_of(problem, self.penalty)
         sensitivity = problem.sensitivity(self.clip(problem))
-        return [Gaussian(sensitivity, self.noise_multiplier * sensitivity)] * self.steps
+        return Rounds([Gaussian(sensitivity, self.noise_multiplier * sensitivity)], self.steps)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the consensus z, or the mean of the x_p, after the last round; shape (outputs *

@@ -4,6 +4,7 @@ direction fails.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import Exponential, Gaussian, Mechanism, NoisyMax
+from dpcore.mechanisms import Exponential, Gaussian, Mechanism, NoisyMax, Rounds
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 
@@ -182,11 +183,9 @@ class DPAGD(Algorithm):
         """zCDP of the first gradient."""
         return 1.0 / (2.0 * self.noise_multiplier**2)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
-        return [
-            self.gradient(problem, self.gradient_rho).mechanism,
-            self.choice(problem),
-        ] * self.rounds
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
+        gradient = self.gradient(problem, self.gradient_rho).mechanism
+        return Rounds([gradient, self.choice(problem)], self.rounds)
 
     def steps(self, largest: float) -> Array:
         """Step sizes to choose from, 0 first, shape (candidates + 1,)."""

@@ -4,6 +4,7 @@ where it fails.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite, sqrt
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from dpcore.descent.line_search import (
 )
 from dpcore.errors import InputError
 from dpcore.losses import Array
-from dpcore.mechanisms import AboveThreshold, Mechanism
+from dpcore.mechanisms import AboveThreshold, InTurn, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 
@@ -171,11 +172,12 @@ class DPBLSGD(LineSearchSettings, Algorithm):
         """Sampling rate of the loss queries."""
         return self.sampling_rate if self.search_rate is None else self.search_rate
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         state = self.start(problem)
         gradient = self.gradient(problem, state.clip_norm, state.multiplier).mechanism
         search = self.search(problem, state.clip_loss, state.search_epsilon)
-        return [gradient] * self.iterations + [search] * ceil(self.iterations / self.search_every)
+        searches = ceil(self.iterations / self.search_every)
+        return InTurn((Rounds([gradient], self.iterations), Rounds([search], searches)))
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last released iterate, shape (d,)."""

@@ -4,7 +4,9 @@ step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -32,7 +34,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import Mechanism, Rounds
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
 
@@ -147,9 +149,9 @@ class DPSGD(Algorithm):
             )
         return np.array(self.start)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         self.first(problem)
-        return [self.gradient(problem).mechanism] * self.steps
+        return Rounds([self.gradient(problem).mechanism], self.steps)
 
     def total_step(self, problem: Problem) -> float:
         """Sum of the step sizes that the noise of the whole run supports."""
@@ -177,7 +179,7 @@ class DPSGD(Algorithm):
         stability.
         """
         longest = longest_step(problem)
-        step = self.total_step(problem) / float(self.decay().sum())
+        step = self.total_step(problem) / decay_total(self.schedule, self.steps)
         momentum = momentum_for(step, longest) if self.momentum is None else self.momentum
         rate = (
             min(step * (1.0 - momentum), longest)
@@ -188,14 +190,7 @@ class DPSGD(Algorithm):
 
     def decay(self) -> Array:
         """Step sizes relative to the first, shape (steps,)."""
-        t = np.arange(self.steps)
-        match self.schedule:
-            case "constant":
-                return np.ones(self.steps)
-            case "inverse":
-                return 1.0 / (1.0 + t)
-            case _:
-                return 1.0 - t / self.steps
+        return decays(self.schedule, self.steps)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, or the mean over the last share ``average`` of the iterates;
@@ -215,3 +210,21 @@ class DPSGD(Algorithm):
             if step >= first_averaged:
                 total += w
         return total / (self.steps - first_averaged)
+
+
+def decays(schedule: str, steps: int) -> Array:
+    """Step sizes relative to the first, shape (steps,)."""
+    t = np.arange(steps)
+    match schedule:
+        case "constant":
+            return np.ones(steps)
+        case "inverse":
+            return 1.0 / (1.0 + t)
+        case _:
+            return 1.0 - t / steps
+
+
+@lru_cache(maxsize=64)
+def decay_total(schedule: str, steps: int) -> float:
+    """Their sum: a plan asks for it at each noise that it tries."""
+    return float(decays(schedule, steps).sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.mechanisms import Gaussian, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.penalties import prox_l1
 from dpcore.problem import Adjacency, Problem, Requires
@@ -117,9 +118,9 @@ class DPSVRG(Algorithm):
         inner = Gaussian(difference, self.noise_multiplier * ratio * difference)
         return self.gradient(problem).mechanism, sum_on_batch(problem, self.sampling_rate, inner)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         full, inner = self.mechanisms(problem)
-        return [full, *[inner] * (self.inner - 1)] * self.epochs
+        return Rounds([full, *[inner] * (self.inner - 1)], self.epochs)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, shape (outputs * d,)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
@@ -15,7 +15,7 @@ from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.admm import SELECTION, ADMMSettings, Iterate, Steps
 from dpcore.errors import AssumptionNotMet, require_choice
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.mechanisms import Gaussian, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.penalties import penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
@@ -92,10 +92,12 @@ class MPADMM(ADMMSettings, Algorithm):
         """
         return self.steps_for(problem, sqrt(self.steps) / self.noise_multiplier)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         # what the problem has no such penalty for is refused before it is charged
         penalty_of(problem, self.penalty)
         steps = self.schedule_for(problem)
+        if self.schedule == "constant":
+            return Rounds(self.epoch(problem, steps.rho, float(steps.size(1.0))), self.steps)
         return [
             item for step in steps.sizes.tolist() for item in self.epoch(problem, steps.rho, step)
         ]

@@ -4,6 +4,7 @@ documents.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.mechanisms import Gaussian, Mechanism, Rounds
 from dpcore.problem import Adjacency, Problem, Requires
 from dpcore.ranking.documents import ScoredDocuments, public_documents
 from dpcore.ranking.losses import RankingLoss
@@ -125,16 +126,16 @@ class PrivBR(Algorithm):
             self.sampling_rate if self.batch_size is None else min(self.batch_size / problem.n, 1.0)
         )
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         self.check_loss(problem)
         loss: Any = problem.loss
         gaussian = Gaussian(1.0, self.noise_multiplier)
         rate = self.rate(problem)
         if rate == 1.0:
-            return [gaussian] * self.steps
+            return Rounds([gaussian], self.steps)
         centred = loss.name == "bayesrank" and loss.target == "gain"
         geometry = "ball" if centred else "triangle"
-        return [Poisson(rate).amplify(gaussian, problem.adjacency, geometry)] * self.steps
+        return Rounds([Poisson(rate).amplify(gaussian, problem.adjacency, geometry)], self.steps)
 
     def check_loss(self, problem: Problem) -> None:
         """Raise ``AssumptionNotMet`` for a loss that labels can move without bound."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.gradient import loss_at_start
 from dpcore.errors import if_given, require_count, require_fraction, require_positive
 from dpcore.losses import Array
-from dpcore.mechanisms import Exponential, Mechanism
+from dpcore.mechanisms import Exponential, Mechanism, Rounds
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency, Problem, Requires
 
@@ -75,12 +76,12 @@ class PrivGene(Algorithm):
             return self.clip_loss
         return LOSS_SHARE.get(problem.loss.argument, OTHER_SHARE) * loss_at_start(problem)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         cap = self.clip(problem)
         choice = Exponential(
             cap, self.noise_multiplier * cap, problem.adjacency is not Adjacency.ADD_REMOVE
         )
-        return [choice] * (2 * self.generations + 1)
+        return Rounds([choice], 2 * self.generations + 1)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the winner of the last generation, shape (d,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import Mechanism, Rounds
 from dpcore.problem import Adjacency, Problem, Requires
 
 # The n^2 rounds of the source are more than a machine can do beyond this many records.
@@ -101,8 +102,8 @@ class RRPSGD(Algorithm):
             1.0 / problem.smoothness, self.radius / (problem.norm_bound * sqrt(variance * most))
         )
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
-        return [self.gradient(problem).mechanism] * self.shape(problem)[1]
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
+        return Rounds([self.gradient(problem).mechanism], self.shape(problem)[1])
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the iterate of round R, shape (d,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, sqrt
 from typing import Any, ClassVar
@@ -29,7 +30,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import Gaussian, Mechanism
+from dpcore.mechanisms import Gaussian, InTurn, Mechanism, Rounds
 from dpcore.objective import LinearObjective
 from dpcore.objective.base import unscaled
 from dpcore.objective.rows import SUM_TOLERANCE
@@ -123,9 +124,9 @@ class ScaledGD(Algorithm):
         """The clip norm C; scaled rows have norm about 1."""
         return clip_share(problem) if self.clip_norm is None else self.clip_norm
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         marginals, gradient, calibration = self.releases_of(problem)
-        return [marginals, *[gradient.mechanism] * self.steps, *calibration]
+        return InTurn(([marginals], Rounds([gradient.mechanism], self.steps), calibration))
 
     def releases_of(self, problem: Problem) -> tuple[Gaussian, NoisyGradient, list[Gaussian]]:
         """The marginals, a step, and the histogram of scores where there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.gradient import NoisyGradient, step_share
 from dpcore.errors import if_given, require_count, require_positive
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import Mechanism, Rounds
 from dpcore.problem import Adjacency, Problem, Requires
 
 # Radius of the ball times norm_bound, for a loss of margins.
@@ -75,8 +76,8 @@ class SGDAdv(Algorithm):
             problem, problem.lipschitz, self.noise_multiplier, self.rate(problem)
         )
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
-        return [self.gradient(problem).mechanism] * self.steps(problem)
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
+        return Rounds([self.gradient(problem).mechanism], self.steps(problem))
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the mean of the last half of the iterates, shape (d,)."""

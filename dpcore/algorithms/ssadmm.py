@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from dpcore.descent.admm import SELECTION, ADMMSettings, Iterate
 from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import if_given, require_fraction
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import Mechanism, Rounds
 from dpcore.penalties import penalty_of
 from dpcore.problem import Adjacency, Problem, Requires
 
@@ -75,10 +76,10 @@ class SSADMM(ADMMSettings, Algorithm):
             problem, self.clip(problem), self.noise_multiplier, self.rate(problem)
         )
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         # what the problem has no such penalty for is refused before it is charged
         penalty_of(problem, self.penalty)
-        return [self.gradient(problem).mechanism] * self.steps
+        return Rounds([self.gradient(problem).mechanism], self.steps)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return z (exactly sparse) or x after the last step, shape (outputs * d,)."""

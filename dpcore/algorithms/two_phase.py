@@ -21,7 +21,7 @@ from dpcore.errors import (
     require_positive,
 )
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import InTurn, Mechanism
 from dpcore.penalties import features, top_columns
 from dpcore.problem import Adjacency, Block, Problem, Requires
 
@@ -179,9 +179,9 @@ class TwoPhase(Algorithm):
         rate = trainer.parameters(problem).get("sampling_rate", 1.0) or 1.0 / sqrt(problem.n)
         return rate * sqrt(releases) / self.noise_multiplier
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
         first, _, second = self.phases(problem)
-        return [*first.plan(problem), *second]
+        return InTurn((first.plan(problem), second))
 
     def outline(self, problem: Problem) -> list[dict[str, Any]]:
         """Both phases in words and numbers; ``share``: of mu^2, signal over noise, before

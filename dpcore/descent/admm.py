@@ -12,7 +12,10 @@ large rho is early stopping.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -89,11 +92,25 @@ class Iterate:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps k_t that x takes, shape (steps,), the penalty parameter rho and the momentum."""
+    """Steps k_t that x takes, the penalty parameter rho and the momentum. With ``relative`` decay
+    d_t k_t is ``first`` d_t, of a given learning rate (``rate``) eta d_t / (1 + eta d_t rho).
+    """
 
-    sizes: Array
+    first: float
     rho: float
     momentum: float
+    relative: Callable[[], Array]
+    rate: bool = False
+
+    def size(self, decay: Any) -> Any:
+        """The step at ``decay``, a number or an array."""
+        eta = self.first * decay
+        return eta / (1.0 + eta * self.rho) if self.rate else eta
+
+    @property
+    def sizes(self) -> Array:
+        """All steps, shape (steps,)."""
+        return np.asarray(self.size(self.relative()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,39 +159,45 @@ class ADMMSettings:
         """The clip norm C."""
         return usual_clip(problem) if self.clip_norm is None else self.clip_norm
 
-    def decay(self, steps_per_epoch: float = 1.0) -> Array:
-        """Step sizes relative to the first, shape (steps,)."""
-        t = np.arange(self.steps)
-        match self.schedule:
-            case "linear":
-                return 1.0 - t / self.steps
-            case "epoch":
-                return 1.0 / (1.0 + np.floor(t / steps_per_epoch))
-            case _:
-                return np.ones(self.steps)
-
     def steps_for(self, problem: Problem, mu: float, steps_per_epoch: float = 1.0) -> Steps:
         """Steps, rho and momentum; ``mu`` is the signal over noise of the run for a sum of
         sensitivity 1.
         """
-        decay = self.decay(steps_per_epoch)
+        relative = partial(decays, self.schedule, self.steps, steps_per_epoch)
         if self.learning_rate is not None:
             momentum = self.momentum or 0.0
-            eta = self.learning_rate * decay
             rho = (
                 COUPLING / self.learning_rate
                 if self.penalty_parameter is None
                 else self.penalty_parameter
             )
-            return Steps(eta / (1.0 + eta * rho), rho, momentum)
+            return Steps(self.learning_rate, rho, momentum, relative, rate=True)
         longest = longest_step(problem)
         step = total_step(
             problem, self.horizon or usual_horizon(problem), mu, self.clip(problem)
-        ) / float(decay.sum())
+        ) / decay_total(self.schedule, self.steps, steps_per_epoch)
         momentum = momentum_for(step, longest) if self.momentum is None else self.momentum
         first = min(step * (1.0 - momentum), longest)
         if self.penalty_parameter is not None:
             # The x-step cannot be longer than 1 / rho, whatever eta.
             first = first / (1.0 + first * self.penalty_parameter)
         rho = COUPLING / first if self.penalty_parameter is None else self.penalty_parameter
-        return Steps(first * decay, rho, momentum)
+        return Steps(first, rho, momentum, relative)
+
+
+def decays(schedule: str, steps: int, steps_per_epoch: float) -> Array:
+    """Step sizes relative to the first, shape (steps,)."""
+    t = np.arange(steps)
+    match schedule:
+        case "linear":
+            return 1.0 - t / steps
+        case "epoch":
+            return 1.0 / (1.0 + np.floor(t / steps_per_epoch))
+        case _:
+            return np.ones(steps)
+
+
+@lru_cache(maxsize=64)
+def decay_total(schedule: str, steps: int, steps_per_epoch: float) -> float:
+    """Their sum: a plan asks for it at each noise that it tries."""
+    return float(decays(schedule, steps, steps_per_epoch).sum())

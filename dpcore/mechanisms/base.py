@@ -12,9 +12,11 @@ Baselines without noise.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain, islice, repeat
 from math import inf
+from operator import eq
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
@@ -205,6 +207,54 @@ def l1_distance(value: Any, other: Any) -> float:
     return float(
         np.abs(np.asarray(value, dtype=np.float64) - np.asarray(other, dtype=np.float64)).sum()
     )
+
+
+class Releases(Sequence[Mechanism]):
+    """A list of releases that is not written out; it equals any sequence of the same ones."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or len(self) != len(other):
+            return False
+        return all(map(eq, self, other))
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds(Releases):
+    """The releases of ``block``, ``times`` times: a plan of many rounds that is no list of them."""
+
+    block: Sequence[Mechanism]
+    times: int
+
+    def __len__(self) -> int:
+        return len(self.block) * self.times
+
+    def __iter__(self) -> Iterator[Mechanism]:
+        return chain.from_iterable(repeat(self.block, self.times))
+
+    def __getitem__(self, index: Any) -> Any:
+        places = range(len(self))[index]
+        if isinstance(places, int):
+            return self.block[places % len(self.block)]
+        return [self.block[place % len(self.block)] for place in places]
+
+
+@dataclass(frozen=True, eq=False)
+class InTurn(Releases):
+    """The releases of ``parts``, one after the other, none of them written out."""
+
+    parts: tuple[Sequence[Mechanism], ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __iter__(self) -> Iterator[Mechanism]:
+        return chain.from_iterable(self.parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        places = range(len(self))[index]
+        if isinstance(places, int):
+            return next(islice(self, places, None))
+        return [*self][index]
 
 
 @mechanism("exact")

@@ -4,7 +4,7 @@ one plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from dpcore.accounting.curves import ORDERS, curve_of
 from dpcore.accounting.limits import SLACK
 from dpcore.algorithms import Algorithm
 from dpcore.losses import Array
-from dpcore.mechanisms import Mechanism
+from dpcore.mechanisms import Mechanism, Rounds
 from dpcore.problem import Adjacency, Problem, Requires
 
 
@@ -108,8 +108,8 @@ class OneVsRest:
         """The inner algorithm's, which the runs of all classes share."""
         return self.inner.parameters(problem)
 
-    def plan(self, problem: Problem) -> list[Mechanism]:
-        return [*self.inner.plan(one_class(problem))] * problem.outputs
+    def plan(self, problem: Problem) -> Sequence[Mechanism]:
+        return Rounds(self.inner.plan(one_class(problem)), problem.outputs)
 
     def fit(self, problem: Problem, budget: Any, rng: np.random.Generator) -> Array:
         """Return the weights of all classes, one after the other, shape (outputs * d,)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from dpcore.accounting.events import Events
@@ -84,8 +84,10 @@ def times(events: Events, count: int) -> Events:
     """``events`` as often as ``count`` cells run them."""
     if len(events.order) == 1 and events.table[0].charges(2) == 2:
         index, each = events.order[0]
-        return Events(events.table, ((index, each * count),), events.adjacency, events.unit)
-    return Events(events.table, events.order * count, events.adjacency, events.unit)
+        return replace(events, order=((index, each * count),))
+    if events.rounds > 1:
+        return replace(events, rounds=events.rounds * count)
+    return replace(events, order=events.order * count)
 
 
 def charge_for(

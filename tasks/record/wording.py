@@ -131,7 +131,9 @@ def epsilon_table(statement: Statement) -> list[tuple[str, str]]:
 def mechanism_lines(statement: Statement) -> list[str]:
     """Each run of equal releases in order: how many, of which kind, with which fields."""
     table = statement.mechanisms["mechanisms"]
-    return [f"{count} x {_fields(table[index])}" for index, count in statement.mechanisms["order"]]
+    runs = [f"{count} x {_fields(table[index])}" for index, count in statement.mechanisms["order"]]
+    rounds = statement.mechanisms.get("rounds", 1)
+    return runs if rounds == 1 else [f"{rounds} rounds, in each", *runs]
 
 
 def _fields(item: dict[str, object]) -> str:

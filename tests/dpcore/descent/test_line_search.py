@@ -272,7 +272,7 @@ def test_a_used_batch_and_an_overdrawn_run_are_refused():
 
     class Twice(DPBLGD):
         def fit(self, problem, budget, rng):
-            for mechanism in self.plan(problem) * 2:
+            for mechanism in [*self.plan(problem)] * 2:
                 budget.release(mechanism, lambda batch: np.zeros(4))
 
     with pytest.raises(BudgetExceeded, match="affords"):
