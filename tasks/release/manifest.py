@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpcore.problem import Adjacency
-from tasks.record.explain import Explanation
 from tasks.record.statement import First, Statement
 from tasks.record.wording import plain_words, promise_and_charge
+
+if TYPE_CHECKING:
+    from tasks.record.explain import Explanation
 
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"
