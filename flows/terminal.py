@@ -381,14 +381,25 @@ def remaining_parts(report: Mapping[str, Any]) -> list[Any]:
             f"{row['share_left']:.1%}",
             *more,
         )
+    counted = "in mu^2" if report["order"] is None else f"at order {report['order']:g}"
     words = (
-        f"Counted at order {report['order']:g}, {report['budget']:.6g} for each block. What is "
-        f"left here admits a run "
+        f"Counted {counted}, {report['budget']:.6g} for each block. What is left here admits a run "
         f"of Gaussian releases of epsilon {report['fits_epsilon']:.4g} at delta "
         f"{report['delta']:g}."
     )
+    if like_last := report.get("like_last"):
+        words += f" {like_last_words(like_last)}"
     untouched = "No block was touched yet: each has its whole budget."
     return [*parts, table if report["blocks"] else Text(untouched), Text(words)]
+
+
+def like_last_words(found: Mapping[str, Any]) -> str:
+    """How many runs like the last fit, here and in a budget that counts as suits them best."""
+    here, best = found["admitted"], found["best_admitted"]
+    words = f"{found['left']} more runs like the last fit here, of {here} in a whole budget"
+    if found["better"]:
+        words += f"; one opened with {found['better']} would admit {best}"
+    return f"{words}."
 
 
 def explanation(report: Mapping[str, Any]) -> list[Any]:

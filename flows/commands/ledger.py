@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dpcore.errors import InputError, UnknownName, VerificationFailed
+from dpcore.problem import Adjacency
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger, RowFacts, Verification, ledger_for
+from tasks.ledger.records import Dataset, choose_order, price_for
 from tasks.schema import Schema, find_schema
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -57,6 +60,18 @@ def init(
     conversion: Annotated[str, typer.Option(help="cks, or prop21.")] = "cks",
     order: Annotated[
         float | None, typer.Option(help="Another order than the one that follows from the target.")
+    ] = None,
+    suited_to: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="CONFIG",
+            help="Count as admits most runs like that of this configuration (no record is read).",
+        ),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --for: so many equal runs, with noise that lets all fit."),
     ] = None,
     filter: Annotated[
         str,
@@ -117,6 +132,19 @@ def init(
     check_delta(name, schema, delta, confirm_delta)
     known = schema.name if schema else name
     chosen = unit or (unit_under(schema.unit, adjacency) if schema else "record")
+    if suited_to is None and runs is not None:
+        raise InputError(f"Expected --for CONFIG with --runs, got --runs {runs} alone; name a run.")
+    if suited_to is not None:
+        if order is not None or filter != "rdp":
+            raise InputError(
+                "Expected --for CONFIG to choose the counting, got --order or --filter beside it; "
+                "leave one of them out."
+            )
+        asked = Dataset(
+            known, epsilon, delta, Adjacency(adjacency), chosen, conversion, None, None, blocks
+        )
+        order, filter, words = suited(asked, suited_to, runs)
+        typer.echo(words, err=True)
     with Ledger(ledger or ledger_for(schema, Home.find())) as opened:
         facts = None if schema is None else RowFacts.of(schema)
         dataset = opened.init(
@@ -133,6 +161,52 @@ def init(
             as_json,
             "Budget opened",
         )
+
+
+def suited(asked: Dataset, config: str, runs: int | None) -> tuple[float | None, str, str]:
+    """Return order and filter that admit most runs like that of ``config`` under the promise that
+    is ``asked``, and what is said of them; no record is read.
+
+    With ``runs`` as many equal runs fill the budget, each with the least noise that lets all fit.
+    """
+    from dpcore.accounting.calibrate import calibrate, planned_events
+    from dpcore.accounting.curves import epsilon_of
+    from tasks import training
+    from tasks.config import load_config
+    from tasks.ledger.counting import Counting, ManyRuns, best_counting
+
+    planned = training.plan_training(training.prepare(load_config(config, [])))
+    events = planned.events
+    if runs is not None:
+        if planned.before is not None or "noise_multiplier" not in planned.parameters:
+            raise InputError(
+                f"Expected a plan with one noise multiplier for --runs, got {planned.name!r}; "
+                "leave --runs out."
+            )
+        made = calibrate(
+            planned.algorithm, planned.problem, ManyRuns(asked, runs), noise=planned.noise
+        )
+        events = planned_events(made, planned.problem, planned.noise)
+    best = best_counting(asked, events)
+    usual_order, budget = choose_order(
+        asked.epsilon or 0.0, asked.delta or 0.0, asked.conversion, None
+    )
+    usual = Counting(
+        usual_order, budget, price_for(replace(asked, order=usual_order, budget=budget), events)[1]
+    )
+    words = (
+        f"Suited to {planned.name}: {best.option} admits {best.admitted} such runs, the usual "
+        f"order {usual_order:g} {usual.admitted}."
+    )
+    if runs is not None:
+        target = planned.target
+        assert target is not None
+        alone = epsilon_of(events.price(), target.delta, target.conversion)
+        words += (
+            f" Each of {runs} runs then has noise_multiplier {made.noise_multiplier:.6g} (by its "
+            f"curve epsilon {alone:.4g} at delta {target.delta:g}): set privacy.epsilon to that."
+        )
+    return best.order, "gdp" if best.order is None else "rdp", words
 
 
 GDP_ADVICE = (

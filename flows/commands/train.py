@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from dpcore.accounting import Events
 from dpcore.train import Planned
 from flows.terminal import Terminal, plan_table, print_whole, summary_table
 from tasks import training
@@ -20,6 +21,8 @@ from tasks.kinds.base import Job
 from tasks.kinds.charge import require_files
 from tasks.kinds.engine import outlook
 from tasks.ledger import Ledger, ledger_url
+from tasks.ledger.counting import WORTH, best_counting, counting_of
+from tasks.ledger.records import Dataset
 from tasks.options.base import entries_of, readable, words_of
 from tasks.record import statement
 from tasks.stores import stores_to_make
@@ -143,12 +146,27 @@ def show_plan(config: str | None, overrides: Sequence[str], as_json: bool) -> No
         )
         report |= {"ledger_order": room.order, "ledger_left": room.left, "ledger_cost": cost}
         report["ledger_left_after"] = room.left - cost
+        with Ledger(ledger_url(settings, job.schema, home)) as ledger:
+            report["ledger_better"] = better_counting(
+                ledger.dataset(job.schema.name), admitted.events
+            )
     else:
         report["ledger_left"] = "unlimited (public data)"
     if as_json:
         sys.stdout.write(json.dumps(report) + "\n")
     else:
         print_whole(Console(), plan_table(report))
+
+
+def better_counting(dataset: Dataset, events: Events) -> str | None:
+    """What a budget for runs like this one should count in, where that admits more of them."""
+    here, best = counting_of(dataset, events), best_counting(dataset, events)
+    if best.runs <= WORTH * here.runs:
+        return None
+    return (
+        f"{1 / here.runs:.4g} of a whole budget {dataset.counting}; {1 / best.runs:.4g} where it "
+        f"is opened with {best.option}, which admits {best.admitted} such runs, not {here.admitted}"
+    )
 
 
 def plan_report(job: Job, planned: Planned) -> dict[str, Any]:

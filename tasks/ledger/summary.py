@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import exp, sqrt
 from typing import Any
 
@@ -23,6 +23,7 @@ from dpcore.accounting.events import Events
 from dpcore.errors import InputError
 from dpcore.mechanisms import gaussian_epsilon
 from tasks.ledger import chain, schema
+from tasks.ledger.counting import WORTH, best_counting, counting_of
 from tasks.ledger.reader import LedgerReader
 from tasks.ledger.records import UNIT, Dataset, Record, canonical
 from tasks.ledger.verify import Verification, replay
@@ -142,7 +143,34 @@ def detail(ledger: LedgerReader, name: str, last: int = 20) -> dict[str, Any]:
     realised = realised_epsilon(ledger, name, everything)
     for row in report["blocks"]:
         row["realised_epsilon"] = realised.get(row["block"], 0.0)
-    return report | {"entry_count": len(everything), "entries": everything[-last:] if last else []}
+    return report | {
+        "like_last": _like_last(ledger, report, everything),
+        "entry_count": len(everything),
+        "entries": everything[-last:] if last else [],
+    }
+
+
+def _like_last(
+    ledger: LedgerReader, report: Mapping[str, Any], everything: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Return how many runs like the last still fit in the fullest block, and how many a whole
+    budget admits as it counts and as suits them best. None without a limit or a charged run.
+    """
+    charged = [entry for entry in everything if entry["state"] != "cancelled"]
+    if not report["limited"] or not charged:
+        return None
+    dataset = ledger.dataset(report["dataset"])
+    with ledger.store.reading() as connection:
+        assert connection is not None
+        events = Events.from_json(chain.events_text(connection, charged[-1]["events"]) or "")
+    here, best = counting_of(dataset, events), best_counting(dataset, events)
+    better = best.runs > WORTH * here.runs
+    return {
+        "left": here.left(report["left"]),
+        "admitted": here.admitted,
+        "best_admitted": best.admitted if better else here.admitted,
+        "better": best.option if better else None,
+    }
 
 
 def entries(ledger: LedgerReader, name: str, block: str | None = None) -> list[dict[str, Any]]:

@@ -1,85 +1,116 @@
-"""Exact counting: rounding never lets a budget grow, and the order of charges does not matter."""
+"""The order, or mu^2, follows the work: which counting admits most runs like one."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from random import Random
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dpcore.accounting import ORDERS
-from dpcore.accounting.curves import epsilon_of
-from dpcore.errors import BudgetExceeded, InputError
+from dpcore.accounting import Events
+from dpcore.accounting.curves import ORDERS, order_budgets
+from dpcore.mechanisms import Gaussian
+from dpcore.problem import Adjacency
+from dpcore.sampling import Poisson
+from flows.cli import run
 from tasks.ledger import Blocks, Ledger
-from tasks.ledger.records import LARGEST, UNIT, choose_order, cost_units, left_of, limit_units
+from tasks.ledger.counting import best_counting, counting_of
+from tasks.ledger.records import Dataset
+from tasks.ledger.summary import detail
+from tests.flows.small import write_small
 
-costs = st.floats(min_value=0, max_value=1e5, allow_subnormal=True)
-
-
-@given(costs)
-def test_a_cost_is_never_rounded_down(cost: float) -> None:
-    assert Fraction(cost) <= Fraction(cost_units(cost), UNIT) < Fraction(cost) + Fraction(1, UNIT)
+QUIET = Events.of([Poisson(0.01).amplify(Gaussian(1.0, 0.92))] * 1000, adjacency="add_remove")
 
 
-@given(costs, costs)
-def test_what_is_said_to_be_left_fits(budget: float, spent: float) -> None:
-    units = cost_units(min(spent, budget))
-    left = left_of(budget, units)
-    assert Fraction(left) <= max(Fraction(0), Fraction(budget) - Fraction(units, UNIT))
-    if left > 1e-3 * budget:
-        assert units + cost_units(left) <= limit_units(budget) + 1
-
-
-@pytest.mark.parametrize("cost", [-1e-9, float("inf"), float("nan"), LARGEST])
-def test_costs_that_cannot_be_counted(cost: float) -> None:
-    with pytest.raises(InputError, match="cost="):
-        cost_units(cost)
-
-
-@given(st.floats(0.05, 20), st.floats(-8, -2), st.sampled_from(["cks", "prop21"]))
-def test_the_budget_at_the_order_converts_to_the_target(
-    epsilon: float, exponent: float, conversion: str
-) -> None:
-    """A curve that is B at the one order, and unknown elsewhere, gives exactly (epsilon, delta)."""
-    delta = 10.0**exponent
-    order, budget = choose_order(epsilon, delta, conversion)
-    curve = np.where(order == ORDERS, budget, np.inf)
-    assert epsilon_of(curve, delta, conversion) == pytest.approx(epsilon, rel=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_ledger_does_what_a_sum_of_fractions_does(
-    sqlite_ledger: Ledger, events, seed: int
-) -> None:
-    """Random reservations, cancellations and refusals in three blocks against exact sums in
-    memory.
-    """
-    opened = sqlite_ledger.init(
-        "east", 1.0, 1e-6, "add_remove", blocks=Blocks(by="value", column="ward")
+def asked(epsilon: float = 3.0, delta: float = 1e-6) -> Dataset:
+    return Dataset(
+        "new", epsilon, delta, Adjacency.ADD_REMOVE, "record", "cks", None, None, Blocks()
     )
-    random, spent, still_open = Random(seed), {f"w{i}": Fraction(0) for i in range(3)}, []
-    for _ in range(80):
-        if still_open and random.random() < 0.4:
-            reservation, cost, blocks = still_open.pop(random.randrange(len(still_open)))
-            if random.random() < 0.5:
-                reservation.cancel()
-                spent |= {block: spent[block] - cost for block in blocks}
-            else:
-                reservation.commit()
-            continue
-        run = events(random.choice([9.0, 13.0, 30.0]))
-        cost = Fraction(float(run.price()[list(ORDERS).index(opened.order)]))
-        blocks = random.sample(sorted(spent), random.randint(1, 3))
-        fits = all(spent[block] + cost <= Fraction(opened.budget) for block in blocks)
-        try:
-            still_open.append((sqlite_ledger.reserve("east", run, blocks), cost, blocks))
-            spent |= {block: spent[block] + cost for block in blocks}
-            assert fits
-        except BudgetExceeded:
-            assert not fits
-    for block, units in sqlite_ledger.spent("east").items():
-        assert units / UNIT == pytest.approx(float(spent[block]), abs=1e-9)
-    assert sqlite_ledger.verify().ok
+
+
+def test_a_sampled_run_with_little_noise_gets_the_order_that_admits_it(
+    sqlite_ledger: Ledger,
+) -> None:
+    """At the usual order it would cost eighty budgets; at its own one or less."""
+    usual = sqlite_ledger.init("usual", 3.0, 1e-6, "add_remove")
+    assert 70 < 1 / counting_of(usual, QUIET).runs < 100
+    best = best_counting(asked(), QUIET)
+    curve, budgets = QUIET.price(), order_budgets(3.0, 1e-6)
+    assert best.runs == pytest.approx(np.max((budgets / curve)[budgets > 0]))
+    assert best.admitted == 1
+    chosen = sqlite_ledger.init("chosen", 3.0, 1e-6, "add_remove", order=best.order)
+    assert counting_of(chosen, QUIET).runs == best.runs
+    sqlite_ledger.reserve("chosen", QUIET).commit()
+    like_last = detail(sqlite_ledger, "chosen")["like_last"]
+    assert like_last == {"left": 0, "admitted": 1, "best_admitted": 1, "better": None}
+
+
+def test_full_batch_gaussians_are_best_counted_in_mu_squared(sqlite_ledger: Ledger) -> None:
+    events = Events.of([Gaussian(1.0, 30.0)], adjacency="add_remove")
+    best = best_counting(asked(1.0, 1e-5), events)
+    assert (best.order, best.option) == (None, "--filter gdp")
+    usual = sqlite_ledger.init("usual", 1.0, 1e-5, "add_remove")
+    sqlite_ledger.reserve("usual", events).commit()
+    found = detail(sqlite_ledger, "usual")["like_last"]
+    assert found["better"] == "--filter gdp"
+    assert found["best_admitted"] == best.admitted == 64
+    assert found["admitted"] == counting_of(usual, events).admitted == 54
+    assert found["left"] == 53
+
+
+def test_only_orders_that_can_state_the_promise_are_chosen() -> None:
+    many = Events.of([Poisson(0.01).amplify(Gaussian(1.0, 9.0))] * 10**5, adjacency="add_remove")
+    best = best_counting(asked(0.4, 1e-8), many)
+    assert order_budgets(0.4, 1e-8)[list(ORDERS).index(best.order)] == best.budget > 0
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DPFLOWS_HOME", str(tmp_path / "home"))
+    write_small(tmp_path, np.random.default_rng(7))
+    (tmp_path / "run.yaml").write_text(
+        f"data: {{name: {tmp_path / 'small.yaml'}}}\nprivacy: {{epsilon: 3, delta: 1.0e-5}}\n"
+        "algorithm: {name: dp_sgd, sampling_rate: 0.02, steps: 200}\n"
+    )
+    return tmp_path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    assert run([*words, "--json"]) == 0
+    found: dict = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_budget_is_opened_for_a_configuration(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, config = str(folder / "small.yaml"), str(folder / "run.yaml")
+    promise = ["--epsilon", "3", "--delta", "1e-5"]
+    opened = answer(capsys, "ledger", "init", small, *promise, "--for", config)
+    assert opened["order"] == answer(capsys, "plan", config)["best_order"]
+    assert answer(capsys, "plan", config)["ledger_left_after"] > 0
+    assert answer(capsys, "plan", config)["ledger_better"] is None
+
+
+def test_a_plan_names_the_better_counting(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small, config = str(folder / "small.yaml"), str(folder / "run.yaml")
+    answer(capsys, "ledger", "init", small, "--epsilon", "3", "--delta", "1e-5")
+    words = answer(capsys, "plan", config)["ledger_better"]
+    assert "of a whole budget at its order" in words and "--order" in words
+
+
+def test_a_budget_is_opened_for_many_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """52 equal full-batch runs are told the noise with which all of them fit, counted in mu^2."""
+    small, config = str(folder / "small.yaml"), str(folder / "run.yaml")
+    text = (folder / "run.yaml").read_text().replace("sampling_rate: 0.02", "sampling_rate: 1.0")
+    (folder / "run.yaml").write_text(text)
+    promise = ["--epsilon", "3", "--delta", "1e-6"]
+    assert run(["ledger", "init", small, *promise, "--runs", "52"]) == 2
+    capsys.readouterr()
+    many = ["--for", config, "--runs", "52", "--json"]
+    assert run(["ledger", "init", small, *promise, *many]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["filter"] == "gdp"
+    noise = float(said.err.split("noise_multiplier ")[1].split()[0])
+    assert noise == pytest.approx(11.13 * 200**0.5, rel=1e-3)
