@@ -298,7 +298,8 @@ class Events:
             table = tuple(from_dict(item) for item in stored["mechanisms"])
             order = tuple((_whole(index), _whole(count)) for index, count in stored["order"])
             adjacency, unit = Adjacency(stored["adjacency"]), str(stored["unit"])
-            rules, rounds = (_whole(stored.get(name, 1)) for name in ("rules", "rounds"))
+            rules = _whole(stored.get("rules", 1))
+            rounds = _whole(stored.get("rounds", 1))
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise InputError(
                 f"Expected stored events as JSON, got {text[:60]!r} ({error!r})."

@@ -169,8 +169,8 @@ MUTANTS = [
     Mutant("tasks/readers/chunk.py", "        if k in read:\n", "        if k >= 0:\n", BLOCKS),
     Mutant(
         "tasks/readers/tables.py",
-        "                batch.validate(full=True)",
-        "                len(batch)",
+        "        batch.validate(full=True)",
+        "        len(batch)",
         BLOCKS,
     ),
     # people in a charged profile

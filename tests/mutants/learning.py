@@ -109,7 +109,7 @@ MUTANTS += [
     ),
     Mutant(
         SOFTMAX,
-        "row_norms(slope) * self.rows.lengths[rows] * (1.0",
+        "row_norms(slope) * self.rows.lengths_at(rows) * (1.0",
         "row_norms(slope) * 0.5 * (1.0",
         TEST_JOINT,
     ),
@@ -128,8 +128,8 @@ MUTANTS += [
     ),
     Mutant(
         "dpcore/train/one_vs_rest.py",
-        "(one_class(problem))] * problem.outputs",
-        "(problem)]",
+        "(one_class(problem)), problem.outputs)",
+        "(problem), 1)",
         "tests/test_auto_multiclass.py",
     ),
 ]
