@@ -29,10 +29,12 @@ from flows.server import end_flow_run
 from flows.steps import StepFailed, reporter, step
 from tasks import training
 from tasks.config import TrainConfig
+from tasks.data.shards import written
 from tasks.drawing.words import metric_title, number
 from tasks.home import Home
 from tasks.kinds import quality
 from tasks.kinds.base import Job, Sealed
+from tasks.kinds.engine import choose
 from tasks.kinds.table import class_warning, count_warning
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.options.base import Run, build_objective, load_records
@@ -170,7 +172,8 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
         planned = afford_step(job, plan_step(job), ledger)
         if planned.warning:
             reporter.get().say(f"Warning: {planned.warning}")
-        loaded = load_step(job)
+        with shards_told(job):
+            loaded = load_step(job)
         objective = preprocess_step(job, loaded)
         if far := count_warning(job.problem.n, objective.open().n, job.problem.unit):
             reporter.get().say(f"Warning, {far}")
@@ -220,6 +223,22 @@ def tell_end(answer: dict[str, Any], store: Store, job: Job) -> None:
     story.emit("trained", name, **facts, share_left=left, released=answer["released"])
     if left is not None and left < story.LOW:
         story.emit("budget-low", name, share_left=left, blocks=list(job.blocks))
+
+
+@contextmanager
+def shards_told(job: Job) -> Iterator[None]:
+    """Say where rows are kept that are not kept in memory, and how far their encoding is."""
+    if not job.kind.coded or (choice := choose(job)).kind == "memory":
+        yield
+        return
+    reporter.get().say(f"Rows are kept by engine {choice.kind}: {choice.reason}.")
+    token = written.set(
+        lambda rows: reporter.get().progress(min(rows, job.problem.n), job.problem.n)
+    )
+    try:
+        yield
+    finally:
+        written.reset(token)
 
 
 def hooks(job: Job, name: str) -> Iterator[Callable[..., Any]]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpcore.errors import InputError
+from dpcore.objective import compiled
 from flows.commands.train import on_server
 from flows.terminal import Terminal, digits, natural_width, print_whole
 from tasks.compare.charge import charges
@@ -38,6 +39,22 @@ def run_bench(config: str | None, overrides: Sequence[str], fresh: bool, as_json
             "Expected a section peers to bench, got none; add one, or use `dpflows compare`."
         )
     return run_and_print(settings, fresh, as_json)
+
+
+def show_speed(rows: int, as_json: bool) -> None:
+    """``dpflows bench --speed``: ratios of one run on made-up rows; nothing is stored or spent."""
+    from tasks.peers.speed import measured
+
+    compiled.use(True, Home.find().root / "kernels")
+    found = measured(rows)
+    if as_json:
+        sys.stdout.write(json.dumps(found) + "\n")
+        return
+    table = Table("what", "to", "ratio", "ns a row", title=f"{rows:,} rows, {found['passes']}")
+    for one in found["lines"]:
+        ratio = "" if one["ratio"] is None else f"{one['ratio']:.3f}"
+        table.add_row(one["what"], one["to"], ratio, f"{one['ns_a_row']:.1f}")
+    Console().print(table)
 
 
 def run_crossval(

@@ -85,8 +85,7 @@ def answer(source: Source, question: Question) -> dict[int, tuple[str, Any]]:
                 [ask(part, k, steps, question.name, arguments) for k, part in enumerate(parts)],
             )
         except BaseException as error:  # whatever it says may quote a cell
-            _keep_words()
-            found[file] = "failed", type(error).__name__
+            found[file] = _failure(error)
     return found
 
 
@@ -98,8 +97,7 @@ def sizes(source: Source, files: Sequence[int]) -> dict[int, tuple[str, Any]]:
             held = _rows(source, file)
             found[file] = "sums", {side: [part.n for part in parts] for side, parts in held.items()}
         except BaseException as error:
-            _keep_words()
-            found[file] = "failed", type(error).__name__
+            found[file] = _failure(error)
     return found
 
 
@@ -145,13 +143,15 @@ def _folder() -> Path:
     return folder
 
 
-def _keep_words() -> None:
+def _failure(error: BaseException) -> tuple[str, str]:
+    """What is told of an error: its kind. Its words stay in a file here."""
     try:
         path = _folder() / f"errors-{os.getpid()}.txt"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
-            file.write(traceback.format_exc())
+            file.write("".join(traceback.format_exception(error)))
     except Exception:
         logging.getLogger(__name__).debug("The words of an error could not be kept.")
+    return "failed", type(error).__name__
 
 
 class Cluster:

@@ -1,0 +1,285 @@
+"""How fast sums, fits and encoding are here, as ratios to what stands beside them in the same run.
+
+Each number is the best of several turns that are taken in rotation, in processor time of this
+process, so that other work on the machine touches all of them alike. Rows are made up: nothing here
+is private, and nothing is spent.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from functools import partial
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_array
+from sklearn.linear_model import LogisticRegression
+
+from dpcore.accounting.limits import Target
+from dpcore.features import Column
+from dpcore.losses import Logistic
+from dpcore.objective import LinearObjective, compiled, fused
+from dpcore.objective.coded import CodedRows, Columns, Layout, Table
+from dpcore.preprocess import Encoder, EncodingReport
+from dpcore.preprocess.coding import Coding
+from dpcore.problem import Problem
+from dpcore.train import plan, run
+
+CATEGORIES, LEVELS, NUMBERS, HATS, NODES = 8, 12, 6, 8, 253
+DENSE_COLUMNS = 120
+CANDIDATES = 8
+
+Work = Callable[[], Any]
+Line = dict[str, Any]
+
+
+def best(
+    works: Mapping[str, Work], turns: int = 5, clock: Callable[[], float] = process_time
+) -> dict[str, float]:
+    """Least seconds of each, taken in rotation; the first call of each, which compiles, is not
+    counted.
+    """
+    for work in works.values():
+        work()
+    found = dict.fromkeys(works, np.inf)
+    for _ in range(turns):
+        for name, work in works.items():
+            start = clock()
+            work()
+            found[name] = min(found[name], clock() - start)
+    return {name: float(seconds) for name, seconds in found.items()}
+
+
+def made_rows(n: int, levels_only: bool, rng: np.random.Generator) -> CodedRows:
+    """Coded rows of 8 categories and 6 numbers as hats: by level alone, or with fractions."""
+    width = CATEGORIES * LEVELS + NUMBERS * HATS + 1
+    columns, codes, fractions, start = [], [], [], 0
+    for _ in range(CATEGORIES):
+        place = np.arange(LEVELS)
+        columns.append(Columns("c", _entries(place, start + place, np.ones(LEVELS), LEVELS, width)))
+        codes.append(rng.integers(0, LEVELS, n))
+        start += LEVELS
+    for _ in range(NUMBERS):
+        if levels_only:
+            at = np.linspace(0, HATS - 1, NODES)
+            left = np.minimum(at.astype(int), HATS - 2)
+            rows, value = np.tile(np.arange(NODES), 2), np.concatenate([1 - (at - left), at - left])
+            columns.append(
+                Columns(
+                    "x",
+                    _entries(rows, start + np.concatenate([left, left + 1]), value, NODES, width),
+                )
+            )
+            codes.append(rng.integers(0, NODES, n))
+        else:
+            place, one = np.arange(HATS - 1), np.ones(HATS - 1)
+            basis = _entries(place, start + place, one, HATS, width)
+            slopes = csr_array(_entries(place, start + place + 1, one, HATS, width) - basis)
+            columns.append(Columns("x", basis, slopes))
+            codes.append(rng.integers(0, HATS - 1, n))
+            fractions.append(rng.random(n))
+        start += HATS
+    constant = np.zeros(width)
+    constant[-1] = 1.0
+    layout = Layout(columns, constant)
+    return CodedRows(Table.of(layout, codes, fractions), layout)
+
+
+def _entries(rows: Any, columns: Any, values: Any, levels: int, width: int) -> csr_array:
+    found = csr_array((values, (rows, columns)), shape=(levels, width))
+    found.sum_duplicates()
+    found.eliminate_zeros()
+    return found
+
+
+def with_passes(on: bool, work: Work) -> Work:
+    """``work`` with compiled sums, or without."""
+
+    def done() -> Any:
+        before = compiled.in_use()
+        compiled.use(on)
+        try:
+            return work()
+        finally:
+            compiled.use(before)
+
+    return done
+
+
+def sums(n: int) -> list[Line]:
+    """One clipped gradient over n rows, and eight candidates of a line search."""
+    rng = np.random.default_rng(0)
+    levels, exact = made_rows(n, True, rng), made_rows(n, False, rng)
+    y, c = rng.choice([-1.0, 1.0], n), rng.normal(size=n)
+    X = exact.X
+    turned = X.T
+    w, W = rng.normal(size=X.shape[1]) / 4, rng.normal(size=(CANDIDATES, X.shape[1])) / 8
+    kinds: dict[str, Any] = {
+        "levels": levels,
+        "fractions": exact,
+        "sparse": X,
+        "sparse, single": X.astype(np.float32),
+    }
+    made = {name: LinearObjective(rows, y, Logistic()) for name, rows in kinds.items()}
+    one_thread, fused.threads = fused.threads, lambda: 1
+    try:
+        works: dict[str, Work] = {"two products": lambda: (X @ w, turned @ c)}
+        for name, sums_of in made.items():
+            works[f"{name}, numpy"] = with_passes(False, partial(sums_of.gradient_sum, w, 0.5))
+            if compiled.available():
+                works[name] = with_passes(True, partial(sums_of.gradient_sum, w, 0.5))
+        found = best(works)
+        base = found.pop("two products")
+        lines = [
+            line(f"gradient, {name}", "scipy's two products", t / base, t / n * 1e9)
+            for name, t in found.items()
+        ]
+        if compiled.available():
+            searched = best(
+                {
+                    "today": with_passes(False, lambda: made["sparse"].value_sum(W, 1.0)),
+                    "coded": with_passes(True, lambda: made["levels"].value_sum(W, 1.0)),
+                },
+                3,
+            )
+            ratio = searched["coded"] / searched["today"]
+            lines.append(
+                line(
+                    "8 candidates, coded",
+                    "numpy and scipy on the matrix",
+                    ratio,
+                    searched["coded"] / n * 1e9,
+                )
+            )
+    finally:
+        fused.threads = one_thread
+    return lines
+
+
+def dense(n: int) -> list[Line]:
+    """One clipped gradient of dense single-precision rows, to reading them once."""
+    rng = np.random.default_rng(1)
+    X = rng.random((n, DENSE_COLUMNS), dtype=np.float32)
+    made = LinearObjective(X, rng.choice([-1.0, 1.0], n), Logistic())
+    w, flat = rng.normal(size=DENSE_COLUMNS), X.reshape(-1).view(np.uint64)
+    _ = made.rows.norms
+    works: dict[str, Work] = {
+        "read": lambda: np.bitwise_xor.reduce(flat),
+        "numpy": with_passes(False, lambda: made.gradient_sum(w, 0.5)),
+    }
+    if compiled.available():
+        works["compiled"] = with_passes(True, lambda: made.gradient_sum(w, 0.5))
+    found = best(works)
+    base = found.pop("read")
+    return [
+        line(f"dense gradient, {name}", "reading the rows once", t / base, t / n * 1e9)
+        for name, t in found.items()
+    ]
+
+
+def fits(n: int) -> list[Line]:
+    """``auto`` and a sampled descent to scikit-learn's logistic regression on the same rows, n as
+    in Adult.
+    """
+    rng = np.random.default_rng(2)
+    rows = made_rows(n, False, rng)
+    X, w = rows.X, rng.normal(size=rows.width)
+    y = np.where(rng.random(n) < 1 / (1 + np.exp(-(X @ w))), 1.0, -1.0)
+    problem = Problem(
+        n=n, dimension=rows.width, loss=Logistic(), norm_bound=float(np.sqrt(15)), intercept=True
+    )
+    target = Target(1.0, 1e-6, "cks", "auto")
+    planned = {q: plan("scaled_gd", {"sampling_rate": q}, problem, target) for q in (1.0, 1 / 16)}
+    stored = rows if compiled.available() else X
+    made = LinearObjective(stored, y, Logistic())
+    works: dict[str, Work] = {"other": lambda: LogisticRegression(C=1.0, max_iter=200).fit(X, y)}
+    for q, one in planned.items():
+        works[f"q = {q:g}"] = with_passes(True, partial(run, one, made))
+    found = best(works, 3)
+    base = found.pop("other")
+    return [
+        line(f"scaled_gd, {name}", "scikit-learn's fit", t / base, t * 1e9 / n)
+        for name, t in found.items()
+    ]
+
+
+def encoding(n: int) -> list[Line]:
+    """A frame of declared columns to codes, and to the sparse matrix."""
+    rng = np.random.default_rng(3)
+    texts = [f"v{k}" for k in range(LEVELS)]
+    frame = pd.DataFrame(
+        {
+            f"c{j}": pd.Categorical.from_codes(rng.integers(0, LEVELS, n), texts)
+            for j in range(CATEGORIES)
+        }
+        | {f"x{j}": rng.random(n) for j in range(NUMBERS)}
+    )
+    columns = [
+        Column(name=f"c{j}", kind="categorical", levels=tuple(texts)) for j in range(CATEGORIES)
+    ]
+    columns += [Column(name=f"x{j}", low=0, high=1) for j in range(NUMBERS)]
+    encoder = Encoder(columns, normalise="none", numeric="hats(8)", sparse=True)
+    coding = Coding.of(encoder)
+    assert coding is not None
+    found = best(
+        {
+            "matrix": lambda: encoder.transform(frame),
+            "codes": lambda: coding.table(frame, EncodingReport()),
+        },
+        3,
+    )
+    return [
+        line(
+            "encoding to codes",
+            "encoding to a matrix",
+            found["codes"] / found["matrix"],
+            found["codes"] / n * 1e9,
+        )
+    ]
+
+
+def scaling(sizes: tuple[int, ...]) -> list[Line]:
+    """Nanoseconds a row of one pass against n: a straight line through the origin is what a pass
+    should be.
+    """
+    lines = []
+    for n in sizes:
+        made = LinearObjective(
+            made_rows(n, False, np.random.default_rng(4)), np.ones(n), Logistic()
+        )
+        w = np.random.default_rng(5).normal(size=made.dimension)
+        t = best({"pass": with_passes(True, partial(made.gradient_sum, w, 0.5))}, 3, perf_counter)[
+            "pass"
+        ]
+        lines.append(line(f"pass over {n:,} rows", "", None, t / n * 1e9))
+    return lines
+
+
+def line(what: str, to: str, ratio: float | None, nanoseconds: float) -> Line:
+    """One measured line; nanoseconds are for a row."""
+    return {
+        "what": what,
+        "to": to,
+        "ratio": None if ratio is None else round(ratio, 3),
+        "ns_a_row": round(nanoseconds, 1),
+    }
+
+
+def measured(n: int) -> dict[str, Any]:
+    """All lines for tables of about n rows, with the machine that they were measured on."""
+    lines = [*sums(n), *dense(max(n // 4, 1000)), *fits(min(n, 48_842)), *encoding(min(n, 200_000))]
+    lines += scaling(tuple(sorted({max(n // 20, 1000), n // 4, n})))
+    machine = {
+        "processor": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+    }
+    return {
+        "schema_version": 1,
+        "rows": n,
+        "passes": (compiled.available() and "numba") or "numpy",
+        **machine,
+        "lines": lines,
+    }

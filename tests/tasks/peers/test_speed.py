@@ -1,0 +1,39 @@
+"""What ``dpflows bench --speed`` measures is what it names: each line has a ratio to work that was
+done beside it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpcore.objective import compiled
+from tasks.peers import speed
+
+
+def test_every_line_is_measured_beside_what_it_is_compared_with(monkeypatch) -> None:
+    monkeypatch.setattr(compiled, "available", lambda: False)  # compiling is measured elsewhere
+    found = speed.measured(2000)
+    assert found["passes"] == "numpy" and not compiled.in_use()
+    names = [line["what"] for line in found["lines"]]
+    assert len(names) == len(set(names)) >= 9
+    for line in found["lines"]:
+        assert line["ns_a_row"] > 0 and (line["ratio"] is None or line["ratio"] > 0)
+
+
+def test_work_is_taken_in_rotation_and_the_first_turn_does_not_count() -> None:
+    seen: list[str] = []
+    ticks = iter(np.arange(100.0) ** 2)
+    speed.best(
+        {"a": lambda: seen.append("a"), "b": lambda: seen.append("b")},
+        2,
+        lambda: float(next(ticks)),
+    )
+    assert seen == ["a", "b"] * 3
+
+
+def test_made_rows_are_of_the_shape_that_the_design_names() -> None:
+    rng = np.random.default_rng(0)
+    levels, exact = speed.made_rows(100, True, rng), speed.made_rows(100, False, rng)
+    assert levels.layout.row_bytes == 10 and exact.layout.row_bytes == 34
+    assert levels.width == exact.width == 145
+    assert np.allclose(exact.X.sum(axis=1), 15.0)
