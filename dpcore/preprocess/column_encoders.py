@@ -7,8 +7,7 @@ Parts of a date column.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from datetime import UTC, date, datetime
-from hashlib import sha256
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,16 @@ import pandas as pd
 
 from dpcore.errors import InputError
 from dpcore.features import (
+    MISSING,
     WIDE_SPAN,
     ZEROS,
+    Buckets,
     Column,
     bins,
     date_bound,
     from_unit,
     hats,
+    moment_of,
     number_of,
     numeric_map,
     unit_interval,
@@ -31,7 +33,7 @@ from dpcore.identity import canonical, canonical_marks, canonical_texts
 from dpcore.preprocess.design import SHOWN, EncodingReport
 
 SMALL = 64  # rows up to which a plain loop beats hashing a whole column
-MISSING, UNKNOWN = -1, -2
+UNKNOWN = -2
 FILL_RULE = "declare a fill for the column, or correct the row"
 
 
@@ -110,25 +112,6 @@ class HashPart(LevelPart):
         ColumnEncoder.__init__(self, column, names)
         self.levels = names
         self.codes = Buckets(column.buckets)
-
-
-class Buckets(dict[str, int]):
-    """The place of a text by its hash, as ``level_codes`` asks; texts of no value have none."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.count = count
-
-    def get(self, text: str, default: Any = None) -> Any:
-        return default if default == MISSING else bucket_of(text, self.count)
-
-
-def bucket_of(text: str, count: int) -> int:
-    """The first 64 bits of SHA-256 of a canonical text in UTF-8, modulo ``count``: without a key,
-    and the same for ever.
-    """
-    digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") % count
 
 
 class NumberPart(ColumnEncoder):
@@ -488,25 +471,6 @@ def date_factors(
         ]
         tally.fault(rows, column.name, texts, f"a date as {column.format} is needed; {FILL_RULE}")
     return found, moments
-
-
-def moment_of(value: Any, text: str, form: str) -> datetime:
-    """The moment that a cell is, in UTC where it has a zone, so that one instant is one moment in
-    every zone.
-
-    Dates are read as they are, ``text`` by the format. Raises ``ValueError`` for a text that is
-    none.
-    """
-    moment: datetime
-    if hasattr(value, "to_pydatetime"):
-        moment = value.to_pydatetime(warn=False)
-    elif isinstance(value, datetime):
-        moment = value
-    elif isinstance(value, date):
-        moment = datetime(value.year, value.month, value.day)
-    else:
-        moment = datetime.strptime(text, form)
-    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).replace(tzinfo=None)
 
 
 def blanks(codes: np.ndarray, tally: EncodingReport, part: ColumnEncoder) -> np.ndarray | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor, log10
 from pathlib import Path
 from sys import float_info
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,12 @@ from dpcore.accounting import Events
 from dpcore.errors import InputError
 from tasks.data import FileReading
 from tasks.profile.labels import label_spec, likely_label, pairs_values
+from tasks.profile.reasons import (
+    cut_levels,
+    number_reasons,
+    offered_as_block,
+    offered_as_user,
+)
 from tasks.readers.cells import MARKS, layout_of
 from tasks.schema import Schema, known_schemas
 
@@ -28,7 +35,8 @@ DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%
 MOST_LEVELS = 60
 UNFINISHED = "NO SCHEMA YET: "
 WARNING = """\
-# Draft of a schema, made by reading private rows: bounds, levels and the count are suggestions.
+# Draft of a schema, made by reading private rows: bounds, levels and the count are suggestions, and so is every number
+# in a comment. What was read of single rows is not covered by any epsilon: show it to nobody who may not see the rows.
 # Replace each by what the documentation says, or a run's epsilon does not cover them; then remove the line `drafted`,
 # which keeps every run with this schema from being released.
 """
@@ -47,14 +55,31 @@ class Draft:
     values: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     events: Events | None = None
+    reasons: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
+        """YAML that loads, each column with the reasons for it."""
         notes = "".join(f"# - {note}\n" for note in self.notes)
-        body = yaml.safe_dump(
-            self.values, sort_keys=False, allow_unicode=True, width=118, default_flow_style=None
-        )
+        body = "".join(self._section(key) for key in self.values)
         return (WARNING if self.events is None else PRIVATE) + notes + body
+
+    def _section(self, key: str) -> str:
+        if key != "columns":
+            return _yaml({key: self.values[key]})
+        lines = []
+        for name, spec in self.values[key].items():
+            lines += [f"  # {' '.join(reason.split())}\n" for reason in self.reasons.get(name, ())]
+            lines.append(indent(_yaml({name: spec}), "  "))
+        return f"{key}:\n{''.join(lines)}"
+
+
+def _yaml(values: dict[str, Any]) -> str:
+    return str(
+        yaml.safe_dump(
+            values, sort_keys=False, allow_unicode=True, width=118, default_flow_style=None
+        )
+    )
 
 
 def draft_schema(path: str | Path, label: str | None = None, name: str | None = None) -> Draft:
@@ -88,7 +113,9 @@ def draft_schema(path: str | Path, label: str | None = None, name: str | None = 
             f"Expected a label column of {path}, got label={label!r}; it has "
             f"{', '.join(frame.columns)}."
         )
-    columns = {c: _column(frame[c], draft.notes) for c in frame.columns if c != label}
+    columns = {
+        c: _column(frame[c], draft.notes, draft.reasons) for c in frame.columns if c != label
+    }
     _twins(frame, label, columns, draft.notes)
     source = {**found.pop("source", {}), "path": str(path)}
     draft.values |= {"public": {"n": round(0.8 * len(frame))}, "source": source, **found}
@@ -118,8 +145,8 @@ def draft_name(path: Path, name: str | None) -> str:
     return f"my-{plain}" if plain in known_schemas() else plain
 
 
-def _column(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
-    """The suggested declaration of one column."""
+def _column(cells: pd.Series, notes: list[str], reasons: dict[str, list[str]]) -> dict[str, Any]:
+    """The suggested declaration of one column; what stands behind it goes to ``reasons``."""
     name, full = str(cells.name), cells[~cells.isin(MARKS)]
     distinct, blank = full.unique(), len(full) < len(cells)
     marks = sorted(set(cells[cells.isin(MARKS)]) - {""})
@@ -142,10 +169,14 @@ def _column(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
     ):
         notes.append(f"{name}: a value of its own in every row, an identifier")
         return {"kind": "id"}
+    if offer := offered_as_user(name, full, len(cells), notes):
+        reasons[name] = offer
+        return {"kind": "id"}
     if share == 1.0 and not (form := _date_format(full)):
         if set(numbers.unique()) == {0, 1}:
             return {"kind": "flag", **extra}
         low, high = _bounds(full, numbers)
+        reasons[name] = number_reasons(name, numbers, whole, notes)
         if whole and len(distinct) <= 12:
             notes.append(f"{name}: {len(distinct)} whole numbers; categorical if they are codes")
         return {"kind": "numeric", "low": low, "high": high, **extra}
@@ -155,8 +186,12 @@ def _column(cells: pd.Series, notes: list[str]) -> dict[str, Any]:
     if form := _date_format(full):
         days = pd.to_datetime(full, format=form)
         notes.append(f"{name}: dates as {form}")
+        reasons[name] = offered_as_block(name, form, days)
         bounds = {"low": f"{days.min().year}-01-01", "high": f"{days.max().year}-12-31"}
         return {"kind": "date", "format": form, **bounds, "parts": ["elapsed"], **extra}
+    if len(distinct) > MOST_LEVELS and (cut := cut_levels(name, full, notes)):
+        reasons[name] = cut[1]
+        return {**cut[0], **extra}
     if len(distinct) > MOST_LEVELS:
         notes.append(f"{name}: {len(distinct)} different texts, free text or an identifier")
         return {"kind": "ignore"}

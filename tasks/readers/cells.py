@@ -19,8 +19,8 @@ from dpcore.errors import InputError
 from dpcore.identity import canonical
 from tasks.readers.chunk import open_text, require_rows
 from tasks.readers.numbers import pairs_layout
-from tasks.readers.parts import open_bytes, unpacked
-from tasks.readers.tables import whole_parquet
+from tasks.readers.parts import open_bytes, table_kind, unpacked
+from tasks.readers.tables import TYPED
 
 MARKS = ("", "?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "-", ".")
 ENCODINGS = ("utf-8", "cp1252", "latin-1")
@@ -49,8 +49,8 @@ def read_cells(
         )
     if layout == "arff":
         return arff_cells(path, ids), {"source": {"format": "arff"}}
-    if layout == "parquet":
-        frame = whole_parquet(path)
+    if layout in TYPED:
+        frame = TYPED[layout](path)
         if by_row:  # a gap elsewhere makes 1 into 1.0; both are the id 1
             text_of = {name: partial(canonical, unit=name == ids) for name in frame}
             return frame.apply(lambda column: column.astype(object).map(text_of[column.name])), {}
@@ -172,17 +172,20 @@ def layout_of(path: Path) -> str:
             f"correct the path."
         )
     require_rows(path)
+    if (kind := table_kind(path)) in TYPED:
+        return str(kind)
     if path.suffix == ".parquet":
         return "parquet"
     with unpacked(path), open_bytes(path) as file:
         head = file.read(HEAD)
-    kind = next((words for mark, words in FOREIGN if head.startswith(mark)), None)
-    if kind is None and b"\0" in head:
-        kind = "binary file or one in UTF-16"
-    if kind is not None:
+    told = next((words for mark, words in FOREIGN if head.startswith(mark)), None)
+    if told is None and b"\0" in head:
+        told = "binary file or one in UTF-16"
+    if told is not None:
         raise InputError(
-            f"Expected text with separators, Parquet, ARFF, LETOR or SVMlight to draft a schema, "
-            f"got a {kind} in "
+            f"Expected text with separators, Parquet, a workbook, ARFF, LETOR or SVMlight to draft "
+            f"a "
+            f"schema, got a {told} in "
             f"{path}; export it as CSV, or write the schema by hand (`dpflows init` copies "
             f"examples)."
         )

@@ -340,6 +340,34 @@ def whole_parquet(part: Part) -> pd.DataFrame:
         return arrow_frame(file.read())
 
 
+def _whole_excel(part: Part) -> pd.DataFrame:
+    with (
+        readable_table(part, "a workbook"),
+        _extra("openpyxl (xlrd for .xls)"),
+        part.open("rb") as file,
+    ):
+        return pd.read_excel(file, dtype=object, na_filter=False)
+
+
+def _whole_stata(part: Part) -> pd.DataFrame:
+    with readable_table(part, "a Stata file"), part.open("rb") as file:
+        return pd.read_stata(file)
+
+
+def _whole_feather(part: Part) -> pd.DataFrame:
+    with readable_table(part, "Feather"), opened(part) as source:
+        return arrow_frame(feather.read_table(source))
+
+
+# All rows of a table whose cells have types, before a schema describes it.
+TYPED: dict[str, Callable[[Part], pd.DataFrame]] = {
+    "parquet": whole_parquet,
+    "feather": _whole_feather,
+    "excel": _whole_excel,
+    "stata": _whole_stata,
+}
+
+
 def cache_folder() -> Path:
     """Where downloads are kept: ``data`` in the home folder."""
     return Home.find().root / "data"

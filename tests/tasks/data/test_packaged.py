@@ -61,7 +61,7 @@ def test_every_packaged_schema_has_a_design_before_any_file_is_opened(name):
     design = schema.encoder(normalise="none").design
     assert design.dimension == WIDTHS.get(name, design.dimension - 1) + 1
     assert schema.licence and schema.description
-    assert schema.public.public == (not name.startswith("ipums"))
+    assert schema.public.public == (not name.startswith(("ipums", "example")))
     if schema.source.kind == "file":
         assert schema.source.how
 
@@ -109,7 +109,16 @@ def test_large_real_files_load_with_the_declared_count(shared, name, folder):
 def test_every_schema_of_a_file_at_hand_is_loaded_here(shared):
     """The others have a generated file of their layout, or a download."""
     files = {name for name in known_schemas() if find_schema(name).source.kind == "file"}
-    generated = {"ipums", "ipums-us", "mq2007", "cifar10", "kddcup99-full", "fashion-mnist"}
+    # the example has a test of its own
+    generated = {
+        "example",
+        "ipums",
+        "ipums-us",
+        "mq2007",
+        "cifar10",
+        "kddcup99-full",
+        "fashion-mnist",
+    }
     assert files == {*SHARED, "mnist", "kddcup99"} | generated
 
 

@@ -1,0 +1,113 @@
+"""What a reviewer wants to see beside a drafted column: why these bounds, codes that stand apart,
+skew, rare levels, people and periods. All of it was read from the rows, so it is for whoever
+reviews the draft alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+# Numbers that stand for no value in many tables.
+BELOW = (-1, -2, -7, -8, -9, -99, -999, -9999)
+ABOVE = (77, 88, 98, 99, 777, 888, 998, 999, 7777, 8888, 9998, 9999, 99999, 999999)
+APART = 1.5  # a code stands apart where the next value is less than its size by this factor
+SKEWED = 20.0  # the largest value over the 95 % quantile
+CUT = 50  # most levels of a column whose rare ones are left to one column
+RARE = 10  # rows below which a level is rare
+OFTEN = 5  # rows a text in the mean, below which texts are free text
+PEOPLE = frozenset(
+    [
+        "id",
+        "patient",
+        "person",
+        "user",
+        "customer",
+        "client",
+        "member",
+        "account",
+        "subject",
+        "household",
+        "employee",
+    ]
+)
+
+
+def number_reasons(name: str, numbers: pd.Series, whole: bool, notes: list[str]) -> list[str]:
+    """Why the bounds are these, and what stands out among the numbers."""
+    low, high = float(numbers.min()), float(numbers.max())
+    reasons = [f"seen {low:g} to {high:g}, rounded outward to two digits"]
+    if codes := codes_apart(numbers) if whole else []:
+        listed = ", ".join(map(str, codes))
+        words = (
+            f"{listed} stand{'s' if len(codes) == 1 else ''} apart from the other numbers: a code "
+            f"for no value?"
+        )
+        reasons.append(f"{words} then missing: [{listed}] with a fill, and other bounds")
+        notes.append(f"{name}: {words}")
+    usual = float(numbers.quantile(0.95))
+    if len(numbers) >= 20 and low >= 0 and high > SKEWED * max(usual, 1e-12) and not codes:
+        words = f"skewed: 95 % are at most {usual:.3g}"
+        reasons.append(f"{words}; numeric: log or hats, or a lower high")
+        notes.append(f"{name}: {words} of {high:g}; numeric: log or hats, or a lower high")
+    return reasons
+
+
+def codes_apart(numbers: pd.Series) -> list[int]:
+    """Known codes for no value that stand at an end, away from the other numbers."""
+    values = np.unique(numbers.to_numpy(dtype=float))
+    found = []
+    while len(values) > 2 and values[0] in BELOW and (values[1] >= 0 or values[1] in BELOW):
+        found.append(int(values[0]))
+        values = values[1:]
+    while len(values) > 2 and values[-1] in ABOVE and values[-1] > APART * max(values[-2], 1.0):
+        found.append(int(values[-1]))
+        values = values[:-1]
+    return sorted(found)
+
+
+def cut_levels(
+    name: str, full: pd.Series, notes: list[str]
+) -> tuple[dict[str, Any], list[str]] | None:
+    """The frequent levels of a column with too many to list; None for free text."""
+    counts = full.value_counts()
+    if len(full) < OFTEN * len(counts):
+        return None
+    kept = [str(level) for level, count in counts.items() if count >= RARE][:CUT]
+    if len(kept) < 2:
+        return None
+    left = len(counts) - len(kept)
+    words = (
+        f"{len(kept)} of {len(counts)} levels, {left} rarer ones share a column (unknown: other)"
+    )
+    notes.append(f"{name}: {words}; or levels: hash(256), or a public list by levels_file")
+    spec = {"kind": "categorical", "levels": sorted(kept), "unknown": "other"}
+    return spec, [f"{words}; or levels: hash(256), or a public list by levels_file"]
+
+
+def offered_as_user(name: str, full: pd.Series, rows: int, notes: list[str]) -> list[str]:
+    """What to declare where a column may say whose row a row is: a telling name, and values that
+    come again.
+    """
+    words = re.split(r"[^a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
+    distinct = int(full.nunique())
+    if not any(word in PEOPLE for word in words) or distinct < max(20, rows // 200):
+        return []
+    offer = (
+        f"{distinct} different ids: if it says whose row a row is, declare kind: user and unit: "
+        f"user"
+    )
+    notes.append(f"{name}: {offer}, with public.n counting persons and public.rows_per_user")
+    return [offer]
+
+
+def offered_as_block(name: str, form: str, days: pd.Series) -> list[str]:
+    """What to declare to train by periods."""
+    months = int(days.dt.to_period("M").nunique())
+    return [
+        f"{months} months: to train by periods declare kind: block and block: "
+        f"{{column: {name}, by: month, format: '{form}'}}"
+    ]
