@@ -75,11 +75,10 @@ class Draft:
 
 
 def _yaml(values: dict[str, Any]) -> str:
-    return str(
-        yaml.safe_dump(
-            values, sort_keys=False, allow_unicode=True, width=118, default_flow_style=None
-        )
-    )
+    """Values as YAML, what has no parts of its own on one line."""
+    nested = any(isinstance(value, dict | list) for value in values.values())
+    style: Any = {"default_flow_style": None if nested else False}
+    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=118, **style))
 
 
 def draft_schema(path: str | Path, label: str | None = None, name: str | None = None) -> Draft:
@@ -172,6 +171,9 @@ def _column(cells: pd.Series, notes: list[str], reasons: dict[str, list[str]]) -
     if offer := offered_as_user(name, full, len(cells), notes):
         reasons[name] = offer
         return {"kind": "id"}
+    if share == 1.0 and full.str.fullmatch(r"0[0-9]+").any():
+        notes.append(f"{name}: digits with leading zeros, codes and no numbers")
+        share = 0.0
     if share == 1.0 and not (form := _date_format(full)):
         if set(numbers.unique()) == {0, 1}:
             return {"kind": "flag", **extra}
