@@ -314,6 +314,10 @@ def release(
         Path | None, typer.Option("--output", "-o", help="Folder of the bundle.")
     ] = None,
     note: Annotated[str, typer.Option("--note", help="Why; stands in the bundle.")] = "",
+    licence: Annotated[
+        str,
+        typer.Option("--licence", help="Licence of the model, as apache-2.0; stands in its card."),
+    ] = "",
     ledger: Annotated[
         str | None, typer.Option("--ledger", help="URL or file; default: that of the run.")
     ] = None,
@@ -331,7 +335,7 @@ def release(
     begin("release: loading")
     from flows.commands.release import release_run
 
-    release_run(run, to, approved_by, note, policy, key, output, ledger, as_json, head)
+    release_run(run, to, approved_by, note, policy, key, output, ledger, as_json, head, licence)
 
 
 def verify(

@@ -27,7 +27,7 @@ from tasks.record import index
 from tasks.record.explain import Explanation
 from tasks.record.statement import Statement, now
 from tasks.record.wording import RENDERED, rendered_again
-from tasks.release import front, registry
+from tasks.release import front, registry, sheet
 from tasks.release import manifest as names
 from tasks.release.bundle import checksums, require_place, write_bundle
 from tasks.release.front import Front, Released
@@ -71,6 +71,7 @@ class Asked:
     output: Path | None
     ledger: str | None
     head: str | None = None
+    licence: str = ""
 
     @property
     def folder(self) -> Path:
@@ -89,6 +90,7 @@ def release_run(
     ledger: str | None,
     as_json: bool,
     head: str | None = None,
+    licence: str = "",
 ) -> None:
     """Release a run and print where it is; raises ``VerificationFailed`` where gate or policy say
     no.
@@ -97,7 +99,8 @@ def release_run(
         raise InputError(
             "Expected a name for --approved-by, got none; a release needs somebody who decides."
         )
-    for option, text in (("--approved-by", approved_by.strip()), ("--note", note)):
+    texts = {"--approved-by": approved_by.strip(), "--note": note, "--licence": licence}
+    for option, text in texts.items():
         if not (text.isprintable() or not text):
             raise InputError(
                 f"Expected one line of printable text for {option}, got {text!r}; it stands in the "
@@ -117,6 +120,7 @@ def release_run(
         output,
         ledger,
         head,
+        licence.strip(),
     )
     if output is not None:
         require_place(output, to)
@@ -363,7 +367,9 @@ def make_bundle(
         metrics,
         asked.approval,
         terms,
+        asked.licence,
     )
+    described = (asked.name, version, statement, price, metrics, asked.approval)
     tuning = {"schema_version": 1, "trials": [json.loads(one.events.to_json()) for one in trials]}
     files = {
         names.WEIGHTS: model["weights.npz"],
@@ -374,6 +380,8 @@ def make_bundle(
         names.TUNING: json.dumps(tuning, indent=1, sort_keys=True).encode(),
         names.CONFIG: stored["config.json"],
         names.README: card.encode(),
+        sheet.SHEET: sheet.evaluation_sheet(*described).encode(),
+        sheet.ENTRY: sheet.registry_entry(*described).encode(),
         **({} if terms is None else {names.TERMS: terms.picture().encode()}),
         **({names.STATE: model["state.safetensors"]} if "state.safetensors" in model else {}),
         **{name: _readable(name, subject, statement) for name in RENDERED},

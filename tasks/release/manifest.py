@@ -133,10 +133,12 @@ def make_card(
     metrics: Sequence[ReleasedMetric],
     approval: Approval,
     terms: Explanation | None = None,
+    licence: str = "",
 ) -> str:
     """Markdown from public facts and released numbers alone."""
     task = TASKS.get(model["label"]["kind"], "tabular-classification")
     front: dict[str, Any] = {
+        **({"license": licence} if licence else {}),
         "library_name": "dpflows",
         "pipeline_tag": task,
         "tags": ["differential-privacy", f"{kind_of(model)}-model", statement.training.algorithm],
@@ -169,6 +171,17 @@ def make_card(
         "for decisions about "
         "single persons without review.",
         "",
+        "## Use",
+        "",
+        "In the folder of this file, with the fingerprint that you got from whoever released it:",
+        "",
+        "```text",
+        "dpflows verify . --key FINGERPRINT",
+        "dpflows predict . rows.csv -o scores.csv",
+        "```",
+        "",
+        f"Licence of the model: {licence or 'not stated; ask whoever released it'}.",
+        "",
         "## Privacy",
         "",
         plain_words(statement),
@@ -180,7 +193,8 @@ def make_card(
         f"chosen from and its noisy metrics: epsilon = {price.epsilon:.6g}, delta = "
         f"{price.delta:g} for one "
         f"{price.unit} under {price.adjacency} ({price.conversion}). The whole statement is in "
-        f"`privacy/statement.md`.",
+        f"`privacy/statement.md`, and how it stands to the points of NIST SP 800-226 in "
+        "`privacy/evaluation.md`.",
         "",
         "## Data",
         "",

@@ -144,6 +144,8 @@ BUNDLE_FILES = (
     Believed("bundle", "privacy/statement.html", "what people read", By.COMMIT),
     Believed("bundle", "privacy/mechanisms.json", "what was paid for", By.COMMIT),
     Believed("bundle", "privacy/metrics.json", "released metrics", By.COMMIT),
+    Believed("bundle", "privacy/evaluation.md", "what reviewers read", By.SIGNATURE),
+    Believed("bundle", "privacy/registry.json", "what a registry is told", By.SIGNATURE),
     Believed("bundle", "privacy/tuning.json", "the runs in the price", By.SIGNATURE),
 )
 HOME = (Believed("home", "releases/NAME/front.json", "which version is in front", By.SIGNATURE),)
