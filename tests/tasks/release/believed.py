@@ -202,7 +202,8 @@ CONFIG_FIELDS = (
         ranking.discount ranking.divisor ranking.relevant_from ranking.at ranking.map_at ranking.conventions
         ranking.gain ranking.short model.precision evaluate.baselines
         evaluate.release.metric evaluate.release.epsilon evaluate.subgroup evaluate.subgroup_least audit.canaries
-        ledger.url tracking.experiment tracking.name seed unsafe_fixed_noise_seed"""),
+        ledger.url tracking.experiment tracking.name seed unsafe_fixed_noise_seed engine.kind engine.address
+        engine.workers engine.ca engine.cert engine.key"""),
 )  # fmt: skip
 RUN_FIELDS = (
     Fields("metrics.json", By.COMMIT, """counts epsilon ledger_entry mechanisms of of.config_sha256 of.training_entry
