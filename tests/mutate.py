@@ -1,5 +1,5 @@
 """Plant small faults in a copy of the sources and see that the tests notice:
-``python -m tests.mutate [PATTERN]``.
+``python -m tests.mutate [PATTERN] [SECONDS]``.
 
 Each mutant is one line of one file changed the way people get privacy wrong: a sign, a factor 2,
 noise of 2/3 the scale, a dropped count. For each the tests that cover the file must turn red. Exit
@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("conf", "dpcore", "tasks", "flows", "tests", "pyproject.toml")
 
 
-def run(mutant: Mutant, folder: Path) -> bool:
-    """Whether the tests turn red."""
+def run(mutant: Mutant, folder: Path, seconds: float) -> str:
+    """``killed`` where the tests turn red, ``ALIVE`` where not, ``SLOW`` after ``seconds``."""
     path = folder / mutant.file
     source = path.read_text()
     if source.count(mutant.old) != 1:
@@ -45,15 +45,17 @@ def run(mutant: Mutant, folder: Path) -> bool:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=seconds,
             check=False,
         )
+    except subprocess.TimeoutExpired:
+        return "SLOW"
     finally:
         path.write_text(source)
-    return done.returncode == 1
+    return "killed" if done.returncode == 1 else "ALIVE"
 
 
-def main(pattern: str = "") -> int:
+def main(pattern: str = "", seconds: str = "300") -> int:
     chosen = [mutant for mutant in MUTANTS if re.search(pattern, mutant.name)]
     alive = []
     with tempfile.TemporaryDirectory() as name:
@@ -69,14 +71,14 @@ def main(pattern: str = "") -> int:
             else:
                 shutil.copy(source, folder / part)
         for mutant in chosen:
-            killed = run(mutant, folder)
-            sys.stdout.write(f"{'killed' if killed else 'ALIVE '}  {mutant.name}\n")
+            outcome = run(mutant, folder, float(seconds))
+            sys.stdout.write(f"{outcome:<6}  {mutant.name}\n")
             sys.stdout.flush()
-            if not killed:
+            if outcome != "killed":
                 alive.append(mutant)
     sys.stdout.write(f"{len(chosen) - len(alive)} of {len(chosen)} mutants killed\n")
     return 1 if alive or not chosen else 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*sys.argv[1:2]))
+    raise SystemExit(main(*sys.argv[1:3]))
