@@ -135,6 +135,11 @@ RULES = (
          "its counts are those of linear scores; leave it out, or compare on a public set"),
     Rule("evaluate.release", "unit", ("record",),
          "its noise is for one row in one cell; leave it out, or compare on a public set"),
+    Rule("evaluate.release", "command", ("train",),
+         "its counts would be drawn in every fold; leave it out: numbers of held out rows are "
+         "internal"),
+    Rule("evaluate.subgroup", "command", ("train",),
+         "groups are told apart in a training alone; leave it out"),
     Rule("evaluate.release.metric=balanced_accuracy", "label", ("binary",),
          "its counts are those of two classes; release accuracy"),
     Rule("drift.epsilon", "bounds", (DECLARED,),
