@@ -146,10 +146,15 @@ def _table(answer: dict[str, Any]) -> Table:
         (name, value) for name, value in answer.items() if name not in ("schema_version", "notes")
     ]
     for name, value in (*rows, *(("note", note) for note in answer["notes"])):
-        table.add_row(
-            name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value)
-        )
+        table.add_row(name.replace("_", " "), _words(value))
     return table
+
+
+def _words(value: Any) -> str:
+    """A value of the answer as a person reads it: a first release has no previous version."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:

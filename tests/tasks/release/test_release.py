@@ -15,6 +15,7 @@ import pytest
 from dpcore.accounting.events import Events
 from dpcore.errors import BudgetExceeded
 from flows.cli import run
+from flows.commands.release import _table
 from tasks.ledger import Ledger
 from tasks.options.noisy_metric import from_counts
 from tasks.release import registry
@@ -215,3 +216,12 @@ def test_two_gates_at_once_leave_one_champion(
         assert (
             aliases["released"] == registry.in_front(world.client, "twice") != aliases["previous"]
         )
+
+
+def test_a_first_release_says_that_there_is_none_before_it() -> None:
+    answer = {"version": "1", "epsilon": 0.25, "previous": None, "changed": True, "notes": ["n"]}
+    columns = [list(column.cells) for column in _table(answer).columns]
+    assert columns == [
+        ["version", "epsilon", "previous", "changed", "note"],
+        ["1", "0.25", "none", "yes", "n"],
+    ]
