@@ -32,7 +32,6 @@ from tasks.config import TrainConfig
 from tasks.data.shards import written
 from tasks.drawing.words import metric_title, number
 from tasks.home import Home
-from tasks.kinds import quality
 from tasks.kinds.base import Job, Sealed
 from tasks.kinds.engine import choose
 from tasks.kinds.table import class_warning, count_warning
@@ -87,7 +86,6 @@ load_step = step(load_records, "read the records")
 preprocess_step = step(build_objective, "encode the columns")
 reserve_step = step(training.reserve_budget, "reserve the price", reserve_words)
 fit_step = step(training.fit_model, "fit with noise", fit_words)
-attribute_step = step(quality.write_table, "name the selected attributes")
 convert_step = step(record_run.convert, "state the guarantee", price_words)
 commit_step = step(record_run.commit, "charge and keep the model", statement_words)
 evaluate_step = step(training.measure, "measure quality", metric_words)
@@ -189,8 +187,8 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
                 result = fit_step(run.job, run.planned, run.sums, reservation, progress, observers)
                 run = hooked("after_fit", replace(run, result=result), reservation)
                 job, planned, folder = run.job, run.planned, run.place
-                if quality.is_sparse(job, planned):
-                    attribute_step(folder, job, planned, result.weights)
+                if title := job.kind.shows(job, planned):
+                    step(job.kind.show, title)(folder, job, planned, result.weights)
                 price = convert_step(planned)
                 statement = commit_step(folder, job, planned, price, result, ledger, reservation)
             with kept(folder):

@@ -232,6 +232,14 @@ class Kind(ABC):
         """
         return
 
+    def shows(self, job: Job, planned: Planned) -> str:
+        """The name of the step ``show``; empty where weights show nothing that needs a table."""
+        return ""
+
+    def show(self, folder: Path, job: Job, planned: Planned, weights: Array) -> list[str]:
+        """Write to ``folder``, in MLflow's layout, what the released weights show by themselves."""
+        return []
+
     def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
         """Write what scoring needs beside ``weights.npz`` to ``folder``; return what ``model.json``
         says of it.

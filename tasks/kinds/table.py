@@ -35,10 +35,12 @@ from tasks.kinds.quality import (
     BY_LABEL,
     columns_used,
     columns_words,
+    is_sparse,
     predicted,
     regression_errors,
     right_or_error,
     truth_covered,
+    write_table,
 )
 from tasks.readers import source_paths
 from tasks.schema import Schema
@@ -158,6 +160,12 @@ class Table(Kind):
 
     def by_record(self, job: Job, part: Any, weights: Array) -> tuple[str, Array] | None:
         return right_or_error(job, part, weights)
+
+    def shows(self, job: Job, planned: Planned) -> str:
+        return "name the selected attributes" if is_sparse(job, planned) else ""
+
+    def show(self, folder: Path, job: Job, planned: Planned, weights: Array) -> list[str]:
+        return write_table(folder, job, planned, weights)
 
     def save(self, folder: Path, job: Job, planned: Planned, weights: Array) -> dict[str, Any]:
         used = columns_used(job, planned, weights)
