@@ -27,7 +27,7 @@ from tasks.audit.rules_run import RETRAIN
 from tasks.audit.subject import CONFIG, MECHANISMS, Subject
 from tasks.config import TrainConfig, parse_config
 from tasks.kinds import kind_of
-from tasks.kinds.base import Job
+from tasks.kinds.base import Job, Kind
 from tasks.ledger import RowFacts
 from tasks.ledger.reader import LedgerReader
 from tasks.record.statement import Statement, Training, guarantee, software
@@ -42,6 +42,8 @@ ROUNDED, CALIBRATED = 1e-6, 1e-3
 # left.
 FULL = 0.99
 RESTORE = "Put configuration and data schema back as they were when it was trained, or train again"
+WHY = "Configuration, data schema and what was charged are not of one run"
+OTHERWISE = ", or version {} planned otherwise"
 Differences = Iterator[tuple[str, Any, Any]]
 
 
@@ -50,9 +52,9 @@ def plan_again(run: Subject, ledger: str) -> list[Finding]:
     cannot be planned is a note. The ledger at ``ledger`` says which facts of the rows are fixed."""
     if (found := run.statement) is None:
         return []  # a rule of the audit says so
-    severity, version = Severity.BLOCK, software()["dpflows"]
-    if found.versions.get("dpflows") != version:
-        severity = Severity.WARN  # another version may plan otherwise
+    same = found.versions.get("dpflows") == software()["dpflows"]
+    # Another version may plan otherwise.
+    severity = Severity.BLOCK if same else Severity.WARN
     try:
         config = parse_config(json.loads(run.files[CONFIG]))
     except (KeyError, ValueError, RecursionError) as error:
@@ -61,14 +63,8 @@ def plan_again(run: Subject, ledger: str) -> list[Finding]:
         schema = find_schema(config.data.name)
     except (DPFlowsError, OSError) as error:
         return [_unplanned(f"its data schema cannot be read: {error}")]
-    kind = kind_of(config, schema)
-    if missing := [name for name in kind.packages if find_spec(name) is None]:
-        return [
-            _unplanned(
-                f"a training of kind {kind.name} needs {' and '.join(missing)}, which "
-                f"is not installed"
-            )
-        ]
+    if missing := _missing(kind_of(config, schema)):
+        return [_unplanned(missing)]
     try:
         with LedgerReader(ledger) as reader:
             reader.require_facts(schema.name, RowFacts.of(schema))
@@ -78,23 +74,27 @@ def plan_again(run: Subject, ledger: str) -> list[Finding]:
         return [_unplanned(f"a package is not installed: {error}")]
     except (DPFlowsError, KeyError, ValueError) as error:
         return [_refused(severity, error)]
-    return [
+    why = WHY if same else WHY + OTHERWISE.format(found.versions.get("dpflows"))
+    differing = [
         Finding(
             code,
             severity,
             subject,
             f"planned again from the configuration {subject} is {_shown(again)}, stored is "
             f"{_shown(there)}",
-            "Configuration, data schema and what was charged are not of one run"
-            + (
-                ""
-                if severity is Severity.BLOCK
-                else f", or version {found.versions.get('dpflows')} planned otherwise"
-            ),
+            why,
             RESTORE,
         )
         for code, subject, again, there in _compared(job, planned, stored, run, found, tolerance)
-    ] + ([_fitted()] if tolerance == CALIBRATED else [])
+    ]
+    return differing + [_fitted()] * (tolerance == CALIBRATED)
+
+
+def _missing(kind: Kind) -> str:
+    """Which packages a training of this kind needs and this interpreter has not; empty for none."""
+    missing = [name for name in kind.packages if find_spec(name) is None]
+    needs = f"a training of kind {kind.name} needs {' and '.join(missing)}, which is not installed"
+    return needs if missing else ""
 
 
 def _plan(
@@ -227,25 +227,32 @@ def differences(again: Any, there: Any, where: str, tolerance: float) -> Differe
     """Where two plain values differ, with both; numbers may differ by ``tolerance`` of the larger
     one.
     """
-    if isinstance(again, Mapping) and isinstance(there, Mapping):
-        for key in (*again, *(key for key in there if key not in again)):
-            if key not in again or key not in there:
-                yield f"{where}.{key}", again.get(key, "absent"), there.get(key, "absent")
-            else:
+    if _both(Mapping, again, there):
+        for key in dict.fromkeys((*again, *there)):
+            if key in again and key in there:
                 yield from differences(again[key], there[key], f"{where}.{key}", tolerance)
-    elif isinstance(again, list | tuple) and isinstance(there, list | tuple):
+            else:
+                yield f"{where}.{key}", again.get(key, "absent"), there.get(key, "absent")
+    elif _both((list, tuple), again, there):
         if len(again) != len(there):
             yield f"{where}, its length", len(again), len(there)
         for k, (one, other) in enumerate(zip(again, there, strict=False)):
             yield from differences(one, other, f"{where}[{k}]", tolerance)
-    elif isinstance(again, float) or isinstance(there, float):
-        plain = all(
-            isinstance(one, int | float) and not isinstance(one, bool) for one in (again, there)
-        )
-        if not plain or not isclose(again, there, rel_tol=tolerance):
-            yield where, again, there
-    elif type(again) is not type(there) or again != there:
+    elif not _same_value(again, there, tolerance):
         yield where, again, there
+
+
+def _both(kind: type | tuple[type, ...], again: Any, there: Any) -> bool:
+    return isinstance(again, kind) and isinstance(there, kind)
+
+
+def _same_value(again: Any, there: Any, tolerance: float) -> bool:
+    if not isinstance(again, float) and not isinstance(there, float):
+        return type(again) is type(there) and bool(again == there)
+    plain = all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in (again, there)
+    )
+    return plain and isclose(again, there, rel_tol=tolerance)
 
 
 def _shown(value: Any) -> str:

@@ -81,9 +81,7 @@ def independent_epsilon(events: Events, statement: Statement) -> tuple[str, floa
     """
     promise = statement.guarantee
     if promise.accountant == "gdp":
-        mu = sqrt(sum(count * (1.0 / _multiplier(item)) ** 2 for item, count in events.counts))
-        epsilon = promise.epsilon
-        delta = float(ndtr(mu / 2 - epsilon / mu) - exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+        delta = _gaussian_delta(events, promise.epsilon)
         return "Gaussian profile: delta at the stated epsilon", promise.delta, delta
     if promise.conversion != "cks":
         return None
@@ -91,29 +89,35 @@ def independent_epsilon(events: Events, statement: Statement) -> tuple[str, floa
 
     single = events.counts[0][0] if len(events.counts) == 1 else None
     if isinstance(single, RepeatPoisson):
-        found = (
-            _poisson_selection(public, single, promise.delta) if events.counts[0][1] == 1 else None
-        )
-        return (
-            None if found is None else ("dp-accounting, selection", statement.renyi.epsilon, found)
-        )
+        once = events.counts[0][1] == 1
+        found = _poisson_selection(public, single, promise.delta) if once else None
+        ours = statement.renyi.epsilon
+        return None if found is None else ("dp-accounting, selection", ours, found)
+    return _by_renyi(public, events, promise.delta)
+
+
+def _gaussian_delta(events: Events, epsilon: float) -> float:
+    """delta(epsilon) of Gaussian releases on all rows, by the profile."""
+    mu = sqrt(sum(count * (1.0 / _multiplier(item)) ** 2 for item, count in events.counts))
+    return float(ndtr(mu / 2 - epsilon / mu) - exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+
+
+def _by_renyi(public: Any, events: Events, delta: float) -> tuple[str, float, float] | None:
+    """Both epsilons from the Rényi curves; None where dp-accounting knows no such mechanism."""
     inside = [item for item in _inside(events) if isinstance(item, Sampled)]
     fixed = any(isinstance(item.sampler, WithoutReplacement) for item in inside)
-    relation = (
-        public.NeighboringRelation.REPLACE_ONE
-        if fixed
-        else public.NeighboringRelation.ADD_OR_REMOVE_ONE
-    )
+    relations = public.NeighboringRelation
+    relation = relations.REPLACE_ONE if fixed else relations.ADD_OR_REMOVE_ONE
     whole = np.floor(ORDERS) == ORDERS if inside else np.ones(len(ORDERS), bool)
-    total = public.rdp.RdpAccountant([float(order) for order in ORDERS[whole]], relation)
+    total = public.rdp.RdpAccountant(ORDERS[whole].tolist(), relation)
     for item, count in events.counts:
         event = _public_event(public, item)
         if event is None or not total.supports(event):
             return None
         total.compose(event, count)
-    ours = epsilon_of(events.price()[whole], promise.delta, orders=ORDERS[whole])
+    ours = epsilon_of(events.price()[whole], delta, orders=ORDERS[whole])
     method = UPPER_BOUND if fixed else "dp-accounting, Rényi"
-    return method, ours, float(total.get_epsilon(promise.delta))
+    return method, ours, float(total.get_epsilon(delta))
 
 
 def _multiplier(item: Mechanism) -> float:

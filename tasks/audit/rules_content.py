@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from hashlib import sha256
 from math import isfinite
 from typing import Any
@@ -24,6 +24,7 @@ from tasks.audit.subject import CONFIG, METRICS, TRACE, LedgerFacts, Subject
 from tasks.drawing.curves import CURVE_POINTS, curve_name, thin
 from tasks.record import inventory
 from tasks.record.example import is_example
+from tasks.record.statement import Statement
 
 STATE = "state.safetensors"
 
@@ -71,8 +72,17 @@ def metrics(run: Subject) -> Iterator[Finding]:
     """Every metric that may leave is public, noted by the algorithm, or released with noise that
     was charged.
     """
-    found = run.statement
     noted = _noted(run)
+    yield from _logged(run, noted)
+    if run.statement is None:
+        return
+    yield from _released(run, noted, run.statement.data.public)
+    if METRICS in run.files:
+        yield from _metric_entry(run)
+
+
+def _logged(run: Subject, noted: Container[str]) -> Iterator[Finding]:
+    """Each metric was logged once, under a word that says whether it may leave."""
     for name, values in run.metrics.items():
         repeated = ".curve." in name or name.startswith(EMPIRICAL)
         if len(values) > 1 and name not in noted and not repeated:
@@ -93,8 +103,10 @@ def metrics(run: Subject) -> Iterator[Finding]:
                 "Nothing says whether it was charged",
                 "Name it internal., or release it with noise",
             )
-    if found is None:
-        return
+
+
+def _released(run: Subject, noted: Container[str], public: bool) -> Iterator[Finding]:
+    """What is called released is what a charged mechanism gave, where the data are not public."""
     noisy = noisy_metrics(run)
     for name, values in run.metrics.items():
         if not name.startswith("released.") or name in noted:
@@ -109,7 +121,7 @@ def metrics(run: Subject) -> Iterator[Finding]:
                     "It was changed",
                     RETRAIN,
                 )
-        elif not found.data.public:
+        elif not public:
             yield block(
                 "metric_unaccounted",
                 name,
@@ -117,8 +129,6 @@ def metrics(run: Subject) -> Iterator[Finding]:
                 "An exact number on private rows has no guarantee",
                 "Ask for evaluate.release, which adds noise and charges it",
             )
-    if METRICS in run.files:
-        yield from _metric_entry(run)
 
 
 def noisy_metrics(run: Subject) -> dict[str, float]:
@@ -165,24 +175,31 @@ def _not_of(run: Subject, facts: LedgerFacts) -> str:
         return "kind: they cannot be read"
     if found is None:
         return ""
-    listed = run.ledger is not None and inventory.KEY in run.ledger.hashes
+    if run.ledger is not None and facts.seq <= run.ledger.seq:
+        return "training: they were charged before it"
     pairs: dict[str, tuple[Any, Any]] = {
         "data set": (facts.dataset, found.ledger.dataset),
         "charge": (facts.events_sha256, digest(events)),
         "configuration": (facts.hashes.get("config", found.config_sha256), found.config_sha256),
         "part of the data": (facts.blocks, run.ledger.blocks if run.ledger is not None else ()),
     }
-    # runs from before their hashes were kept have metrics that name nothing
-    if of is not None or listed:
-        named = of if isinstance(of, dict) else {}
-        pairs |= {
-            "model": (named.get("weights_sha256"), found.weights_sha256),
-            "configuration": (named.get("config_sha256"), found.config_sha256),
-            "training": (named.get("training_entry"), found.ledger.entry),
-        }
-    if run.ledger is not None and facts.seq <= run.ledger.seq:
-        return "training: they were charged before it"
+    pairs |= _named_by(of, run, found)
     return next((what for what, (given, own) in pairs.items() if given != own), "")
+
+
+def _named_by(of: Any, run: Subject, found: Statement) -> dict[str, tuple[Any, Any]]:
+    """What the metrics name of their training, beside its own; runs from before their hashes were
+    kept have metrics that name nothing.
+    """
+    listed = run.ledger is not None and inventory.KEY in run.ledger.hashes
+    if of is None and not listed:
+        return {}
+    named = of if isinstance(of, dict) else {}
+    return {
+        "model": (named.get("weights_sha256"), found.weights_sha256),
+        "configuration": (named.get("config_sha256"), found.config_sha256),
+        "training": (named.get("training_entry"), found.ledger.entry),
+    }
 
 
 def asked(run: Subject) -> Iterator[Finding]:

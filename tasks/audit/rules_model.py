@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,18 +133,16 @@ def _unlisted(run: Subject) -> Iterator[Finding]:
     ours = inventory.code_hashes()
     own = {f"{inventory.WEIGHTS_FOLDER}/{name}" for name in (*MODEL_FILES.values(), STATE)}
     code = {path: digest(data) for path, data in run.folder.items() if _is_code(path)}
-    unknown = {
-        path: data for path, data in run.folder.items() if path not in own and path not in code
-    }
-    yield from _compared(unknown, {})
+    unknown = run.folder.keys() - own - code.keys()
+    yield from _compared({p: data for p, data in run.folder.items() if p in unknown}, {})
     if code != ours:
         other = sorted(path for path in {*code, *ours} if code.get(path) != ours.get(path))
+        more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
         yield warn(
             "model_code_unvouched",
             "model",
             f"the run has no list of its model's files, and {other[0]} is not as this version "
-            f"writes it"
-            f"{f' (and {len(other) - 1} more)' if len(other) > 1 else ''}",
+            f"writes it{more}",
             "Nothing vouches for the code that MLflow runs when it loads this model",
             "Compare it with the version that the statement names, or train again",
         )
@@ -216,19 +214,20 @@ def _fault(rule: Any, run: Subject) -> str:
         return "it cannot be read as what MLflow writes"
 
 
+def _without(card: Mapping[str, Any], free: Container[str]) -> dict[str, Any]:
+    return {key: value for key, value in card.items() if key not in free}
+
+
 def _card(run: Subject) -> str:
     card = yaml.safe_load(run.folder[CARD])
     [(flavor, loader)] = card["flavors"].items()
-    fixed = {key: value for key, value in card.items() if key not in CARD_FREE}
-    if any(key not in CARD_FIXED or value != CARD_FIXED[key] for key, value in fixed.items()):
+    fixed = _without(card, CARD_FREE)
+    if CARD_FIXED | fixed != CARD_FIXED:
         return "it holds settings that no training of dpflows writes"
-    plain = {key: value for key, value in loader.items() if key not in LOADER_FREE}
+    plain = _without(loader, LOADER_FREE)
     [(name, artifact)] = loader["artifacts"].items()
-    if (
-        flavor != "python_function"
-        or plain != LOADER
-        or (name, artifact["path"]) != ("model", inventory.WEIGHTS_FOLDER)
-    ):
+    served = (flavor, plain, name, artifact["path"])
+    if served != ("python_function", LOADER, "model", inventory.WEIGHTS_FOLDER):
         return "it names another loader, or another folder of weights"
     if Path(loader["model_code_path"]).name != inventory.SCORER:
         return "it names another scorer"
@@ -237,11 +236,9 @@ def _card(run: Subject) -> str:
     uri = run.tags.get(MODEL, "").removeprefix("models:/")
     if (card["run_id"], card["model_id"], card["model_uuid"]) != (run.run_id, uri, uri):
         return "it belongs to another run or model"
-    return (
-        ""
-        if card["signature"] == _signature(run)
-        else "its signature is not the one of the declared columns"
-    )
+    if card["signature"] != _signature(run):
+        return "its signature is not the one of the declared columns"
+    return ""
 
 
 def _pythons(run: Subject) -> set[str]:

@@ -160,15 +160,22 @@ def files(run: Subject) -> Iterator[Finding]:
             )
 
 
+def _clear(plain: str) -> bool:
+    """Whether a metric of that name is an exact number on private rows."""
+    charged = plain.startswith(("released.", "spent."))
+    return CLEAR_METRIC.search(plain) is not None and not charged
+
+
 def exact_metrics(run: Subject) -> Iterator[Finding]:
     """Exact answers about private rows; a metric on a declared public or held-out set is none."""
     evaluated = run.setting("evaluated_on", "test_set", "evaluate.set") or ""
     declared = any(word in evaluated.lower() for word in DECLARED_SET)
+    internal = ("internal.",) if run.own else ()
     for name in run.metrics:
         plain = name.lower()
-        if run.own and plain.startswith("internal."):
+        if plain.startswith(internal):
             continue
-        if CLEAR_METRIC.search(plain) and not plain.startswith(("released.", "spent.")):
+        if _clear(plain):
             yield block(
                 "exact_metric",
                 name,
@@ -215,6 +222,11 @@ def stated(run: Subject) -> Iterator[Finding]:
             "An epsilon without its conversion cannot be computed again",
             "Record the conversion, for example cks",
         )
+    yield from _delta(run)
+    yield from _relation(run)
+
+
+def _delta(run: Subject) -> Iterator[Finding]:
     delta, n = run.setting("delta", "privacy.delta"), run.setting("n_train", "n", "data.n")
     try:
         if delta is not None and n is not None and float(delta) >= 1 / float(n):
@@ -233,6 +245,9 @@ def stated(run: Subject) -> Iterator[Finding]:
             "They are no numbers",
             "Correct them",
         )
+
+
+def _relation(run: Subject) -> Iterator[Finding]:
     adjacency = run.adjacency or run.setting("privacy.adjacency") or ""
     if not adjacency:
         yield block(

@@ -18,7 +18,7 @@ from tasks.audit.recompute import (
     own_epsilon,
 )
 from tasks.audit.subject import CONFIG, MECHANISMS, METRICS, STATEMENT, LedgerFacts, Subject
-from tasks.record.statement import Statement
+from tasks.record.statement import Guarantee, Statement
 
 FILES = {"statement": STATEMENT, "config": CONFIG, "mechanisms": MECHANISMS}
 MODEL_FILES = {"weights": "weights.npz", "encoder": "encoder.json", "model": "model.json"}
@@ -149,50 +149,55 @@ def hashes(run: Subject) -> Iterator[Finding]:
     """
     committed = dict(run.ledger.hashes) if run.ledger is not None else {}
     found = run.statement
-    stated = (
-        {}
-        if found is None
-        else {
-            "config": found.config_sha256,
-            "weights": found.weights_sha256,
-            "mechanisms": found.mechanisms_sha256,
-        }
-    )
-    contents = {**{key: run.files.get(path) for key, path in FILES.items()}}
-    contents |= {key: run.model.get(name) for key, name in MODEL_FILES.items()}
-    for key, data in contents.items():
-        path = FILES.get(key) or f"model/{MODEL_FILES[key]}"
+    stated = {} if found is None else _stated_hashes(found)
+    for key, path, data in _hashed_files(run):
         if data is None:
             yield block(
                 f"{key}_missing", path, f"{path} is not stored", "It cannot be checked", RETRAIN
             )
             continue
-        for where, expected in (
-            ("the ledger", committed.get(key)),
-            ("the statement", stated.get(key)),
-        ):
-            if expected is not None and digest(data) != expected:
-                yield block(
-                    f"{key}_changed",
-                    path,
-                    f"{path} is not the file whose hash {where} holds",
-                    "It was changed or exchanged after the training",
-                    RETRAIN,
-                )
-                break
-    if found is not None and MECHANISMS in run.files:
-        try:
-            same = json.loads(run.files[MECHANISMS]) == found.mechanisms
-        except ValueError:
-            same = False
-        if not same:
+        held = {"the ledger": committed.get(key), "the statement": stated.get(key)}
+        if other := [who for who, known in held.items() if known not in (None, digest(data))]:
             yield block(
-                "mechanisms_changed",
-                MECHANISMS,
-                "mechanisms and statement differ",
-                "One was changed afterwards",
+                f"{key}_changed",
+                path,
+                f"{path} is not the file whose hash {other[0]} holds",
+                "It was changed or exchanged after the training",
                 RETRAIN,
             )
+    if found is not None and MECHANISMS in run.files:
+        yield from _mechanisms(run, found)
+
+
+def _hashed_files(run: Subject) -> Iterator[tuple[str, str, bytes | None]]:
+    """Key, path and bytes of each file that has a hash; None for one that is not stored."""
+    for key, path in FILES.items():
+        yield key, path, run.files.get(path)
+    for key, name in MODEL_FILES.items():
+        yield key, f"model/{name}", run.model.get(name)
+
+
+def _stated_hashes(found: Statement) -> dict[str, str]:
+    return {
+        "config": found.config_sha256,
+        "weights": found.weights_sha256,
+        "mechanisms": found.mechanisms_sha256,
+    }
+
+
+def _mechanisms(run: Subject, found: Statement) -> Iterator[Finding]:
+    try:
+        same = json.loads(run.files[MECHANISMS]) == found.mechanisms
+    except ValueError:
+        same = False
+    if not same:
+        yield block(
+            "mechanisms_changed",
+            MECHANISMS,
+            "mechanisms and statement differ",
+            "One was changed afterwards",
+            RETRAIN,
+        )
 
 
 def ledger(run: Subject) -> Iterator[Finding]:
@@ -434,6 +439,10 @@ def shown(run: Subject) -> Iterator[Finding]:
             "The statement says otherwise",
             RETRAIN,
         )
+    yield from _shown_spent(run, promise)
+
+
+def _shown_spent(run: Subject, promise: Guarantee) -> Iterator[Finding]:
     delta = run.metrics.get("spent.delta", ())
     if any(value != promise.delta for value in delta):
         yield block(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from dpcore.errors import InputError
 from tasks.ledger.chain import history
 from tasks.ledger.charge import Others, others
 from tasks.ledger.reader import LedgerReader
-from tasks.ledger.records import GENESIS
+from tasks.ledger.records import GENESIS, Record
 from tasks.ledger.schema import DRAWN
 from tasks.ledger.verify import Verification
 from tasks.record.inventory import WEIGHTS_FOLDER
@@ -283,17 +283,15 @@ def ledger_facts(
 
 def entry_facts(ledger: LedgerReader, report: Verification, entry: str, head: str) -> LedgerFacts:
     """One entry of a ledger whose replay gave ``report``."""
+    records: Sequence[Record] = ()
+    also = Others()
     with ledger.store.reading() as connection:
-        records = [] if connection is None else history(connection, entry)
-        also = Others() if connection is None else others(connection, records)
-    hashes: dict[str, str] = {}
-    body: dict[str, Any] = {}
-    for record in records:
-        stored = json.loads(record.body)
-        if record.kind == "reserved":
-            body = stored
-        hashes |= stored.get("hashes", {})
-    opened = None if not records else ledger.dataset(records[0].dataset)
+        if connection is not None:
+            records = history(connection, entry)
+            also = others(connection, records)
+    hashes, body = _told(records)
+    dataset, seq = (records[0].dataset, records[0].seq) if records else ("", 0)
+    opened = ledger.dataset(dataset) if records else None
     heads = {record.hash for record in records if record.kind == "reserved"}
     return LedgerFacts(
         shown=ledger.store.shown,
@@ -302,15 +300,27 @@ def entry_facts(ledger: LedgerReader, report: Verification, entry: str, head: st
         unkept=report.unkept,
         states=tuple(record.kind for record in records if record.kind != DRAWN),
         entry=entry,
-        dataset=records[0].dataset if records else "",
+        dataset=dataset,
         adjacency=str(body.get("adjacency", "")),
         events_sha256=str(body.get("events", "")),
         hashes=hashes,
         head_found=head in heads and head != GENESIS,
         blocks=tuple(body.get("blocks", ())),
-        seq=records[0].seq if records else 0,
+        seq=seq,
         unpaid=also.unpaid,
         public_names=also.public,
         limited=opened is not None and opened.limited,
         private_as=ledger.private_as(entry),
     )
+
+
+def _told(records: Iterable[Record]) -> tuple[dict[str, str], dict[str, Any]]:
+    """All hashes that the records of an entry hold, and what its reserving record says."""
+    hashes: dict[str, str] = {}
+    body: dict[str, Any] = {}
+    for record in records:
+        stored = json.loads(record.body)
+        if record.kind == "reserved":
+            body = stored
+        hashes |= stored.get("hashes", {})
+    return hashes, body

@@ -13,7 +13,7 @@ what stands below it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -101,12 +101,9 @@ def lines(
     adjacency = config.privacy.adjacency[0]
     first = training_config(config, data, shared[0], AlgorithmEntry(name=NON_PRIVATE), adjacency)
     by_objective = kind_of(first, find_schema(data.name)).by_objective
-    key: Callable[[ObjectiveSection], str] = (
-        ObjectiveSection.model_dump_json if by_objective else (lambda o: o.loss)
-    )
-    objectives = {
-        key(each): each for each in ([*shared, *own] if by_objective else [*own, *shared])
-    }
+    key = ObjectiveSection.model_dump_json if by_objective else loss_of
+    objectives = {key(o): o for o in ([*shared, *own] if by_objective else [*own, *shared])}
+    by_loss = not by_objective and len(objectives) > 1
 
     def made(objective: ObjectiveSection, entry: AlgorithmEntry) -> Job:
         return jobs.of(training_config(config, data, objective, entry, adjacency))
@@ -115,16 +112,27 @@ def lines(
         yield from simplest(objective, made)
         here = [job for job in used if key(job.config.objective) == name]
         here += beside_libraries(config, objective, made) if objective in shared else []
-        words = [
-            NON_PRIVATE,
-            *([objective.loss] if not by_objective and len(objectives) > 1 else []),
-        ]
-        entries = [
-            AlgorithmEntry(name=NON_PRIVATE, **encoding) for encoding in encodings(here or used)
-        ]
-        exact = [made(objective, entry) for entry in entries or [AlgorithmEntry(name=NON_PRIVATE)]]
-        for job, encoding in zip(exact, encoding_names(exact), strict=True):
-            yield " ".join([*words, encoding]), job
+        words = [NON_PRIVATE, objective.loss] if by_loss else [NON_PRIVATE]
+        yield from exact_lines(words, objective, encodings(here or used), made)
+
+
+def loss_of(objective: ObjectiveSection) -> str:
+    return objective.loss
+
+
+def exact_lines(
+    words: Sequence[str],
+    objective: ObjectiveSection,
+    encoded: Sequence[Mapping[str, Any]],
+    made: Callable[[ObjectiveSection, AlgorithmEntry], Job],
+) -> Iterator[tuple[str, Job]]:
+    """(label, job) of the exact minimiser on each encoding; on that of the data where none is."""
+    exact = [
+        made(objective, AlgorithmEntry(name=NON_PRIVATE, **encoding))
+        for encoding in encoded or [{}]
+    ]
+    for job, encoding in zip(exact, encoding_names(exact), strict=True):
+        yield " ".join([*words, encoding]), job
 
 
 Made = Callable[[ObjectiveSection, AlgorithmEntry], Job]

@@ -97,11 +97,8 @@ def measured(
     job = setting.job
     # Where several models share the records, a point or a count would be of one of them.
     single, counts = isinstance(part.objective, LinearObjective), Evaluations()
-    iterates = (
-        None
-        if config.curve_every is None
-        else kept_points(setting, config.curve_every, planned, single)
-    )
+    every = config.curve_every
+    iterates = None if every is None else kept_points(setting, every, planned, single)
     watching = [counts] if single and wanted(config.metrics) else []
     result = run(
         # Without limits: the curve of what was spent follows from the plan alone and is computed
@@ -111,7 +108,7 @@ def measured(
         seed=cell.seed,
         on_charge=on_charge,
         on_progress=on_progress,
-        observers=[*watching, *([] if iterates is None else [iterates])],
+        observers=watching if iterates is None else [*watching, iterates],
         fixed_noise_seed=noise_seed(cell) if config.reproducible and setting.job.public else None,
     )
     return {
@@ -119,11 +116,9 @@ def measured(
         "seconds": result.seconds,
         "spent_epsilon": finite({"": planned.spent_epsilon})[""] if setting.private else None,
         "metrics": finite(metrics_of(setting, config, part, result.weights) | counts.numbers),
-        "curve": []
-        if config.curve_every is None
-        else curve_of(setting, config, part, planned, result, iterates),
+        "curve": curve_of(setting, config, part, planned, result, iterates) if every else [],
         "warnings": [
-            *([planned.warning] if planned.warning else []),
+            *filter(None, [planned.warning]),
             *weak(setting.noise_multiplier, planned.spent_epsilon),
         ],
     }

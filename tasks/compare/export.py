@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from types import NoneType
 from typing import Any
 
 import pandas as pd
@@ -201,7 +202,7 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, str):
         return str(value)
-    if value is None or isinstance(value, (bool, int)):
+    if isinstance(value, (bool, int, NoneType)):
         return value
     if hasattr(value, "item"):
         return plain(value.item())
@@ -298,6 +299,9 @@ def means(comparison: Comparison, records: Sequence[CellRecord]) -> list[dict[st
     return [group_means(name, own) for name, own in groups.items()]
 
 
+SETTING = ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")
+
+
 def group_means(name: str, own: Sequence[CellRecord]) -> dict[str, Any]:
     """Means of one setting over its finished cells."""
     done = [record for record in own if record["status"] == "done"]
@@ -307,18 +311,15 @@ def group_means(name: str, own: Sequence[CellRecord]) -> dict[str, Any]:
     }
     metrics = {key: sum(values) / len(values) for key, values in columns.items() if values}
     times = [record["seconds"] for record in done]
+    spent = [record["spent_epsilon"] for record in done]
+    sds = {key: deviation(done, key) for key in metrics}
     return {
         "name": name,
-        **{
-            key: own[0][key]
-            for key in ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")
-        },
+        **{key: own[0][key] for key in SETTING},
         "noise_multiplier": own[0].get("noise_multiplier"),
-        "spent_epsilon": max(
-            filter(None, (record["spent_epsilon"] for record in done)), default=None
-        ),
+        "spent_epsilon": max(filter(None, spent), default=None),
         "cells": len(done),
         "metrics": metrics,
-        "sd": {key: sd for key in metrics if (sd := deviation(done, key)) is not None},
+        "sd": {key: sd for key, sd in sds.items() if sd is not None},
         "seconds": sum(times) / len(times) if times else None,
     }

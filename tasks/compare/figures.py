@@ -71,11 +71,7 @@ def all_charts(records: Sequence[Record], facts: Mapping[str, Any]) -> Iterable[
     for metric in _drawn(records, facts):
         summaries = summarise(records, metric, facts)
         for setting in settings:
-            every = [
-                summary
-                for summary in summaries
-                if summary.place.setting == setting and summary.mean is not None
-            ]
+            every = _known_of(setting, summaries)
             here = [summary for summary in every if summary.place.label not in own]
             yield from _against_epsilon(setting, metric, here, stems[setting])
             mine = [record for record in main if Comparable.of(record) == setting]
@@ -226,6 +222,10 @@ def _carried(cell: Mapping[int, float], steps: Sequence[int]) -> np.ndarray:
     return values[np.searchsorted(own, steps, side="right") - 1]
 
 
+def _known_of(setting: Comparable, summaries: Iterable[Summary]) -> list[Summary]:
+    return [one for one in summaries if one.place.setting == setting and one.mean is not None]
+
+
 def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
     """Seconds of a cell against the number of training rows, over all data, objectives and
     epsilons.
@@ -236,16 +236,7 @@ def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
     sizes = sizes_of(records)
     if not sizes or max(sizes.values()) < DIFFERENT_SIZES * min(sizes.values()):
         return
-    panels = []
-    for relation in [*_relations(map(Place.of, records)), None]:
-        points = _seconds_of(
-            (record for record in records if Place.of(record).relation == relation), sizes
-        )
-        if points:
-            title = "without privacy" if relation is None else _panel_title(relation)
-            panels.append(
-                Panel(title, tuple(_times(label, found) for label, found in points.items()))
-            )
+    panels = list(_time_panels(records, sizes))
     if not panels:
         return
     data = ", ".join(f"{name} {n:g}" for name, n in sizes.items())
@@ -260,6 +251,17 @@ def _time_against_rows(records: Sequence[Record]) -> Iterable[Chart]:
         panels,
         True,
     )
+
+
+def _time_panels(records: Sequence[Record], sizes: Mapping[str, float]) -> Iterable[Panel]:
+    """A panel for each relation that has times, and one for what has no privacy."""
+    for relation in [*_relations(map(Place.of, records)), None]:
+        points = _seconds_of(
+            (record for record in records if Place.of(record).relation == relation), sizes
+        )
+        if points:
+            title = "without privacy" if relation is None else _panel_title(relation)
+            yield Panel(title, tuple(_times(label, found) for label, found in points.items()))
 
 
 def _seconds_of(

@@ -174,7 +174,7 @@ def metrics_of(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]
     """
     seen = dict.fromkeys(name for record in records for name in _finite(record))
     wanted = [name for name in facts.get("metrics") or () if name in seen]
-    names = [*wanted, *(name for name in seen if name not in wanted and name != SECONDS)]
+    names = [name for name in dict.fromkeys((*wanted, *seen)) if name != SECONDS or name in wanted]
     timed = any(measured(record, SECONDS) is not None for record in records if done(record))
     return [*names, *([SECONDS] if timed else [])]
 

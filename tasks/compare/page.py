@@ -131,20 +131,24 @@ def _public(facts: Mapping[str, Any]) -> bool:
     return bool(public) and all(public.values()) if isinstance(public, Mapping) else public is True
 
 
+def _values(records: Iterable[Record], key: str) -> list[Any]:
+    return [record.get(key) for record in records]
+
+
+def _epsilons(records: Iterable[Record]) -> list[float]:
+    given = (record.get("epsilon") for record in records)
+    return [value for value in given if value is not None]
+
+
 def _protocol(records: Sequence[Record], facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     private = [record for record in records if is_private(record)]
     cells = {(record.get("repeat"), record.get("fold")) for record in records}
     draws = sum(map(done, private))
     found = [
-        ("data", _listed(record.get("data") for record in records)),
-        ("adjacency", _listed(record.get("adjacency") for record in private)),
+        ("data", _listed(_values(records, "data"))),
+        ("adjacency", _listed(_values(private, "adjacency"))),
         ("delta", _listed(_short(record.get("delta") or 0.0) for record in private)),
-        (
-            "epsilon",
-            _listed(
-                _short(value) for record in private if (value := record.get("epsilon")) is not None
-            ),
-        ),
+        ("epsilon", _listed(map(_short, _epsilons(private)))),
         ("noise multiplier", _listed(map(_short, _noises(records)))),
         (
             "cells",
@@ -227,14 +231,9 @@ def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequenc
     }
     first = tables[metrics[0]]
     given = bool(_noises(records))
-    names = [
-        "algorithm",
-        "data and objective",
-        "adjacency",
-        "delta",
-        *(["noise multiplier"] if given else []),
-    ]
-    names += ["epsilon", *(name.replace("_", " ") for name in metrics)]
+    names = ["algorithm", "data and objective", "adjacency", "delta"]
+    names += ["noise multiplier", "epsilon"] if given else ["epsilon"]
+    names += [name.replace("_", " ") for name in metrics]
     names += ["to the best", "p (Holm)", "cells", "failed"]
     lines = [_row(place, [tables[metric][place] for metric in metrics], given) for place in first]
     # one setting needs no column: the caption says it

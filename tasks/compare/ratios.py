@@ -65,22 +65,24 @@ def ratios(records: Sequence[Record], facts: Mapping[str, Any]) -> list[Ratio]:
     The metric is the first of the comparison.
     """
     metric = next((name for name in metrics_of(records, facts) if name != SECONDS), None)
-    libraries = dict.fromkeys(
-        Place.of(record) for record in records if record.get("algorithm") in PEERS
-    )
+    libraries = lines_of_libraries(records)
     if metric is None or not libraries:
         return []
     places = collect(records, metric)
     times = fastest(records)
     ours = [place for place in places if place not in libraries and place.relation is not None]
-    pairs = [
-        (place, other)
-        for place in ours
-        for other in libraries
-        if guarantee(place) == guarantee(other)
-    ]
+    pairs = filter(_comparable, product(ours, libraries))
     found = [_ratio(place, other, metric, places, times) for place, other in pairs]
     return [one for one in found if one is not None]
+
+
+def _comparable(pair: tuple[Place, Place]) -> bool:
+    return guarantee(pair[0]) == guarantee(pair[1])
+
+
+def lines_of_libraries(records: Sequence[Record]) -> dict[Place, None]:
+    """The places of other libraries, in the order of their records."""
+    return dict.fromkeys(Place.of(record) for record in records if record.get("algorithm") in PEERS)
 
 
 def guarantee(place: Place) -> tuple[Any, ...]:
@@ -100,6 +102,10 @@ def fastest(records: Iterable[Record]) -> dict[Place, dict[tuple[Any, Any], floa
     return found
 
 
+def _mean_of(values: Mapping[Any, float], keys: Sequence[Any]) -> float:
+    return sum(values[key] for key in keys) / len(keys)
+
+
 def _ratio(
     place: Place, other: Place, metric: str, places: Mapping[Place, Any], times: Mapping[Place, Any]
 ) -> Any:
@@ -107,7 +113,7 @@ def _ratio(
     shared = [key for key in own if key in their]
     if not shared:
         return None
-    ours, theirs = (sum(values[key] for key in shared) / len(shared) for values in (own, their))
+    ours, theirs = (_mean_of(values, shared) for values in (own, their))
     seconds, peer_seconds = (min(times[at][key] for key in shared) for at in (place, other))
     assert place.relation is not None
     return Ratio(

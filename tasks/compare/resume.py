@@ -174,6 +174,16 @@ class Comparison:
         return [cell for cell in self.to_run if cell.setting.data == data]
 
 
+def all_settings(config: CompareConfig) -> tuple[list[Setting], list[LeftOut]]:
+    """Our settings, checked, and those of other libraries; and what of both is left out."""
+    settings, left_out = expand(config)
+    check_metrics(config, settings)
+    check_folds(config, settings)
+    check_one_reading(settings)
+    elsewhere, missing = peer_settings(config)
+    return [*settings, *elsewhere], [*left_out, *missing]
+
+
 def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> Comparison:
     """Expand the grid and look up finished cells (none with ``fresh``); no record is read, nothing
     is charged.
@@ -182,23 +192,16 @@ def make_comparison(config: CompareConfig, home: Home, fresh: bool = False) -> C
     """
     check_runner(config)
     check_interpreter(config)
-    settings, left_out = expand(config)
-    check_metrics(config, settings)
-    check_folds(config, settings)
-    check_one_reading(settings)
-    elsewhere, missing = peer_settings(config)
-    settings, left_out = [*settings, *elsewhere], [*left_out, *missing]
+    settings, left_out = all_settings(config)
     require_known({id(setting.job): setting.job for setting in settings}.values(), home)
     private = sorted({setting.data for setting in settings if not setting.job.public})
     check_private(config, private)
     folder = home.root / "cells"
-    seeds = {name: secret_seed(folder, name) for name in private if config.protocol.folds > 1}
+    secret = private if config.protocol.folds > 1 else []
+    seeds = {name: secret_seed(folder, name) for name in secret}
     facts = {s.data: data_facts(s.job, config, seeds.get(s.data)) for s in settings}
-    cells = [
-        cell for setting in settings for cell in cells_of(setting, config, facts[setting.data])
-    ]
-    names = list(facts)
-    journals = {name: Journal(folder / f"{file_name(name)}.jsonl") for name in names}
+    cells = [cell for one in settings for cell in cells_of(one, config, facts[one.data])]
+    journals = {name: Journal(folder / f"{file_name(name)}.jsonl") for name in facts}
     finished, begun = ({}, set()) if fresh else read_all(journals.values())
     own = {cell.key for cell in cells}
     return Comparison(

@@ -168,8 +168,9 @@ def against_best(
     they do not prove.
     """
     means = {place: cells.means for place, cells in block.items()}
-    level = {place: float(np.mean(list(values.values()))) for place, values in means.items()}
-    best = min(level, key=lambda place: level[place] if smaller else -level[place])
+    sign = 1.0 if smaller else -1.0
+    level = {place: sign * float(np.mean(list(own.values()))) for place, own in means.items()}
+    best = min(level, key=lambda place: level[place])
     found: dict[Place, Paired] = {}
     for place, values in means.items():
         shared = [key for key in values if key in means[best]]

@@ -268,6 +268,19 @@ def metric_name(name: str, number: int) -> str:
     return plain if plain == name.replace("=", ":") else f"{plain} {number}"
 
 
+def line_points(lines: Mapping[str, Mapping[int, float]]) -> list[Metric]:
+    now = int(time.time() * 1000)
+    return [
+        Metric(key, value, now, step)
+        for key, own in lines.items()
+        for step, value in sorted(own.items())
+    ]
+
+
+def has_curve(record: CellRecord, metric: str) -> bool:
+    return any(metric in point for point in record["curve"])
+
+
 def write_view(
     client: MlflowClient,
     experiment: str,
@@ -283,19 +296,9 @@ def write_view(
     if metric is None:
         return
     lines = lines_of(cells, config, metric)
-    now = int(time.time() * 1000)
-    points = [
-        Metric(key, value, now, step)
-        for key, own in lines.items()
-        for step, value in sorted(own.items())
-    ]
-    client.log_batch(parent, metrics=points)
+    client.log_batch(parent, metrics=line_points(lines))
     names = {f"{prefix_of(setting)}.{metric}" for setting, _ in cells}
-    curves = {
-        f"{prefix_of(s)}.curve.{metric}"
-        for s, r in cells
-        if any(metric in point for point in r["curve"])
-    }
+    curves = {f"{prefix_of(s)}.curve.{metric}" for s, r in cells if has_curve(r, metric)}
     key = f"dpflows-{parent[:12]}"
     best_first = sorted(lines, key=lambda line: -max(lines[line].values()))
     # a tag may be too short for the names of all lines: the best stay

@@ -314,18 +314,22 @@ def _curve(panel: Any, line: Line, look: Look, joined: bool) -> tuple[str, float
     return line.label, float(x[-1]), float(mean[-1]), look.colour
 
 
+def _line_height(line: Line) -> float:
+    return _row_height(line.label)
+
+
 def _dots(figure: Any, chart: Chart, looks: Mapping[str, Look]) -> None:
     """With a single x there is no line to draw: one row for each algorithm, the best on top."""
     rows = [
         sorted(panel.lines, key=lambda line: line.mean[0], reverse=chart.low_at_left)
         for panel in chart.panels
     ]
-    heights = [max(0.8, 0.18 + sum(_row_height(line.label) for line in lines)) for lines in rows]
+    heights = [max(0.8, 0.18 + sum(map(_line_height, lines))) for lines in rows]
     limits = _limits(chart)
     for panel, shown, lines in zip(
         _stacked(figure, (RIGHT, WIDE, 0.3), heights), chart.panels, rows, strict=True
     ):
-        tops = np.concatenate([[0.0], np.cumsum([_row_height(line.label) for line in lines])])
+        tops = np.concatenate([[0.0], np.cumsum(list(map(_line_height, lines)))])
         places = (tops[:-1] + tops[1:]) / 2
         for line, place in zip(lines, places, strict=True):
             _dot(panel, line, float(place), None if line.reference else looks[line.label])

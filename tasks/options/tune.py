@@ -174,6 +174,18 @@ def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]
         yield dict(zip(grid, values, strict=True))
 
 
+def _check_values(key: str, values: Any) -> None:
+    if not isinstance(values, list) or not values:
+        raise InputError(
+            f"Expected a list of values for tune.grid.{key}, got {values!r}; for "
+            f"example [0.5, 1, 2]."
+        )
+    if any(isinstance(value, list | dict) for value in values):
+        raise InputError(
+            f"Expected single values in tune.grid.{key}, got {values!r}; name numbers or words."
+        )
+
+
 def grid_of(tune: TuneSection) -> dict[str, tuple[Any, ...]]:
     """The values to try by dotted key, from nested or dotted keys. Raises ``InputError`` for what
     cannot be tuned.
@@ -181,15 +193,7 @@ def grid_of(tune: TuneSection) -> dict[str, tuple[Any, ...]]:
     grid = dict(sorted(_leaves(tune.grid, "")))  # one order of settings, whatever the file's
     for key, values in grid.items():
         _check_key(key)
-        if not isinstance(values, list) or not values:
-            raise InputError(
-                f"Expected a list of values for tune.grid.{key}, got {values!r}; for "
-                f"example [0.5, 1, 2]."
-            )
-        if any(isinstance(value, list | dict) for value in values):
-            raise InputError(
-                f"Expected single values in tune.grid.{key}, got {values!r}; name numbers or words."
-            )
+        _check_values(key, values)
     size = prod(len(values) for values in grid.values())
     if not grid or not 2 <= size <= MOST_SETTINGS:
         raise InputError(

@@ -32,18 +32,20 @@ def example_columns(encoder: Mapping[str, Any], query: str | None = None) -> dic
             name: [float(group.low), float(group.high)] for group in groups for name in group.names
         }
     columns: list[Any] = [Column.from_dict(column) for column in encoder["columns"]]
-    for column in columns:
-        if column.buckets:
-            rows[column.name] = ["made up", "made up as well"]
-        elif column.levels:
-            rows[column.name] = [column.levels[0], column.levels[-1]]
-        elif column.kind == "flag":
-            rows[column.name] = [0.0, 1.0]
-        elif column.kind == "date":
-            rows[column.name] = [str(column.low), str(column.high)]
-        else:
-            rows[column.name] = [float(column.low), float(column.high)]
-    return rows
+    return rows | {column.name: _ends(column) for column in columns}
+
+
+def _ends(column: Any) -> list[Any]:
+    """The first and the last value that a column is declared to hold."""
+    if column.buckets:
+        return ["made up", "made up as well"]
+    if column.levels:
+        return [column.levels[0], column.levels[-1]]
+    if column.kind == "flag":
+        return [0.0, 1.0]
+    if column.kind == "date":
+        return [str(column.low), str(column.high)]
+    return [float(column.low), float(column.high)]
 
 
 def is_example(stored: bytes, encoder: Mapping[str, Any], query: str | None = None) -> bool:
@@ -125,18 +127,18 @@ def made_up(encoder: Mapping[str, Any], query: str | None) -> dict[str, Any]:
     documents of one query.
     """
     rng = np.random.default_rng(0)
-    columns = (
-        {} if encoder["encoder"] == "matrix" else {one["name"]: one for one in encoder["columns"]}
-    )
+    declared = [] if encoder["encoder"] == "matrix" else encoder["columns"]
+    columns = {one["name"]: Column.from_dict(one) for one in declared}
     rows: dict[str, Any] = {}
     for name, (first, last) in example_columns(encoder, query).items():
+        column = columns.get(name)
         if isinstance(first, float) and isfinite(first) and isfinite(last) and name != query:
-            flag = name in columns and Column.from_dict(columns[name]).kind == "flag"
+            flag = column is not None and column.kind == "flag"
             rows[name] = (
                 rng.integers(0, 2, ROWS).astype(float) if flag else rng.uniform(first, last, ROWS)
             )
         else:
-            levels = list(Column.from_dict(columns[name]).levels) if name in columns else []
-            values = np.array(levels or [first, last], dtype=object)
+            levels = () if column is None else column.levels
+            values = np.array(list(levels) or [first, last], dtype=object)
             rows[name] = values[rng.integers(0, len(values), ROWS)]
     return rows

@@ -8,7 +8,7 @@ import json
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -90,7 +90,7 @@ def require_place(folder: Path, name: str, version: str | None = None) -> Path:
                 f"Expected a new or empty folder for the bundle, got {folder} with other files; "
                 f"name another."
             )
-        if held.name != name or (version is not None and held.version != version):
+        if held.name != name or version not in (None, held.version):
             raise InputError(
                 f"Expected a new or empty folder for the bundle, got {folder}, which holds "
                 f"{held.name}@{held.version}; "
@@ -167,12 +167,16 @@ def open_bundle(path: Path) -> Bundle:
         raise UnreadableBundle(
             f"Expected a bundle of at most {MOST_FILES} files and 1 GiB, got more in {path}."
         )
-    if MANIFEST not in found:
-        inner = {PurePosixPath(name).parts[0] for name in found}
-        if len(inner) == 1 and f"{(top := inner.pop())}/{MANIFEST}" in found:
-            sizes = {name.removeprefix(f"{top}/"): size for name, size in found.sizes.items()}
-            return Bundle(sizes, lambda name: found[f"{top}/{name}"])
-    return found
+    return found if MANIFEST in found else _without_top(found)
+
+
+def _without_top(found: Bundle) -> Bundle:
+    """The bundle in the one folder that an archive holds; as it is where there is no such one."""
+    inner = {PurePosixPath(name).parts[0] for name in found}
+    if len(inner) != 1 or f"{(top := inner.pop())}/{MANIFEST}" not in found:
+        return found
+    sizes = {name.removeprefix(f"{top}/"): size for name, size in found.sizes.items()}
+    return Bundle(sizes, lambda name: found[f"{top}/{name}"])
 
 
 def _looks_like_one(root: Path) -> bool:
@@ -219,28 +223,26 @@ def _bytes(path: Path, size: int) -> bytes:
         ) from None
 
 
+def _check_item(item: zipfile.ZipInfo, seen: Container[str], path: Path) -> None:
+    """Refuse a name that is not plain or not the only one, and what is encrypted."""
+    name = item.filename
+    plain = ".." not in PurePosixPath(name).parts and not name.startswith("/") and "\\" not in name
+    if name in seen or not plain:
+        raise UnreadableBundle(f"Expected plain names in a bundle, got {name!r}; do not trust it.")
+    if item.flag_bits & 1:
+        raise UnreadableBundle(
+            f"Expected a bundle that can be read, got an encrypted archive {path}."
+        )
+
+
 def _zip(path: Path) -> Bundle:
     sizes: dict[str, int] = {}
     try:
         with zipfile.ZipFile(path) as archive:
             for item in archive.infolist():
-                if item.is_dir():
-                    continue
-                parts = PurePosixPath(item.filename).parts
-                if (
-                    item.filename in sizes
-                    or ".." in parts
-                    or item.filename.startswith("/")
-                    or "\\" in item.filename
-                ):
-                    raise UnreadableBundle(
-                        f"Expected plain names in a bundle, got {item.filename!r}; do not trust it."
-                    )
-                if item.flag_bits & 1:
-                    raise UnreadableBundle(
-                        f"Expected a bundle that can be read, got an encrypted archive {path}."
-                    )
-                sizes[item.filename] = item.file_size
+                if not item.is_dir():
+                    _check_item(item, sizes, path)
+                    sizes[item.filename] = item.file_size
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         if isinstance(error, InputError):
             raise

@@ -183,6 +183,16 @@ def released_before(
     return released(client, folder, name, version, trusted)
 
 
+def _require_newest(folder: Path, name: str, front: Front, trusted: Sequence[str] | None) -> None:
+    """Raise ``VerificationFailed`` where a bundle beside the pointer is of a later release."""
+    for version in _bundles(folder):
+        if version != front.version and _newer(folder, version, name, front, trusted):
+            raise VerificationFailed(
+                f"Expected {folder / FILE} of the last release, got one from before "
+                f"{name}@{version}; restore the newest."
+            )
+
+
 def in_front(
     client: MlflowClient, folder: Path, name: str, trusted: Sequence[str] | None
 ) -> tuple[Front | None, Released | None]:
@@ -194,15 +204,7 @@ def in_front(
     front = read_front(folder, name, trusted)
     if front is not None:
         found = released(client, folder, name, front.version, trusted, front.bundle)
-        others = [version for version in _bundles(folder) if version != front.version]
-        newer = next(
-            (version for version in others if _newer(folder, version, name, front, trusted)), None
-        )
-        if newer is not None:
-            raise VerificationFailed(
-                f"Expected {folder / FILE} of the last release, got one from before "
-                f"{name}@{newer}; restore the newest."
-            )
+        _require_newest(folder, name, front, trusted)
         return front, found
     shown = registry.aliases(client, name).get(registry.RELEASED) or registry.in_front(client, name)
     version = shown or max(_bundles(folder), key=int, default=None)

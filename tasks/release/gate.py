@@ -5,7 +5,7 @@ replace the champion.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Literal
@@ -96,17 +96,16 @@ def decide(
     rejected = {one.name: reason for one in candidates if (reason := _unfit(one, policy))}
     fit = [one for one in candidates if one.name not in rejected]
     if over or not fit:
-        reasons = (
-            over
-            or [f"{name}: {reason}" for name, reason in rejected.items()]
-            or ["there is no candidate"]
-        )
+        reasons = over or list(map(": ".join, rejected.items())) or ["there is no candidate"]
         return Decision(None, epsilon, delta, tuple(reasons), rejected)
-    best = max(
-        fit, key=lambda one: direction(policy.metric) * one.metrics.get(policy.metric or "", 0.0)
-    )
+    best = _best(fit, policy.metric)
     short = _gain(best, champion, policy)
     return Decision(None if short else best.name, epsilon, delta, tuple(short), rejected)
+
+
+def _best(fit: Sequence[Candidate], metric: str | None) -> Candidate:
+    sign = direction(metric)
+    return max(fit, key=lambda one: sign * one.metrics.get(metric or "", 0.0))
 
 
 def _too_dear(policy: Policy, epsilon: float, delta: float) -> list[str]:
@@ -159,15 +158,16 @@ def _trivial(one: Candidate) -> str:
             "it predicts one class only, or as well as that: its accuracy is the share of the "
             "majority class"
         )
+    return next(_below_baselines(one), "")
+
+
+def _below_baselines(one: Candidate) -> Iterator[str]:
+    """Metrics that are no better than those of a constant, in words."""
     for metric, (baseline, words) in TRIVIAL.items():
         if metric in one.metrics and baseline in one.baselines:
-            gain = direction(metric) * (one.metrics[metric] - one.baselines[baseline])
-            if not gain > ROUNDING:
-                return (
-                    f"{words}: {metric} {one.metrics[metric]:.4g} against "
-                    f"{one.baselines[baseline]:.4g}"
-                )
-    return ""
+            own, plain = one.metrics[metric], one.baselines[baseline]
+            if not direction(metric) * (own - plain) > ROUNDING:
+                yield f"{words}: {metric} {own:.4g} against {plain:.4g}"
 
 
 def _misses(one: Candidate, policy: Policy) -> str:

@@ -38,6 +38,7 @@ from tasks.release.manifest import (
     TUNING,
     WEIGHTS,
     Manifest,
+    Price,
 )
 from tasks.release.trials import search_epsilon
 
@@ -354,8 +355,16 @@ def _price(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
             f"the runs behind the release cannot be priced ({type(error).__name__})",
         )
         return
-    own = Events.from_json(json.dumps(found.mechanisms)) if not list(price_of(found)) else None
-    if own is not None and own not in trials:
+    yield from _search(found, price, trials, whole)
+    yield from _metrics(files, manifest, trials)
+
+
+def _search(
+    found: Statement, price: Price, trials: list[Events], whole: float
+) -> Iterator[Problem]:
+    """The run is among those that it was chosen from, and the price is that of all of them."""
+    priced = not list(price_of(found))
+    if priced and Events.from_json(json.dumps(found.mechanisms)) not in trials:
         yield "tuning_incomplete", "the run itself is not among the runs behind the release"
     if not close(whole, price.epsilon) or price.delta != found.guarantee.delta:
         yield (
@@ -364,7 +373,6 @@ def _price(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
         )
     if len(trials) != price.trials:
         yield "release_epsilon", f"{len(trials)} runs are listed, the manifest says {price.trials}"
-    yield from _metrics(files, manifest, trials)
 
 
 def _whole(trials: list[Events], found: Statement, manifest: Manifest) -> float:
@@ -400,23 +408,27 @@ def _metrics(
             yield "metric_changed", f"metric {name} is not the released one"
 
 
+def _weights(data: bytes) -> Iterator[Problem]:
+    try:
+        _require_shapes(data)
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            numbers = [arrays[name] for name in arrays.files]
+        if not all(
+            np.issubdtype(one.dtype, np.floating) and np.isfinite(one).all() for one in numbers
+        ):
+            yield "weights_not_finite", "a weight is not a finite number"
+    except (ValueError, OSError, KeyError, EOFError):
+        yield "weights_unreadable", "the weights are not plain arrays"
+    except Exception as error:  # zipfile and zlib raise their own kinds for damaged archives
+        yield "weights_unreadable", f"the weights are damaged ({type(error).__name__})"
+
+
 def _model(files: Mapping[str, bytes], manifest: Manifest) -> Iterator[Problem]:
     for name in files:
         if name.lower().endswith(EXECUTABLE):
             yield "executable_file", f"{name} could be run; a bundle holds plain data only"
     if WEIGHTS in files:
-        try:
-            _require_shapes(files[WEIGHTS])
-            with np.load(io.BytesIO(files[WEIGHTS]), allow_pickle=False) as arrays:
-                numbers = [arrays[name] for name in arrays.files]
-            if not all(
-                np.issubdtype(one.dtype, np.floating) and np.isfinite(one).all() for one in numbers
-            ):
-                yield "weights_not_finite", "a weight is not a finite number"
-        except (ValueError, OSError, KeyError, EOFError):
-            yield "weights_unreadable", "the weights are not plain arrays"
-        except Exception as error:  # zipfile and zlib raise their own kinds for damaged archives
-            yield "weights_unreadable", f"the weights are damaged ({type(error).__name__})"
+        yield from _weights(files[WEIGHTS])
     fault = state_fault({name.removeprefix("model/"): data for name, data in files.items()})
     if fault:
         yield "state_changed", fault

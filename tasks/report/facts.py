@@ -74,6 +74,20 @@ class Share:
         return max(0.0, 1.0 - sum(step.share for step in self.steps))
 
 
+def _blocks_of(charged: Sequence[Mapping[str, Any]], mine: set[str]) -> set[str]:
+    """The blocks that the entries ``mine`` were charged to."""
+    return {block for one in charged if one["entry"] in mine for block in one["blocks"]}
+
+
+def _fullest(charged: Sequence[Mapping[str, Any]], blocks: set[str]) -> str | None:
+    """The block that most was charged to, the first of them by name; None where there is none."""
+    totals = {
+        block: sum(_cost(entry) for entry in charged if block in entry["blocks"])
+        for block in sorted(blocks)
+    }
+    return max(totals, key=lambda name: totals[name], default=None)
+
+
 def share_of(
     ledger: LedgerReader, dataset: str, blocks: Iterable[str], own: Iterable[str]
 ) -> Share | None:
@@ -87,16 +101,9 @@ def share_of(
         return Share(dataset, False, "")
     charged = [entry for entry in entries(ledger, dataset) if entry["state"] != "cancelled"]
     mine = set(own)
-    touched = {
-        block for entry in charged if entry["entry"] in mine for block in entry["blocks"]
-    } or set(blocks)
-    totals = {
-        block: sum(_cost(entry) for entry in charged if block in entry["blocks"])
-        for block in sorted(touched)
-    }
-    if not totals:
+    block = _fullest(charged, _blocks_of(charged, mine) or set(blocks))
+    if block is None:
         return None
-    block = max(totals, key=lambda name: totals[name])
     steps = [_step(entry, found.budget, mine) for entry in charged if block in entry["blocks"]]
     return Share(dataset, True, found.guarantee(), block, steps)
 

@@ -256,20 +256,21 @@ def _budget(facts: Facts) -> Iterator[str]:
         )
 
 
+def _metrics(facts: Facts, rows: Sequence[Row]) -> Iterator[str]:
+    tested = facts.internal.get("rows_test") or facts.internal.get("sessions_test")
+    where = f"exact, on the {'test' if tested else 'training'} records"
+    yield html.paragraph(_spread_words(facts))
+    head, lines = quality_table(rows)
+    yield html.grid(f"Metrics ({where})", head, lines)
+    if not any(row.baselines for row in rows):
+        yield html.paragraph("No baselines were measured (evaluate.baselines).")
+    yield from _beside(figures.metrics_figure(rows))
+
+
 def _quality(facts: Facts) -> Iterator[str]:
     yield html.heading("How good the model is")
     rows = quality_rows(facts.internal, facts.draws)
-    if rows:
-        tested = facts.internal.get("rows_test") or facts.internal.get("sessions_test")
-        where = f"exact, on the {'test' if tested else 'training'} records"
-        yield html.paragraph(_spread_words(facts))
-        head, lines = quality_table(rows)
-        yield html.grid(f"Metrics ({where})", head, lines)
-        if not any(row.baselines for row in rows):
-            yield html.paragraph("No baselines were measured (evaluate.baselines).")
-        yield from _beside(figures.metrics_figure(rows))
-    else:
-        yield html.paragraph("No metric was measured.")
+    yield from _metrics(facts, rows) if rows else [html.paragraph("No metric was measured.")]
     if facts.noisy and facts.noisy.get("values"):
         yield _noisy_table(facts.noisy)
     if facts.conventions:

@@ -186,6 +186,18 @@ class Reading(NamedTuple):
     left_out: tuple[str, ...]
 
 
+def _since(names: tuple[str, ...], division: Blocks, since: str, period: str) -> tuple[str, ...]:
+    """The blocks of a window from ``since`` on. Raises ``InputError`` where it has none."""
+    found = tuple(name for name in names if name >= division.check_block(since))
+    if not found:
+        raise InputError(
+            f"Expected a window with blocks from window.since={since!r} on, got one "
+            f"that ends {period}; "
+            "nothing was spent."
+        )
+    return found
+
+
 def choose(
     config: TrainConfig,
     window: WindowSection,
@@ -212,13 +224,7 @@ def choose(
         return Reading(_with(config, config.data.blocks, period), config.data.blocks or (), ())
     names = division.window(window.last, until)
     if window.since is not None:
-        names = tuple(name for name in names if name >= division.check_block(window.since))
-        if not names:
-            raise InputError(
-                f"Expected a window with blocks from window.since={window.since!r} on, got one "
-                f"that ends {period}; "
-                "nothing was spent."
-            )
+        names = _since(names, division, window.since, period)
     kept = names
     # Fewer blocks mean a smaller n and another plan, whose price at the ledger's order may differ a
     # little.

@@ -59,6 +59,18 @@ def require_in_place(home: Home) -> None:
         )
 
 
+def _places(file: Path) -> list[str]:
+    """Where the experiments of MLflow's database keep files; none of a store that is not made yet,
+    or that others will complain of.
+    """
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
+            found = database.execute("SELECT artifact_location FROM experiments").fetchall()
+    except sqlite3.Error:
+        return []
+    return [row[0] for row in found if row[0]]
+
+
 def made_at(home: Home) -> Path | None:
     """The folder that MLflow's database in ``home`` was made in, where it is another one; None
     where it is this.
@@ -66,18 +78,11 @@ def made_at(home: Home) -> Path | None:
     file = sqlite_file(os.environ.get("MLFLOW_TRACKING_URI") or home.tracking_uri)
     if file is None or file.parent != home.root or not file.is_file():
         return None
-    try:
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
-            found = [
-                row[0] for row in database.execute("SELECT artifact_location FROM experiments")
-            ]
-    except sqlite3.Error:
-        return None  # a store that is not made yet, or that others will complain of
     # A store that other home folders share has places in each of them, and some in its own.
-    roots = [root for place in filter(None, found) if (root := root_of(place)) is not None]
-    if not roots or any(root == home.root or _same(root, home.root) for root in roots):
+    roots = [root for place in _places(file) if (root := root_of(place)) is not None]
+    if any(root == home.root or _same(root, home.root) for root in roots):
         return None
-    return roots[0]
+    return next(iter(roots), None)
 
 
 def root_of(place: str) -> Path | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite, nan
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -189,6 +190,16 @@ def fit_model(
 Array = np.ndarray
 
 
+def _by_group(
+    job: Job, weights: Array, data: Loaded, part: Any, folder: Path | None
+) -> dict[str, float]:
+    """The means in each group of ``evaluate.subgroup``; empty where none was asked for."""
+    if data.groups is None or (each := job.kind.by_record(job, part, weights)) is None:
+        return {}
+    metric, values = each
+    return means_by_group(job, values, metric, data.groups, folder)
+
+
 def measure(
     job: Job,
     weights: Array,
@@ -214,19 +225,23 @@ def measure(
     exact = {
         f"{name}{key}": value for name, values in named.items() for key, value in values.items()
     }
-    if data.groups is not None and (each := kind.by_record(job, part, weights)) is not None:
-        metric, values = each
-        exact |= means_by_group(job, values, metric, data.groups, folder)
-    exact |= kind.counts(job, data)
+    exact |= _by_group(job, weights, data, part, folder) | kind.counts(job, data)
     found = {f"internal.{key}": value for key, value in exact.items()}
     if job.public:
         found |= {f"released.{key}": value for key, value in named[""].items()}
     if folder is not None and kind.report:
         seen: Iterates | None = None if iterates is None else iterates.open()
         path = [] if seen is None else seen.path(weights)
-        curve = kind.curve(job, path, part, sums) if len(path) > 2 else []
-        write(job, folder, named, found, [row for row in curve if all(map(isfinite, row.values()))])
+        write(job, folder, named, found, _curve(job, path, part, sums))
     return found
+
+
+def _curve(
+    job: Job, path: Sequence[tuple[int, Array]], part: Any, sums: Any
+) -> list[dict[str, float]]:
+    """The rows of its curve that are numbers; none where only start and end are known."""
+    rows = job.kind.curve(job, path, part, sums) if len(path) > 2 else []
+    return [row for row in rows if all(map(isfinite, row.values()))]
 
 
 def write(

@@ -35,10 +35,15 @@ MUTANTS = [
     Mutant(STORES, " and not _copy_of(store).exists()", "", TEST_STORES),
     Mutant(STORES, "    copy.unlink(missing_ok=True)\n", "", TEST_STORES),
     Mutant(MOVED, 'place.startswith(f"{before}/")', "place.startswith(before)", TEST_MOVED),
-    Mutant(MOVED, "if not roots or any(", "if not roots or all(", TEST_MOVED),
+    Mutant(MOVED, "if any(root ==", "if all(root ==", TEST_MOVED),
     Mutant(MOVED, "or _same(root, home.root)", "", TEST_MOVED),
     Mutant(GATE, "one.delta * one.n < 1:", "one.delta * one.n < 2:", TEST_GATE),
-    Mutant(GATE, "if not gain > ROUNDING:", "if gain < -ROUNDING:", TEST_GATE),
+    Mutant(
+        GATE,
+        "if not direction(metric) * (own - plain) > ROUNDING:",
+        "if direction(metric) * (own - plain) < -ROUNDING:",
+        TEST_GATE,
+    ),
     Mutant(
         GATE,
         "return -1 if metric is not None and metric.endswith(ERRORS) else 1",

@@ -22,10 +22,8 @@ MUTANTS = [
         SELECT,
     ),
     Mutant(EVALUATE, "    if job.public:", "    if not job.public:", TOY),
-    Mutant(EVALUATE, "exact |= kind.counts(job, data)", "pass", TOY),
-    Mutant(
-        EVALUATE, "if data.groups is not None and (each", "if data.groups is None and (each", TOY
-    ),
+    Mutant(EVALUATE, " | kind.counts(job, data)", "", TOY),
+    Mutant(EVALUATE, "if data.groups is None or (each", "if data.groups is not None or (each", TOY),
     Mutant(EVALUATE, '"internal": not job.public', '"internal": job.public', TOY),
     Mutant(RUN, "            *own.limits,\n", "", TOY),
     Mutant(RUN, "        **own.params,\n", "", TOY),

@@ -20,8 +20,8 @@ SERVING, PLANNED, RECOVER = (
 MUTANTS = [
     Mutant("tasks/audit/rules_derived.py", "elif digest(data) != "
                                          "committed[name]:", "elif False:", GATE),
-    Mutant("tasks/audit/rules_run.py", "if expected is not None and digest(data) != "
-                                       "expected:", "if False:", RUNS),
+    Mutant("tasks/audit/rules_run.py", "if known not in (None, digest(data))]",
+           "if False]", RUNS),
     Mutant("tasks/audit/rules_run.py", "any(value != promise.delta for value in "
                                        "delta)", "False", WALK),
     Mutant("tasks/audit/rules_run.py", "    if facts.unkept:", "    if False:", WALK),
