@@ -178,6 +178,7 @@ class Cluster:
                 "Expected workers at the scheduler, got none; start some and train again."
             )
         found: dict[str, list[int]] = {}
+        refuse_open(alive)
         for file in files:
             if self.owner.get(file) not in alive:
                 self.owner[file] = alive[file % len(alive)]
@@ -234,6 +235,20 @@ class Cluster:
             except Exception:  # cancelled, killed: whatever it is, its text is not ours to tell
                 return {}
         return {}
+
+
+def refuse_open(addresses: Sequence[str]) -> None:
+    """Raise ``InputError`` where a worker elsewhere would send its sums unencrypted: behind a
+    scheduler of this machine, too.
+    """
+    for address in addresses:
+        parts = urlsplit(address)
+        if parts.scheme != "tls" and parts.hostname not in LOCAL:
+            raise InputError(
+                f"Expected workers of this machine or with tls:// addresses, got {address}: exact "
+                f"sums go over the "
+                "network; start them with TLS."
+            )
 
 
 def _part(what: Any, files: Sequence[int]) -> Any:

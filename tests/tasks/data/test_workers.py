@@ -161,6 +161,12 @@ def test_a_scheduler_elsewhere_is_reached_by_tls_alone(address: str) -> None:
         connect("tls://10.0.0.5:8786", None, {})
 
 
+def test_workers_elsewhere_behind_a_scheduler_here_need_tls_too() -> None:
+    workers.refuse_open(["tcp://127.0.0.1:1", "tls://10.0.0.7:2"])
+    with pytest.raises(InputError, match="with tls://"):
+        workers.refuse_open(["tcp://127.0.0.1:1", "tcp://10.0.0.7:2"])
+
+
 def test_without_dask_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"dpflows\[dask\]"):
@@ -174,7 +180,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Silent:
         def nthreads(self) -> dict[str, int]:
-            return {"tcp://a": 1}
+            return {"tcp://127.0.0.1:1": 1}
 
         def submit(self, *arguments: object, **named: object) -> Silent:
             return self
