@@ -286,7 +286,7 @@ def plan_table(report: Mapping[str, Any]) -> Table:
     """The table of ``dpflows plan``."""
     table = Table(title="Plan (no record was read)", show_header=False, title_justify="left")
     for name, value in report.items():
-        if name != "schema_version" and value not in (None, "", []):
+        if name != "schema_version" and value not in (None, "", [], {}):
             table.add_row(name.replace("_", " "), cell_text(value))
     table.add_row("promise, charge", promise_and_charge(report))
     return table

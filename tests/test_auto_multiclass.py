@@ -129,7 +129,7 @@ def test_auto_follows_from_the_loss_and_the_kind_of_model(loss: str) -> None:
 
 
 def test_auto_names_the_encoding_that_goes_with_it() -> None:
-    assert encoding("auto", "logistic") == {"normalise": "none", "numeric": "hats(8)"}
+    assert encoding("auto", "logistic") == {"normalise": "none", "numeric": "hats(8)+bins(256)"}
     assert (
         encoding("amp", "logistic")
         == encoding("auto", "sigmoid")

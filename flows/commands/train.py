@@ -178,6 +178,8 @@ def plan_report(job: Job, planned: Planned) -> dict[str, Any]:
         "data": job.schema.name,
         "public_n": job.problem.n,
         "dimension": job.problem.dimension,
+        "crosses": getattr(job.encoder, "crossed", {}),
+        "fine_columns": sum(len(b.columns) for b in job.problem.blocks if b.fine) or None,
         "norm_bound": job.problem.norm_bound if job.kind.bounds_norms else None,
         "algorithm": planned.name,
         "reason": planned.reason,

@@ -105,8 +105,16 @@ class PreprocessSection(Section):
     )
     numeric: str | None = Field(
         default=None,
-        description="minmax, log, centred or hats(8); leave it out for what goes "
-        "with the algorithm",
+        description="minmax, log, centred, hats(8), bins(8), or one of them with +bins(256) for "
+        "wide columns; leave it out for what goes with the algorithm",
+    )
+    crosses: tuple[tuple[Any, ...], ...] | None = Field(
+        default=None,
+        description="pairs of columns, for example [[month, {duration: bins(6)}]]; leave it out "
+        "for the schema's",
+    )
+    cross_width: Count | None = Field(
+        default=None, description="the most columns of one cross; leave it out for 1024"
     )
     intercept: bool = Field(
         default=True, description="true or false: a constant column beside the declared ones"
@@ -385,11 +393,14 @@ class TrainConfig(Section):
     def canonical(self) -> str:
         """Canonical JSON of the whole configuration, defaults included.
 
-        Without an engine it is that of configurations from before there was one.
+        Without an engine or crosses it is that of configurations from before there were any.
         """
         found = self.model_dump(mode="json")
         if self.engine is None:
             del found["engine"]
+        for name in ("crosses", "cross_width"):
+            if found["preprocess"][name] is None:
+                del found["preprocess"][name]
         return json.dumps(found, sort_keys=True, separators=(",", ":"))
 
     @property

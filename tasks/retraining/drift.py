@@ -90,7 +90,9 @@ def release_drift(epsilon: float, config: TrainConfig, block: str, ledger: Ledge
     """
     job = training.prepare(config)
     schema = job.schema
-    encoder = schema.encoder(normalise="none", numeric="minmax", intercept=False, sparse=False)
+    encoder = schema.encoder(
+        normalise="none", numeric="minmax", intercept=False, sparse=False, crosses=()
+    )
     design, adjacency = encoder.design, job.problem.adjacency
     sensitivity = (1.0 + len(design.blocks)) * (1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0)
     mechanism = laplace_for(sensitivity, epsilon, config.privacy.noise)

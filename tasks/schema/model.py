@@ -7,11 +7,13 @@ width, level and bound of a run comes from here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import nan
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from dpcore.errors import InputError
 from dpcore.features import Column, FeatureGroup
 from dpcore.identity import canonical_marks, check_distinct
 from tasks.schema.sections import (
@@ -58,6 +60,7 @@ class Schema(Strict):
     features: tuple[GroupSpec, ...] = ()
     label: LabelSpec
     split: SplitSpec = SplitSpec()
+    crosses: tuple[tuple[Any, ...], ...] = ()  # pairs of columns that are encoded as products
     bounds: Literal["declared", "private", "from_data"] = "declared"
     bounds_share: float = 0.1
     drafted: Literal["from_rows"] | None = None
@@ -182,8 +185,13 @@ class Schema(Strict):
         intercept: bool = True,
         sparse: bool | str = "auto",
         dtype: str = "float64",
+        crosses: Sequence[Any] | None = None,
+        cross_width: int | None = None,
     ) -> Encoder | MatrixEncoder:
-        """The encoder of this schema: its ``design`` is complete before any file is opened."""
+        """The encoder of this schema: its ``design`` is complete before any file is opened.
+
+        ``crosses``: pairs of columns in place of those that the schema declares.
+        """
         # a schema alone is read without scikit-learn
         from dpcore.preprocess import Encoder, MatrixEncoder
 
@@ -194,8 +202,16 @@ class Schema(Strict):
             "sparse": sparse,
             "dtype": dtype,
         }
+        pairs = self.crosses if crosses is None else crosses
         if self.columns:
+            common |= {"crosses": tuple(pairs)}
+            common |= {} if cross_width is None else {"cross_width": cross_width}
             return Encoder(self.declared_columns(), strip=self.text.strip, **common).fit()
+        if pairs:
+            raise InputError(
+                f"Expected no crosses for {self.name!r}, a file of numbers without named columns; "
+                "leave crosses out."
+            )
         return MatrixEncoder(self.groups, **common).fit()
 
     def estimated(self, found: dict[str, dict[str, Any]]) -> Schema:

@@ -8,6 +8,37 @@ M, A = "dpcore/mechanisms", "dpcore/accounting"
 TM, TA = "tests/dpcore/mechanisms", "tests/dpcore/accounting"
 
 MUTANTS = [
+    # fine blocks and crosses: paid for before they are chosen, chosen by noisy marginals, products
+    Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "means[columns].max() > DOMINANT",
+        "means[columns].max() < DOMINANT",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "        total = 0.0\n        for block in self.blocks:",
+        "        total = 0.0\n        for block in [one for one in self.blocks if not one.fine]:",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/algorithms/scaled_gd.py",
+        "counted = scale * ~self.fine",
+        "counted = scale",
+        "tests/test_auto_fine.py",
+    ),
+    Mutant(
+        "dpcore/preprocess/parts.py",
+        "one[0][:, :, None] * self.other.width",
+        "one[0][:, :, None] * self.one.width",
+        "tests/dpcore/preprocess/test_terms.py",
+    ),
+    Mutant(
+        "dpcore/preprocess/terms.py",
+        "noise * np.linalg.norm(piece.basis - at, axis=1)",
+        "noise * np.linalg.norm(piece.basis, axis=1)",
+        "tests/dpcore/preprocess/test_terms.py",
+    ),
     # class weights: constants, terms, and what comes before a clip
     Mutant(
         "dpcore/losses.py",

@@ -150,7 +150,7 @@ def test_declared_class_weights_multiply_the_constants_and_are_stated(small: Pat
     assert job.problem.lipschitz == 3 * plain.problem.lipschitz
     assert job.problem.loss.name == "logistic, class weights 3 (positive) and 1 (negative)"
     auto = config_of(small, algorithm={"name": "auto"})
-    assert table.encoding_of(auto, job.problem.loss, job.schema)["numeric"] == "hats(8)"
+    assert table.encoding_of(auto, job.problem.loss, job.schema)["numeric"] == "hats(8)+bins(256)"
     rows = training.build_objective(job, training.load_records(job)).open()
     even = training.build_objective(plain, training.load_records(plain)).open()
     w = np.zeros(4)

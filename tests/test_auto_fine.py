@@ -1,0 +1,177 @@
+"""Fine blocks and crosses in scaled_gd: every block is paid for, and which fine blocks are used is
+read from noisy marginals alone.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpcore.accounting import Events, Target
+from dpcore.algorithms.scaled_gd import DOMINANT, Marginals, ScaledGD
+from dpcore.features import Column
+from dpcore.losses import Logistic
+from dpcore.objective import LinearObjective
+from dpcore.preprocess import Encoder
+from dpcore.problem import Adjacency, Block, Problem
+from dpcore.train import plan, run
+from tests.tape import ConstantSlope, Tape, ratio
+
+BOTH = [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE]
+COLUMNS = (
+    Column(name="gain", low=0, high=1000),
+    Column(name="city", kind="categorical", levels=("north", "south")),
+)
+CROSSES = [["city", {"gain": "bins(3)"}]]
+
+
+def made(intercept: bool = True) -> Encoder:
+    """Hats, 16 fine bins, two levels and a cross of 6 columns."""
+    maps = {"normalise": "none", "numeric": "hats(3)+bins(16)", "intercept": intercept}
+    return Encoder(COLUMNS, crosses=CROSSES, sparse=False, **maps)
+
+
+def problem(adjacency: Adjacency = Adjacency.ADD_REMOVE, n: int = 7, **facts) -> Problem:
+    design = made(facts.pop("intercept", True)).design
+    own = {"dimension": design.dimension, "blocks": design.blocks, "intercept": design.intercept}
+    settings = {"n": n, "loss": ConstantSlope(), "norm_bound": design.norm_bound} | own | facts
+    return Problem(adjacency=adjacency, **settings)
+
+
+def rows(gains: list[float], cities: list[str] | None = None, intercept: bool = True) -> np.ndarray:
+    frame = pd.DataFrame({"gain": gains, "city": cities or ["north"] * len(gains)})
+    return np.asarray(made(intercept).transform(frame))
+
+
+@pytest.mark.parametrize("adjacency", BOTH)
+def test_no_corner_moves_the_marginals_by_more_than_their_bound(adjacency: Adjacency) -> None:
+    """Brute force: of every block no part, one part whole, or two halves; each with each."""
+    blocks = (Block((0, 1, 2)), Block((3, 4, 5, 6), fine=True), Block((7, 8, 9, 10)), Block((11,)))
+    facts = problem(adjacency, dimension=13, blocks=blocks)
+    layout = Marginals.of(facts)
+    corners = []
+    for block in blocks:
+        unit = np.eye(13)[list(block.columns)]
+        corners.append([np.zeros(13), *unit, (unit[0] + unit[-1]) / 2.0])
+    constant = np.eye(13)[-1]
+    records = np.array([sum(parts) + constant for parts in product(*corners)])
+    ones = np.ones(1)
+    sums = np.array([layout.query(LinearObjective(r[None], ones, Logistic())) for r in records])
+    bound = layout.sensitivity(adjacency)
+    if adjacency is Adjacency.ADD_REMOVE:
+        largest = np.linalg.norm(sums, axis=1).max()
+        expected = np.sqrt((1 - 1 / 3) + 2 * (1 - 1 / 4) + 1 / 4)
+    else:
+        squares = (sums**2).sum(axis=1)
+        pairs = squares[:, None] + squares - 2.0 * sums @ sums.T
+        largest, expected = np.sqrt(pairs.max()), np.sqrt(3 * 2 + 1)
+    assert largest == pytest.approx(expected) and largest <= bound < 1.0001 * largest
+
+
+def replay(adjacency: Adjacency, first: np.ndarray, second: np.ndarray) -> tuple[list[float], bool]:
+    """Ratios to the bound of every release, and whether all else was the same bit for bit."""
+    facts = problem(adjacency)
+    algorithm = ScaledGD(steps=4, clip_norm=0.05, noise_multiplier=0.5)
+    labels = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0, 1.0])
+    planned = Events.of(algorithm.plan(facts), adjacency=adjacency)
+    record = Tape(LinearObjective(first, labels, facts.loss), 6, planned)
+    result = algorithm.fit(facts, record, np.random.default_rng(0))
+    removed = adjacency is Adjacency.ADD_REMOVE
+    labels[-1] = -1.0
+    other = LinearObjective(second, labels[: len(second)], facts.loss)
+    again = Tape(other, 6, planned, removed=removed, recorded=record.log)
+    same = np.array_equal(result, algorithm.fit(facts, again, np.random.default_rng(0)))
+    return [ratio(a, b, 6) for a, b in zip(record.log, again.log, strict=True)], same
+
+
+def neighbours(adjacency: Adjacency) -> tuple[np.ndarray, np.ndarray]:
+    """Six rows with gain 0 and one with another: the share of the largest bin lies on both sides of
+    what decides.
+    """
+    gains = [0.0] * 6
+    first = rows([*gains, 700.0], ["north", "south"] * 3 + ["south"])
+    if adjacency is Adjacency.ADD_REMOVE:
+        return first, first[:-1]
+    return first, np.vstack([first[:-1], rows([0.0], ["north"])])
+
+
+@pytest.mark.parametrize("adjacency", BOTH)
+def test_neighbours_with_fine_blocks_and_crosses_stay_within_the_bounds(
+    adjacency: Adjacency,
+) -> None:
+    ratios, same = replay(adjacency, *neighbours(adjacency))
+    assert same and max(ratios) <= 1.0 + 1e-9
+    assert ratios[0] > 0.9  # 1 but for the hats, which are no corner here
+
+
+def test_the_replay_sees_a_choice_by_exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, exact = Marginals.query, []
+
+    def query(self: Marginals, batch: LinearObjective) -> np.ndarray:
+        found = honest(self, batch)
+        exact[:] = [self.centers + found[: len(self.centers)] / batch.n]
+        return found
+
+    chosen = Marginals.idle
+    monkeypatch.setattr(Marginals, "query", query)
+    monkeypatch.setattr(Marginals, "idle", lambda self, means: chosen(self, exact[0]))
+    monkeypatch.setattr("dpcore.algorithms.scaled_gd.DOMINANT", 0.9)
+    _, same = replay(Adjacency.ADD_REMOVE, *neighbours(Adjacency.ADD_REMOVE))
+    assert not same
+
+
+@pytest.mark.parametrize(("share", "used"), [(DOMINANT + 0.02, True), (DOMINANT - 0.02, False)])
+def test_a_fine_block_is_used_where_nearly_all_rows_lie_in_one_bin(
+    share: float, used: bool
+) -> None:
+    layout, facts = Marginals.of(problem()), problem()
+    fine = np.flatnonzero(layout.fine)
+    assert len(fine) == 16
+    means = np.full(len(layout.centers), 0.2)
+    means[fine] = (1.0 - share) / 15
+    means[fine[0]] = share
+    released = np.append((means - layout.centers) * facts.n, np.zeros(len(layout.numeric)))
+    scale = layout.scaling(released, 0.01, facts).scale
+    assert np.all(scale[fine] > 0.0) == used and np.all(scale[fine] == 0.0) != used
+    others = np.delete(scale, fine)
+    noisier = released.copy()
+    noisier[fine[1:]] += 0.05 * facts.n  # what fine bins hold does not change the others' scale
+    again = np.delete(layout.scaling(noisier, 0.01, facts).scale, fine)
+    assert np.array_equal(others, again)
+
+
+def test_fine_blocks_stay_unused_without_a_constant_column() -> None:
+    facts = problem(intercept=False)
+    layout = Marginals.of(facts)
+    means = np.full(len(layout.centers), 0.2)
+    means[np.flatnonzero(layout.fine)[0]] = 0.99
+    assert layout.idle(means).sum() == 16
+    released = np.append((means - layout.centers) * facts.n, np.zeros(len(layout.numeric)))
+    assert np.all(np.isfinite(layout.scaling(released, 0.1, facts).scale))
+
+
+def test_spikes_that_hats_cannot_tell_apart_are_learnt() -> None:
+    """Nine in ten rows are 0; of the others those in the middle differ from both sides."""
+    rng = np.random.default_rng(3)
+    spikes = rng.choice([200.0, 400.0, 640.0], 6000, p=[0.2, 0.6, 0.2])
+    gains = np.where(rng.random(6000) < 0.9, 0.0, spikes)
+    y = np.where(gains == 400.0, 1.0, -1.0)
+    X = rows(gains.tolist())
+    facts = problem(n=6000, loss=Logistic())
+    found = {}
+    for name, blocks in {
+        "fine": facts.blocks,
+        "coarse": tuple(b for b in facts.blocks if not b.fine),
+    }.items():
+        columns = sorted({c for b in blocks for c in b.columns} | {facts.dimension - 1})
+        place = {c: i for i, c in enumerate(columns)}
+        moved = tuple(Block(tuple(place[c] for c in b.columns), b.kind, b.fine) for b in blocks)
+        single = problem(n=6000, loss=Logistic(), dimension=len(columns), blocks=moved)
+        planned = plan("scaled_gd", {}, single, Target(4.0, 1e-6))
+        part = X[:, columns]
+        result = run(planned, LinearObjective(part, y, Logistic()), fixed_noise_seed=1)
+        found[name] = float(np.mean(np.sign(part @ result.weights) == y))
+    assert found["fine"] > 0.98 > found["coarse"], found
