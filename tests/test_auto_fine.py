@@ -12,8 +12,9 @@ import pytest
 
 from dpcore.accounting import Events, Target
 from dpcore.algorithms.scaled_gd import DOMINANT, Marginals, ScaledGD
+from dpcore.errors import InputError
 from dpcore.features import Column
-from dpcore.losses import Logistic
+from dpcore.losses import Logistic, Squared
 from dpcore.objective import LinearObjective
 from dpcore.preprocess import Encoder
 from dpcore.problem import Adjacency, Block, Problem
@@ -151,6 +152,25 @@ def test_fine_blocks_stay_unused_without_a_constant_column() -> None:
     assert layout.idle(means).sum() == 16
     released = np.append((means - layout.centers) * facts.n, np.zeros(len(layout.numeric)))
     assert np.all(np.isfinite(layout.scaling(released, 0.1, facts).scale))
+
+
+def test_a_goal_changes_the_clip_where_the_signal_is_strong() -> None:
+    """And the share of calibration where probabilities are wanted; the price stays the target."""
+    target = Target(2.0, 1e-8)
+    clips = {}
+    for n in (3_000, 300_000):
+        facts = problem(n=n, loss=Logistic())
+        for goal in ("accuracy", "auc", "probability"):
+            planned = plan("auto", {"goal": goal}, facts, target)
+            clips[n, goal] = planned.parameters["clip_norm"]
+            assert planned.spent_epsilon == pytest.approx(2.0, rel=1e-3)
+            assert len(planned.events) == 257 + (goal == "probability")
+    assert [clips[300_000, goal] for goal in ("accuracy", "auc", "probability")] == [0.4, 1.0, 1.0]
+    assert all(clips[3_000, goal] == 0.4 for goal in ("accuracy", "auc", "probability"))
+    with pytest.raises(InputError, match="goal"):
+        plan("auto", {"goal": "profit"}, problem(loss=Logistic()), target)
+    with pytest.raises(InputError, match="margins"):
+        plan("auto", {"goal": "auc"}, problem(loss=Squared()), target)
 
 
 def test_spikes_that_hats_cannot_tell_apart_are_learnt() -> None:

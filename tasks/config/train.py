@@ -266,6 +266,10 @@ class ReleaseSection(Section):
 
 
 class EvaluateSection(Section):
+    goal: Literal["accuracy", "auc", "probability"] = Field(
+        default="accuracy",
+        description="accuracy, auc (ranking of records) or probability: what auto is tuned for",
+    )
     baselines: bool = Field(default=True, description="true or false")
     release: ReleaseSection | None = Field(
         default=None, description="for example {metric: accuracy, epsilon: 0.05}"
@@ -393,7 +397,8 @@ class TrainConfig(Section):
     def canonical(self) -> str:
         """Canonical JSON of the whole configuration, defaults included.
 
-        Without an engine or crosses it is that of configurations from before there were any.
+        Without an engine, crosses or a goal it is that of configurations from before there were
+        any.
         """
         found = self.model_dump(mode="json")
         if self.engine is None:
@@ -401,6 +406,8 @@ class TrainConfig(Section):
         for name in ("crosses", "cross_width"):
             if found["preprocess"][name] is None:
                 del found["preprocess"][name]
+        if self.evaluate.goal == "accuracy":
+            del found["evaluate"]["goal"]
         return json.dumps(found, sort_keys=True, separators=(",", ":"))
 
     @property

@@ -26,7 +26,7 @@ from dpcore.problem import Adjacency, Problem
 from dpcore.train import Planned, plan, run
 from dpcore.train.planning import encoding, resolve_name
 from tasks.config import TrainConfig
-from tasks.config.train import ObjectiveSection, PreprocessSection
+from tasks.config.train import AlgorithmSection, ObjectiveSection, PreprocessSection
 from tasks.data import Loaded, Reading, Report
 from tasks.data.workers import Cluster, RemoteRows, Source, connect
 from tasks.kinds.base import Array, Job, Kind, Metrics, Words
@@ -77,9 +77,8 @@ class Table(Kind):
             intercept=design.intercept,
             outputs=len(schema.label.levels) if schema.label.kind == "classes" else 1,
         )
-        return Job(
-            config, schema, config.algorithm, self, None, encoder, problem, blocks or ("all",)
-        )
+        algorithm = algorithm_for(config, problem)
+        return Job(config, schema, algorithm, self, None, encoder, problem, blocks or ("all",))
 
     def check(self, job: Job) -> None:
         check_kept(job, "algorithm.keep")
@@ -332,6 +331,20 @@ def encoding_of(config: TrainConfig, loss: Loss, schema: Schema) -> dict[str, An
         rule = rule | {"numeric": "minmax"}
     named = config.preprocess.model_dump(exclude_none=True)
     return rule | named
+
+
+def algorithm_for(config: TrainConfig, problem: Problem) -> AlgorithmSection:
+    """The algorithm with ``evaluate.goal`` among its parameters where that is not accuracy."""
+    goal, algorithm = config.evaluate.goal, config.algorithm
+    if goal == "accuracy":
+        return algorithm
+    name = resolve_name(algorithm.name, plain_name(problem.loss), unit=problem.unit)
+    if name != "scaled_gd":
+        raise InputError(
+            f"Expected algorithm.name auto or scaled_gd for evaluate.goal={goal!r}, got {name!r}; "
+            "leave the goal out, and set clip_norm by hand."
+        )
+    return algorithm.model_copy(update={"goal": goal})
 
 
 def l2_of(config: TrainConfig, loss: Loss, unit: str = "record") -> float:

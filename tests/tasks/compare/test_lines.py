@@ -87,7 +87,7 @@ def test_every_encoding_has_a_ceiling_that_is_named_by_it(small: Path, home: Hom
     assert [line["label"] for line in lines] == [
         *(
             "majority",
-            "non_private hats(8)",
+            "non_private hats(8)+bins(256)",
             "non_private minmax cap",
             "non_private minmax unit no intercept",
         ),
