@@ -192,7 +192,7 @@ def test_an_audit_knows_what_registered_kinds_write_and_nothing_else(
         "params": {"sides.middle": ("0.5",)},
         "artifacts": ("report/sides.json", "figures/sides/a.png"),
     }
-    subject = SimpleNamespace(statement=None, tags={}, **names_of_toy)
+    subject = SimpleNamespace(statement=None, attached=(), tags={}, **names_of_toy)
 
     def names() -> list[str]:
         return [finding.subject for rule in NAME_RULES for finding in rule(subject)]  # type: ignore[arg-type]
