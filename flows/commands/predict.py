@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection
-from os.path import isfile
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from dpcore.preprocess import Encoder
 from tasks.home import Home
 from tasks.readers import format_of, whole_table
 from tasks.readers.numbers import pairs_of, read_pairs
-from tasks.readers.parts import Part
+from tasks.readers.parts import Part, parts_at, require_once
 from tasks.readers.text import first_record
 from tasks.record.model import declared, raw_columns
 from tasks.record.stored import load_model
@@ -43,12 +42,13 @@ def predict_file(
     is). A ranking reads documents with their query (a table, or a LETOR file by its ending) and
     writes query, score, rank.
     """
-    if not isfile(file):  # noqa: PTH113  (False for too long a name, where Path raises)
+    parts = table_parts(file)
+    if not parts:
         raise InputError(
             f"Expected a table to score, got {str(file)!r}, which is no file; correct the path."
         )
     uri, scorer, loaded = found_model(model, any_signer)
-    table = read_table(file, scorer.encoder, scorer.card)
+    table = read_tables(parts, scorer.encoder, scorer.card)
     scored = scorer.predict(None, table) if loaded is None else loaded.predict(table)
     if output is not None:
         write_table(scored, output)
@@ -118,6 +118,21 @@ def released_model(path: Path, any_signer: bool) -> tuple[str, Any]:
         scorer = LinearScorer()
         scorer.load_context(SimpleNamespace(artifacts={"model": folder}))  # type: ignore[arg-type]
     return f"{report.name}@{report.version}", scorer
+
+
+def table_parts(place: str | Path) -> list[Part]:
+    """The files of a table to score: one, those of a glob, or the parts of a folder."""
+    try:
+        return parts_at(place, "the table to score")
+    except OSError:  # too long a name
+        return []
+
+
+def read_tables(parts: Sequence[Part], encoder: Any, card: dict[str, Any]) -> pd.DataFrame:
+    """The rows of all parts, one after the other, as ``read_table`` gives those of one."""
+    require_once(parts, "the table to score")
+    frames = [read_table(part, encoder, card) for part in parts]
+    return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
 
 def read_table(file: Part, encoder: Any, card: dict[str, Any]) -> pd.DataFrame:

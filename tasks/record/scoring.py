@@ -24,7 +24,7 @@ from mlflow.types.schema import AnyType
 from scipy.sparse import issparse
 
 from dpcore.errors import InputError
-from dpcore.identity import unit_codes
+from dpcore.identity import declared_names, unit_codes
 from dpcore.preprocess import Encoder, MatrixEncoder
 from dpcore.ranking.model import RankingModel
 from dpcore.ranking.sessions import Documents, offsets_of
@@ -94,7 +94,9 @@ class LinearScorer(PythonModel):
     def complete(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The frame, if it has every column; MLflow leaves out what the signature does not name."""
         names = self.encoder.inputs
-        missing = [name for name in names if name not in frame]
+        found = declared_names(frame.columns, names)
+        frame = frame.rename(columns={given: name for name, given in found.items()})
+        missing = [name for name in names if name not in found]
         if not missing:
             return frame
         told = f"Expected rows with the columns {some_of(names)}, got none for {some_of(missing)}; "

@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from dpcore.errors import DPFlowsError, InputError, require_choice
+from dpcore.preprocess.frames import as_frame
 from tasks.ledger import Ledger
 from tasks.ledger.summary import entries, entry
 from tasks.record import MODEL, OURS
@@ -214,6 +215,7 @@ def predict_fn(model: str, output: str = "label") -> Callable[[Any], np.ndarray]
 
 
 def _frame(rows: Any, names: list[str]) -> pd.DataFrame:
+    rows = as_frame(rows)
     if isinstance(rows, pd.DataFrame):
         if missing := [name for name in names if name not in rows]:
             raise InputError(

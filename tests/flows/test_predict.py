@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dpcore.errors import InputError
-from flows.commands.predict import read_table
+from flows.commands.predict import read_table, read_tables, table_parts
 from tasks.readers import source_paths
+from tasks.record.scoring import LinearScorer
 from tasks.schema import Schema
 
 SCHEMA = Schema.model_validate({
@@ -100,3 +102,22 @@ def test_a_folder_without_the_declared_file_is_named(tmp_path: Path) -> None:
         source_paths(SCHEMA, tmp_path, ())
     (tmp_path / "rows.csv").write_text("30,north,yes\n")
     assert source_paths(SCHEMA, tmp_path, SCHEMA.source.path) == [tmp_path / "rows.csv"]
+
+
+def test_parts_of_a_folder_are_scored_one_after_the_other(tmp_path: Path) -> None:
+    for name, text in (("a.csv", "30,north\n40,south\n"), ("b.csv", "city,age\nsouth,50\n")):
+        (tmp_path / name).write_text(text)
+    for place in (tmp_path, tmp_path / "*.csv"):
+        frame = read_tables(table_parts(place), SCHEMA.encoder(), CARD)
+        assert frame["age"].astype(float).tolist() == [30, 40, 50]
+        assert frame["city"].tolist() == ["north", "south", "south"]
+    assert table_parts(tmp_path / "none.csv") == [] and table_parts("x" * 5000) == []
+
+
+def test_names_in_other_letters_reach_the_stored_scorer() -> None:
+    scorer = LinearScorer()
+    scorer.encoder = SCHEMA.encoder()
+    found = scorer.complete(pd.DataFrame({"\ufeffage": [30], " city ": ["north"], "more": [1]}))
+    assert {"age", "city"} <= set(found.columns)
+    with pytest.raises(InputError, match="got none for age; add it"):
+        scorer.complete(pd.DataFrame({"city": ["north"]}))

@@ -23,6 +23,7 @@ from tests.mutants import (
     prices,
     release,
     rounding,
+    tables,
     tuning,
 )
 from tests.mutants.mutant import Mutant
@@ -38,6 +39,7 @@ ALWAYS = (
     audit,
     home,
     rounding,
+    tables,
     charged,
     identity,
     ledger,

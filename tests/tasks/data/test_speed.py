@@ -128,3 +128,38 @@ def test_transform_of_one_row_and_of_many(numeric):
     encoder.transform(one)
     assert least(lambda: encoder.transform(frame), 3) < 0.5
     assert least(lambda: [encoder.transform(one) for _ in range(100)], 5) / 100 < 1e-3
+
+
+def test_reading_takes_little_more_than_the_bare_parser(tmp_path):
+    """Chunks of a plain CSV file beside ``pandas.read_csv`` of it, in turn in one process; 1.6 at
+    most.
+    """
+    rng, rows = np.random.default_rng(0), 400_000
+    frame = pd.DataFrame({f"x{k}": rng.normal(size=rows).round(4) for k in range(6)})
+    for k in range(4):
+        frame[f"c{k}"] = rng.choice(["north", "south", "east", "west"], rows)
+    frame["y"] = rng.choice(["yes", "no"], rows)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    found = measured(
+        f"""
+        import pandas as pd
+        from pathlib import Path
+        from tasks.readers import open_chunks
+        from tasks.schema import Schema
+        columns = {{f"x{{k}}": {{"kind": "numeric", "low": -5, "high": 5}} for k in range(6)}}
+        levels = ["north", "south", "east", "west"]
+        columns |= {{f"c{{k}}": {{"kind": "categorical", "levels": levels}} for k in range(4)}}
+        shape = {{"schema_version": 1, "name": "t", "public": {{"n": 9}}, "columns": columns}}
+        label = {{"column": "y", "positive": "yes", "negative": "no"}}
+        schema, path = Schema.model_validate({{**shape, "label": label}}), Path({str(tmp_path / "t.csv")!r})
+        times = ([], [])
+        for _ in range(5):
+            works = (lambda: pd.read_csv(path), lambda: sum(c.rows for c in open_chunks(schema, [path])))
+            for work, kept in zip(works, times):
+                start = time.process_time()
+                work()
+                kept.append(time.process_time() - start)
+        print("bare", min(times[0]), "whole", min(times[1]))
+        """
+    )
+    assert found["whole"] <= 1.6 * found["bare"]

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from dpcore.errors import InputError
-from flows.commands.predict import read_table
+from flows.commands.predict import read_table, read_tables
 from tasks.data import Loaded, load
 from tasks.record.model import save_model
 from tasks.record.scoring import LinearScorer
@@ -146,6 +146,8 @@ def test_what_trained_a_model_is_scored_by_it(troubles: Path, case: Case, tmp_pa
     parts = [found.train] if found.test is None else [found.train, found.test]
     own = np.concatenate([np.asarray(part.X @ weights) for part in parts])  # type: ignore[union-attr]
     np.testing.assert_allclose(np.sort(scores), np.sort(own), rtol=1e-15)
+    parts = read_tables([path], scorer.encoder, scorer.card)
+    pd.testing.assert_frame_equal(parts, rows)
     few = scorer.predict(None, rows.iloc[:3])["score"].to_numpy()  # type: ignore[arg-type]
     np.testing.assert_array_equal(few, scores[:3])
     if path.suffix == ".parquet":
