@@ -140,6 +140,19 @@ def require_count(**named: object) -> None:
             raise InputError(f"Expected a whole number {name} >= 1, got {name}={value!r}{way_out}.")
 
 
+# The most releases that a plan lists one by one, and steps that it walks to find a sensitivity.
+MOST_RELEASES, MOST_WALKED = 10_000_000, 1_000_000
+
+
+def require_plannable(count: float, most: int, **named: object) -> None:
+    """Raise ``InputError`` where the settings ``named`` make a plan of more than ``most`` steps."""
+    if count > most:
+        given = ", ".join(f"{name}={value!r}" for name, value in named.items())
+        raise InputError(
+            f"Expected a plan of at most {most} steps, got {count:.3g} by {given}; lower it."
+        )
+
+
 def require_fraction(**named: object) -> None:
     """Raise ``InputError`` unless every value lies in (0, 1]."""
     for name, value in named.items():

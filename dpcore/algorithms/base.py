@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.errors import AssumptionNotMet, InputError, unknown_name
+from dpcore.errors import MOST_RELEASES, AssumptionNotMet, InputError, unknown_name
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism
 from dpcore.problem import Adjacency, Problem, Requires
@@ -202,9 +202,6 @@ class Registry(dict[str, Any]):
 
 registry = Registry()
 
-# The largest count that an algorithm may be asked for, batches apart: a plan lists the releases of
-# a loop one by one.
-MOST_PASSES = 10_000_000
 # The smallest size of a number that is not 0, and one over the largest: products of three are
 # numbers.
 TINY = 1e-100
@@ -320,9 +317,9 @@ def _require_usable(chosen: dict[str, Any], counts: set[str]) -> None:
     ones.
     """
     for name, value in chosen.items():
-        if name in counts and isinstance(value, Integral) and int(value) > MOST_PASSES:
+        if name in counts and isinstance(value, Integral) and int(value) > MOST_RELEASES:
             raise InputError(
-                f"Expected {name} of at most {MOST_PASSES}, got {name}={value!r}; lower it."
+                f"Expected {name} of at most {MOST_RELEASES}, got {name}={value!r}; lower it."
             )
         if isinstance(value, float | int) and value != 0 and not TINY <= abs(value) <= 1.0 / TINY:
             raise InputError(

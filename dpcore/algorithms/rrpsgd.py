@@ -13,10 +13,12 @@ from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.gradient import NoisyGradient
 from dpcore.errors import (
+    MOST_RELEASES,
     AssumptionNotMet,
     if_given,
     require_choice,
     require_count,
+    require_plannable,
     require_positive,
 )
 from dpcore.losses import Array
@@ -85,7 +87,9 @@ class RRPSGD(Algorithm):
                 )
             return 1, problem.n**2
         batch = min(self.batch_size or max(round(sqrt(problem.n)), 1), problem.n)
-        return batch, max(ceil(self.passes * problem.n / batch), 1)
+        rounds = max(ceil(self.passes * problem.n / batch), 1)
+        require_plannable(rounds, MOST_RELEASES, passes=self.passes, batch_size=batch)
+        return batch, rounds
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a round; no gradient is longer than the clip L."""

@@ -12,7 +12,13 @@ import numpy as np
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.gradient import NoisyGradient, step_share
-from dpcore.errors import if_given, require_count, require_positive
+from dpcore.errors import (
+    MOST_RELEASES,
+    if_given,
+    require_count,
+    require_plannable,
+    require_positive,
+)
 from dpcore.losses import Array
 from dpcore.mechanisms import Mechanism, Rounds
 from dpcore.problem import Adjacency, Problem, Requires
@@ -68,7 +74,9 @@ class SGDAdv(Algorithm):
     def steps(self, problem: Problem) -> int:
         """Number of steps T."""
         per_epoch = 1.0 / self.rate(problem)
-        return ceil(per_epoch**2 if self.epochs is None else self.epochs * per_epoch)
+        steps = ceil(per_epoch**2 if self.epochs is None else self.epochs * per_epoch)
+        require_plannable(steps, MOST_RELEASES, epochs=self.epochs)
+        return steps
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step; no gradient is longer than the clip L."""

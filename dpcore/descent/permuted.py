@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from dpcore.errors import MOST_WALKED, require_plannable
 from dpcore.losses import Array
 from dpcore.objective import Objective
 from dpcore.problem import Problem
@@ -71,6 +72,8 @@ class Walk:
         |B| more: the ridge is the same on both sides, so R is the bound of the data term. Chen
         (2020), Lemma 3.1, Algorithm 3.2 and equation (3.8).
         """
+        batches = len(self.sizes)
+        require_plannable(self.epochs * batches, MOST_WALKED, epochs=self.epochs, batches=batches)
         jump = problem.sensitivity(problem.lipschitz)
         return _sensitivities(self, problem.l2, problem.smoothness, jump)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
+from itertools import product
 from time import process_time
 from types import SimpleNamespace
 from typing import Any
@@ -50,29 +51,39 @@ def test_any_noise_multiplier_gets_a_plan_or_one_line(name: str, adjacency: Adja
                 assert "\n" not in str(error)
 
 
+COUNTS = ("steps", "epochs", "passes", "rounds", "iterations", "generations")
+
+
+def settings_of(name: str) -> list[dict[str, int]]:
+    """An algorithm's own settings, and few and very many of its rounds."""
+    named = [field for field in registry[name].__dataclass_fields__ if field in COUNTS]
+    return [{}, *({count: k} for count in named for k in (1, 1000, 10**7))]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
 def test_any_noise_multiplier_is_answered_within_two_seconds(
     name: str, adjacency: Adjacency
 ) -> None:
-    """With the settings that an algorithm has by itself; seconds of the processor, the faster of
-    two.
+    """With the settings that an algorithm has by itself and with few and many rounds; seconds of
+    the processor, the least of three where the first is longer.
     """
     problem = small_problem(name, adjacency, Logistic(), n=1000)
-    for multiplier in MULTIPLIERS:
-        for accountant in ("auto", "rdp", "gdp", "pld"):
-            times = []
-            for _ in range(2):
-                start = process_time()
-                with suppress(DPFlowsError):
-                    plan(
-                        name,
-                        {"noise_multiplier": multiplier},
-                        problem,
-                        Target(1e300, 1e-5, accountant=accountant),
-                    )
-                times.append(process_time() - start)
-            assert min(times) <= 2.0
+    for setting, multiplier, accountant in product(
+        settings_of(name), MULTIPLIERS, ("auto", "rdp", "gdp", "pld")
+    ):
+        times: list[float] = []
+        while not times or (min(times) > 2.0 and len(times) < 3):
+            start = process_time()
+            with suppress(DPFlowsError):
+                plan(
+                    name,
+                    {**setting, "noise_multiplier": multiplier},
+                    problem,
+                    Target(1e300, 1e-5, accountant=accountant),
+                )
+            times.append(process_time() - start)
+        assert min(times) <= 2.0, (setting, multiplier, accountant)
 
 
 SAMPLED = {"steps": 100, "sampling_rate": 0.05}
@@ -274,6 +285,16 @@ def test_a_loop_that_would_fill_the_memory_is_refused_unplanned(name: str) -> No
     ):
         make(name, {count: 10**12})
     make(name, {count: 1000})
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("rrpsgd", "passes"), ("nsgd", "epochs"), ("rsgd_ar", "epochs")],
+)
+def test_a_plan_of_loops_in_loops_is_refused_before_it_is_made(name: str, count: str) -> None:
+    problem = small_problem(name, Adjacency.REPLACE_ONE, Logistic(), n=1000)
+    with pytest.raises(InputError, match=rf"Expected a plan of at most \d+ steps.*{count}="):
+        make(name, {count: 10**7}).plan(problem)
 
 
 @pytest.mark.parametrize("value", [5e-324, 1e-320, 1e-101, 1e101, 1e308])

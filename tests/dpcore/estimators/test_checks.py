@@ -4,6 +4,7 @@ nothing else may fail.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,17 @@ def fives(X: Any) -> np.ndarray:
     return np.arange(np.shape(X)[0]) // 5
 
 
+def excepted(estimator: Any) -> dict[str, str]:
+    """Checks that an estimator cannot pass; without noise it passes all."""
+    return {} if estimator.algorithm == "non_private" else COMPARE_TWO_FITS
+
+
+# Whoever passes a check that is excepted here is taken off the list (scikit-learn 1.8 or later).
+STRICT: dict[str, Any] = (
+    {"xfail_strict": True}
+    if "xfail_strict" in signature(parametrize_with_checks).parameters
+    else {}
+)
 SETTINGS = [
     DPClassifier(),
     DPClassifier(intercept=False),
@@ -71,24 +83,34 @@ SETTINGS = [
 # (and, slowly, all).
 FIRST = [SETTINGS[0], SETTINGS[9], SETTINGS[16]]
 REST = [setting for setting in SETTINGS if all(setting is not one for one in FIRST)]
+# With so little noise, or so few answers, two fits may agree by chance.
+BY_CHANCE = [SETTINGS[2], SETTINGS[3], SETTINGS[20]]
+CERTAIN = [setting for setting in REST if all(setting is not one for one in BY_CHANCE)]
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(FIRST, expected_failed_checks=lambda _: COMPARE_TWO_FITS)
+@parametrize_with_checks(FIRST, expected_failed_checks=excepted, **STRICT)
 def test_scikit_learn_check(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(REST, legacy=False, expected_failed_checks=lambda _: COMPARE_TWO_FITS)
+@parametrize_with_checks(REST, legacy=False, expected_failed_checks=excepted)
 def test_scikit_learn_check_of_the_interface(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(REST, expected_failed_checks=lambda _: COMPARE_TWO_FITS)
+@parametrize_with_checks(CERTAIN, expected_failed_checks=excepted, **STRICT)
 def test_every_scikit_learn_check(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(BY_CHANCE, expected_failed_checks=excepted)
+def test_every_scikit_learn_check_where_fits_may_agree(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
