@@ -32,8 +32,11 @@ FILES = {
     "bank": ("bank/bank-full.csv.gz",),
     "credit": ("credit/credit-card-clients.csv.gz",),
 }
+FINE = "hats(8)+bins(256)"
 BARS = [
     ("adult", "hats(8)", "add_remove", accuracy, (83.9, 84.7, 85.1, 85.4, 85.5, 85.5)),
+    ("adult", FINE, "add_remove", accuracy, (84.3, 85.0, 85.8, 86.4, 86.7, 86.8)),
+    ("adult", FINE, "replace_one", accuracy, (83.3, 84.3, 85.1, 86.0, 86.5, 86.7)),
     ("adult", "minmax", "add_remove", accuracy, (82.7, 83.3, 83.7, 84.2, 84.5, 84.6)),
     ("adult", "hats(8)", "replace_one", accuracy, (82.7, 83.9, 84.7, 85.1, 85.4, 85.5)),
     ("a9a", "minmax", "add_remove", accuracy, (83.4, 84.1, 84.4, 84.6, 84.6, 84.6)),
