@@ -163,6 +163,7 @@ class Cluster:
         self.source, self.client = source, client
         self._finish = weakref.finalize(self, _close, client, owned)
         self.owner: dict[int, str] = {}
+        self.alive: list[str] = []
         self.counts: dict[int, dict[str, list[int]]] = self.ask(
             sizes, list(range(len(source.files)))
         )
@@ -171,14 +172,19 @@ class Cluster:
         """Let the workers go."""
         self._finish()
 
-    def _assign(self, files: Sequence[int]) -> dict[str, list[int]]:
-        alive = sorted(self.client.nthreads())
+    def _assign(self, files: Sequence[int], again: bool) -> dict[str, list[int]]:
+        """Which worker is asked of which files; who is there is looked up at first and
+        ``again``.
+        """
+        if again or not self.alive:
+            self.alive = sorted(self.client.nthreads())
+            refuse_open(self.alive)
+        alive = self.alive
         if not alive:
             raise DPFlowsError(
                 "Expected workers at the scheduler, got none; start some and train again."
             )
         found: dict[str, list[int]] = {}
-        refuse_open(alive)
         for file in files:
             if self.owner.get(file) not in alive:
                 self.owner[file] = alive[file % len(alive)]
@@ -191,7 +197,7 @@ class Cluster:
         """
         wanted = list(what.given) if isinstance(what, Question) else list(what)
         found: dict[int, Any] = {}
-        started = monotonic()
+        started, again = monotonic(), False
         while len(found) < len(wanted):
             if monotonic() - started > PATIENCE:
                 raise DPFlowsError(
@@ -208,8 +214,9 @@ class Cluster:
                     workers=[worker],
                     allow_other_workers=False,
                 )
-                for worker, files in self._assign(open_files).items()
+                for worker, files in self._assign(open_files, again).items()
             }
+            again = True  # whoever has not answered may be lost
             for worker, future in futures.items():
                 found |= self._told(worker, future, started)
         failed = sorted({str(kind) for state, kind in found.values() if state == "failed"})
@@ -334,6 +341,7 @@ def connect(
     dask.config.set(
         {"distributed.admin.event-loop": "tornado", "distributed.comm.timeouts.connect": "30s"}
     )
+    logging.getLogger("distributed").setLevel(logging.ERROR)
     if address is None:
         cluster = LocalCluster(
             n_workers=workers or max(1, len(os.sched_getaffinity(0))),

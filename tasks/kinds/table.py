@@ -403,7 +403,7 @@ def by_counts(sums: LinearObjective | ShardedObjective, weights: Array) -> Metri
 
 
 # Records of a sharded part that metrics are measured on: evenly spread, so that they fit in memory.
-MEASURED = 2**20
+MEASURED = 2**18
 
 
 def few(part: Any) -> Any:

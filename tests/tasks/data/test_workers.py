@@ -192,7 +192,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "PATIENCE", 0.05)
     monkeypatch.setattr(workers, "LOOK", 0.02)
     made = Cluster.__new__(Cluster)
-    made.client, made.owner, made.source = Silent(), {}, None
+    made.client, made.owner, made.alive, made.source = Silent(), {}, [], None
     with pytest.raises(Exception, match="got none in time"):
         made.ask(sizes, [0])
     assert Remote is not None
