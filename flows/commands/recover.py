@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -33,39 +34,43 @@ from tasks.stores.moved import move
 AGAIN = "dpflows.recovered"
 
 
-def recover(run: str | None, as_json: bool) -> None:
-    """Track every model that waits in the outbox, or that of one run; say what became of each."""
-    home = Home.find().prepare()
-    found = [
-        (folder, pending) for folder, pending in outbox.waiting(home) if run in (None, folder.name)
-    ]
+def asked(home: Home, run: str | None) -> list[tuple[Path, Pending]]:
+    """What waits, or the one that was asked for. Raises ``InputError`` where that does not wait."""
+    waiting = list(outbox.waiting(home))
+    found = [(folder, pending) for folder, pending in waiting if run in (None, folder.name)]
     if run is not None and not found:
-        known = ", ".join(folder.name for folder, _ in outbox.waiting(home)) or "none"
+        known = ", ".join(folder.name for folder, _ in waiting) or "none"
         raise InputError(
             f"Expected a run that waits in {home.outbox}, got {run!r}; waiting: {known}."
         )
+    return found
+
+
+def lines(home: Home, answers: Sequence[dict[str, str]]) -> Iterator[str]:
+    """What became of each, for people."""
+    for answer in answers:
+        note = f": {answer['note']}" if answer["note"] else ""
+        yield f"{answer['run_id']}: {answer['outcome']}{note}\n"
+    for name in unfinished(home):
+        left = home.outbox / name
+        yield f"{name}: not finished, or of a process that lives; it is left in {left}\n"
+    if not answers:
+        yield "Nothing waits to be recovered.\n"
+
+
+def recover(run: str | None, as_json: bool) -> None:
+    """Track every model that waits in the outbox, or that of one run; say what became of each."""
+    home = Home.find().prepare()
+    found = asked(home, run)
     with making_stores(home.root):
         client = tracking.tracking_client(home)
         tracking.close_stale_runs(client)
     answers = [one(client, home, folder, pending) for folder, pending in found]
     if as_json:
-        sys.stdout.write(
-            json.dumps({"schema_version": 1, "runs": answers, "unfinished": unfinished(home)})
-            + "\n"
-        )
+        told = {"schema_version": 1, "runs": answers, "unfinished": unfinished(home)}
+        sys.stdout.write(json.dumps(told) + "\n")
     else:
-        for answer in answers:
-            sys.stdout.write(
-                f"{answer['run_id']}: "
-                f"{answer['outcome']}{answer['note'] and ': '}{answer['note']}\n"
-            )
-        for name in unfinished(home):
-            sys.stdout.write(
-                f"{name}: not finished, or of a process that lives; it is left in "
-                f"{home.outbox / name}\n"
-            )
-        if not answers:
-            sys.stdout.write("Nothing waits to be recovered.\n")
+        sys.stdout.writelines(lines(home, answers))
     if any(answer["outcome"] == "kept" for answer in answers):
         raise DPFlowsError(
             "Expected every model in MLflow, but some are kept in the outbox for the reasons above."

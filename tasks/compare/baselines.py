@@ -102,7 +102,8 @@ def lines(
     first = training_config(config, data, shared[0], AlgorithmEntry(name=NON_PRIVATE), adjacency)
     by_objective = kind_of(first, find_schema(data.name)).by_objective
     key = ObjectiveSection.model_dump_json if by_objective else loss_of
-    objectives = {key(o): o for o in ([*shared, *own] if by_objective else [*own, *shared])}
+    ordered = [*shared, *own] if by_objective else [*own, *shared]
+    objectives = dict(zip(map(key, ordered), ordered, strict=True))
     by_loss = not by_objective and len(objectives) > 1
 
     def made(objective: ObjectiveSection, entry: AlgorithmEntry) -> Job:
@@ -111,7 +112,8 @@ def lines(
     for name, objective in objectives.items():
         yield from simplest(objective, made)
         here = [job for job in used if key(job.config.objective) == name]
-        here += beside_libraries(config, objective, made) if objective in shared else []
+        if objective in shared:
+            here += beside_libraries(config, objective, made)
         words = [NON_PRIVATE, objective.loss] if by_loss else [NON_PRIVATE]
         yield from exact_lines(words, objective, encodings(here or used), made)
 

@@ -114,7 +114,7 @@ def measured(
     return {
         "n": problem.n,
         "seconds": result.seconds,
-        "spent_epsilon": finite({"": planned.spent_epsilon})[""] if setting.private else None,
+        "spent_epsilon": spent_of(setting, planned),
         "metrics": finite(metrics_of(setting, config, part, result.weights) | counts.numbers),
         "curve": curve_of(setting, config, part, planned, result, iterates) if every else [],
         "warnings": [
@@ -234,6 +234,10 @@ def objective_value(setting: Setting, part: Fold, weights: Array) -> float | Non
     return float(part.objective.value_sum(weights[None, :])[0]) / part.objective.n + ridge
 
 
+def spent_of(setting: Setting, planned: Planned) -> float | None:
+    return finite({"": planned.spent_epsilon})[""] if setting.private else None
+
+
 def curve_of(
     setting: Setting,
     config: CompareConfig,
@@ -250,7 +254,8 @@ def curve_of(
     every = config.curve_every or 1
     points: dict[int, dict[str, float]] = {}
     for row in trace(planned, result.events, result.notes):
-        points[int(row["release"])] = {key: value for key, value in row.items() if key != "release"}
+        points[int(row["release"])] = dict(row)
+        del points[int(row["release"])]["release"]
     if iterates is not None:
         for step, found in along(setting, config, part, iterates, result.weights):
             points.setdefault(step, {}).update(found)

@@ -302,14 +302,19 @@ def means(comparison: Comparison, records: Sequence[CellRecord]) -> list[dict[st
 SETTING = ("data", "label", "loss", "l1", "l2", "epsilon", "adjacency")
 
 
-def group_means(name: str, own: Sequence[CellRecord]) -> dict[str, Any]:
-    """Means of one setting over its finished cells."""
-    done = [record for record in own if record["status"] == "done"]
+def metric_means(done: Sequence[CellRecord]) -> dict[str, float]:
+    """The mean of each metric over the cells that have it."""
     columns = {
         key: children.known([r["metrics"].get(key) for r in done])
         for key in children.names_of(done)
     }
-    metrics = {key: sum(values) / len(values) for key, values in columns.items() if values}
+    return {key: sum(values) / len(values) for key, values in columns.items() if values}
+
+
+def group_means(name: str, own: Sequence[CellRecord]) -> dict[str, Any]:
+    """Means of one setting over its finished cells."""
+    done = [record for record in own if record["status"] == "done"]
+    metrics = metric_means(done)
     times = [record["seconds"] for record in done]
     spent = [record["spent_epsilon"] for record in done]
     sds = {key: deviation(done, key) for key in metrics}

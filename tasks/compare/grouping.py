@@ -166,6 +166,10 @@ def _identity(record: Record, index: int) -> object:
     return ("cell", cell) if cell is not None else ("row", index)
 
 
+def _timed(records: Iterable[Record]) -> bool:
+    return any(measured(record, SECONDS) is not None for record in records if done(record))
+
+
 def metrics_of(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]:
     """Metrics to show: those that ``facts`` name first, then the others in the order of appearance;
     time is the last.
@@ -175,8 +179,7 @@ def metrics_of(records: Sequence[Record], facts: Mapping[str, Any]) -> list[str]
     seen = dict.fromkeys(name for record in records for name in _finite(record))
     wanted = [name for name in facts.get("metrics") or () if name in seen]
     names = [name for name in dict.fromkeys((*wanted, *seen)) if name != SECONDS or name in wanted]
-    timed = any(measured(record, SECONDS) is not None for record in records if done(record))
-    return [*names, *([SECONDS] if timed else [])]
+    return [*names, SECONDS] if _timed(records) else names
 
 
 def _finite(record: Record) -> list[str]:

@@ -232,7 +232,7 @@ def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequenc
     first = tables[metrics[0]]
     given = bool(_noises(records))
     names = ["algorithm", "data and objective", "adjacency", "delta"]
-    names += ["noise multiplier", "epsilon"] if given else ["epsilon"]
+    names += ["noise multiplier"] * given + ["epsilon"]
     names += [name.replace("_", " ") for name in metrics]
     names += ["to the best", "p (Holm)", "cells", "failed"]
     lines = [_row(place, [tables[metric][place] for metric in metrics], given) for place in first]

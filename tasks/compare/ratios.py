@@ -73,7 +73,7 @@ def ratios(records: Sequence[Record], facts: Mapping[str, Any]) -> list[Ratio]:
     ours = [place for place in places if place not in libraries and place.relation is not None]
     pairs = filter(_comparable, product(ours, libraries))
     found = [_ratio(place, other, metric, places, times) for place, other in pairs]
-    return [one for one in found if one is not None]
+    return list(filter(None, found))
 
 
 def _comparable(pair: tuple[Place, Place]) -> bool:

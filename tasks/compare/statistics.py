@@ -158,6 +158,12 @@ def interval(values: np.ndarray) -> tuple[float | None, float | None]:
     return mean - reach, mean + reach
 
 
+def _best(means: Mapping[Place, Mapping[Any, float]], smaller: bool) -> Place:
+    """The place with the best mean, the first of equal ones."""
+    sign = 1.0 if smaller else -1.0
+    return min(means, key=lambda place: sign * float(np.mean(list(means[place].values()))))
+
+
 def against_best(
     block: Mapping[Place, Cells], smaller: bool, ratio: float | None
 ) -> dict[Place, Paired]:
@@ -168,9 +174,7 @@ def against_best(
     they do not prove.
     """
     means = {place: cells.means for place, cells in block.items()}
-    sign = 1.0 if smaller else -1.0
-    level = {place: sign * float(np.mean(list(own.values()))) for place, own in means.items()}
-    best = min(level, key=lambda place: level[place])
+    best = _best(means, smaller)
     found: dict[Place, Paired] = {}
     for place, values in means.items():
         shared = [key for key in values if key in means[best]]

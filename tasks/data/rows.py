@@ -10,7 +10,7 @@ Which group of a declared column a row belongs to: for quality by group, an inte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import partial
 from hashlib import blake2b
@@ -28,7 +28,7 @@ from tasks.data.units import unit_codes, unit_names
 from tasks.readers import QUERY, Chunk
 from tasks.readers.chunk import Mine
 from tasks.schema import LabelSpec, Schema
-from tasks.schema.sections import DATES, TextSpec
+from tasks.schema.sections import DATES, BlockSpec, TextSpec
 
 PLAIN = TextSpec()
 
@@ -117,6 +117,15 @@ def mine_of(schema: Schema, blocks: Sequence[str] | None) -> Mine | None:
     return None if blocks is None or schema.block is None else partial(in_blocks, schema, blocks)
 
 
+def _date_blocks(block: BlockSpec, values: Iterable[object], strip: bool) -> list[str]:
+    """The block of each value, and none of no value."""
+    return [*(date_block(value, block.by, block.format, strip) for value in values), ""]
+
+
+def _shown(text: str) -> str:
+    return repr(text) if text else "no value"
+
+
 def row_blocks(schema: Schema, frame: pd.DataFrame, tally: EncodingReport) -> np.ndarray | None:
     """The ledger block of each row as text, shape (n,); None where the schema declares no
     blocks.
@@ -139,18 +148,12 @@ def row_blocks(schema: Schema, frame: pd.DataFrame, tally: EncodingReport) -> np
     elif block.by == "value":
         names = texts
     else:
-        names = [
-            date_block(value, block.by, block.format, schema.text.strip)
-            for value in factors(cells)[1]
-        ] + [""]
-    found = np.array(
-        ["" if gone else name for name, gone in zip(names, absent, strict=True)], dtype=object
-    )[codes]
+        names = _date_blocks(block, factors(cells)[1], schema.text.strip)
+    known = [name * (not gone) for name, gone in zip(names, absent, strict=True)]
+    found = np.array(known, dtype=object)[codes]
     empty = np.flatnonzero(found == "")
     if len(empty):
-        shown = [
-            repr(text) if (text := texts[codes[r]]) else "no value" for r in empty[: SHOWN + 1]
-        ]
+        shown = [_shown(texts[codes[r]]) for r in empty[: SHOWN + 1]]
         tally.fault(
             empty, block.column, shown, f"every row needs a block ({block.by}); correct the row"
         )
@@ -171,6 +174,13 @@ def date_block(value: object, by: str, form: str, strip: bool) -> str:
 BAD = -9
 
 
+def _targets(label: LabelSpec, strip: bool) -> dict[str, float]:
+    """The target of each declared text: the position of a class, the sign of a binary label."""
+    if label.kind == "classes":
+        return {label.text_of(text, strip): float(k) for k, text in enumerate(label.levels)}
+    return {label.text_of(text, strip): sign for sign, texts in label.signs for text in texts}
+
+
 def decode_labels(
     label: LabelSpec, cells: pd.Series, tally: EncodingReport, strip: bool = True
 ) -> np.ndarray:
@@ -184,10 +194,7 @@ def decode_labels(
     if label.kind in ("regression", "relevance") or label.positive_from is not None:
         return _numbers(label, cells, tally)
     codes, uniques = factors(cells)
-    if label.kind == "classes":
-        known = {label.text_of(text, strip): float(k) for k, text in enumerate(label.levels)}
-    else:
-        known = {label.text_of(text, strip): sign for sign, texts in label.signs for text in texts}
+    known = _targets(label, strip)
     found = [known.get(label_text(label, value, strip), BAD) for value in uniques]
     y = np.array([*found, BAD], dtype=float)[codes]
     rows = np.flatnonzero(y == BAD)

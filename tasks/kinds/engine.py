@@ -114,7 +114,13 @@ def why_not_sharded(job: Job, coding: Coding | None) -> str:
         return f"beside {' and '.join(beside)}, which looks at single rows"
     if job.schema.bounds != "declared":
         return f"with bounds: {job.schema.bounds}: rows would be encoded twice; declare them"
-    name = resolve_name(job.algorithm.name, plain_name(job.problem.loss), unit=job.schema.unit)
+    return _single_rows(
+        resolve_name(job.algorithm.name, plain_name(job.problem.loss), unit=job.schema.unit)
+    )
+
+
+def _single_rows(name: str) -> str:
+    """Why an algorithm does without shards: it looks at single rows; empty where it does not."""
     algorithm = registry[name]
     asks: frozenset[str] = getattr(algorithm, "asks", frozenset())
     if name == "rsgd_ar":

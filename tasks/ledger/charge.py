@@ -25,7 +25,7 @@ from tasks.ledger import facts as ledger_facts
 from tasks.ledger.blocks import ALL, Blocks
 from tasks.ledger.facts import RowFacts
 from tasks.ledger.ledger import Ledger
-from tasks.ledger.records import OF, Record
+from tasks.ledger.records import OF, Dataset, Record
 from tasks.ledger.reservation import Reservation
 
 
@@ -155,13 +155,17 @@ def others(connection: Connection, records: Sequence[Record]) -> Others:
         return Others()
     marks = _marks(reserving)
     names = [name for name in ledger_facts.read_as(connection, marks) if name != reserving.dataset]
-    found = {name: chain.find_dataset(connection, name) for name in names}
-    limited = [name for name, dataset in found.items() if dataset is not None and dataset.limited]
+    limited = [name for name in names if _is_limited(connection, name)]
     paid = _paid(connection, reserving.entry, marks)
     return Others(
         tuple(name for name in limited if name not in paid),
         tuple(name for name in names if name not in limited),
     )
+
+
+def _is_limited(connection: Connection, name: str) -> bool:
+    found = chain.find_dataset(connection, name)
+    return found is not None and found.limited
 
 
 def _marks(reserving: Record) -> tuple[str, ...]:
@@ -206,6 +210,17 @@ def _paid(connection: Connection, entry: str, marks: Sequence[str]) -> set[str]:
     }
 
 
+def _require_blocks(found: Dataset, entry: str, needed: set[str], blocks: Sequence[str]) -> None:
+    """Raise InputError where rows that ``entry`` read lie in blocks that are not among these."""
+    if missing := sorted(needed - set(found.blocks.charged(blocks, found.unit))):
+        raise InputError(
+            f"Expected all blocks of {found.name!r} that were charged for the same file, got none "
+            f"for {missing[0]!r}: its "
+            f"rows were read by {entry} too; add "
+            f"{' '.join(f'--block {block}' for block in missing)}."
+        )
+
+
 def charge_also(ledger: Ledger, entry: str, name: str, blocks: Sequence[str] = (ALL,)) -> str:
     """Charge the mechanisms of a committed ``entry`` to the data set ``name`` as well; return the
     new entry.
@@ -225,17 +240,10 @@ def charge_also(ledger: Ledger, entry: str, name: str, blocks: Sequence[str] = (
         text = chain.events_text(connection, body["events"])
         hashes = json.loads(records[-1].body)["hashes"]
         needed = _blocks_of(connection, name, _marks(records[0]))
-    found = ledger.dataset(name)
-    if found.limited and (
-        missing := sorted(needed - set(found.blocks.charged(blocks, found.unit)))
-    ):
-        raise InputError(
-            f"Expected all blocks of {name!r} that were charged for the same file, got none for "
-            f"{missing[0]!r}: its "
-            f"rows were read by {entry} too; add "
-            f"{' '.join(f'--block {block}' for block in missing)}."
-        )
-    facts = _facts_of(ledger, name, body, entry) if found.limited else None
+    found, facts = ledger.dataset(name), None
+    if found.limited:
+        _require_blocks(found, entry, needed, blocks)
+        facts = _facts_of(ledger, name, body, entry)
     with ledger.reserve(
         name, Events.from_json(text or ""), blocks, reading={FOR: entry}, facts=facts
     ) as reservation:

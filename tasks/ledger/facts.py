@@ -225,14 +225,18 @@ def carried(division: Blocks, facts: RowFacts | None, old: Mapping[str, int], bl
     if division.by == "hash":
         return max(old.values(), default=0) - old.get(block, 0)
     if division.by == "value":
-        others = {name: units for name, units in old.items() if name not in (block, ALL)}
-        return sum(units for name, units in others.items() if block in _names_today(name, facts))
+        return _by_value(facts, old, block)
     zoned = facts is not None and "%z" in (facts.block_format or "").lower()
     if division.by in FORMS and zoned and block != ALL:
-        return max(old.get(name, 0) for name in (block, *division.neighbours(block))) - old.get(
-            block, 0
-        )
+        near = (block, *division.neighbours(block))
+        return max(old.get(name, 0) for name in near) - old.get(block, 0)
     return 0
+
+
+def _by_value(facts: RowFacts | None, old: Mapping[str, int], block: str) -> int:
+    """Units of the other blocks whose name reads as ``block`` today."""
+    others = {name: units for name, units in old.items() if name not in (block, ALL)}
+    return sum(units for name, units in others.items() if block in _names_today(name, facts))
 
 
 def _names_today(name: str, facts: RowFacts | None) -> set[str]:

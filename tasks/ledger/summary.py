@@ -258,6 +258,16 @@ def _records(connection: Connection | None, name: str) -> list[Record]:
     return [Record(*row) for row in rows]
 
 
+def _mixes(charged: Iterable[dict[str, Any]]) -> dict[str, Counter[tuple[str, str]]]:
+    """By block, how often each (events, adjacency) was charged to it."""
+    mixes: dict[str, Counter[tuple[str, str]]] = {}
+    for entry in charged:
+        if entry["state"] != "cancelled":
+            for block in entry["blocks"]:
+                mixes.setdefault(block, Counter())[entry["events"], entry["adjacency"]] += 1
+    return mixes
+
+
 def realised_epsilon(
     ledger: LedgerReader, name: str, known: list[dict[str, Any]] | None = None
 ) -> dict[str, float]:
@@ -273,11 +283,7 @@ def realised_epsilon(
     assert dataset.delta is not None
     if dataset.order is None:
         return _realised_by_mu(dataset.delta, known or entries(ledger, name))
-    mixes: dict[str, Counter[tuple[str, str]]] = {}
-    for entry in known if known is not None else entries(ledger, name):
-        if entry["state"] != "cancelled":
-            for block in entry["blocks"]:
-                mixes.setdefault(block, Counter())[entry["events"], entry["adjacency"]] += 1
+    mixes = _mixes(known if known is not None else entries(ledger, name))
     with ledger.store.reading() as connection:
         assert connection is not None
         curves = {key: _curve(connection, *key) for mix in mixes.values() for key in mix}

@@ -122,6 +122,12 @@ def fault(model: Mapping[str, bytes]) -> str:
     return ""
 
 
+def _numbers(rng: np.random.Generator, column: Column | None, first: float, last: float) -> Any:
+    if column is not None and column.kind == "flag":
+        return rng.integers(0, 2, ROWS).astype(float)
+    return rng.uniform(first, last, ROWS)
+
+
 def made_up(encoder: Mapping[str, Any], query: str | None) -> dict[str, Any]:
     """Columns of rows between the declared bounds and of the declared levels; of a ranking all
     documents of one query.
@@ -133,10 +139,7 @@ def made_up(encoder: Mapping[str, Any], query: str | None) -> dict[str, Any]:
     for name, (first, last) in example_columns(encoder, query).items():
         column = columns.get(name)
         if isinstance(first, float) and isfinite(first) and isfinite(last) and name != query:
-            flag = column is not None and column.kind == "flag"
-            rows[name] = (
-                rng.integers(0, 2, ROWS).astype(float) if flag else rng.uniform(first, last, ROWS)
-            )
+            rows[name] = _numbers(rng, column, first, last)
         else:
             levels = () if column is None else column.levels
             values = np.array(list(levels) or [first, last], dtype=object)

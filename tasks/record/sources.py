@@ -194,6 +194,10 @@ def names_in(source: bytes, package: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(imported(ast.parse(source), package)))
 
 
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
 def imported(node: ast.AST, package: str) -> Iterator[str]:
     """Names that may be modules: of ``from a import b`` both ``a`` and ``a.b``. ``package`` is that
     of the file.
@@ -205,8 +209,8 @@ def imported(node: ast.AST, package: str) -> Iterator[str]:
         base = ".".join([*above, *([node.module] if node.module else [])])
         yield base
         yield from (f"{base}.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-        for other in node.orelse:
+    elif _is_for_types(node):
+        for other in getattr(node, "orelse", ()):
             yield from imported(other, package)
     else:
         for child in ast.iter_child_nodes(node):

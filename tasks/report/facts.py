@@ -88,6 +88,10 @@ def _fullest(charged: Sequence[Mapping[str, Any]], blocks: set[str]) -> str | No
     return max(totals, key=lambda name: totals[name], default=None)
 
 
+def _charged(ledger: LedgerReader, dataset: str) -> list[dict[str, Any]]:
+    return [entry for entry in entries(ledger, dataset) if entry["state"] != "cancelled"]
+
+
 def share_of(
     ledger: LedgerReader, dataset: str, blocks: Iterable[str], own: Iterable[str]
 ) -> Share | None:
@@ -99,7 +103,7 @@ def share_of(
         return None
     if not found.limited or not found.budget:
         return Share(dataset, False, "")
-    charged = [entry for entry in entries(ledger, dataset) if entry["state"] != "cancelled"]
+    charged = _charged(ledger, dataset)
     mine = set(own)
     block = _fullest(charged, _blocks_of(charged, mine) or set(blocks))
     if block is None:

@@ -130,14 +130,7 @@ def load_retraining(name: str | None = None, overrides: Sequence[str] = ()) -> R
 
 def check_retraining(config: RetrainConfig, where: str = "configuration") -> None:
     """Raise ``InputError`` for fields that do not go together."""
-    data = config.training.data
-    if data.period is not None or (config.window.last is not None and data.blocks is not None):
-        key = "data.period" if data.period is not None else "data.blocks"
-        raise InputError(
-            f"{where}: Expected no training.{key} in a retraining, whose window says it, got "
-            f"{data.period or list(data.blocks or ())!r}; leave it out, or set window.last=null "
-            f"for fixed blocks."
-        )
+    _check_rows(config, where)
     if config.champion.data is None and config.champion.model is not None:
         raise InputError(
             f"{where}: Expected champion.data with champion.model={config.champion.model!r}, got "
@@ -152,4 +145,16 @@ def check_retraining(config: RetrainConfig, where: str = "configuration") -> Non
             f"{where}: Expected champion.model with warm_start='released', got none; name the "
             f"registered model, or "
             "use warm_start: previous."
+        )
+
+
+def _check_rows(config: RetrainConfig, where: str) -> None:
+    """The window says which rows are read, the training does not."""
+    data = config.training.data
+    if data.period is not None or (config.window.last is not None and data.blocks is not None):
+        key = "data.period" if data.period is not None else "data.blocks"
+        raise InputError(
+            f"{where}: Expected no training.{key} in a retraining, whose window says it, got "
+            f"{data.period or list(data.blocks or ())!r}; leave it out, or set window.last=null "
+            f"for fixed blocks."
         )

@@ -231,15 +231,15 @@ def measure(
         found |= {f"released.{key}": value for key, value in named[""].items()}
     if folder is not None and kind.report:
         seen: Iterates | None = None if iterates is None else iterates.open()
-        path = [] if seen is None else seen.path(weights)
-        write(job, folder, named, found, _curve(job, path, part, sums))
+        write(job, folder, named, found, _curve(job, seen, weights, part, sums))
     return found
 
 
 def _curve(
-    job: Job, path: Sequence[tuple[int, Array]], part: Any, sums: Any
+    job: Job, seen: Iterates | None, weights: Array, part: Any, sums: Any
 ) -> list[dict[str, float]]:
     """The rows of its curve that are numbers; none where only start and end are known."""
+    path = [] if seen is None else seen.path(weights)
     rows = job.kind.curve(job, path, part, sums) if len(path) > 2 else []
     return [row for row in rows if all(map(isfinite, row.values()))]
 
