@@ -21,6 +21,17 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a value; repeatable."),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="Run id, models:/... URI, folder, NAME[@ALIAS] of a registered model, or a signed "
+        "bundle."
+    ),
+]
+OfBundle = Annotated[
+    bool,
+    typer.Option("--any-signer", help="Of a bundle: take any valid signature, whoever it is of."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
@@ -179,13 +190,7 @@ def recover(
 
 
 def predict(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Run id, models:/... URI, folder, NAME[@ALIAS] of a registered model, "
-            "or a signed bundle."
-        ),
-    ],
+    model: Model,
     file: Annotated[
         Path, typer.Argument(help="CSV (also compressed) or Parquet with the raw columns.")
     ],
@@ -193,12 +198,7 @@ def predict(
         Path | None,
         typer.Option("--output", "-o", help="CSV or Parquet; default: standard output."),
     ] = None,
-    any_signer: Annotated[
-        bool,
-        typer.Option(
-            "--any-signer", help="Of a bundle: take any valid signature, whoever it is of."
-        ),
-    ] = False,
+    any_signer: OfBundle = False,
     as_json: AsJson = False,
 ) -> None:
     """Score a table with a trained model: label and score for each row."""
@@ -209,13 +209,7 @@ def predict(
 
 
 def explain(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Run id, models:/... URI, folder, NAME[@ALIAS] of a registered model, or a signed "
-            "bundle."
-        ),
-    ],
+    model: Model,
     row: Annotated[
         Path | None,
         typer.Option("--row", metavar="FILE", help="A table: why each of its rows got its score."),
@@ -223,12 +217,7 @@ def explain(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="SVG file for the picture of the terms.")
     ] = None,
-    any_signer: Annotated[
-        bool,
-        typer.Option(
-            "--any-signer", help="Of a bundle: take any valid signature, whoever it is of."
-        ),
-    ] = False,
+    any_signer: OfBundle = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what an additive model says: its term for each column, and why a row got its score."""
