@@ -5,11 +5,13 @@ their interfaces.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def as_frame(table: Any) -> Any:
@@ -22,9 +24,10 @@ def as_frame(table: Any) -> Any:
     """
     if isinstance(table, pd.DataFrame):
         return table
-    if isinstance(table, pa.RecordBatch):
-        return arrow_frame(pa.Table.from_batches([table]))
-    if isinstance(table, pa.Table) or hasattr(table, "__arrow_c_stream__"):
+    batch = hasattr(table, "__arrow_c_array__") and hasattr(table, "schema")
+    if batch or hasattr(table, "__arrow_c_stream__"):
+        import pyarrow as pa  # which frames and arrays do not need
+
         return arrow_frame(pa.table(table))
     if hasattr(table, "collect_schema") and hasattr(table, "collect"):  # a lazy frame of polars
         return as_frame(table.collect())
@@ -49,6 +52,8 @@ def arrow_frame(table: pa.Table | pa.RecordBatch, numbers: Collection[str] = ())
 
 
 def _series(cells: Any, number: bool) -> Any:
+    import pyarrow as pa
+
     kind = cells.type
     if pa.types.is_integer(kind) and cells.null_count:
         if number:

@@ -14,6 +14,8 @@ import dpcore
 
 # Imported only where a model is a network.
 NETWORK_ONLY = ("dpcore.network", "safetensors")
+# Imported only where an extra is installed, or where rows are a table of Arrow.
+OPTIONAL = ("dpcore.objective.kernels", "dpcore.objective.coded.kernels", "pyarrow")
 OURS = "dpcore"
 # Distributions with another name than what they bring.
 OTHER_NAMES = {"sklearn": "scikit-learn"}
@@ -37,7 +39,7 @@ def libraries(scorer: Path, network: bool = False) -> set[str]:
     while waiting:
         path = waiting.pop()
         for module in imports(path):
-            if not network and module.startswith(NETWORK_ONLY):
+            if module.startswith(OPTIONAL) or (not network and module.startswith(NETWORK_ONLY)):
                 continue
             top = module.split(".")[0]
             if top != OURS:
