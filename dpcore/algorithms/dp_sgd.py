@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -17,6 +16,8 @@ from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.gradient import (
     RANKING_HORIZON,
     NoisyGradient,
+    decay_total,
+    decays,
     longest_step,
     momentum_for,
     ranks_columns,
@@ -210,21 +211,3 @@ class DPSGD(Algorithm):
             if step >= first_averaged:
                 total += w
         return total / (self.steps - first_averaged)
-
-
-def decays(schedule: str, steps: int) -> Array:
-    """Step sizes relative to the first, shape (steps,)."""
-    t = np.arange(steps)
-    match schedule:
-        case "constant":
-            return np.ones(steps)
-        case "inverse":
-            return 1.0 / (1.0 + t)
-        case _:
-            return 1.0 - t / steps
-
-
-@lru_cache(maxsize=64)
-def decay_total(schedule: str, steps: int) -> float:
-    """Their sum: a plan asks for it at each noise that it tries."""
-    return float(decays(schedule, steps).sum())

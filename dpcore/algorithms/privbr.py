@@ -12,6 +12,7 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import Algorithm, register
+from dpcore.descent.gradient import decays
 from dpcore.errors import (
     AssumptionNotMet,
     if_given,
@@ -171,14 +172,9 @@ class PrivBR(Algorithm):
 
     def decay(self) -> Array:
         """Step sizes relative to the first, shape (steps,)."""
-        t = np.arange(self.steps)
-        match self.schedule:
-            case "constant":
-                return np.ones(self.steps)
-            case "stairs":
-                return 1.0 - (t // STAIR) / (1 + (self.steps - 1) // STAIR)
-            case _:
-                return 1.0 - t / self.steps
+        if self.schedule != "stairs":
+            return decays(self.schedule, self.steps)
+        return 1.0 - (np.arange(self.steps) // STAIR) / (1 + (self.steps - 1) // STAIR)
 
     def fit(self, problem: Problem, budget: Budget, rng: np.random.Generator) -> Array:
         """Return the last iterate, or the mean over the last share ``average`` of the iterates;

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dpcore.descent.gradient import (
     RANKING_HORIZON,
+    decay_total,
+    decays,
     longest_step,
     momentum_for,
     ranks_columns,
@@ -183,21 +185,3 @@ class ADMMSettings:
             first = first / (1.0 + first * self.penalty_parameter)
         rho = COUPLING / first if self.penalty_parameter is None else self.penalty_parameter
         return Steps(first, rho, momentum, relative)
-
-
-def decays(schedule: str, steps: int, steps_per_epoch: float) -> Array:
-    """Step sizes relative to the first, shape (steps,)."""
-    t = np.arange(steps)
-    match schedule:
-        case "linear":
-            return 1.0 - t / steps
-        case "epoch":
-            return 1.0 / (1.0 + np.floor(t / steps_per_epoch))
-        case _:
-            return np.ones(steps)
-
-
-@lru_cache(maxsize=64)
-def decay_total(schedule: str, steps: int, steps_per_epoch: float) -> float:
-    """Their sum: a plan asks for it at each noise that it tries."""
-    return float(decays(schedule, steps, steps_per_epoch).sum())

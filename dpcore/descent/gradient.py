@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -174,6 +175,28 @@ def sum_on_batch(problem: Problem, rate: float, gaussian: Gaussian) -> Mechanism
     require_row(problem, rate)
     kept = "pair" if problem.adjacency is Adjacency.ADD_REMOVE else "ball"
     return Poisson(rate).amplify(gaussian, problem.adjacency, kept)
+
+
+def decays(schedule: str, steps: int, steps_per_epoch: float = 1.0) -> Array:
+    """Step sizes relative to the first, shape (steps,): ``constant``, ``linear`` to 0, ``inverse``
+    1 / (1 + t), or ``epoch`` 1 / h, h the current epoch.
+    """
+    t = np.arange(steps)
+    match schedule:
+        case "constant":
+            return np.ones(steps)
+        case "inverse":
+            return 1.0 / (1.0 + t)
+        case "epoch":
+            return 1.0 / (1.0 + np.floor(t / steps_per_epoch))
+        case _:
+            return 1.0 - t / steps
+
+
+@lru_cache(maxsize=64)
+def decay_total(schedule: str, steps: int, steps_per_epoch: float = 1.0) -> float:
+    """Sum of ``decays``: a plan asks for it at each noise that it tries."""
+    return float(decays(schedule, steps, steps_per_epoch).sum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def _coded(
     mode = _mode(rows, scaled)
     if mode is None:
         return None
-    from dpcore.objective.coded import kernels
+    from dpcore.objective.coded import kernels as coded_kernels
 
     layout, table = rows.layout, rows.table
     squares = rows.squares_of(*view) if scaled else rows.plain_squares
@@ -125,7 +125,7 @@ def _coded(
             np.zeros(4 * layout.levels),
             np.zeros(2 * layout.levels if layout.fractions else 0),
         )
-        mass = kernels.coded_gradient(
+        mass = coded_kernels.coded_gradient(
             *codes,
             sizes,
             starts,
@@ -249,7 +249,7 @@ def _coded_values(
     mode = _mode(rows, False)
     if mode is None:
         return None
-    from dpcore.objective.coded import kernels
+    from dpcore.objective.coded import kernels as coded_kernels
 
     layout, table, squares = rows.layout, rows.table, rows.shortener
     scores, slopes = (
@@ -261,7 +261,7 @@ def _coded_values(
 
     def work(begin: int, end: int) -> Array:
         totals = np.zeros(len(W))
-        kernels.coded_values(
+        coded_kernels.coded_values(
             table.narrow,
             table.wide,
             table.fractions,

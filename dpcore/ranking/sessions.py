@@ -4,14 +4,14 @@ session whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dpcore.errors import InputError, require_count, require_open_unit
+from dpcore.errors import InputError, require_open_unit
 from dpcore.identity import as_ids, distinct, identities, unit_codes
 
 Array = np.ndarray
@@ -212,35 +212,6 @@ class Sessions:
                 f"{self.n} sessions."
             )
         return self.take(np.sort(order[cut:])), self.take(np.sort(order[:cut]))
-
-
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """One round of cross-validation; ``validation`` is None where it is part of the training
-    sessions.
-    """
-
-    train: Sessions
-    test: Sessions
-    validation: Sessions | None = None
-
-
-def partition_folds(parts: Sequence[Sessions], validate: bool = False) -> Iterator[Fold]:
-    """The five LETOR folds (any number of parts): fold i tests on part i - 1 and validates on part
-    i - 2, cyclically.
-
-    Fold 1 of S1..S5 trains on S1 S2 S3, validates on S4 and tests on S5. Without ``validate`` the
-    validation part joins the training sessions.
-    """
-    require_count(parts=len(parts) - 2)
-    count = len(parts)
-    for i in range(count):
-        kept = [parts[(i + k) % count] for k in range(count - 2)]
-        validation, test = parts[(i + count - 2) % count], parts[(i + count - 1) % count]
-        if validate:
-            yield Fold(join(kept), test, validation)
-        else:
-            yield Fold(join([*kept, validation]), test)
 
 
 def join(parts: Sequence[Sessions]) -> Sessions:

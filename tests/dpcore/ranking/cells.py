@@ -15,8 +15,37 @@ from dpcore.errors import require_count
 from dpcore.problem import Problem
 from dpcore.ranking.metrics import Conventions, ranking_report
 from dpcore.ranking.model import USUAL, RankingModel, metric_curve
-from dpcore.ranking.sessions import Fold, Sessions, partition_folds
+from dpcore.ranking.sessions import Sessions, join
 from dpcore.train import Planned, plan, run
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One round of cross-validation; ``validation`` is None where it is part of the training
+    sessions.
+    """
+
+    train: Sessions
+    test: Sessions
+    validation: Sessions | None = None
+
+
+def partition_folds(parts: Sequence[Sessions], validate: bool = False) -> Iterator[Fold]:
+    """The five LETOR folds (any number of parts): fold i tests on part i - 1 and validates on part
+    i - 2, cyclically.
+
+    Fold 1 of S1..S5 trains on S1 S2 S3, validates on S4 and tests on S5. Without ``validate`` the
+    validation part joins the training sessions.
+    """
+    require_count(parts=len(parts) - 2)
+    count = len(parts)
+    for i in range(count):
+        kept = [parts[(i + k) % count] for k in range(count - 2)]
+        validation, test = parts[(i + count - 2) % count], parts[(i + count - 1) % count]
+        if validate:
+            yield Fold(join(kept), test, validation)
+        else:
+            yield Fold(join([*kept, validation]), test)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from dpcore.ranking.metrics import ranking_report
 from dpcore.ranking.model import RankingModel
 from dpcore.ranking.objective import SessionObjective
 from dpcore.ranking.scorers import MLP
-from dpcore.ranking.sessions import Documents, Sessions, join, partition_folds
+from dpcore.ranking.sessions import Documents, Sessions, join
 from dpcore.train import run
 from tasks.data import load
 from tasks.drawing.curves import curve_figure, mean_curves
 from tasks.schema import find_schema
-from tests.dpcore.ranking.cells import Entry, crossval, paired, run_cell, summary
+from tests.dpcore.ranking.cells import Entry, crossval, paired, partition_folds, run_cell, summary
 from tests.dpcore.ranking.parts import partition_parts, query_parts
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -16,10 +16,10 @@ from dpcore.errors import AssumptionNotMet, BudgetExceeded, InputError
 from dpcore.estimators import DPRanker
 from dpcore.mechanisms import Gaussian
 from dpcore.ranking.model import RankingModel
-from dpcore.ranking.sessions import Fold, Sessions
+from dpcore.ranking.sessions import Sessions
 from dpcore.ranking.synthetic import FEATURES, search
 from dpcore.train import plan
-from tests.dpcore.ranking.cells import Entry, crossval, paired, run_cell, summary
+from tests.dpcore.ranking.cells import Entry, Fold, crossval, paired, run_cell, summary
 
 
 def table(sessions: int = 500):

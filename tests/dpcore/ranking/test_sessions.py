@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dpcore.errors import InputError
-from dpcore.ranking.sessions import Documents, Sessions, join, partition_folds
+from dpcore.ranking.sessions import Documents, Sessions, join
+from tests.dpcore.ranking.cells import partition_folds
 
 
 def make(n: int = 20, seed: int = 0, p: int = 3, first: int = 0) -> Sessions:

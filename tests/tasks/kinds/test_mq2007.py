@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from dpcore.errors import InputError
-from dpcore.ranking.sessions import partition_folds
 from dpcore.ranking.synthetic import FEATURES, search
 from tasks import training
 from tasks.compare import resume
@@ -22,6 +21,7 @@ from tasks.config import load_config
 from tasks.home import Home
 from tasks.kinds.charge import require_files
 from tasks.schema import find_schema
+from tests.dpcore.ranking.cells import partition_folds
 from tests.dpcore.ranking.parts import partition_parts
 from tests.tasks.compare.test_engine import bench_of
 
