@@ -41,8 +41,8 @@ MULTIPLIERS = (1e-300, 1e-200, 1e-50, 1e-12, 1e-4, 0.03, 1e3, 1e12, 1e50, 1e200,
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
 def test_any_noise_multiplier_gets_a_plan_or_one_line(name: str, adjacency: Adjacency) -> None:
     problem = small_problem(name, adjacency, Logistic(), n=1000)
-    for multiplier in MULTIPLIERS:
-        for accountant in ("auto", "rdp", "gdp", "pld"):
+    for number, multiplier in enumerate(MULTIPLIERS):
+        for accountant in ("auto", "pld", ("rdp", "gdp")[number % 2]):
             parameters = {**registry[name].small, "noise_multiplier": multiplier}
             try:
                 found = plan(name, parameters, problem, Target(1e300, 1e-5, accountant=accountant))

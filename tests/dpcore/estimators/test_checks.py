@@ -79,8 +79,8 @@ SETTINGS = [
 ]
 
 
-# One of each kind goes through all checks by default, the others through those of the interface
-# (and, slowly, all).
+# One of each kind goes through all checks by default, half of the others through those of the
+# interface; slowly, every setting goes through all.
 FIRST = [SETTINGS[0], SETTINGS[9], SETTINGS[16]]
 REST = [setting for setting in SETTINGS if all(setting is not one for one in FIRST)]
 # With so little noise, or so few answers, two fits may agree by chance.
@@ -95,7 +95,7 @@ def test_scikit_learn_check(estimator: Any, check: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(REST, legacy=False, expected_failed_checks=excepted)
+@parametrize_with_checks(REST[::2], legacy=False, expected_failed_checks=excepted)
 def test_scikit_learn_check_of_the_interface(estimator: Any, check: Any) -> None:
     check(estimator)
 

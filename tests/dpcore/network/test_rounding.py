@@ -199,12 +199,13 @@ def test_a_record_less_changes_one_pass_by_its_own_gradient(
     """All other passes have the same sums, bit for bit; and the one is within the proved margin."""
     if name == "places":
         monkeypatch.setattr(clipping, "FORMED", 0)
-    network, clip, n, rng = LARGE[name].build(), 0.1, 2100, np.random.default_rng(3)
+    network, clip, n, rng = LARGE[name].build(), 0.1, 700, np.random.default_rng(3)
+    network.rows = 256  # several passes of several leaves
     row = rng.uniform(0.5, 1.0, network.spec.inputs)
     X = (row * (1.0 + 1e-3 * rng.normal(size=(n, 1)))).astype(np.float32)
     data, w = NetworkObjective(network, X, np.zeros(n)), 0.1 * rng.normal(size=network.dimension)
     whole, before = data.gradient_sum(w, clip), sums_of_passes(data, w, clip)
-    for left_out in (0, 7, n - 1):
+    for left_out in (0, n - 1):
         rest = np.delete(X, left_out, axis=0)
         part = NetworkObjective(network, rest, np.zeros(n - 1))
         after = sums_of_passes(part, w, clip)
