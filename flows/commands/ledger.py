@@ -257,6 +257,9 @@ def show(
     figure: Annotated[
         Path | None, typer.Option(help="Draw the budget of each block over time to this file.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page over all data sets to this file.")
+    ] = None,
     ledger: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -273,6 +276,8 @@ def show(
             f"dpflows ledger show NAME --figure {figure}."
         )
     with _open(name, ledger) as opened:
+        if html is not None:
+            _write_page(opened, html)
         if name is None:
             rows = overview(opened)
             report: dict[str, Any] = {
@@ -457,6 +462,18 @@ def _open(name: str | None, given: str | None) -> Ledger:
             "a budget with `dpflows ledger init`."
         )
     return opened
+
+
+def _write_page(opened: Ledger, file: Path) -> None:
+    from flows.commands.ui import budget_text
+    from tasks.report.budget import write_budget
+
+    try:
+        write_budget(file, budget_text(opened, Home.find()))
+    except OSError as error:
+        raise InputError(
+            f"Expected a file for a page, got --html {file} ({error}); e.g. budget.html."
+        ) from error
 
 
 def _draw(opened: Ledger, name: str, file: Path) -> None:

@@ -13,7 +13,9 @@ import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from dpcore.errors import DPFlowsError, InputError
 from flows.server import ADDRESS_FILE, free_port, healthy, is_free, reachable
@@ -21,10 +23,12 @@ from tasks.compare.tracking import view_of
 from tasks.home import UI_FILE, Home
 from tasks.record import OURS
 from tasks.record.tracking import DATABASES, tracking_client
+from tasks.schema import find_schema
 from tasks.stores import ensure_stores
 from tasks.stores.moved import require_in_place
 
 STARTUP_SECONDS = 120.0
+PAGE_SECONDS = 30.0  # after which the page of the budget is written anew
 
 
 def serve(with_prefect: bool, port: int, prefect_port: int, as_json: bool) -> None:
@@ -47,13 +51,54 @@ def serve(with_prefect: bool, port: int, prefect_port: int, as_json: bool) -> No
             api, process = stack.enter_context(prefect_server(home, usable(prefect_port)))
             servers.append(process)
             links["prefect"] = api.removesuffix("/api")
+        links["budget"] = write_budget_page(home).as_uri()
         show(links, as_json)
+        fresh = time.monotonic()
         while servers and all(server.poll() is None for server in servers):
             time.sleep(0.3)
+            if time.monotonic() > fresh + PAGE_SECONDS:
+                write_budget_page(home)
+                fresh = time.monotonic()
         if servers:
             raise DPFlowsError(
                 f"Expected the servers to keep running, but one ended; see the logs in {home.root}."
             )
+
+
+def write_budget_page(home: Home) -> Path:
+    """Write the page of the budget of this home's ledger, and return where it is."""
+    from tasks.ledger import Ledger, ledger_for
+    from tasks.report.budget import FILE, write_budget
+
+    with Ledger(ledger_for(None, home)) as ledger:
+        return write_budget(home.root / FILE, budget_text(ledger, home))
+
+
+def budget_text(ledger: Any, home: Home) -> str:
+    """The page of a ledger with what stands around it: schedules, releases, what waits."""
+    from tasks.record import index, outbox
+    from tasks.report.budget import budget_page
+
+    runs = index.runs(home)
+    releases = [{**one, "data": run["data"]} for run in runs for one in run["releases"]]
+    left = outbox.words(home) if home.outbox.is_dir() else ""
+    return budget_page(ledger, next_firings(), releases, [f"{left}."] if left else [])
+
+
+def next_firings() -> dict[str, list[str]]:
+    """When the schedule of conf/retrain.yaml in this folder fires next, by data set."""
+    from tasks.retraining import load_retraining, next_firing
+
+    if not any((Path(folder) / "retrain.yaml").is_file() for folder in ("conf", ".")):
+        return {}
+    try:
+        config = load_retraining()
+        name = find_schema(config.training.data.name).name
+    except DPFlowsError as error:
+        return {"": [str(error)]}
+    when = next_firing(config.schedule.cron, datetime.now(UTC))
+    cron = config.schedule.cron
+    return {name: [f"{when:%Y-%m-%d %H:%M} UTC ({config.name}, cron {cron}), where it is served"]}
 
 
 @contextmanager

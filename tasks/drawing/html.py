@@ -12,22 +12,38 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 STYLE = """
-:root { color-scheme: light; }
-body { font: 1rem/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; margin: 0 auto; max-width: 60rem;
-  padding: 1rem; overflow-wrap: anywhere; }
+:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --soft: #444; --line: #ccc;
+  --tile: #f1f5f9; --mark: #9a3412; --link: #0b57a4; --fill: #0072b2; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --paper: #16181d; --soft: #b8bcc4;
+  --line: #3d424d; --tile: #242833; --mark: #f5a524; --link: #8ab8ff; --fill: #5aa9e6; }
+  figure img { filter: invert(.89) hue-rotate(180deg); } }
+body { font: 1rem/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  margin: 0 auto; max-width: 60rem; padding: 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; } caption { text-align: left; color: #444; padding: .3rem 0; }
-th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #ccc; }
-th[scope=row] { width: 14rem; font-weight: 600; } td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
+a { color: var(--link); }
+table { border-collapse: collapse; width: 100%; }
+caption { text-align: left; color: var(--soft); padding: .3rem 0; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0;
+  border-bottom: 1px solid var(--line); }
+th[scope=row] { width: 14rem; font-weight: 600; }
+td.number { font-variant-numeric: tabular-nums; white-space: nowrap; text-align: right; }
+.grid thead th:not(:first-child) { text-align: right; }
 .wide { overflow-x: auto; } img { max-width: 100%; height: auto; } figure { margin: 1rem 0; }
-figcaption { color: #444; font-size: .9rem; } .lead { font-size: 1.1rem; }
-.beside { display: flex; flex-wrap: wrap; gap: 0 2rem; } .beside figure { flex: 1 1 22rem; max-width: 35rem; }
+figcaption { color: var(--soft); font-size: .9rem; } .lead { font-size: 1.1rem; }
+.beside { display: flex; flex-wrap: wrap; gap: 0 2rem; }
+.beside figure { flex: 1 1 18rem; max-width: 35rem; }
 .tiles { display: flex; flex-wrap: wrap; gap: .6rem; margin: 1rem 0; padding: 0; list-style: none; }
-.tiles li { flex: 1 1 9rem; background: #f1f5f9; padding: .6rem .8rem; border-radius: .3rem; color: #444; }
-.tiles strong { display: block; font-size: 1.5rem; line-height: 1.3; color: #1b1b1b; }
-.internal { border-left: .4rem solid #9a3412; padding-left: .8rem; }
-.note { background: #f1f5f9; padding: .6rem .8rem; }
-.grid { overflow-wrap: normal; } .grid th[scope=row] { width: auto; } .grid th { vertical-align: bottom; }
+.tiles li { flex: 1 1 9rem; background: var(--tile); padding: .6rem .8rem; border-radius: .3rem;
+  color: var(--soft); }
+.tiles strong { display: block; font-size: 1.5rem; line-height: 1.3; color: var(--ink); }
+.internal { border-left: .4rem solid var(--mark); padding-left: .8rem; }
+.note { background: var(--tile); padding: .6rem .8rem; }
+.grid { overflow-wrap: normal; } .grid th[scope=row] { width: auto; }
+.grid th { vertical-align: bottom; }
+.heatmap { display: flex; gap: .6rem; } .heat { flex: 1 1 auto; min-width: 0; fill: var(--fill); }
+.heatmap ol { list-style: none; margin: 0; padding: 0; font-size: .75rem; }
+.heatmap li { height: var(--row); line-height: var(--row); white-space: nowrap; }
+.now { text-align: right; font-variant-numeric: tabular-nums; }
 @media (max-width: 36rem) { th[scope=row] { width: 8rem; } body { padding: .6rem; } }
 """
 
@@ -97,6 +113,11 @@ def figure(
     )
 
 
+def link(text: str, target: str) -> str:
+    """A paragraph that is a link."""
+    return f'<p><a href="{escape(target, quote=True)}">{escape(text)}</a></p>'
+
+
 def beside(figures: Iterable[str]) -> str:
     """Figures next to each other where the page is wide enough."""
     return f'<div class="beside">{"".join(figures)}</div>'
@@ -119,16 +140,16 @@ Cell = tuple[str, float | str | None]
 """What is shown, and what it is sorted by; None goes last."""
 
 SORTABLE_STYLE = """<style>
-table.sortable thead th { white-space: nowrap; }
+table.sortable thead th { vertical-align: bottom; }
 table.sortable button { font: inherit; font-weight: 600; color: inherit; background: none;
   border: 1px solid transparent; padding: .15rem .25rem; margin-left: -.25rem; cursor: pointer; text-align: left; }
-table.sortable button:hover { background: #e2e8f0; }
-table.sortable button:focus-visible { outline: 3px solid #0072b2; outline-offset: 1px; }
+table.sortable button:hover { background: var(--tile); }
+table.sortable button:focus-visible { outline: 3px solid var(--fill); outline-offset: 1px; }
 table.sortable th[aria-sort=ascending] button::after { content: " \\25B2"; }
 table.sortable th[aria-sort=descending] button::after { content: " \\25BC"; }
-table.sortable th[scope=row] { width: auto; min-width: 11rem; } table.sortable td { white-space: nowrap; }
+table.sortable th[scope=row] { width: auto; min-width: 11rem; } table.sortable td.number { white-space: nowrap; }
 table.sortable caption { position: sticky; left: 0; max-width: calc(100vw - 2rem); }
-@media (min-width: 64rem) { body { max-width: 90rem; } figure img { max-width: 60rem; } }
+@media (min-width: 64rem) { body { max-width: 78rem; } figure img { max-width: 60rem; } }
 </style>"""
 
 SCRIPT = """<script>
@@ -177,4 +198,5 @@ def _cell(cell: Cell, names_row: bool) -> str:
     sorted_by = "" if key is None else f' data-key="{escape(str(key), quote=True)}"'
     if names_row:
         return f'<th scope="row"{sorted_by}>{escape(text)}</th>'
-    return f'<td class="number"{sorted_by}>{escape(text)}</td>'
+    kind = ' class="number"' if isinstance(key, int | float) else ""
+    return f"<td{kind}{sorted_by}>{escape(text)}</td>"

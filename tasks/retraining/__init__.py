@@ -34,6 +34,11 @@ def _cron(value: object) -> object:
     raise ValueError("a cron expression of five fields")
 
 
+def next_firing(cron: str, now: datetime) -> datetime:
+    """The first time after ``now`` at which a schedule in UTC fires."""
+    return next(CronSim(cron, now))
+
+
 class ScheduleSection(Section):
     """``cron`` is in UTC: a local hour exists twice, or not at all, on two nights of the year."""
 
