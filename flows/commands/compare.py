@@ -19,6 +19,7 @@ from tasks.compare.config import CompareConfig, ProtocolSection, load_compare, o
 from tasks.compare.ratios import CAPTION
 from tasks.compare.resume import make_comparison
 from tasks.config import TrainConfig, load_config
+from tasks.drawing.words import metric_title
 from tasks.home import Home
 
 FAILED = 1
@@ -131,7 +132,7 @@ def _means_table(summary: Mapping[str, Any], names: Sequence[str]) -> Table:
     given = any(row["noise_multiplier"] is not None for row in rows)
     table.add_column("line", overflow="fold", min_width=12)
     for heading in ("cells", *(["epsilon"] * given), *names, "seconds"):
-        table.add_column("\n".join(heading.split("_")), no_wrap=True)
+        table.add_column("\n".join(metric_title(heading).split()), no_wrap=True)
     for row in rows[:SHOWN]:
         numbers = [_with_spread(row["metrics"].get(name), row["sd"].get(name)) for name in names]
         seconds = "" if row["seconds"] is None else f"{row['seconds']:.2f}"
@@ -158,7 +159,7 @@ def ratio_table(found: Sequence[Mapping[str, Any]]) -> Table:
     )
     for name in (
         "algorithm / library",
-        found[0]["metric"].replace("_", " "),
+        metric_title(found[0]["metric"]),
         "library's",
         "ratio",
         "times faster",

@@ -28,6 +28,7 @@ from tasks.compare.grouping import (
 from tasks.compare.statistics import LEAST, LEVEL, Summary, interval, summarise
 from tasks.compare.variants import price_words
 from tasks.drawing.chart import Chart, Line, Panel, looks, save
+from tasks.drawing.words import metric_title
 
 CURVE_EPSILONS = 3  # curves are drawn at the least, the middle and the largest epsilon
 DIFFERENT_SIZES = 1.5  # of the largest data set to the smallest, for time to be drawn against rows
@@ -384,7 +385,7 @@ def _few(values: Sequence[float]) -> list[float]:
 
 
 def _name(metric: str) -> str:
-    return metric.replace("_", " ")
+    return metric_title(metric)
 
 
 def slug(text: str) -> str:

@@ -29,6 +29,7 @@ from tasks.drawing.html import (
     rows,
     sortable,
 )
+from tasks.drawing.words import metric_title
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -233,13 +234,13 @@ def _table(records: Sequence[Record], facts: Mapping[str, Any], metrics: Sequenc
     given = bool(_noises(records))
     names = ["algorithm", "data and objective", "adjacency", "delta"]
     names += ["noise multiplier"] * given + ["epsilon"]
-    names += [name.replace("_", " ") for name in metrics]
+    names += [metric_title(name) for name in metrics]
     names += ["to the best", "p (Holm)", "cells", "failed"]
     lines = [_row(place, [tables[metric][place] for metric in metrics], given) for place in first]
     # one setting needs no column: the caption says it
     if len({place.setting for place in first}) == 1:
         names, lines = [names[0], *names[2:]], [[line[0], *line[2:]] for line in lines]
-    tested = metrics[0].replace("_", " ")
+    tested = metric_title(metrics[0])
     caption = (
         f"Mean ± standard deviation over cells; to the best: mean difference of {tested} to the "
         f"best algorithm at the "

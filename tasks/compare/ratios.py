@@ -21,6 +21,7 @@ from tasks.compare.grouping import SECONDS, Place, Record, collect, done, measur
 from tasks.compare.variants import Jobs, objectives_of, training_config
 from tasks.config.train import AlgorithmSection
 from tasks.drawing.html import Cell, sortable
+from tasks.drawing.words import metric_title
 from tasks.peers import PEERS, Peer, PeerError, PeerRun, check_problem, find_peer, peer_process
 
 CAPTION = (
@@ -142,7 +143,7 @@ def rows_of(found: Sequence[Ratio]) -> list[dict[str, Any]]:
 
 def table(found: Sequence[Ratio]) -> str:
     """The ratios as a sortable table of a page."""
-    metric = found[0].metric.replace("_", " ")
+    metric = metric_title(found[0].metric)
     names = ["algorithm", "library", "data", "adjacency", "epsilon", metric, "library's", "ratio"]
     names += ["seconds", "library's", "times faster", "cells"]
     return sortable(CAPTION, names, [line(one) for one in found])

@@ -86,12 +86,12 @@ def _dataset(
 
 def _release(one: Mapping[str, Any]) -> tuple[str, ...]:
     epsilon, delta = (_given(one.get(key)) for key in ("epsilon", "delta"))
-    at = str(one["at"])[:16].replace("T", " ")
+    at = str(one["at"])[:10]
     return f"{one['name']}@{one['version']}", epsilon, delta, str(one["approved_by"]), at
 
 
 def _given(value: object) -> str:
-    return "–" if value is None else number(float(str(value)))
+    return "–" if value is None else f"{float(str(value)):.4g}"
 
 
 def alarms(report: Mapping[str, Any], charged: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -171,7 +171,7 @@ def heat_map(ledger: LedgerReader, name: str) -> str:
     high, wide = 18, max(6, 600 // len(times))
     cells = "".join(
         f'<rect x="{wide * k}" y="{high * i}" width="{wide}" height="{high - 2}" '
-        f'fill-opacity="{min(1.0, max(0.04, float(share))):.3f}">'
+        f'fill-opacity="{0.05 + 0.95 * min(1.0, max(0.0, float(share))) ** 0.5:.3f}">'
         f"<title>{escape(blocks[i])}: {100 * float(share):.1f} % on {times[k]:%Y-%m-%d}</title>"
         "</rect>"
         for i, row in enumerate(shares)

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from tasks.drawing import html
+from tasks.drawing.words import BASELINES, TITLES, metric_title
 from tasks.record.wording import (
     accountant_words,
     algorithm_words,
@@ -27,38 +28,11 @@ from tasks.report.facts import Facts
 from tasks.report.figures import Row
 from tasks.report.terms import term_section
 
-BASELINES = {
-    "majority_": "majority class",
-    "mean_label_": "mean of the label",
-    "random_": "random order",
-    "best_feature_": "best feature",
-    "non_private_": "non-private",
-}
-TITLES = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "roc_auc": "ROC AUC",
-    "average_precision": "average precision",
-    "brier_score": "Brier score",
-    "mean_squared_error": "mean squared error, scaled label",
-    "root_mean_squared_error": "root mean squared error, label's unit",
-    "mean_absolute_error": "mean absolute error, label's unit",
-    "map": "MAP",
-}
 LOWER = ("brier_score", "mean_squared_error", "root_mean_squared_error", "mean_absolute_error")
 # Counts, times and attacks that stand among the internal numbers and say nothing about quality.
 OTHER = ("rows_", "sessions_", "fit_seconds", "curve.", "subgroup.", "canary.", "empirical.")
 # Rows, and cells that were filled, clipped or unknown, by the part of the data.
 COUNTED = ("_train", "_test")
-
-
-def metric_title(key: str) -> str:
-    """The name of a metric as people write it."""
-    if key.startswith("ndcg_at_"):
-        return f"NDCG@{key.removeprefix('ndcg_at_')}"
-    if key.startswith("map_at_"):
-        return f"MAP@{key.removeprefix('map_at_')}"
-    return TITLES.get(key, key.replace("_", " "))
 
 
 def metric_keys(internal: Mapping[str, float]) -> list[str]:
