@@ -115,13 +115,18 @@ def test_page_needs_nothing_from_elsewhere_and_can_be_read_without_pictures(fact
     assert len(set(page.alts)) == len(page.alts)
 
 
-def test_colours_can_be_read(facts: Facts) -> None:
-    """Contrast of every text colour of the page against white is at least 4.5 (WCAG 2, AA)."""
+def test_colours_can_be_read_by_day_and_by_night(facts: Facts) -> None:
+    """Contrast of every text colour of the page against its grounds is at least 4.5 (WCAG 2, AA),
+    and no other colour of a text is named.
+    """
     style = run_report(facts).split("<style>")[1].split("</style>")[0]
-    colours = re.findall(r"(?<![-\w])color: (#[0-9a-f]{3,6})", style)
-    assert len(colours) >= 3
-    for colour in colours:
-        assert contrast(colour, "#f1f5f9") >= 4.5, colour
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    for part in (light, dark.split("} }")[0]):
+        named = dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6})", part))
+        for text in ("ink", "soft", "link"):
+            for ground in ("paper", "tile"):
+                assert contrast(named[text], named[ground]) >= 4.5, (text, ground)
+    assert not re.findall(r"(?<![-\w])color: (?!var|inherit)", style)
 
 
 def contrast(first: str, second: str) -> float:
