@@ -143,7 +143,7 @@ def as_record(
     return {"schema": draft.values, "notes": draft.notes, "spent": spent, "written": written}
 
 
-SUFFIXES = (".yaml", ".txt", ".json")
+SUFFIXES = (".yaml", ".txt", ".json", ".sql", ".service", "Dockerfile")
 TOP = PurePosixPath()
 
 

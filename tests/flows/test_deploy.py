@@ -1,0 +1,117 @@
+"""The files of conf/deploy and the page on operation: parsed, and every command in them exists."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from flows.cli import build
+from flows.help import ENVIRONMENT
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "conf" / "deploy"
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+
+
+def options_of(words: list[str]) -> set[str]:
+    """The options of a command of ours, of a group too."""
+    command: Any = typer.main.get_command(build(words[0]))
+    for word in words:
+        inner = getattr(command, "commands", {}).get(word)
+        if inner is None:
+            break
+        command = inner
+    return {name for parameter in command.params for name in parameter.opts}
+
+
+def known(words: list[str]) -> None:
+    """Raise where a command or one of its options does not exist."""
+    command: Any = typer.main.get_command(build(words[0]))
+    assert words[0] in command.commands, words
+    for option in (word for word in words if word.startswith("--")):
+        assert option in options_of(words), (words, option)
+
+
+def test_the_image_copies_what_exists_and_runs_as_nobody_of_weight() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    kinds = [kind for kind, _ in steps]
+    assert kinds[0] == "FROM" and kinds.index("USER") > kinds.index("RUN")
+    for kind, rest in steps:
+        if kind == "COPY":
+            *sources, _ = rest.split()
+            assert all((ROOT / source).exists() for source in sources), rest
+    assert "root" not in dict(steps)["USER"]
+    assert not re.search(r"(?i)password|secret", " ".join(rest for _, rest in steps))
+
+
+def test_services_know_each_other_and_keep_to_this_machine() -> None:
+    services = COMPOSE["services"]
+    assert set(services) == {"database", "prefect", "mlflow", "worker"}
+    for name, service in services.items():
+        assert set(service.get("depends_on", {})) <= set(services), name
+        for port in service.get("ports", ()):
+            assert port.startswith("127.0.0.1:"), f"{name} listens to others"
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            assert source.startswith((".", "$")) or source in COMPOSE["volumes"], volume
+    assert (DEPLOY / services["worker"]["build"]["context"]).resolve() == ROOT
+    assert (DEPLOY / "databases.sql").is_file()
+    assert (ROOT / services["worker"]["build"]["dockerfile"]).is_file()
+    known(services["worker"]["command"])
+    ours = {name for name in services["worker"]["environment"] if name.startswith("DPFLOWS")}
+    assert ours <= {name for name, _ in ENVIRONMENT}
+    text = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    for url in re.findall(r"postgresql\+\w+://dpflows:([^@]+)@", text):
+        assert url.startswith("${DPFLOWS_DB_PASSWORD"), "a password stands in the file"
+    databases = set(re.findall(r"@database/(\w+)", text))
+    made = {services["database"]["environment"]["POSTGRES_DB"]} | set(
+        re.findall(r"CREATE DATABASE (\w+);", (DEPLOY / "databases.sql").read_text())
+    )
+    assert databases == made
+
+
+@pytest.mark.parametrize("service", ["mlflow", "prefect"])
+def test_servers_take_the_options_that_they_are_given(service: str) -> None:
+    given = COMPOSE["services"][service]
+    words = [*given["entrypoint"], *given["command"]]
+    wanted = {word for word in words if word.startswith("--")}
+    if service == "mlflow":
+        from mlflow.cli import server
+
+        assert wanted <= {name for parameter in server.params for name in parameter.opts}
+    else:
+        from prefect.cli.server import start
+
+        text = " ".join(map(str, getattr(start, "__annotations__", {}))) + str(start)
+        assert wanted <= {"--host", "--port"}, text
+
+
+def test_the_unit_starts_a_command_that_exists_and_lets_a_training_end() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string((DEPLOY / "dpflows.service").read_text(encoding="utf-8"))
+    assert unit.sections() == ["Unit", "Service", "Install"]
+    program, *words = shlex.split(unit["Service"]["ExecStart"])
+    assert program.endswith("/dpflows")
+    known(words)
+    assert unit["Service"]["KillSignal"] == "SIGTERM"
+    assert int(unit["Service"]["TimeoutStopSec"]) >= 60
+    assert unit["Service"]["UMask"] == "0077"
+    documented = unit["Unit"]["Documentation"].removeprefix("file:/opt/dpflows/")
+    assert (ROOT / documented).is_file()
+
+
+def test_commands_of_the_page_on_operation_exist() -> None:
+    text = (ROOT / "docs" / "operation.md").read_text(encoding="utf-8")
+    found = re.findall(r"(?:`|\$ )dpflows ([^`\n]+)", text)
+    assert len(found) > 10
+    for line in found:
+        known(shlex.split(line.split(":")[0]))
