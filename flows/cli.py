@@ -14,14 +14,16 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dpcore.errors import DPFlowsError, VerificationFailed
+from flows import signatures
 from flows.exit_codes import INTERRUPTED, Terminated, complain, interrupted, listen, other
 from flows.help import LINES, epilog, whole
-from flows.signatures import COMMANDS
 
 # Commands that live in modules of their own and are imported only when they are called: name ->
 # (module, help).
 GROUPS = {name: (f"flows.commands.{name}", LINES[name]) for name in ("ledger", "key")}
 
+# Commands in the order of the help; groups stand apart.
+COMMANDS = tuple(getattr(signatures, name) for name in LINES if name not in GROUPS)
 # The shell's completion asks the program itself, by this variable.
 COMPLETING = "_DPFLOWS_COMPLETE"
 

@@ -474,27 +474,3 @@ def crossval(
 
     sizes = {"folds": folds, "repeats": repeats, "draws": draws}
     raise typer.Exit(run_crossval(config, set_ or [], sizes, fresh, as_json))
-
-
-COMMANDS = (
-    init,
-    profile,
-    train,
-    compare,
-    crossval,
-    bench,
-    retrain,
-    runs,
-    show,
-    recover,
-    predict,
-    explain,
-    plan,
-    algorithms,
-    config,
-    ui,
-    audit,
-    release,
-    verify,
-    move,
-)

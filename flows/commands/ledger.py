@@ -266,6 +266,7 @@ def show(
     """Show all data sets, or one with its blocks and newest entries. The target is the
     guarantee.
     """
+    from flows.commands.ui import draw_blocks, write_page
     from flows.terminal import detail_parts, overview_parts
     from tasks.ledger.summary import detail, overview
 
@@ -277,7 +278,7 @@ def show(
         )
     with _open(name, ledger) as opened:
         if html is not None:
-            _write_page(opened, html)
+            write_page(opened, html)
         if name is None:
             rows = overview(opened)
             report: dict[str, Any] = {
@@ -290,7 +291,7 @@ def show(
             report = detail(opened, _known(name), last) | {"head": opened.head()}
             parts = detail_parts(report)
             if figure is not None:
-                _draw(opened, _known(name), figure)
+                draw_blocks(opened, _known(name), figure)
     _print(report, parts, as_json)
 
 
@@ -462,29 +463,6 @@ def _open(name: str | None, given: str | None) -> Ledger:
             "a budget with `dpflows ledger init`."
         )
     return opened
-
-
-def _write_page(opened: Ledger, file: Path) -> None:
-    from flows.commands.ui import budget_text
-    from tasks.report.budget import write_budget
-
-    try:
-        write_budget(file, budget_text(opened, Home.find()))
-    except OSError as error:
-        raise InputError(
-            f"Expected a file for a page, got --html {file} ({error}); e.g. budget.html."
-        ) from error
-
-
-def _draw(opened: Ledger, name: str, file: Path) -> None:
-    from tasks.report.figures import draw, history
-
-    try:
-        draw(history(opened, name)).savefig(file)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"Expected a file for a figure, got --figure {file} ({error}); e.g. budget.png."
-        ) from error
 
 
 def _text(file: Path) -> Any:

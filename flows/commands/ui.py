@@ -74,6 +74,30 @@ def write_budget_page(home: Home) -> Path:
         return write_budget(home.root / FILE, budget_text(ledger, home))
 
 
+def write_page(ledger: Any, file: Path) -> None:
+    """Write the page of ``ledger`` to ``file``; raises ``InputError`` where that cannot be."""
+    from tasks.report.budget import write_budget
+
+    try:
+        write_budget(file, budget_text(ledger, Home.find()))
+    except OSError as error:
+        raise InputError(
+            f"Expected a file for a page, got --html {file} ({error}); e.g. budget.html."
+        ) from error
+
+
+def draw_blocks(opened: Any, name: str, file: Path) -> None:
+    """Draw the budget of each block over time to ``file``; raises ``InputError``."""
+    from tasks.report.figures import draw, history
+
+    try:
+        draw(history(opened, name)).savefig(file)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"Expected a file for a figure, got --figure {file} ({error}); e.g. budget.png."
+        ) from error
+
+
 def budget_text(ledger: Any, home: Home) -> str:
     """The page of a ledger with what stands around it: schedules, releases, what waits."""
     from tasks.record import index, outbox
