@@ -34,6 +34,8 @@ Url = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Figure = Annotated[Path | None, typer.Option(help="Draw budget over time to this file.")]
+Page = Annotated[Path | None, typer.Option("--html", help="Page over all data sets, a file.")]
 SomeBlocks = Annotated[
     list[str] | None,
     typer.Option("--block", help="A block; repeatable. Default: all touched ones."),
@@ -254,18 +256,12 @@ def show(
     last: Annotated[
         int, typer.Option(min=0, help="How many of the newest entries are listed.")
     ] = 20,
-    figure: Annotated[
-        Path | None, typer.Option(help="Draw the budget of each block over time to this file.")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write a page over all data sets to this file.")
-    ] = None,
+    figure: Figure = None,
+    html: Page = None,
     ledger: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all data sets, or one with its blocks and newest entries. The target is the
-    guarantee.
-    """
+    """Show all data sets, or one with its blocks and newest entries; the target is promised."""
     from flows.commands.ui import draw_blocks, write_page
     from flows.terminal import detail_parts, overview_parts
     from tasks.ledger.summary import detail, overview
