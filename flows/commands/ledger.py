@@ -269,19 +269,15 @@ def show(
     if figure is not None and name is None:
         raise InputError(
             f"Expected a data set with --figure {figure}, got none: a figure shows the blocks of "
-            f"one; name it: "
-            f"dpflows ledger show NAME --figure {figure}."
+            f"one; name it: dpflows ledger show NAME --figure {figure}."
         )
     with _open(name, ledger) as opened:
         if html is not None:
             write_page(opened, html)
         if name is None:
             rows = overview(opened)
-            report: dict[str, Any] = {
-                "ledger": opened.store.shown,
-                "head": opened.head(),
-                "datasets": rows,
-            }
+            report: dict[str, Any] = {"ledger": opened.store.shown, "head": opened.head()}
+            report["datasets"] = rows
             parts = overview_parts(rows, opened.store.shown)
         else:
             report = detail(opened, _known(name), last) | {"head": opened.head()}
