@@ -7,6 +7,7 @@
 |                     |                  | are ball; else Lemma 2.3's form |                     |
 | WithoutReplacement  | no proof         | Lemma 2.3's form                | same, if ball       |
 | Permuted            | no proof         | mixture of RSGD-AR              | no proof            |
+| Allocation          | pair of an epoch | no proof                        | no proof            |
 
 A pair without proof raises ``PriceUnknown``. A price is the least of the lemma, no amplification at
 all (joint quasi-convexity) and the pure-DP route. A drawn batch serves one release: its price holds
@@ -23,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpcore.errors import InputError, PriceUnknown, require_choice, require_count, require_fraction
-from dpcore.mechanisms import pairs, renyi, subsampling
+from dpcore.mechanisms import allocation, pairs, renyi, subsampling
 from dpcore.mechanisms.base import Array, Mechanism, mechanism, sampler, settle
 from dpcore.mechanisms.gaussian import Gaussian
 from dpcore.problem import Adjacency
@@ -247,6 +248,47 @@ class Permuted:
         return Sampled(mechanism, self, Adjacency(adjacency))
 
 
+@sampler("allocation")
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Epochs of ``bins`` = t batches: each row is in one of them, chosen uniformly and
+    independently of all other rows.
+
+    ``bins`` releases in a row of one mechanism share an epoch and its price, whole or not; then
+    rows are allocated anew. One pass over the rows an epoch, every row used once. A shuffled order
+    that is cut into batches of fixed size is another thing: there the places of the others tell
+    this row's, and no amplification is proved.
+    """
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require_count(bins=self.bins)
+
+    @property
+    def rate(self) -> float:
+        """Chance that a row is in a given batch."""
+        return 1.0 / self.bins
+
+    def epoch(self, n: int, rng: np.random.Generator) -> list[Array]:
+        """The sorted rows of every batch of an epoch; together each row once."""
+        places = rng.integers(self.bins, size=n)
+        rows = np.argsort(places, kind="stable")
+        ends = np.cumsum(np.bincount(places, minlength=self.bins))
+        return np.split(rows, ends[:-1])
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """The rows of one batch alone, for tests: a door draws whole epochs."""
+        return self.epoch(n, rng)[0]
+
+    def amplify(
+        self, mechanism: Mechanism, adjacency: Adjacency | str = Adjacency.ADD_REMOVE
+    ) -> Mechanism:
+        """``mechanism`` on a batch of such an epoch. One bin is the full batch."""
+        return mechanism if self.bins == 1 else Sampled(mechanism, self, Adjacency(adjacency))
+
+
 def _check_rows(sampler: object, found: int, declared: int) -> None:
     if found != declared:
         raise InputError(
@@ -274,7 +316,7 @@ class Sampled(Mechanism):
     """
 
     mechanism: Mechanism
-    sampler: Poisson | WithoutReplacement | Permuted
+    sampler: Poisson | WithoutReplacement | Permuted | Allocation
     adjacency: Adjacency
     contributions: str = "pair"
 
@@ -288,6 +330,12 @@ class Sampled(Mechanism):
         """That of the inner mechanism: how far the value on one batch moves."""
         inner: Any = self.mechanism
         return float(inner.sensitivity)
+
+    def charges(self, count: int) -> int:
+        """``count``, or for an allocation the epochs that hold so many releases: each is priced
+        whole.
+        """
+        return -(-count // self.sampler.bins) if isinstance(self.sampler, Allocation) else count
 
     @property
     def proved_for(self) -> Adjacency:
@@ -310,19 +358,24 @@ class Sampled(Mechanism):
         return self.mechanism.distance(value, other)
 
     def rdp(self, alphas: Array) -> Array:
-        """The amplified curve, shape (k,): the least of what is proved for this pair."""
+        """The amplified curve, shape (k,): the least of what is proved for this pair; that of a
+        whole epoch for an allocation.
+        """
         alphas = np.asarray(alphas, dtype=np.float64)
         if isinstance(self.sampler, Permuted):
             inner: Any = self.mechanism
             curve: Array = inner.permuted_rdp(alphas)
             return curve
+        if isinstance(self.sampler, Allocation):
+            base: Any = self.mechanism
+            return allocation.allocated_gaussian(alphas, base.ratio, self.sampler.bins)
         curve = self._lemma(alphas)
         if np.isfinite(self.pure_epsilon):
             curve = np.minimum(curve, renyi.pure(alphas, self.pure_epsilon))
         return curve
 
     def _lemma(self, alphas: Array) -> Array:
-        assert not isinstance(self.sampler, Permuted)
+        assert not isinstance(self.sampler, Permuted | Allocation)
         base, rate = self.mechanism, self.sampler.rate
         added = self.adjacency is Adjacency.ADD_REMOVE
         if isinstance(base, Gaussian):
@@ -389,7 +442,19 @@ def _permuted_rule(sampled: Sampled) -> str | None:
     return None
 
 
+def _allocation_rule(sampled: Sampled) -> str | None:
+    if sampled.adjacency is not Adjacency.ADD_REMOVE:
+        return (
+            "an epoch of batches that every record is in once has a price for one record more or "
+            "less alone: use Poisson batches, or adjacency='add_remove'"
+        )
+    if not isinstance(sampled.mechanism, Gaussian):
+        return "its proof is for Gaussian noise: use Poisson batches"
+    return None
+
+
 RULES: dict[str, Rule] = {
+    "allocation": _allocation_rule,
     "poisson": _poisson_rule,
     "without_replacement": _fixed_size_rule,
     "permuted": _permuted_rule,

@@ -30,7 +30,7 @@ from dpcore.mechanisms import Mechanism
 from dpcore.noise import plain_generator, secure_generator
 from dpcore.objective import Objective
 from dpcore.problem import Adjacency
-from dpcore.sampling import Sampled
+from dpcore.sampling import Allocation, Sampled
 
 # What has one of these is a view of records, not a number made of them.
 READS = ("gradient_sum", "value_sum", "take", "forward")
@@ -166,6 +166,8 @@ class Budget:
         )
         self._spent = np.zeros_like(self._cap)
         self._ran: list[Mechanism] = []
+        # The mechanism of the last release, and what is left of its epoch.
+        self._epoch: tuple[Mechanism | None, list[Any]] = (None, [])
 
     def release(self, mechanism: Mechanism, query: Callable[[Any], Any]) -> Any:
         """Charge ``mechanism``, draw its rows, run ``query`` on them and return the noisy value.
@@ -268,8 +270,15 @@ class Budget:
 
     def _rows(self, mechanism: Mechanism) -> Any:
         """The rows of one release, None for all of them."""
+        last, left = self._epoch
+        self._epoch = (mechanism, [])
         if not isinstance(mechanism, Sampled):
             return None
+        if isinstance(mechanism.sampler, Allocation):  # an epoch ends with its last batch, or here
+            if mechanism != last or not left:
+                left = mechanism.sampler.epoch(self._objective.n, self._secret)
+            self._epoch = (mechanism, left[1:])
+            return left[0]
         return mechanism.sampler.draw(self._objective.n, self._secret)
 
 

@@ -101,7 +101,8 @@ def _replaced(mechanism: Mechanism) -> Mechanism:
     if isinstance(mechanism, Sampled):
         if not isinstance(mechanism.sampler, Poisson):
             raise PriceUnknown(
-                f"No price under replace_one for {mechanism!r}, which was built for add_remove."
+                f"No price under replace_one for {mechanism!r}, which was built for add_remove; "
+                "use Poisson batches, or a budget with adjacency=add_remove."
             )
         inner = mechanism.mechanism.replaced()
         return Sampled(inner, mechanism.sampler, Adjacency.REPLACE_ONE, "ball")

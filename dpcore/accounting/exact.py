@@ -28,7 +28,7 @@ from dpcore.mechanisms.base import Exact, Mechanism
 from dpcore.mechanisms.gaussian import Gaussian, gaussian_epsilon
 from dpcore.mechanisms.laplace import Laplace
 from dpcore.problem import Adjacency
-from dpcore.sampling import Permuted, Poisson, Sampled
+from dpcore.sampling import Allocation, Permuted, Poisson, Sampled
 
 Counts = Iterable[tuple[Mechanism, int]]
 
@@ -342,7 +342,9 @@ def advanced_epsilon(counts: Counts, delta: float) -> float:
     squares = linear = 0.0
     for mechanism, count in items:
         base, rate = mechanism, 1.0
-        if isinstance(mechanism, Sampled) and not isinstance(mechanism.sampler, Permuted):
+        if isinstance(mechanism, Sampled) and not isinstance(
+            mechanism.sampler, Permuted | Allocation
+        ):
             base, rate = mechanism.mechanism, mechanism.sampler.rate
         if not isinstance(base, Gaussian):
             return inf

@@ -11,10 +11,11 @@ import numpy as np
 
 from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
-from dpcore.descent.gradient import NoisyGradient, step_share, usual_clip
+from dpcore.descent.gradient import SAMPLERS, NoisyGradient, step_share, usual_clip
 from dpcore.errors import (
     if_given,
     require_below_one,
+    require_choice,
     require_count,
     require_fraction,
     require_positive,
@@ -72,11 +73,13 @@ class DPAdam(Algorithm):
     beta2: float = 0.999
     stability: float = 1e-8
     decay: bool = True
+    sampler: str = "poisson"
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier, stability=self.stability)
         require_count(steps=self.steps)
         require_fraction(sampling_rate=self.sampling_rate)
+        require_choice(SAMPLERS, sampler=self.sampler)
         require_below_one(beta1=self.beta1, beta2=self.beta2)
         if_given(require_positive, clip_norm=self.clip_norm, learning_rate=self.learning_rate)
 
@@ -96,8 +99,8 @@ class DPAdam(Algorithm):
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step."""
-        return NoisyGradient.of(
-            problem, self.clip(problem), self.noise_multiplier, self.sampling_rate
+        return NoisyGradient.of_sampler(
+            problem, self.clip(problem), self.noise_multiplier, self.sampling_rate, self.sampler
         )
 
     def plan(self, problem: Problem) -> Sequence[Mechanism]:

@@ -15,6 +15,7 @@ from dpcore.accounting.budget import Budget
 from dpcore.algorithms.base import BOTH, Algorithm, register
 from dpcore.descent.gradient import (
     RANKING_HORIZON,
+    SAMPLERS,
     NoisyGradient,
     decay_total,
     decays,
@@ -67,6 +68,9 @@ class DPSGD(Algorithm):
 
     ``sampling_rate`` None: batches of about sqrt(n) rows, as SGD-MA (the name for that, with 2,000
     steps) takes them.
+    ``sampler`` "allocation" (add/remove): in an epoch of t = 1/q steps every record is in one
+    batch, chosen uniformly and independently, so an epoch is one pass over the records
+    (``mechanisms.allocation`` for its price).
     ``start``: the first w, zero when left out. It must be public: weights that were released, and
     charged, before.
     """
@@ -106,12 +110,14 @@ class DPSGD(Algorithm):
     schedule: str = "linear"
     average: float = 0.0
     start: tuple[float, ...] | None = None
+    sampler: str = "poisson"
 
     def __post_init__(self) -> None:
         require_positive(noise_multiplier=self.noise_multiplier)
         require_count(steps=self.steps)
         if_given(require_fraction, sampling_rate=self.sampling_rate)
         require_choice(SCHEDULES, schedule=self.schedule)
+        require_choice(SAMPLERS, sampler=self.sampler)
         require_below_one(average=self.average)
         if_given(
             require_positive,
@@ -129,12 +135,15 @@ class DPSGD(Algorithm):
 
     def rate(self, problem: Problem) -> float:
         """The sampling rate q."""
-        return 1.0 / sqrt(problem.n) if self.sampling_rate is None else self.sampling_rate
+        if self.sampling_rate is not None:
+            return self.sampling_rate
+        root = sqrt(problem.n)
+        return 1.0 / (max(round(root), 1) if self.sampler == "allocation" else root)
 
     def gradient(self, problem: Problem) -> NoisyGradient:
         """The release of a step."""
-        return NoisyGradient.of(
-            problem, self.clip(problem), self.noise_multiplier, self.rate(problem)
+        return NoisyGradient.of_sampler(
+            problem, self.clip(problem), self.noise_multiplier, self.rate(problem), self.sampler
         )
 
     def first(self, problem: Problem) -> Array:

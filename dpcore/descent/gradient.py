@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting.budget import Budget
-from dpcore.errors import AssumptionNotMet
+from dpcore.errors import AssumptionNotMet, InputError
 from dpcore.losses import Array, without_weights
 from dpcore.mechanisms import Gaussian, Mechanism
 from dpcore.problem import Adjacency, Problem
-from dpcore.sampling import Poisson, Sampler, WithoutReplacement
+from dpcore.sampling import Allocation, Poisson, Sampler, WithoutReplacement
 
 # Clip norm by the argument of the loss, for rows of norm 1: small errors keep their gradient, large
 # ones shrink, and so does the noise. A residual of a target in [-1, 1] is smaller than the slope of
@@ -199,6 +199,21 @@ def decay_total(schedule: str, steps: int, steps_per_epoch: float = 1.0) -> floa
     return float(decays(schedule, steps, steps_per_epoch).sum())
 
 
+# How a descent may draw the rows of its steps.
+SAMPLERS = ("poisson", "allocation")
+
+
+def bins_of(rate: float) -> int:
+    """The number of batches of an epoch; ``InputError`` where 1 / rate is no whole number."""
+    bins = round(1.0 / rate)
+    if abs(bins * rate - 1.0) > 1e-9:
+        raise InputError(
+            f"Expected sampling_rate = 1/t for sampler='allocation', in whose epochs each record "
+            f"is in one of t batches, got sampling_rate={rate!r}; use {1.0 / bins:.12g} (t={bins})."
+        )
+    return bins
+
+
 @dataclass(frozen=True, slots=True)
 class NoisyGradient:
     """sum_{i in B} clip(g_i(w), C) + N(0, sigma^2 I) on a fresh batch B, sigma = noise_multiplier *
@@ -222,6 +237,29 @@ class NoisyGradient:
         """
         gaussian = _gaussian(problem, clip_norm, noise_multiplier)
         return cls(sum_on_batch(problem, rate, gaussian), clip_norm, rate * problem.n)
+
+    @classmethod
+    def of_epoch(
+        cls, problem: Problem, clip_norm: float, noise_multiplier: float, bins: int
+    ) -> NoisyGradient:
+        """On the batches of epochs in which every record is in one of ``bins`` batches."""
+        gaussian = _gaussian(problem, clip_norm, noise_multiplier)
+        mechanism = Allocation(bins).amplify(gaussian, problem.adjacency)
+        return cls(mechanism, clip_norm, problem.n / bins)
+
+    @classmethod
+    def of_sampler(
+        cls,
+        problem: Problem,
+        clip_norm: float,
+        noise_multiplier: float,
+        rate: float,
+        sampler: str,
+    ) -> NoisyGradient:
+        """By the name of a sampler: ``poisson``, or ``allocation`` in 1/rate bins."""
+        if sampler == "allocation":
+            return cls.of_epoch(problem, clip_norm, noise_multiplier, bins_of(rate))
+        return cls.of(problem, clip_norm, noise_multiplier, rate)
 
     @classmethod
     def of_fixed_size(

@@ -46,6 +46,8 @@ SUMMED = 256
 LONGEST = 10.0
 # Nodes of u that share their nodes of z.
 CHUNK = 16
+# Up to this logarithm of v r^2 the transform of L has nodes enough.
+FARTHEST = 20.0
 
 
 def allocated_gaussian(alphas: Array, distance: float, bins: int) -> Array:
@@ -136,13 +138,22 @@ def _product(first: Array, second: Array) -> Array:
 
 
 def added(alphas: Array, r: float, t: int) -> Array:
-    """ln E M^(1-a) / (a-1) for orders within a factor of 2, by the trapezoid rule in ln u."""
+    """ln E M^(1-a) / (a-1) for orders within a factor of 2, by the trapezoid rule in ln u.
+
+    Infinite where it would take too many nodes: with so little noise the bound by the geometric
+    mean is the price.
+    """
     least, most = float(alphas.min()), float(alphas.max())
     start = np.log(least) - 9.0 / np.sqrt(least) - 20.0 / least
-    # Beyond ``end`` what is left of psi^t is below e^-50: a share e^-tail of L lies under e^{-r
-    # sqrt(2 tail) - r^2/2}.
-    tail = (most + 12.0 * np.sqrt(most) + 50.0) / t
-    end = np.log(t * tail) + r * np.sqrt(2.0 * tail) + r * r / 2.0
+    # Beyond ``end`` what is left of u^(a-1) psi^t is below e^-50 of the whole: a share e^-tail of L
+    # lies under e^{-r sqrt(2 tail) - r^2/2}, and the power of u is paid for as well.
+    end = np.log(most + 12.0 * np.sqrt(most) + 50.0)
+    for _ in range(50):
+        grown = (most - 1.0) * max(end - np.log(most), 0.0)
+        tail = (most + 12.0 * np.sqrt(most) + 50.0 + grown) / t
+        end = np.log(t * tail) + r * np.sqrt(2.0 * tail) + r * r / 2.0
+    if end + 2.0 * np.log(r) - np.log(t) > FARTHEST:
+        return np.full(len(alphas), np.inf)
     step = min(0.25, 0.7 / np.sqrt(most))
     u_log = np.arange(start, end, step)
     u = np.exp(u_log)
@@ -166,6 +177,7 @@ def _log_laplace(v: Array, r: float) -> Array:
         direct = part[0] * r > 4.0 and part[0] > 30.0
         step = min(0.3, 0.3 / r, 0.7 / np.sqrt(1.0 + part[-1] * r * r))
         end = min(13.0, np.log(800.0 / part[0]) / r + r / 2.0) if direct else 13.0
+        end = max(end, -12.0)
         z = np.arange(-13.0, end, step)
         share = np.expm1(r * z - r * r / 2.0)
         log_weights = -z * z / 2.0 + np.log(step / np.sqrt(2.0 * np.pi))

@@ -90,7 +90,10 @@ class Composition(Mechanism):
 
     def rdp(self, alphas: Array) -> Array:
         """The sum of the parts, shape (k,). Mironov (2017), Proposition 1."""
-        parts = [n * item.rdp(alphas) for item, n in zip(self.mechanisms, self.counts, strict=True)]
+        parts = [
+            item.charges(n) * item.rdp(alphas)
+            for item, n in zip(self.mechanisms, self.counts, strict=True)
+        ]
         return np.asarray(np.sum(parts, axis=0))
 
     def log_delta(self, alphas: Array, epsilon: float) -> float:

@@ -8,6 +8,8 @@ PAIRS, TESTS = "dpcore/mechanisms/pairs.py", "tests/dpcore/mechanisms/test_pairs
 EXACT, LIMITS = "dpcore/accounting/exact.py", "dpcore/accounting/limits.py"
 PLD = "tests/dpcore/accounting/test_pld.py"
 FILTER, MU = "dpcore/accounting/gaussian_filter.py", "tests/tasks/ledger/test_gdp_filter.py"
+ALLOCATION = "dpcore/mechanisms/allocation.py"
+EPOCHS = "tests/dpcore/mechanisms/test_allocation.py"
 EVENTS, KEPT = "dpcore/accounting/events.py", "tests/stored/test_first_rules.py"
 
 MUTANTS = [
@@ -78,4 +80,20 @@ MUTANTS = [
     Mutant(
         "dpcore/accounting/budget.py", "self._in_mu = in_mu and adaptive", "self._in_mu = False", MU
     ),
+    # random allocation: the larger direction, a price for every epoch that was begun, one partition
+    Mutant(
+        ALLOCATION,
+        "np.maximum(\n            curve[part], np.minimum(added(alphas[part], distance, bins), bound[part])\n        )",
+        "curve[part]",
+        EPOCHS,
+    ),
+    Mutant(ALLOCATION, "distance**2 / 2.0 * (1.0 +", "distance**2 / 8.0 * (1.0 +", EPOCHS),
+    Mutant(
+        "dpcore/sampling.py", "-(-count // self.sampler.bins)", "count // self.sampler.bins", EPOCHS
+    ),
+    Mutant(
+        "dpcore/sampling.py", "rng.integers(self.bins, size=n)", "np.arange(n) % self.bins", EPOCHS
+    ),
+    Mutant("dpcore/accounting/budget.py", "if mechanism != last or not left:", "if True:", EPOCHS),
+    Mutant("dpcore/accounting/events.py", "charges(2) < 2", "charges(2) < 1", EPOCHS),
 ]

@@ -74,6 +74,18 @@ def test_replay_finds_nothing_but_values_that_depends_on_the_records(name, adjac
     )
 
 
+@pytest.mark.parametrize("name", ["dp_sgd", "dp_adam"])
+def test_replay_on_allocated_batches(name):
+    best = 0.0
+    settings = registry[name].small | {"sampling_rate": 0.5, "sampler": "allocation"}
+    for seed in range(3):
+        problem = small_problem(name, Adjacency.ADD_REMOVE, ConstantSlope())
+        shown = replay(make(name, settings), problem, seed)
+        assert shown.sound, (seed, shown)
+        best = max(best, *shown.ratios)
+    assert best >= 0.99
+
+
 @pytest.mark.parametrize(("name", "adjacency"), CASES)
 def test_plan_follows_from_public_facts_and_survives_json(name, adjacency):
     problem = small_problem(name, adjacency, Logistic())
