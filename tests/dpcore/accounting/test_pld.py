@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from math import inf, sqrt
 from pathlib import Path
@@ -273,3 +275,9 @@ def test_millions_of_releases_are_composed_a_few_at_a_time(count: int) -> None:
     found = pld_epsilon(((mechanism, count),), 1e-6)
     true = gdp_epsilon(((mechanism, count),), 1e-6)
     assert true <= found <= (1.001 if count < 10**6 else 1.15) * true  # cells of 0.001
+
+
+@pytest.mark.slow
+def test_the_table_of_prices_is_what_the_code_says() -> None:
+    script = Path(__file__).parents[3] / "docs" / "prices.py"
+    assert subprocess.run([sys.executable, str(script), "--check"], check=False).returncode == 0
