@@ -8,6 +8,7 @@ prints the figures.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,12 +46,12 @@ BARS = [
 ]
 
 
-def whole_table(shared: Path, name: str, numeric: str) -> Data:
+def whole_table(shared: Path, name: str, numeric: str, crosses: Any = ()) -> Data:
     """All rows of a declared table, encoded for `auto`: no row is scaled, bounds are the
     schema's.
     """
     schema = find_schema(name)
-    encoder = schema.encoder(normalise="none", numeric=numeric)
+    encoder = schema.encoder(normalise="none", numeric=numeric, crosses=crosses)
     loaded = load(schema, encoder, *(shared / "data" / file for file in FILES[name]))
     parts = [part for part in (loaded.train, loaded.test) if part is not None]
     X = csr_array(vstack([csr_array(part.X) for part in parts]))
@@ -58,7 +59,13 @@ def whole_table(shared: Path, name: str, numeric: str) -> Data:
 
 
 def scores(
-    data: Data, adjacency: str, metric, epsilon: float, folds: int = 5, draws: int = 3
+    data: Data,
+    adjacency: str,
+    metric,
+    epsilon: float,
+    folds: int = 5,
+    draws: int = 3,
+    goal: str = "accuracy",
 ) -> np.ndarray:
     """The metric in percent on each held-out fold and draw, trained on the rest."""
     order = np.random.default_rng(0).permutation(data.n)
@@ -75,7 +82,7 @@ def scores(
             blocks=design.blocks,
             intercept=design.intercept,
         )
-        planned = plan("auto", {}, problem, Target(epsilon, 1e-8))
+        planned = plan("auto", {"goal": goal}, problem, Target(epsilon, 1e-8))
         objective = LinearObjective(train.X, train.y, problem.loss)
         found += [
             100 * metric(test.y, test.X @ run(planned, objective).weights) for _ in range(draws)
@@ -93,6 +100,44 @@ def test_auto_reaches_its_bars(
         values = scores(data, adjacency, metric, epsilon)
         mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
         print(f"{name} {numeric} {adjacency} {epsilon}: {mean:.2f} +- {error:.2f}, bar {bar}")  # noqa: T201
+        if mean + 2 * error < bar:
+            missed.append((epsilon, mean, error, bar))
+    assert not missed
+
+
+# Crosses of Bank by the columns' meaning: when a client was called, how, and how long it took.
+CROSSES = [
+    ["month", "day"],
+    ["month", "duration"],
+    ["contact", "duration"],
+    ["poutcome", "duration"],
+    ["housing", "month"],
+    ["contact", "month"],
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "crosses", "goal", "bars"),
+    [
+        (
+            "bank",
+            CROSSES,
+            "accuracy",
+            {0.05: 85.0, 0.1: 88.5, 0.2: 90.2, 0.4: 91.4, 0.8: 92.0, 1.6: 92.5},
+        ),
+        ("credit", [], "auc", {0.4: 75.8, 1.6: 77.2, 4.0: 77.5}),
+    ],
+)
+def test_crosses_and_the_goal_lift_the_ranking(
+    shared: Path, name: str, crosses: list, goal: str, bars: dict[float, float]
+) -> None:
+    """ROC AUC in percent, add/remove."""
+    data = whole_table(shared, name, FINE, crosses)
+    missed = []
+    for epsilon, bar in bars.items():
+        values = scores(data, "add_remove", roc_auc, epsilon, goal=goal)
+        mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
+        print(f"{name} {goal} {epsilon}: {mean:.2f} +- {error:.2f}, bar {bar}")  # noqa: T201
         if mean + 2 * error < bar:
             missed.append((epsilon, mean, error, bar))
     assert not missed
