@@ -212,7 +212,7 @@ def encoding(n: int) -> list[Line]:
     texts = [f"v{k}" for k in range(LEVELS)]
     frame = pd.DataFrame(
         {
-            f"c{j}": pd.Categorical.from_codes(rng.integers(0, LEVELS, n), texts)
+            f"c{j}": pd.Categorical.from_codes(rng.integers(0, LEVELS, n), pd.Index(texts))
             for j in range(CATEGORIES)
         }
         | {f"x{j}": rng.random(n) for j in range(NUMBERS)}
