@@ -438,7 +438,6 @@ def bench(
     speed: Annotated[
         bool, typer.Option("--speed", help="Sums, fits and encoding on made-up rows, as ratios.")
     ] = False,
-    rows: Annotated[int, typer.Option(min=1000, help="Made-up rows of --speed.")] = 1_000_000,
 ) -> None:
     """Compare with diffprivlib and Opacus on the same folds: quality and speed as ratios; they need
     dpflows[peers]. With --speed: how fast this machine is, to scipy and scikit-learn.
@@ -447,7 +446,7 @@ def bench(
         begin("measuring")
         from flows.commands.compare import show_speed
 
-        show_speed(rows, as_json)
+        show_speed(as_json)
         return
     begin("comparison: loading")
     from flows.commands.compare import run_bench

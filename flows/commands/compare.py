@@ -42,7 +42,7 @@ def run_bench(config: str | None, overrides: Sequence[str], fresh: bool, as_json
     return run_and_print(settings, fresh, as_json)
 
 
-def show_speed(rows: int, as_json: bool) -> None:
+def show_speed(as_json: bool, rows: int = 1_000_000) -> None:
     """``dpflows bench --speed``: ratios of one run on made-up rows; nothing is stored or spent."""
     from tasks.peers.speed import measured
 
