@@ -244,13 +244,18 @@ class Cluster:
         return {}
 
 
+def unencrypted(address: str) -> bool:
+    """Whether what goes to ``address`` leaves this machine, and not by TLS."""
+    parts = urlsplit(address)
+    return parts.scheme != "tls" and parts.hostname not in LOCAL
+
+
 def refuse_open(addresses: Sequence[str]) -> None:
     """Raise ``InputError`` where a worker elsewhere would send its sums unencrypted: behind a
     scheduler of this machine, too.
     """
     for address in addresses:
-        parts = urlsplit(address)
-        if parts.scheme != "tls" and parts.hostname not in LOCAL:
+        if unencrypted(address):
             raise InputError(
                 f"Expected workers of this machine or with tls:// addresses, got {address}: exact "
                 f"sums go over the "
@@ -352,15 +357,14 @@ def connect(
             silence_logs=logging.ERROR,
         )
         return Client(cluster), cluster
-    parts = urlsplit(address)
-    if parts.scheme != "tls" and parts.hostname not in LOCAL:
+    if unencrypted(address):
         raise InputError(
             f"Expected a tls:// address of a scheduler elsewhere, got engine.address={address!r}: "
             f"exact sums go over "
             "the network; give tls://... with engine.ca, cert and key."
         )
     security = None
-    if parts.scheme == "tls":
+    if address.startswith("tls://"):
         missing = [name for name in ("ca", "cert", "key") if not tls.get(name)]
         if missing:
             raise InputError(
