@@ -160,12 +160,8 @@ class Events:
         """Encode mechanisms in the order in which they run; many ``Rounds`` at the cost of one."""
         if isinstance(mechanisms, Rounds):
             once = cls.of(mechanisms.block, adjacency=adjacency, unit=unit)
-            if len(once.order) == 1 and once.rounds == 1:
-                return replace(once, order=((0, len(mechanisms)),))
-            if once.rounds * len(once.order) * mechanisms.times > MOST_RUNS:
-                return replace(once, rounds=once.rounds * mechanisms.times)
-            if once.rounds == 1 and once.order and once.order[0][0] != once.order[-1][0]:
-                return replace(once, order=once.order * mechanisms.times)
+            if (whole := once._repeated(mechanisms.times)) is not None:
+                return whole
         if isinstance(mechanisms, InTurn):
             parts = [cls.of(part, adjacency=adjacency, unit=unit) for part in mechanisms.parts]
             return reduce(cls.then, parts)
@@ -177,6 +173,16 @@ class Events:
                 count += order.pop()[1]
             order.append((index, count))
         return cls(tuple(table), tuple(order), Adjacency(adjacency), unit)
+
+    def _repeated(self, times: int) -> Events | None:
+        """These releases ``times`` times, None where that is to be read off the list itself."""
+        if len(self.order) == 1 and self.rounds == 1:
+            return replace(self, order=((0, len(self) * times),))
+        if len(self.order) * self.rounds * times > MOST_RUNS:
+            return replace(self, rounds=self.rounds * times)
+        if self.rounds == 1 and self.order and self.order[0][0] != self.order[-1][0]:
+            return replace(self, order=self.order * times)
+        return None
 
     @cached_property
     def counts(self) -> tuple[tuple[Mechanism, int], ...]:

@@ -11,6 +11,7 @@ FILTER, MU = "dpcore/accounting/gaussian_filter.py", "tests/tasks/ledger/test_gd
 ALLOCATION = "dpcore/mechanisms/allocation.py"
 EPOCHS = "tests/dpcore/mechanisms/test_allocation.py"
 EVENTS, KEPT = "dpcore/accounting/events.py", "tests/stored/test_first_rules.py"
+LONG = "tests/dpcore/train/test_long_plans.py"
 
 MUTANTS = [
     # both contributions alike, one side of the pair, the chance of no batch forgotten
@@ -33,6 +34,10 @@ MUTANTS = [
         PAIRS, "renyi.gaussian(alphas, 2.0 * distance)", "renyi.gaussian(alphas, distance)", TESTS
     ),
     Mutant("dpcore/sampling.py", "base.ratio / 2.0, rate", "base.ratio / 4.0, rate", TESTS),
+    # rounds of a plan that are not written out
+    Mutant(EVENTS, ".charges(count) * self.rounds", ".charges(count)", LONG),
+    Mutant(EVENTS, "totals[index] += count * self.rounds", "totals[index] += count", LONG),
+    Mutant(EVENTS, "order=((0, len(self) * times),)", "order=((0, len(self)),)", LONG),
     # what was charged by rules 1 is priced by rules 1, and the number is part of the list
     Mutant(EVENTS, "first(mechanism) if rules == 1 else mechanism", "mechanism", KEPT),
     Mutant(EVENTS, 'stored.get("rules", 1)', 'stored.get("rules", 2)', KEPT),
