@@ -29,7 +29,7 @@ import pyarrow.fs as pafs
 from dpcore.errors import InputError
 
 HEAD = 512
-PIECE = 2**20
+PIECE, FAR = 2**14, 2**20  # bytes read at once of a packed file, and of one that is not here
 WILD = re.compile(r"[*?\[]")
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 NO_LEVEL = "__HIVE_DEFAULT_PARTITION__"  # how Hive names the folder of rows without a value
@@ -93,7 +93,7 @@ class Remote:
         return PurePosixPath(self.place).suffix
 
     def open(self, mode: str = "rb") -> BufferedReader:
-        return BufferedReader(_Whole(self.system.open_input_file(self.place)), PIECE)
+        return BufferedReader(_Whole(self.system.open_input_file(self.place)), FAR)
 
     def stat(self) -> Facts:
         return self.facts
