@@ -28,11 +28,13 @@ from tasks.profile.reasons import (
     offered_as_block,
     offered_as_user,
 )
+from tasks.readers import QUERY
 from tasks.readers.cells import MARKS, layout_of
 from tasks.schema import Schema, known_schemas
 
 DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
 MOST_LEVELS = 60
+MOST_GRADE = 10  # the largest grade of a document
 UNFINISHED = "NO SCHEMA YET: "
 WARNING = """\
 # Draft of a schema, made by reading private rows: bounds, levels and the count are suggestions, and so is every number
@@ -121,8 +123,36 @@ def draft_schema(path: str | Path, label: str | None = None, name: str | None = 
     draft.values["columns"] = columns
     if label is not None:
         draft.values["label"] = label_spec(frame[label], _bounds, draft.notes)
+        if draft.values["label"].get("kind") != "regression" and frame[label].isin(MARKS).any():
+            draft.values["label"]["undeclared"] = "drop"  # rows without a label, under add_remove
+        _as_ranking(frame, label, draft)
     draft.values["split"] = {"kind": "hash", "test_share": 0.2}
     return checked(draft)
+
+
+def _as_ranking(frame: pd.DataFrame, label: str, draft: Draft) -> None:
+    """Declare grades of documents where the table has a column of queries and small whole labels."""
+    grades = pd.to_numeric(frame[label], errors="coerce")
+    graded = (
+        grades.notna().all() and (grades % 1 == 0).all() and grades.between(0, MOST_GRADE).all()
+    )
+    if QUERY not in frame or label == QUERY or not graded or grades.max() < 1:
+        return
+    queries = int(frame[QUERY].nunique())
+    draft.values |= {"unit": "session", "public": {"n": round(0.8 * queries)}}
+    draft.values["columns"][QUERY] = {"kind": "id"}
+    draft.values["label"] = {
+        "column": label,
+        "kind": "relevance",
+        "low": 0,
+        "high": float(grades.max()),
+    }
+    draft.notes.append(
+        f"label {label}: grades of documents of {queries} queries (column {QUERY}); unit: "
+        f"session_labels "
+        "where the documents are public; binary or classes if rows have nothing to do with each "
+        "other"
+    )
 
 
 def checked(draft: Draft) -> Draft:

@@ -103,11 +103,24 @@ def test_tables_of_other_programs_are_drafted_alike(
     assert load(schema, schema.encoder()).report.rows_train > 200
 
 
+def test_a_column_of_queries_and_small_grades_are_a_ranking(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = {"query": np.repeat(np.arange(30), 8), "bm25": rng.random(240).round(3)}
+    frame = pd.DataFrame({**rows, "grade": rng.integers(0, 3, 240)})
+    frame.to_csv(tmp_path / "lists.csv", index=False)
+    draft = draft_schema(tmp_path / "lists.csv", "grade")
+    schema = Schema.model_validate(draft.values)
+    assert (schema.label.kind, schema.label.high, schema.unit) == ("relevance", 2.0, "session")
+    found: Any = load(schema, schema.encoder())
+    assert found.train.n + found.test.n == 30
+    assert any("grades of documents of 30 queries" in note for note in draft.notes)
+
+
 TABLES = [
     ("adult/adult.data.gz", "c15", "adult-train"),
     ("bank/bank-full.csv.gz", "y", "bank"),
     ("bank/bank-additional-full.csv.gz", "y", "bank-additional"),
-    ("credit/credit-card-clients.csv.gz", "default payment next month", "credit"),
+    ("credit/credit-card-clients.csv.gz", "default payment", "credit"),
     ("bike/hour.csv.gz", "cnt", "bike"),
     ("wine/winequality-red.csv", "quality", "wine-good"),
     ("wine/winequality-white.csv", "quality", "wine-good"),
@@ -146,11 +159,16 @@ def test_a_draft_of_a_real_table_trains(
     draft = draft_schema(path, label)
     schema, known = Schema.model_validate(draft.values), find_schema(declared)
     if schema.label.kind == "relevance":
-        assert load(schema, schema.encoder(), path).train.n_sessions > 100  # type: ignore[union-attr]
+        assert load(schema, schema.encoder(), path).train.n > 100  # type: ignore[union-attr]
         assert sum(g.count for g in schema.features) == sum(g.count for g in known.features)
         return
     score = trained(schema, path)
-    assert score < 1.0 if schema.label.kind == "regression" else score > 0.5
+    large = (schema.public.n or 0) > 5000  # where the noise of a fit is small
+    if schema.label.kind == known.label.kind and large and not known.source.tag:
+        reference = trained(known, path)  # five points of accuracy, a tenth of the variance
+        regression = schema.label.kind == "regression"
+        assert score <= reference + 0.1 if regression else score >= reference - 0.05
+    assert np.isfinite(score)
     both = [c for c in schema.columns if c in known.columns and known.columns[c].feature]
     numbers = ("numeric", "flag")
     agree = [
@@ -158,4 +176,5 @@ def test_a_draft_of_a_real_table_trains(
         for c in both
         if schema.columns[c].feature
     ]
-    assert not both or sum(agree) >= 0.6 * len(both), (len(agree), len(both))
+    if not name.startswith("awkward/"):  # whose numbers hold texts
+        assert not both or sum(agree) >= 0.6 * len(both), (len(agree), len(both))
