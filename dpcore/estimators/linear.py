@@ -6,11 +6,13 @@ Private linear regression.
 from __future__ import annotations
 
 import warnings
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
@@ -349,6 +351,13 @@ class DPRegressor(RegressorMixin, PrivateEstimator):
         scores = self._scores(X)[:, 0]
         middle, half = self._target
         return middle + scores * half
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R squared of the predictions; NaN where it is no number: for one row, or targets that are
+        all alike, of whose spread no share can be explained.
+        """
+        found = float(r2_score(y, self.predict(X), sample_weight=sample_weight, force_finite=False))
+        return found if isfinite(found) else nan
 
     def _coefficients(self) -> tuple[Any, Any]:
         coef, intercept = super()._coefficients()

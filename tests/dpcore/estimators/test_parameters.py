@@ -161,3 +161,15 @@ def test_log_probabilities_are_those_of_the_probabilities_and_finite_far_out(
         np.isfinite(model.predict_proba(X))
     )
     assert not hasattr(DPClassifier(how, loss="hinge"), "predict_log_proba")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_score_that_is_no_number_is_none() -> None:
+    """Of no spread no share is explained, and of no query there is no gain: not 0, which is one."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.random((20, 3)), np.arange(20) // 5
+    regressor = DPRegressor(target_bounds=(0.0, 1.0), n=20).fit(X, X[:, 0])
+    ranker = DPRanker(features="raw").fit(X, rng.integers(0, 3, 20), groups)
+    assert np.isnan(regressor.score(X, np.ones(20))) and np.isnan(regressor.score(X[:1], X[:1, 0]))
+    assert np.isnan(ranker.score(X, np.zeros(20), groups))
+    assert np.isfinite(regressor.score(X, X[:, 0]))
