@@ -20,7 +20,7 @@ from tasks import training
 from tasks.home import Home
 from tasks.kinds.charge import require_files
 from tasks.ledger import Blocks, Ledger, ledger_url
-from tasks.retraining import RetrainConfig, champion, drift, load_retraining, schedule
+from tasks.retraining import RetrainConfig, champion, drift, load_retraining, rare, schedule
 from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.backfill import Planned, rehearse
 from tasks.retraining.schedule import break_lock
@@ -45,6 +45,8 @@ def run_retraining(
     home = Home.find()
     settings = load_retraining(config, overrides)
     require_one_way(at, span, serve)
+    if wrong := rare(settings.schedule, datetime.now(UTC)):
+        sys.stderr.write(f"Warning: {wrong}\n")
     scheduled = schedule.utc(at) if at is not None else datetime.now(UTC)
     if unlock:
         _unlock(settings, home, as_json)

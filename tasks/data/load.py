@@ -404,8 +404,10 @@ def _check(
 ) -> None:
     """Rows, both classes, and the exact count where the relation needs it."""
     if not train.y.rows:
+        of = "" if blocks is None else f" of the blocks {', '.join(blocks)}"
         raise InputError(
-            f"{train.tally.source}: no row belongs to the training part; check split and blocks."
+            f"{train.tally.source}: no row{of} belongs to the training part; check split and "
+            "blocks."
         )
     promised = adjacency is not None and not schema.public.public
     if _one_class(schema, train) and not promised:

@@ -6,8 +6,10 @@ Here: its configuration.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from cronsim import CronSim, CronSimError
@@ -24,14 +26,46 @@ Every = Literal["day", "week", "month", "year"]
 
 
 def _cron(value: object) -> object:
-    """Refuse what is no cron expression of five fields, before a server would."""
+    """Refuse what is no cron expression of five fields, or none for Prefect, before a server would.
+
+    Prefect's own parser knows neither the last Friday (5L) nor the last working day (LW).
+    """
     try:
         if isinstance(value, str) and len(value.split()) == 5:
+            if re.search(r"(?i)LW|[0-7a-z]L\b", value):
+                raise ValueError(
+                    "a cron expression that Prefect knows, which has neither LW nor 5L (5#4 is a "
+                    "fourth Friday, L in the third field a month's last day)"
+                )
             CronSim(value, datetime(2026, 1, 1))
             return value
     except CronSimError:
         pass
     raise ValueError("a cron expression of five fields")
+
+
+# The longest that a period takes, in days.
+LONGEST = {"day": 1, "week": 7, "month": 31, "year": 366}
+
+
+def rare(schedule: ScheduleSection, now: datetime) -> str:
+    """What is wrong with a schedule that fires less often than its periods end; empty where none.
+
+    Each firing trains the newest period alone, so the others would never be trained.
+    """
+    clock = CronSim(schedule.cron, now)
+    times = [next(clock) for _ in range(FIRINGS)]
+    gap = max((after - before).days for before, after in pairwise(times))
+    if gap <= LONGEST[schedule.every]:
+        return ""
+    return (
+        f"schedule.cron={schedule.cron!r} leaves up to {gap} days between firings, and each trains "
+        f"the newest {schedule.every} alone (schedule.every): others are never trained; use a cron "
+        "that fires as often, or a longer period."
+    )
+
+
+FIRINGS = 15
 
 
 def next_firing(cron: str, now: datetime) -> datetime:

@@ -236,3 +236,60 @@ def test_a_first_block_without_a_window_is_refused(clinic: Ledger, tmp_path: Pat
     window = WindowSection(last=None, since="2026-W01")
     with pytest.raises(InputError, match=r"window\.last with window\.since='2026-W01'"):
         choose(training, window, Blocks("week", "visit"), date(2026, 2, 1), "2026-W05", clinic)
+
+
+CRONS = ("0 3 * * 1", "0 3 L * *", "0 3 * * 5#2", "0 3 * * MON-FRI", "*/5 * * * *", "0 3 1 * 1")
+
+
+@pytest.mark.parametrize("cron", CRONS)
+def test_a_cron_fires_as_the_scheduler_says(cron: str) -> None:
+    """What the configuration takes, Prefect takes, and both mean the same times."""
+    from prefect._vendor.croniter import croniter
+
+    from tasks.retraining import ScheduleSection, next_firing
+
+    assert ScheduleSection(cron=cron).cron == cron
+    clock, now = croniter(cron, datetime(2026, 1, 1)), datetime(2026, 1, 1)
+    for _ in range(20):
+        now = next_firing(cron, now)
+        assert now == clock.get_next(datetime)
+
+
+@pytest.mark.parametrize("cron", ["0 3 * * 5L", "0 3 LW * *", "0 3 * * friL"])
+def test_a_cron_that_the_scheduler_does_not_know_is_refused_here(cron: str) -> None:
+    from prefect._vendor.croniter import CroniterError, croniter
+
+    from tasks.retraining import ScheduleSection
+
+    with pytest.raises(CroniterError):
+        croniter(cron)
+    with pytest.raises(ValueError, match="that Prefect knows"):
+        ScheduleSection(cron=cron)
+
+
+def test_a_schedule_that_fires_too_rarely_for_its_periods_is_named() -> None:
+    from tasks.retraining import ScheduleSection, rare
+
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    for cron, every in (("0 3 * * 1", "week"), ("0 3 1 * *", "month"), ("0 3 * * *", "day")):
+        assert rare(ScheduleSection(cron=cron, every=every), now) == ""  # type: ignore[arg-type]
+    found = rare(ScheduleSection(cron="0 3 * * 1", every="day"), now)
+    assert "up to 7 days between firings" in found and "newest day alone" in found
+
+
+def test_a_window_without_rows_names_its_blocks(tmp_path: Path) -> None:
+    """The table ends before the window begins."""
+    from tasks.data import Reading
+    from tasks.schema import find_schema
+
+    (tmp_path / "late.yaml").write_text(
+        "schema_version: 1\nname: late\npublic: {rows_per_block: 10}\nsource: {path: late.csv}\n"
+        "columns:\n  day: {kind: block}\n  age: {kind: numeric, low: 0, high: 9}\n"
+        "block: {column: day, by: week}\n"
+        "label: {column: paid, positive: 'yes', negative: 'no'}\nsplit: {kind: none}\n"
+    )
+    (tmp_path / "late.csv").write_text("day,age,paid\n2026-01-05,3,yes\n2026-01-06,4,no\n")
+    schema = find_schema(str(tmp_path / "late.yaml"))
+    reading = Reading(schema, str(tmp_path / "late.csv"), blocks=("2026-W20", "2026-W21"))
+    with pytest.raises(InputError, match="no row of the blocks 2026-W20, 2026-W21 belongs to"):
+        reading.load(schema.encoder())
