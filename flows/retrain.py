@@ -19,7 +19,7 @@ from flows.train import arrived, completed, open_store, train_flow
 from tasks import ledger as ledger_place
 from tasks.home import Home
 from tasks.ledger import Blocks, Ledger
-from tasks.record import tracking
+from tasks.record import tracking, view
 from tasks.retraining import RetrainConfig, champion, check_retraining, drift, schedule
 from tasks.retraining import schedule as retraining_schedule
 from tasks.retraining.backfill import Planned
@@ -119,6 +119,7 @@ def _train(config: RetrainConfig, found: schedule.Due, ledger: Ledger) -> dict[s
         say(f"Period {found.period}: {note}.")
     summary = completed(lambda: train_flow(start.config))
     _tag(store.client, summary["run_id"], found, reading, start)
+    _nest(store, config.name, summary)
     answer = {
         "schema_version": 1,
         "outcome": "trained",
@@ -186,6 +187,20 @@ def _tag(
     }
     for name, value in tags.items():
         client.set_tag(run_id, f"dpflows.{name}", value[: tracking.PARAM_LENGTH])
+
+
+def _nest(store: Any, name: str, summary: dict[str, Any]) -> None:
+    """Put the run of a period below one of the whole schedule, which is made once."""
+    title = f"{summary['data']} · {name}"
+    wanted = f"tags.`dpflows.schedule` = '{tracking.safe_name(title)}'"
+    found = store.client.search_runs([store.experiment], filter_string=wanted, max_results=1)
+    if found:
+        parent = str(found[0].info.run_id)
+    else:
+        tags = {"dpflows.schedule": tracking.safe_name(title), "dpflows.data": summary["data"]}
+        parent = tracking.open_run(store.client, store.experiment, title, tags)
+        tracking.close_run(store.client, parent, "FINISHED")
+    store.client.set_tag(summary["run_id"], view.PARENT, parent)
 
 
 def skipped(config: RetrainConfig, found: schedule.Due) -> dict[str, Any]:

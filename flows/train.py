@@ -37,7 +37,7 @@ from tasks.kinds.engine import choose
 from tasks.kinds.table import class_warning, count_warning
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.options.base import Run, build_objective, load_records
-from tasks.record import index, outbox, tracking
+from tasks.record import index, outbox, tracking, view
 from tasks.record import run as record_run
 from tasks.record.statement import Statement
 from tasks.report import attach
@@ -265,7 +265,8 @@ def mlflow_run(store: Store, job: Job, planned: Planned) -> Iterator[str]:
         "dpflows.flow_run": str(prefect.runtime.flow_run.id or ""),
         "dpflows.algorithm": planned.name,
     }
-    name = job.config.tracking.name or f"{job.schema.name}-{planned.name}"
+    epsilon = job.config.privacy.epsilon
+    name = job.config.tracking.name or view.run_title(job.schema.name, planned.name, epsilon)
     run_id = tracking.open_run(store.client, store.experiment, name, tags)
     try:
         yield run_id

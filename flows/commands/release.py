@@ -209,6 +209,7 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
     version = registry.add_version(
         client, asked.name, asked.run, client.get_run(asked.run).data.tags["dpflows.model"], tags
     )
+    client.update_model_version(asked.name, version, version_words(statement, price, asked))
     folder = require_place(asked.output or asked.folder / version, asked.name, version)
     serial = _next_serial(pointer, champion)
     bundle = make_bundle(
@@ -231,6 +232,17 @@ def release(client: MlflowClient, asked: Asked, secret: Any) -> dict[str, Any]:
         asked, version, price.epsilon, price.delta, previous, folder, own_fingerprint(secret), True
     )
     return answer | shown
+
+
+def version_words(statement: Statement, price: Price, asked: Asked) -> str:
+    """What the registry says of a version: the guarantee, whole, and who approved it."""
+    promise = statement.guarantee
+    return (
+        f"Epsilon {price.epsilon:.6g} at delta {price.delta:g} for one {promise.unit}, "
+        f"{price.adjacency}, of the release as a whole (the run alone: {promise.epsilon:.6g} by "
+        f"{promise.accountant}). {statement.training.algorithm} on {statement.data.name}, public "
+        f"n = {statement.data.public_n}. Approved by {asked.approval.who}."
+    )
 
 
 def _require_own_name(client: MlflowClient, name: str) -> None:

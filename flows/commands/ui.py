@@ -19,9 +19,8 @@ from typing import Any
 
 from dpcore.errors import DPFlowsError, InputError
 from flows.server import ADDRESS_FILE, free_port, healthy, is_free, reachable
-from tasks.compare.tracking import view_of
 from tasks.home import UI_FILE, Home
-from tasks.record import OURS
+from tasks.record import OURS, view
 from tasks.record.tracking import DATABASES, tracking_client
 from tasks.schema import find_schema
 from tasks.stores import ensure_stores
@@ -153,15 +152,20 @@ def usable(port: int) -> int:
 
 
 def experiment_links(home: Home, base: str) -> dict[str, str]:
-    """Straight to the runs and their curves, past the start page that MLflow has for other work."""
-    found = tracking_client(home).search_experiments(filter_string=f"tags.{OURS} = '1'")
-    query = "compareRunsMode=CHART&workflowType=machine_learning"
-    links = {one.name: f"{base}/#/experiments/{one.experiment_id}/runs?{query}" for one in found}
-    views = {one.name: view_of(one.tags) for one in found}
-    return {
-        name: link + (f"&viewStateShareKey={views[name]}" if views[name] else "")
-        for name, link in links.items()
-    }
+    """Straight to the runs and their curves, past the start page that MLflow has for other work.
+
+    An experiment is shown by the view of its trainings, and its latest comparison beside it.
+    """
+    links: dict[str, str] = {}
+    for one in tracking_client(home).search_experiments(filter_string=f"tags.{OURS} = '1'"):
+        page = f"{base}/#/experiments/{one.experiment_id}/runs?compareRunsMode=CHART&{view.SIDE}"
+        shown = view.view_of(one.tags, view.TRAININGS)
+        compared = view.view_of(one.tags)
+        first = shown or compared
+        links[one.name] = page + (f"&viewStateShareKey={first}" if first else "")
+        if shown and compared:
+            links[f"{one.name}, comparison"] = f"{page}&viewStateShareKey={compared}"
+    return links
 
 
 @contextmanager

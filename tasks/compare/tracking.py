@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
-from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 from mlflow import MlflowClient
@@ -29,9 +28,9 @@ from tasks.compare.grid import Setting
 from tasks.compare.statistics import interval
 from tasks.compare.variants import losses_of, several
 from tasks.drawing import curves
-from tasks.record import tracking
+from tasks.record import tracking, view
 
-PARENT = "mlflow.parentRunId"
+PARENT = view.PARENT
 COMPARISON = "dpflows.comparison"  # tag of all runs of a comparison: the id of its parent
 TABLE = "cells.json"
 COLUMNS = ("repeat", "fold", "draw", "status", "error", "n", "seconds", "spent_epsilon", "cell")
@@ -159,6 +158,9 @@ def open_child(
     """Create the RUNNING child of a setting with its parameters; returns its id."""
     tags = {PARENT: parent, COMPARISON: parent, "dpflows.data": setting.data}
     tags["dpflows.algorithm"] = setting.config.algorithm.name
+    labels = [entry.shown for entry in config.algorithms]
+    place = labels.index(setting.label) if setting.label in labels else len(labels)
+    tags[view.COLOUR] = view.colour(place)
     run_id = tracking.open_run(client, experiment, child_name(setting, config), tags)
     tracking.log_params(client, run_id, child_params(setting, config))
     return run_id
@@ -221,10 +223,8 @@ def parent_params(config: CompareConfig, counts: Mapping[str, int]) -> dict[str,
     }
 
 
-VIEW = "dpflows.view"  # tag of an experiment: the key of the view of its latest comparison
-SHARED = "mlflow.sharedViewState."
-TAG_LENGTH = 5000
-THOUSANDTHS = "by_1000_epsilon"
+BY = "by_epsilon"
+EPSILON = "epsilon"  # of the parent, at the steps of its lines: what they are drawn against
 
 
 def first_metric(records: Sequence[CellRecord], config: CompareConfig) -> str | None:
@@ -242,7 +242,8 @@ def lines_of(
 ) -> dict[str, dict[int, float]]:
     """Mean of ``metric`` by line and 1000 epsilon, over finished private cells.
 
-    A step of MLflow is a whole number, so epsilon 0.4 is step 400.
+    A step of MLflow is a whole number, so epsilon 0.4 is step 400; charts are drawn against the
+    metric ``epsilon`` of the same steps.
     """
     values: dict[str, dict[int, list[float]]] = {}
     keys: dict[str, str] = {}
@@ -251,7 +252,7 @@ def lines_of(
         if epsilon is not None and value is not None:
             name = child_name(setting, config).replace(f" {setting.level}", "")
             key = keys.setdefault(
-                name, f"{prefix_of(setting)}.{metric}_{THOUSANDTHS}/{metric_name(name, len(keys))}"
+                name, f"{prefix_of(setting)}.{metric}_{BY}/{metric_name(name, len(keys))}"
             )
             values.setdefault(key, {}).setdefault(round(1000 * epsilon), []).append(value)
     return {
@@ -270,11 +271,13 @@ def metric_name(name: str, number: int) -> str:
 
 def line_points(lines: Mapping[str, Mapping[int, float]]) -> list[Metric]:
     now = int(time.time() * 1000)
-    return [
+    points = [
         Metric(key, value, now, step)
         for key, own in lines.items()
         for step, value in sorted(own.items())
     ]
+    axis = {step for own in lines.values() for step in own}
+    return points + [Metric(EPSILON, step / 1000, now, step) for step in sorted(axis)]
 
 
 def has_curve(record: CellRecord, metric: str) -> bool:
@@ -303,84 +306,30 @@ def write_view(
     best_first = sorted(lines, key=lambda line: -max(lines[line].values()))
     # a tag may be too short for the names of all lines: the best stay
     for count in range(len(lines), -1, -1):
-        state = view_state(parent, sorted(names), sorted(best_first[:count]), sorted(curves))
-        text = json.dumps(state, separators=(",", ":"))
-        if len(text) <= TAG_LENGTH:
-            client.set_experiment_tag(experiment, f"{SHARED}{key}", text)
-            client.set_experiment_tag(experiment, VIEW, key)
+        state = comparison_view(parent, sorted(names), sorted(best_first[:count]), sorted(curves))
+        if view.write_view(client, experiment, key, state, view.VIEW):
             return
 
 
-def view_state(
+def comparison_view(
     parent: str, names: Sequence[str], lines: Sequence[str], curves: Sequence[str]
 ) -> dict[str, Any]:
-    """The state of MLflow's page of runs: filter, order, columns, the parent opened, and charts."""
-    section = str(uuid5(NAMESPACE_URL, parent))
+    """The page of runs of one comparison: its lines against epsilon, curves, bars."""
     charts: list[dict[str, Any]] = []
     if lines:
-        charts.append(line_chart(f"{names[0]} against 1000 epsilon", lines))
-    charts += [line_chart(f"{name} against iterations", [name]) for name in curves]
-    charts += [
-        {"type": "BAR", "metricKey": name, "displayName": name}
-        for name in (*names, "internal.fit_seconds")
-    ]
-    shared = {
-        "metricSectionId": section,
-        "deleted": False,
-        "isGenerated": False,
-        "runsCountToCompare": 100,
-    }
+        charts.append(view.line_chart(f"{names[0]} against epsilon", lines, EPSILON))
+    charts += [view.line_chart(f"{name} against iterations", [name]) for name in curves]
+    charts.append(view.parallel("label, epsilon and quality", ["label", "epsilon"], names))
+    charts += [view.bar(name) for name in (*names, "internal.fit_seconds")]
     columns = [f"params.`{key}`" for key in ("label", "epsilon", "delta", "adjacency", "loss")]
     # MLflow shows metrics at the left of parameters: more of them would push epsilon out of the
     # window.
     columns += [f"metrics.`{key}`" for name in names for key in (name, f"{name}_sd")]
-    return {
-        "searchFilter": f"tags.`{COMPARISON}` = '{parent}'",
-        "orderByKey": f"metrics.`{names[0]}`",
-        "orderByAsc": False,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "selectedColumns": [*columns, "metrics.`internal.fit_seconds`"],
-        "runsExpanded": {parent: True},
-        "runsHiddenMode": "SHOW_ALL",
-        "compareRunSections": [
-            {
-                "uuid": section,
-                "name": "Comparison",
-                "display": True,
-                "isReordered": False,
-                "deleted": False,
-                "isGenerated": False,
-            }
-        ],
-        "compareRunCharts": [
-            {"uuid": f"{section}-{k}", **shared, **chart} for k, chart in enumerate(charts)
-        ],
-    }
-
-
-def line_chart(title: str, keys: Sequence[str]) -> dict[str, Any]:
-    """A chart of stepped metrics, all of ``keys`` in one."""
-    return {
-        "type": "LINE",
-        "metricKey": keys[0],
-        "selectedMetricKeys": list(keys),
-        "displayName": title,
-        "xAxisKey": "step",
-        "selectedXAxisMetricKey": "",
-        "xAxisScaleType": "linear",
-        "scaleType": "linear",
-        "lineSmoothness": 0,
-        "displayPoints": True,
-        "range": {},
-        "yAxisKey": "metric",
-        "yAxisExpressions": [],
-        "ignoreOutliers": False,
-        "useGlobalXaxisKey": False,
-        "useGlobalLineSmoothing": False,
-    }
-
-
-def view_of(tags: Mapping[str, str]) -> str | None:
-    """The key of the view of an experiment's latest comparison."""
-    return tags.get(VIEW)
+    return view.view_state(
+        f"tags.`{COMPARISON}` = '{parent}'",
+        [*columns, "metrics.`internal.fit_seconds`"],
+        charts,
+        "Comparison",
+        f"metrics.`{names[0]}`",
+        parent,
+    )

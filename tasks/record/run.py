@@ -20,9 +20,10 @@ from tasks.kinds.base import Job, Words
 from tasks.ledger import Ledger, Reservation, ledger_url
 from tasks.ledger.reservation import this_process
 from tasks.options.base import words_of
-from tasks.record import MODEL, inventory, outbox, tracking
+from tasks.record import MODEL, inventory, outbox, tracking, view
 from tasks.record import statement as words
 from tasks.record.explain import of_training, write_terms
+from tasks.record.index import MAIN
 from tasks.record.model import file_hash, log_model, requirements_of, save_model
 from tasks.record.outbox import Pending, keep_metrics
 from tasks.record.stored import start_without_price
@@ -291,9 +292,35 @@ def send(
     tracking.log_files(client, run_id, folder, page)
     encoder = encoder_from_json((folder / "model" / "encoder.json").read_text(encoding="utf-8"))
     uri = log_model(client, run_id, folder / "model", encoder, job.schema)
+    score_model(client, run_id, uri, {**metrics, **spent})
+    experiment = client.get_run(run_id).info.experiment_id
+    view.show_trainings(client, experiment, main_metrics(metrics))
     client.set_tag(run_id, MODEL, uri)
     outbox.remove(folder)
     return uri
+
+
+def score_model(client: MlflowClient, run_id: str, uri: str, metrics: Mapping[str, float]) -> None:
+    """Show the numbers of the run at its model too: the same points, not new ones."""
+    from mlflow.entities import Metric
+
+    model = uri.removeprefix("models:/")
+    points = [
+        Metric(key, one.value, one.timestamp, one.step, model_id=model, run_id=run_id)
+        for key in metrics
+        for one in client.get_metric_history(run_id, key)[-1:]
+    ]
+    if points:
+        client.log_batch(run_id, metrics=points)
+
+
+def main_metrics(metrics: Mapping[str, float]) -> list[str]:
+    """What the table of runs shows of the quality: a released number before an internal one."""
+    for prefix in ("released.", "internal."):
+        for name in MAIN:
+            if f"{prefix}{name}" in metrics:
+                return [f"{prefix}{name}"]
+    return []
 
 
 def run_params(

@@ -7,6 +7,7 @@ another thread would open runs of its own that nobody closes.
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import os
@@ -26,6 +27,8 @@ from tasks.ledger.reservation import is_gone, this_process
 from tasks.record import MODEL as MODEL_TAG
 from tasks.record import OURS as OURS_TAG
 from tasks.record import OWNER as OWNER_TAG
+from tasks.record import view
+from tasks.record.statement import git_commit
 from tasks.stores import ensure_stores
 from tasks.stores.moved import require_in_place
 
@@ -61,7 +64,8 @@ def ensure_experiment(client: MlflowClient, home: Home, name: str) -> str:
     database = client.tracking_uri.startswith(DATABASES)
     location = (home.artifacts / "experiments" / safe_name(name)).as_uri() if database else None
     try:
-        return str(client.create_experiment(name, artifact_location=location, tags={OURS_TAG: "1"}))
+        tags = {OURS_TAG: "1", **view.KIND}
+        return str(client.create_experiment(name, artifact_location=location, tags=tags))
     except MlflowException as error:
         # Another process may have created it between the two calls.
         found = client.get_experiment_by_name(name)
@@ -84,9 +88,24 @@ def open_run(
     """Create a RUNNING run that records which process owns it; return its id."""
     owner = json.dumps(this_process(), sort_keys=True)
     run = client.create_run(
-        experiment, run_name=name, tags={OURS_TAG: "1", OWNER_TAG: owner, **tags}
+        experiment, run_name=name, tags={OURS_TAG: "1", OWNER_TAG: owner, **origin(), **tags}
     )
     return str(run.info.run_id)
+
+
+def origin() -> dict[str, str]:
+    """Who ran what, in the tags that MLflow shows as user and source."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = "unknown"
+    commit = git_commit()
+    return {
+        "mlflow.user": user,
+        "mlflow.source.name": "dpflows",
+        "mlflow.source.type": "LOCAL",
+        **({"mlflow.source.git.commit": commit} if commit else {}),
+    }
 
 
 def close_run(client: MlflowClient, run_id: str, status: str, reason: str = "") -> None:

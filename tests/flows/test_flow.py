@@ -21,7 +21,7 @@ from tasks.home import Home
 from tasks.ledger import Ledger, schema
 from tasks.ledger.chain import FIXED
 from tasks.ledger.records import Record
-from tasks.record import tracking
+from tasks.record import tracking, view
 from tests.tasks.training.test_training import config_of
 
 STEPS = [
@@ -98,6 +98,18 @@ def test_one_training_from_table_to_stored_model(
     assert (run_.info.run_id, run_.info.status) == (summary["run_id"], "FINISHED")
     assert run_.data.params["privacy.adjacency"] == "add_remove"
     assert {key.split(".")[0] for key in run_.data.metrics} <= {"internal", "released", "spent"}
+    assert run_.info.run_name == "small · dp_sgd · ε 1"
+    assert run_.data.tags["mlflow.source.name"] == "dpflows" and run_.data.tags["mlflow.user"]
+    [model] = [client.get_logged_model(one.model_id) for one in run_.outputs.model_outputs]
+    scores = {one.key: one.value for one in model.metrics}
+    assert scores["internal.accuracy"] == summary["internal"]["accuracy"]
+    # The same point at run and model, not a second one.
+    assert len(client.get_metric_history(run_.info.run_id, "internal.accuracy")) == 1
+    tags = client.get_experiment(run_.info.experiment_id).tags
+    state = json.loads(tags[view.SHARED + tags[view.TRAININGS]])
+    assert {f"params.`{key}`" for key in view.GUARANTEE} <= set(state["selectedColumns"])
+    assert [chart["type"] for chart in state["compareRunCharts"]] == ["SCATTER", "LINE", "BAR"]
+    assert len(tags[view.SHARED + tags[view.TRAININGS]]) <= view.TAG_LENGTH
     curve = client.get_metric_history(run_.info.run_id, "spent.epsilon")
     assert [point.step for point in curve] == list(range(1, 9))
     assert curve[-1].value == pytest.approx(summary["epsilon_spent"])

@@ -12,17 +12,9 @@ import pytest
 from mlflow.utils.validation import _validate_metric_name
 
 from tasks.compare import resume
-from tasks.compare.tracking import (
-    COMPARISON,
-    SHARED,
-    TAG_LENGTH,
-    VIEW,
-    lines_of,
-    view_of,
-    view_state,
-    write_view,
-)
+from tasks.compare.tracking import COMPARISON, comparison_view, lines_of, write_view
 from tasks.home import Home
+from tasks.record.view import SHARED, TAG_LENGTH, VIEW, view_of
 from tests.tasks.compare.test_engine import comparison_of, public
 
 
@@ -69,7 +61,7 @@ def test_lines_are_means_over_folds_at_a_thousand_epsilon(small: Path, home: Hom
     ]
     lines = lines_of(broken, config, "accuracy")
     assert set(lines) == {
-        f"internal.accuracy_by_1000_epsilon/small dp_{name} steps:3" for name in ("sgd", "adam")
+        f"internal.accuracy_by_epsilon/small dp_{name} steps:3" for name in ("sgd", "adam")
     }
     for own in lines.values():
         assert own == {500: pytest.approx(0.76), 1000: pytest.approx(0.81)}
@@ -80,7 +72,7 @@ def test_two_adjacencies_are_two_lines(small: Path, home: Home) -> None:
     privacy = {"epsilon": [1.0], "delta": 1e-4, "adjacency": ["add_remove", "replace_one"]}
     cells, config = cells_of(small, home, privacy=privacy)
     names = sorted(lines_of(cells, config, "accuracy"))
-    assert names[0] == "released.accuracy_by_1000_epsilon/small dp_adam steps:3 add_remove"
+    assert names[0] == "released.accuracy_by_epsilon/small dp_adam steps:3 add_remove"
     assert len(names) == 4 and sum("replace_one" in name for name in names) == 2
 
 
@@ -99,8 +91,15 @@ def test_the_view_has_filter_columns_and_overlaid_curves(small: Path, home: Home
         "params.`adjacency`",
     ]
     charts = {chart["displayName"]: chart for chart in state["compareRunCharts"]}
-    overlaid = charts["internal.accuracy against 1000 epsilon"]["selectedMetricKeys"]
-    assert len(overlaid) == 2 and {metric.key for metric in client.metrics} == set(overlaid)
+    overlaid = charts["internal.accuracy against epsilon"]["selectedMetricKeys"]
+    drawn = {metric.key for metric in client.metrics}
+    assert len(overlaid) == 2 and drawn == {*overlaid, "epsilon"}
+    # Drawn against epsilon itself, which stands at the steps of the lines.
+    against = charts["internal.accuracy against epsilon"]
+    assert (against["xAxisKey"], against["selectedXAxisMetricKey"]) == ("metric", "epsilon")
+    assert {m.step: m.value for m in client.metrics if m.key == "epsilon"} == {500: 0.5, 1000: 1.0}
+    [lines] = [chart for chart in state["compareRunCharts"] if chart["type"] == "PARALLEL"]
+    assert lines["selectedParams"] == ["label", "epsilon"]
     assert charts["internal.curve.accuracy against iterations"]["type"] == "LINE"
     [section] = state["compareRunSections"]
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == {section["uuid"]}
@@ -118,12 +117,12 @@ def test_of_lines_too_many_for_a_tag_the_best_are_drawn(small: Path, home: Home)
     write_view(client, "7", "abc", cells, config)
     assert VIEW in client.tags
     assert all(len(text) <= TAG_LENGTH for text in client.tags.values())
-    assert len(client.metrics) == 60
+    assert len(client.metrics) == 61  # and epsilon
     state = json.loads(client.tags[f"{SHARED}{client.tags[VIEW]}"])
     [drawn] = [
-        chart for chart in state["compareRunCharts"] if "1000 epsilon" in chart["displayName"]
+        chart for chart in state["compareRunCharts"] if "against epsilon" in chart["displayName"]
     ]
-    values = {metric.key: metric.value for metric in client.metrics}
+    values = {m.key: m.value for m in client.metrics if m.key != "epsilon"}
     shown = {key: values.pop(key) for key in drawn["selectedMetricKeys"]}
     assert 5 < len(shown) < 60 and min(shown.values()) >= max(values.values())
 
@@ -148,4 +147,4 @@ def test_nothing_is_written_without_a_metric() -> None:
     write_view(client, "7", "abc", [], config)
     assert client.tags == {f"abc {COMPARISON}": "abc"} and not client.metrics
     assert view_of({}) is None
-    assert view_state("p", ["released.accuracy"], [], [])["compareRunCharts"]
+    assert comparison_view("p", ["released.accuracy"], [], [])["compareRunCharts"]

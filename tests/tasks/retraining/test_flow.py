@@ -116,6 +116,8 @@ def test_a_schedule_goes_on_while_new_blocks_come(
     if won:
         version = client.get_model_version_by_alias(tmp_path.name, "candidate")
         assert version.run_id == runs[won[-1]]
+    parents = {client.get_run(run).data.tags["mlflow.parentRunId"] for run in runs}
+    assert len(parents) == 1, "the periods of a schedule stand below one run"
     tags = client.get_run(runs[4]).data
     assert (
         tags.tags["dpflows.period"] == "2026-W06"
