@@ -4,6 +4,7 @@ one line that names file, row, column, rule and way out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -12,10 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from dpcore.errors import InputError
+from flows.cli import run
 from flows.commands.predict import read_table, read_tables
 from tasks.data import Loaded, load
+from tasks.home import Home
 from tasks.record.model import save_model
 from tasks.record.scoring import LinearScorer
 from tasks.schema import Schema, find_schema
@@ -158,3 +162,24 @@ def test_what_trained_a_model_is_scored_by_it(troubles: Path, case: Case, tmp_pa
         np.testing.assert_array_equal(kept, scores[:3])
         given = load(schema, encoder, frame=pd.read_parquet(path))
         np.testing.assert_array_equal(np.asarray(given.train.X), np.asarray(found.train.X))  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_the_commands_train_and_score_it(
+    troubles: Path, case: Case, home: Home, server: str, tmp_path: Path
+) -> None:
+    """`dpflows train` and `predict` on the very input; what is refused ends with 2."""
+    schema = yaml.safe_load((troubles / case.folder / "schema.yaml").read_text(encoding="utf-8"))
+    text = (troubles / case.folder / "schema.yaml").read_text(encoding="utf-8")
+    for section, value in case.more.items():
+        text = "\n".join(line for line in text.splitlines() if not line.startswith(f"{section}:"))
+        text += f"\n{section}: {json.dumps(value)}\n"
+    (tmp_path / "schema.yaml").write_text(text, encoding="utf-8")
+    path = str(troubles / case.folder / case.table)
+    asked = ["--set", f"data.name={tmp_path / 'schema.yaml'}", "--set", f"data.path={path}"]
+    if "block" in schema:
+        asked += ["--set", "data.blocks=[2024-12-29, 2024-12-30]"]
+    private = not schema["public"].get("public", False)
+    code = run(["train", *asked, "--set", "privacy.delta=1e-6"])
+    assert code == (0 if not case.refused else 3 if private and code == 3 else 2)
