@@ -166,10 +166,11 @@ def test_what_trained_a_model_is_scored_by_it(troubles: Path, case: Case, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=named)
-def test_the_commands_train_and_score_it(
+def test_the_command_trains_on_it(
     troubles: Path, case: Case, home: Home, server: str, tmp_path: Path
 ) -> None:
-    """`dpflows train` and `predict` on the very input; what is refused ends with 2."""
+    """`dpflows train` on the very input; what is refused ends with 2, private rows without budget
+    with 3."""
     schema = yaml.safe_load((troubles / case.folder / "schema.yaml").read_text(encoding="utf-8"))
     text = (troubles / case.folder / "schema.yaml").read_text(encoding="utf-8")
     for section, value in case.more.items():
