@@ -264,6 +264,7 @@ def mlflow_run(store: Store, job: Job, planned: Planned) -> Iterator[str]:
     tags = {
         "dpflows.flow_run": str(prefect.runtime.flow_run.id or ""),
         "dpflows.algorithm": planned.name,
+        view.COLOUR: view.colour(len(index.runs(store.home))),
     }
     epsilon = job.config.privacy.epsilon
     name = job.config.tracking.name or view.run_title(job.schema.name, planned.name, epsilon)
